@@ -1,0 +1,100 @@
+"""Every failure auditlake reports, split by what the operator does next.
+
+    AuditlakeError
+    ├── BadUsage          2  change the command line or the SQL
+    ├── ConfigError       3  change the settings
+    ├── SourceUnready     3  change something on the PostgreSQL side, `check` says what
+    ├── Unsupported       3  legal, but this version does not do it; nothing was lost
+    ├── SourceUnreachable 4  wait or mend the connection; `retryable` tells which
+    ├── WrongSource       5  slot, system or database is not the one the lake records
+    ├── LakeUnusable      6  mend the lake's folder
+    ├── LakeConflict      6  another writer holds the lake
+    ├── NotAnswerable     7  the question has no exact answer here
+    ├── DecodeError       1  the stream breaks the protocol: report it
+    └── InvariantBroken   1  a bug: report it
+
+Messages are lower case, name the object and both values; hints are sentences with the next command. Values of user rows
+and passwords never appear in either.
+"""
+
+
+class AuditlakeError(Exception):
+    """A failure with an exit code and, where one exists, the next step as `hint`."""
+
+    exit_code = 1
+    retryable = False
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type["AuditlakeError"], tuple[str, str | None]]:
+        # Spark workers send exceptions home by pickle.
+        return type(self), (self.message, self.hint)
+
+
+class BadUsage(AuditlakeError):
+    """The command line or the SQL cannot be understood."""
+
+    exit_code = 2
+
+
+class ConfigError(AuditlakeError):
+    """A setting is missing or contradicts another."""
+
+    exit_code = 3
+
+
+class SourceUnready(AuditlakeError):
+    """PostgreSQL is not set up for this; nothing was changed."""
+
+    exit_code = 3
+
+
+class Unsupported(AuditlakeError):
+    """Legal, but not done by this version; stopped before anything was lost."""
+
+    exit_code = 3
+
+
+class SourceUnreachable(AuditlakeError):
+    """No connection to PostgreSQL, or it refuses ours."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, hint: str | None = None, *, retryable: bool = False) -> None:
+        super().__init__(message, hint)
+        self.retryable = retryable
+
+
+class WrongSource(AuditlakeError):
+    """The slot, system or database is not the one this lake records."""
+
+    exit_code = 5
+
+
+class LakeUnusable(AuditlakeError):
+    """The lake cannot be read or written."""
+
+    exit_code = 6
+
+
+class LakeConflict(AuditlakeError):
+    """Another process writes what this one writes."""
+
+    exit_code = 6
+
+
+class NotAnswerable(AuditlakeError):
+    """The question cannot be answered exactly from what the lake holds."""
+
+    exit_code = 7
+
+
+class DecodeError(AuditlakeError):
+    """Bytes on the replication stream break the protocol."""
+
+
+class InvariantBroken(AuditlakeError):
+    """Something that cannot happen did: a bug in auditlake."""

@@ -1,0 +1,122 @@
+"""History tables: their columns, how one is created and what it says of itself. No JVM.
+
+A history table has the source's columns, then `PERIOD_COLUMNS`, partitioned by `_part` (`open`, or the month of the
+version's end). Each source column's field metadata carries its PostgreSQL type and whether it is part of the key, so the
+table describes itself and needs no second file. Its position and its horizon are application transactions of the commits
+that moved them: a table without a position does not exist for readers.
+
+Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import TableNotFoundError
+from deltalake.schema import MapType, PrimitiveType
+
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake, source_name
+from auditlake.pgtypes import ColumnType, column_type
+from auditlake.relation import Column, TableName
+
+OPEN_PART = "open"
+
+PERIOD_COLUMNS = (
+    ("_from_lsn", "bigint"),
+    ("_to_lsn", "bigint"),
+    ("_from_time", "timestamp"),
+    ("_to_time", "timestamp"),
+    ("_op", "string"),
+    ("_end_op", "string"),
+    ("_xid", "bigint"),
+    ("_end_xid", "bigint"),
+    ("_ordinal", "int"),
+    ("_raw", "map<string,string>"),
+    ("_part", "string"),
+)
+RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
+
+_DELTA_NAMES = {"bigint": "long", "smallint": "short", "int": "integer"}
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTable:
+    """One history table at one Delta version; `position` and `horizon` are commit LSNs, both inclusive."""
+
+    name: TableName
+    path: Path
+    columns: tuple[Column, ...]
+    delta_version: int
+    position: int
+    horizon: int
+
+    @property
+    def key(self) -> tuple[Column, ...]:
+        """The columns that identify a row."""
+        return tuple(column for column in self.columns if column.key)
+
+
+def type_of(column: Column) -> ColumnType:
+    """Where this column's values live."""
+    return column_type(column.type_oid, column.typmod)
+
+
+def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> DeltaTable:
+    """Create the empty table, without a position: readers do not see it yet."""
+    path = lake.history(name)
+    path.mkdir(parents=True, exist_ok=True)
+    return DeltaTable.create(
+        path,
+        schema=Schema([*map(_source_field, columns), *_period_fields()]),
+        partition_by=["_part"],
+        name=str(name),
+        configuration={"delta.enableDeletionVectors": "true"},
+    )
+
+
+def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
+    """Read what a history table says of itself now; None where it has no position."""
+    try:
+        delta = DeltaTable(lake.history(name))
+    except TableNotFoundError:
+        return None
+    position = delta.transaction_version(HISTORY_APP)
+    horizon = delta.transaction_version(SNAPSHOT_APP)
+    if position is None or horizon is None:
+        return None
+    columns = tuple(_column(field) for field in delta.schema().fields if field.name not in RESERVED)
+    return HistoryTable(name, lake.history(name), columns, delta.version(), position, horizon)
+
+
+def list_histories(lake: Lake) -> Iterator[HistoryTable]:
+    """Every history table that has a position, in name order."""
+    for folder in sorted(lake.histories.glob("*/*")):
+        name = TableName(source_name(folder.parent.name), source_name(folder.name))
+        if table := open_history(lake, name):
+            yield table
+
+
+def _source_field(column: Column) -> Field:
+    metadata = {"auditlake.type_oid": column.type_oid, "auditlake.typmod": column.typmod, "auditlake.key": column.key}
+    return Field(column.name, _delta_type(type_of(column).delta), nullable=True, metadata=metadata)
+
+
+def _column(field: Field) -> Column:
+    metadata = field.metadata
+    return Column(
+        name=field.name,
+        type_oid=int(metadata["auditlake.type_oid"]),
+        typmod=int(metadata["auditlake.typmod"]),
+        key=metadata["auditlake.key"] in (True, "true"),
+    )
+
+
+def _period_fields() -> list[Field]:
+    return [Field(name, _delta_type(spelling), nullable=True) for name, spelling in PERIOD_COLUMNS]
+
+
+def _delta_type(spelling: str) -> PrimitiveType | MapType:
+    if spelling == "map<string,string>":
+        return MapType("string", "string", value_contains_null=True)
+    return PrimitiveType(_DELTA_NAMES.get(spelling, spelling))
