@@ -1,0 +1,1 @@
+"""Everything that talks to the source. Nothing here knows the lake."""

@@ -1,0 +1,97 @@
+"""lake.json: which source this lake is the history of.
+
+Written once, before anything is created at the source, by rename, so that it is there whole or not at all. Every command
+compares it with the server it reaches: a lake never mixes two databases.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from auditlake.errors import LakeUnusable, WrongSource
+from auditlake.lake.layout import Lake
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The source a lake belongs to, and the slot and publication that feed it."""
+
+    system_identifier: str
+    timeline: int
+    database: str
+    slot: str
+    publication: str
+
+    def check_same(self, other: "Manifest") -> None:
+        """Compare with what is reached now.
+
+        Raises WrongSource naming the first difference.
+        """
+        for field, recorded in asdict(self).items():
+            found = getattr(other, field)
+            if found != recorded:
+                raise WrongSource(
+                    f"this lake records {field.replace('_', ' ')} {recorded}, found {found}",
+                    "Point source, slot and publication at the recorded ones, or use another folder as lake.",
+                )
+
+
+def read_manifest(lake: Lake) -> Manifest | None:
+    """Read lake.json; None where the folder is no lake yet.
+
+    Raises LakeUnusable where it cannot be read or was written by another format version.
+    """
+    try:
+        content = json.loads(lake.manifest.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as exc:
+        raise LakeUnusable(f"{lake.manifest} cannot be read: {exc}", "Restore it, or use another lake.") from exc
+    if content.get("format_version") != FORMAT_VERSION:
+        raise LakeUnusable(
+            f"{lake.manifest} has format version {content.get('format_version')}, this version reads {FORMAT_VERSION}",
+            "Use the auditlake version that wrote it.",
+        )
+    names = ("system_identifier", "timeline", "database", "slot", "publication")
+    if missing := [name for name in names if name not in content]:
+        raise LakeUnusable(f"{lake.manifest} lacks {', '.join(missing)}", "Restore it, or use another lake.")
+    return Manifest(**{name: content[name] for name in names})
+
+
+def require_manifest(lake: Lake) -> Manifest:
+    """Read lake.json.
+
+    Raises LakeUnusable where there is none.
+    """
+    manifest = read_manifest(lake)
+    if manifest is None:
+        raise LakeUnusable(f"there is no lake in {lake.root}", "Make one with auditlake bootstrap, or correct lake.")
+    return manifest
+
+
+def write_manifest(lake: Lake, manifest: Manifest) -> None:
+    """Make `lake.root` a lake.
+
+    Raises LakeUnusable where the folder cannot be written or holds something else.
+    """
+    content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
+    try:
+        lake.root.mkdir(parents=True, exist_ok=True)
+        if any(lake.root.iterdir()):
+            raise LakeUnusable(f"{lake.root} is not empty and is no lake", "Use another folder as lake.")
+        _write_whole(lake.manifest, json.dumps(content, indent=2) + "\n")
+    except OSError as exc:
+        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder or choose another.") from exc
+
+
+def _write_whole(path: Path, text: str) -> None:
+    partial = path.with_suffix(".partial")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)

@@ -1,0 +1,90 @@
+"""The `relations` table: what each relation looked like, from which commit LSN on.
+
+Every row of `changes` points at one version here. A version is found again by its content, so a crash between this table and
+`changes` leaves nothing to mend: the replay gets the same number.
+"""
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from auditlake.lake.layout import Lake
+from auditlake.lake.log import AppendLog, open_delta
+from auditlake.relation import Column, Relation, TableName
+
+_COLUMN = pa.struct(
+    [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int32()), ("key", pa.bool_())]
+)
+RELATIONS_SCHEMA = pa.schema(
+    [
+        ("relation", pa.int64()),
+        ("lsn", pa.int64()),
+        ("oid", pa.int64()),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("replica_identity", pa.string()),
+        ("columns", pa.list_(_COLUMN)),
+    ]
+)
+
+
+def read_relations(lake: Lake) -> dict[int, Relation]:
+    """Read every relation version by its number."""
+    table = open_delta(lake.relations)
+    return {} if table is None else {number: relation for number, _, relation in _rows(table)}
+
+
+def _rows(table: DeltaTable) -> list[tuple[int, int, Relation]]:
+    rows = pa.table(table.to_pyarrow_table()).sort_by([("lsn", "ascending"), ("relation", "ascending")]).to_pylist()
+    return [(row["relation"], row["lsn"], _relation(row)) for row in rows]
+
+
+def _relation(row: dict[str, object]) -> Relation:
+    columns = row["columns"]
+    assert isinstance(columns, list)  # noqa: S101 - the schema says so
+    return Relation(
+        oid=int(str(row["oid"])),
+        name=TableName(str(row["schema"]), str(row["table"])),
+        replica_identity=str(row["replica_identity"]),
+        columns=tuple(Column(c["name"], c["type_oid"], c["typmod"], c["key"]) for c in columns),
+    )
+
+
+class RelationsLog:
+    """Gives relation versions their numbers and appends the new ones."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._log = AppendLog(lake.relations, RELATIONS_SCHEMA)
+        self._numbers: dict[Relation, int] = {}
+        self._in_force: dict[int, Relation] = {}
+        self._pending: list[dict[str, object]] = []
+        for number, _, relation in _rows(self._log.table):
+            self._numbers[relation] = number
+            self._in_force[relation.oid] = relation
+
+    def register(self, relation: Relation, commit_lsn: int) -> int:
+        """Return the number of this version, noting it as in force from `commit_lsn` on if it was not already."""
+        number = self._numbers.setdefault(relation, len(self._numbers) + 1)
+        if self._in_force.get(relation.oid) != relation:
+            self._in_force[relation.oid] = relation
+            self._pending.append(_row(number, commit_lsn, relation))
+        return number
+
+    def flush(self) -> None:
+        """Append what was registered since the last flush; must precede the append of changes that point at it."""
+        if self._pending:
+            self._log.append(pa.RecordBatch.from_pylist(self._pending, schema=RELATIONS_SCHEMA), {})
+            self._pending.clear()
+
+
+def _row(number: int, commit_lsn: int, relation: Relation) -> dict[str, object]:
+    return {
+        "relation": number,
+        "lsn": commit_lsn,
+        "oid": relation.oid,
+        "schema": relation.name.schema,
+        "table": relation.name.table,
+        "replica_identity": relation.replica_identity,
+        "columns": [
+            {"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in relation.columns
+        ],
+    }

@@ -1,0 +1,135 @@
+"""Connections to the source, with the settings that decide how PostgreSQL spells a value pinned.
+
+A value must read the same from the snapshot and from the stream, whatever `ALTER ROLE … SET` or `ALTER DATABASE … SET` say;
+so every connection carries `PINNED` in its startup packet, which outranks both. Time-outs that could end an idle holder are
+off. A failed connection becomes `SourceUnreachable`, retryable unless PostgreSQL itself said no. libpq's messages name
+host, user and database, never the password.
+
+Authority: postgresql.org/docs/current/config-setting.html; libpq-connect.html, "options"
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import LiteralString, TypeAlias
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from auditlake.errors import ConfigError, SourceUnreachable
+
+PINNED = {
+    "datestyle": "ISO,YMD",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+    "lc_monetary": "C",
+    # regclass and its kin print a schema only where the search path does not find them.
+    "search_path": "pg_catalog",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+}
+
+_REFUSED = (
+    "password authentication failed",
+    "no password supplied",
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "is not permitted to log in",
+    "permission denied",
+    "must be superuser or replication role",
+    "invalid connection option",
+    "certificate",
+)
+
+Row: TypeAlias = tuple[object, ...]
+
+
+def pinned_conninfo(source: str, **overrides: str) -> str:
+    """Return `source` with the pinned settings, UTF-8 and our application name added.
+
+    Raises ConfigError where `source` is not a conninfo or a libpq URI.
+    """
+    try:
+        given = conninfo_to_dict(source)
+    except psycopg.ProgrammingError:
+        # The parser's message quotes the text it could not read, which may hold a password.
+        raise ConfigError(
+            "the setting source is not a libpq URI or conninfo",
+            "Write it as postgresql://user@host:5432/database, or host=… dbname=….",
+        ) from None
+    options = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
+    merged = {
+        "application_name": "auditlake",
+        "connect_timeout": "10",
+        "keepalives_idle": "30",
+        **given,
+        "client_encoding": "UTF8",
+        "options": f"{given.get('options', '')} {options}".strip(),
+        **overrides,
+    }
+    return make_conninfo(**{name: str(value) for name, value in merged.items()})
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Turn a lost or refused connection into SourceUnreachable; every other error passes unchanged."""
+    try:
+        yield
+    except psycopg.OperationalError as exc:
+        # Without a SQLSTATE libpq itself failed; 08 is a broken connection, 57P a server going down.
+        if exc.sqlstate is not None and not exc.sqlstate.startswith(("08", "57P")):
+            raise
+        raise unreachable(str(exc)) from exc
+
+
+def unreachable(message: str) -> SourceUnreachable:
+    """Say why there is no connection, and whether trying again can help."""
+    line = " ".join(message.split())
+    if any(word in line for word in _REFUSED):
+        return SourceUnreachable(
+            f"the source refuses the connection: {line}",
+            "Correct user, password, database or pg_hba.conf; passwords are best kept in ~/.pgpass.",
+        )
+    return SourceUnreachable(
+        f"the source cannot be reached: {line}",
+        "See that PostgreSQL runs and that host and port in the setting source are right.",
+        retryable=True,
+    )
+
+
+def connect(source: str) -> psycopg.Connection[Row]:
+    """Open an ordinary connection in autocommit mode.
+
+    Raises SourceUnreachable.
+    """
+    with translated_errors():
+        return psycopg.connect(pinned_conninfo(source), autocommit=True)
+
+
+def connect_replication(source: str) -> pq.PGconn:
+    """Open a connection that speaks the replication protocol for one database.
+
+    Raises SourceUnreachable.
+    """
+    pgconn = pq.PGconn.connect(pinned_conninfo(source, replication="database").encode())
+    if pgconn.status != pq.ConnStatus.OK:
+        message = pgconn.get_error_message()
+        pgconn.finish()
+        raise unreachable(message)
+    return pgconn
+
+
+def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> list[Row]:
+    """Run one query and return its rows."""
+    with translated_errors():
+        return conn.execute(query, args or None).fetchall()
+
+
+def fetch_one(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> Row:
+    """Run one query that always gives a row, and return it."""
+    return fetch(conn, query, *args)[0]

@@ -1,0 +1,63 @@
+"""Which server this is, and where its write-ahead log stands.
+
+Authority: postgresql.org/docs/current/protocol-replication.html, IDENTIFY_SYSTEM; functions-admin.html, "Backup Control"
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+import psycopg
+
+from auditlake.lsn import Lsn
+from auditlake.postgres.connection import Row, fetch_one
+
+_LONG_PAGE_HEADER_BYTES = 40
+
+_IDENTITY = """
+select (select system_identifier from pg_catalog.pg_control_system())::text,
+       (select timeline_id from pg_catalog.pg_control_checkpoint()),
+       pg_catalog.current_database()::text,
+       pg_catalog.current_setting('server_version_num')::int
+"""
+
+_WAL_END = """
+select pg_catalog.pg_current_wal_insert_lsn()::text,
+       pg_catalog.current_setting('wal_block_size')::int,
+       (extract(epoch from pg_catalog.clock_timestamp()) * 1000000)::bigint
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What makes a source the same source: cluster, timeline and database."""
+
+    system_identifier: str
+    timeline: int
+    database: str
+    version_num: int
+
+
+@dataclass(frozen=True, slots=True)
+class WalEnd:
+    """A moment of the log: every commit record that starts before `lsn` was there at `time_us` (since 1970)."""
+
+    lsn: Lsn
+    time_us: int
+
+
+def identify(conn: psycopg.Connection[Row]) -> ServerIdentity:
+    """Read the identity of the cluster and database behind `conn`."""
+    system, timeline, database, version = fetch_one(conn, _IDENTITY)
+    return ServerIdentity(str(system), cast("int", timeline), str(database), cast("int", version))
+
+
+def wal_end(conn: psycopg.Connection[Row]) -> WalEnd:
+    """Read the end of the log and the server's clock, in that order.
+
+    The insert position skips the header of a page that nothing was written to yet, but a walsender reports the end of the
+    last record, which is then the page's start: such a position is moved back, else nobody would ever reach it.
+    """
+    text, block_size, time_us = fetch_one(conn, _WAL_END)
+    lsn = Lsn.parse(str(text))
+    into_page = lsn % cast("int", block_size)
+    return WalEnd(Lsn(lsn - into_page) if into_page <= _LONG_PAGE_HEADER_BYTES else lsn, cast("int", time_us))

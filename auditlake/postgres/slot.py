@@ -1,0 +1,140 @@
+"""The replication slot: its state, its creation with an exported snapshot, its removal.
+
+Creation waits for every transaction that is writing at that moment, and pins the log while it waits; `create_slot` therefore
+gives up after a time, names who holds it up, and leaves no slot behind. The exported snapshot dies with the next command on
+the connection that created the slot: see `holder`.
+
+Authority: postgresql.org/docs/current/protocol-replication.html, CREATE_REPLICATION_SLOT; view-pg-replication-slots.html
+"""
+
+import select
+import time
+from dataclasses import dataclass
+from typing import cast
+
+import psycopg
+from psycopg import pq, sql
+
+from auditlake.errors import SourceUnready
+from auditlake.lsn import Lsn
+from auditlake.postgres.connection import Row, fetch, unreachable
+
+_SLOT = """
+select plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status::text, restart_lsn::text,
+       pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), restart_lsn)::bigint
+  from pg_catalog.pg_replication_slots where slot_name = %s
+"""
+
+_WRITERS = """
+select pid, usename::text, extract(epoch from pg_catalog.clock_timestamp() - xact_start)::bigint
+  from pg_catalog.pg_stat_activity
+ where backend_xid is not null and pid <> pg_catalog.pg_backend_pid()
+ order by xact_start limit 5
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """A slot as pg_replication_slots shows it; `plugin` and `database` are None for a physical slot."""
+
+    plugin: str | None
+    database: str | None
+    active_pid: int | None
+    confirmed_flush_lsn: Lsn | None
+    wal_status: str | None
+    restart_lsn: Lsn | None
+    retained_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedSlot:
+    """A new slot. Every transaction whose commit record starts before `consistent_point` is in `snapshot_id`."""
+
+    name: str
+    consistent_point: Lsn
+    snapshot_id: str
+
+    @property
+    def snapshot_lsn(self) -> Lsn:
+        """The last LSN inside the snapshot; a commit record may start exactly at the consistent point."""
+        return Lsn(self.consistent_point - 1)
+
+
+def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:
+    """Read a slot; None where there is none of that name."""
+    rows = fetch(conn, _SLOT, name)
+    if not rows:
+        return None
+    plugin, database, active_pid, confirmed, wal_status, restart, retained = rows[0]
+    return SlotState(
+        plugin=cast("str | None", plugin),
+        database=cast("str | None", database),
+        active_pid=cast("int | None", active_pid),
+        confirmed_flush_lsn=None if confirmed is None else Lsn.parse(str(confirmed)),
+        wal_status=cast("str | None", wal_status),
+        restart_lsn=None if restart is None else Lsn.parse(str(restart)),
+        retained_bytes=cast("int | None", retained),
+    )
+
+
+def drop_slot(conn: psycopg.Connection[Row], name: str) -> bool:
+    """Drop a slot; False where there was none."""
+    if read_slot(conn, name) is None:
+        return False
+    conn.execute("select pg_catalog.pg_drop_replication_slot(%s)", (name,))
+    return True
+
+
+def create_slot(
+    replication: pq.PGconn, control: psycopg.Connection[Row], name: str, *, temporary: bool, timeout_s: float
+) -> CreatedSlot:
+    """Create a logical slot and export its snapshot, which lives until the next command on `replication`.
+
+    Raises SourceUnready where the slot exists already or a writing transaction outlasts `timeout_s`.
+    """
+    # The parenthesised options exist only since 15; this spelling is understood by 14 to 18.
+    kind = b"TEMPORARY LOGICAL" if temporary else b"LOGICAL"
+    quoted = sql.Identifier(name).as_bytes()
+    replication.send_query(b"CREATE_REPLICATION_SLOT " + quoted + b" " + kind + b" pgoutput EXPORT_SNAPSHOT")
+    _await_result(replication, control, name, timeout_s)
+    result = replication.get_result()
+    if result is None or result.status != pq.ExecStatus.TUPLES_OK:
+        raise _not_created(name, replication.get_error_message())
+    point, snapshot = result.get_value(0, 1), result.get_value(0, 2)
+    while replication.get_result() is not None:
+        pass
+    return CreatedSlot(name, Lsn.parse((point or b"").decode()), (snapshot or b"").decode())
+
+
+def _await_result(replication: pq.PGconn, control: psycopg.Connection[Row], name: str, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    replication.flush()
+    while replication.is_busy():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            writers = fetch(control, _WRITERS)
+            replication.get_cancel().cancel()
+            replication.finish()
+            raise _held_up(name, writers, timeout_s)
+        select.select([replication.socket], [], [], left)
+        replication.consume_input()
+
+
+def _held_up(name: str, writers: list[Row], timeout_s: float) -> SourceUnready:
+    who = ", ".join(f"pid {pid} of {user} (open for {age} s)" for pid, user, age in writers) or "a transaction that ended"
+    return SourceUnready(
+        f"slot {name} could not be created in {timeout_s:g} s: it waits for every open writing transaction: {who}",
+        "End that transaction (select pg_terminate_backend(pid)) and run the same command again.",
+    )
+
+
+def _not_created(name: str, message: str) -> Exception:
+    line = " ".join(message.split())
+    if "already exists" in line:
+        return SourceUnready(
+            f"slot {name} exists already and this lake has no record of it",
+            f"Choose another slot, or drop that one: select pg_drop_replication_slot('{name}').",
+        )
+    if "replication slots are in use" in line:
+        return SourceUnready(f"slot {name} cannot be created: {line}", "Raise max_replication_slots and restart.")
+    return unreachable(line)
