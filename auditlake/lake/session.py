@@ -1,0 +1,95 @@
+"""The Spark session: local by default, with Delta, in UTC, quiet, and started without a network.
+
+`spark_session` gives the one session of the process. Settings of the caller win over ours; under spark-submit its
+settings win too, and its jars are left alone.
+
+All three time zones (session, JVM default, `user.timezone`) are UTC: otherwise every commit to a small Delta table
+reconstructs its whole state to verify itself (Delta's Snapshot.scala, `forceOnNonUTC`).
+
+Authority: spark.apache.org/docs/4.2.0/configuration.html; docs.delta.io, "Set up Apache Spark with Delta Lake"
+"""
+
+import getpass
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from auditlake.lake.jars import delta_jars
+from auditlake.lake.java import launch, require_java
+
+_DEFAULTS = {
+    "spark.app.name": "auditlake",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.catalogImplementation": "in-memory",  # tables are paths: no metastore, no derby.log
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",  # a cast that fails is an error, never a NULL
+    "spark.sql.adaptive.enabled": "false",  # a tenth of a small MERGE is its replanning
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: 50 tiny tasks to read a small table's log
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+_JVM_OPTIONS = f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+_JVM_OPTION_KEYS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+_LOOPBACK = "127.0.0.1"
+_GIB = 1 << 30
+
+
+def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Start Spark, or give the session that runs already, with these settings added where Spark still allows it.
+
+    Raises ConfigError where Java or the Delta jars are missing, or the JVM refuses its settings.
+    """
+    wanted = dict(settings or {})
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001  # the only way to ask without starting one
+        return SparkSession.builder.config(map=wanted).getOrCreate()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        _join_submitted(wanted)
+    else:
+        _start(wanted)
+    return SparkSession.builder.getOrCreate()
+
+
+def _join_submitted(wanted: Mapping[str, str]) -> None:
+    """Use the JVM that spark-submit started: what it was told outranks our defaults."""
+    gateway = launch({})
+    conf = SparkConf(_jvm=gateway.jvm)
+    for key, value in _DEFAULTS.items():
+        conf.setIfMissing(key, value)
+    SparkContext(conf=conf.setAll(list(wanted.items())), gateway=gateway)
+
+
+def _start(wanted: Mapping[str, str]) -> None:
+    require_java()
+    settings = {"spark.master": "local[*]", **_DEFAULTS, **wanted}
+    for key in _JVM_OPTION_KEYS:
+        settings[key] = f"{_JVM_OPTIONS} {wanted.get(key, '')}".strip()  # the last one of two counts
+    if "spark.jars" not in wanted and "spark.jars.packages" not in wanted:
+        settings["spark.jars"] = ",".join(str(jar) for jar in delta_jars(wanted))
+    if settings["spark.master"].startswith("local"):
+        settings = _local_defaults() | settings
+        os.environ.setdefault(
+            "SPARK_LOCAL_IP", _LOOPBACK
+        )  # else Spark looks up the host's name, which may have no address
+    gateway = launch(settings)
+    SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())), gateway=gateway)
+
+
+def _local_defaults() -> dict[str, str]:
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _GIB
+    return {
+        "spark.driver.memory": f"{max(1, min(4, memory_gib // 2))}g",
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        # Never written to, but Spark makes it: not in the working folder.
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"auditlake-{getpass.getuser()}", "warehouse")),
+    }
