@@ -47,9 +47,9 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
 
     Raises ConfigError where Java or the Delta jars are missing, or the JVM refuses its settings.
     """
-    wanted = dict(settings or {})
+    wanted = settings or {}
     if SparkContext._active_spark_context is not None:  # noqa: SLF001  # the only way to ask without starting one
-        return SparkSession.builder.config(map=wanted).getOrCreate()
+        return SparkSession.builder.config(map={**wanted}).getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         _join_submitted(wanted)
@@ -76,9 +76,8 @@ def _start(wanted: Mapping[str, str]) -> None:
         settings["spark.jars"] = ",".join(str(jar) for jar in delta_jars(wanted))
     if settings["spark.master"].startswith("local"):
         settings = _local_defaults() | settings
-        os.environ.setdefault(
-            "SPARK_LOCAL_IP", _LOOPBACK
-        )  # else Spark looks up the host's name, which may have no address
+        # Else Spark looks up the address of the host's name, and there may be none.
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     gateway = launch(settings)
     SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())), gateway=gateway)
 
