@@ -26,6 +26,8 @@ HISTORY_APP = "auditlake/history"
 """Application transaction of a history table: its position, a commit LSN."""
 SNAPSHOT_APP = "auditlake/snapshot"
 """Application transaction of a history table: its horizon, the snapshot LSN."""
+SNAPSHOT_TIME_APP = "auditlake/snapshot_time"
+"""Application transaction of a history table: the server's time, in us since 1970, just after its horizon was fixed."""
 
 
 def path_segment(name: str) -> str:
