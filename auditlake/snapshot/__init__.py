@@ -1,0 +1,1 @@
+"""The snapshot stage: copy tables under an exported snapshot into `history`, in parallel."""

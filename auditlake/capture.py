@@ -1,0 +1,209 @@
+"""Capture: follow the slot and make every committed change durable in `changes`. No JVM.
+
+Order of effects, for each batch of whole transactions:
+  1. receive them, up to a Commit;
+  2. append `relations`, then `transactions`, then `changes`, whose commit moves the watermark;
+  3. acknowledge the end of the last commit.
+Nothing is acknowledged that is not in a commit of `changes`: killed before 2 the server sends it again; killed between 2
+and 3 it sends it again and every row at or below the watermark is dropped. A transaction too large for one batch goes in
+parts whose rows lie above the watermark, invisible; killed among them, the parts already there are skipped by ordinal.
+
+The end of an idle stretch is recorded in `changes` before it is acknowledged, so that the slot never stands beyond the lake.
+If it does, somebody else has read from it: then changes are missing and capture stops.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
+from auditlake.lake.changes import CaptureLog, CommitEnd
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import Manifest
+from auditlake.lsn import Lsn
+from auditlake.pgoutput.columnar import ChangeDecoder, Decoded
+from auditlake.postgres.connection import Row, connect, connect_replication
+from auditlake.postgres.server import WalEnd, identify, wal_end
+from auditlake.postgres.slot import read_slot
+from auditlake.postgres.stream import FrameBuffer, Limits, ReplicationStream
+
+# One append costs about 10 ms and numpy's fixed cost some 5 ms: at 32,768 frames both are small beside the decoding, and a
+# batch is a few megabytes.
+_BATCH = Limits(frames=32_768, size_bytes=16 << 20)
+# A transaction longer than this goes in parts.
+_PART_BYTES = 64 << 20
+_COMMIT_DELAY_S = 0.1
+_WAIT_S = 0.1
+_STATUS_INTERVAL_S = 5.0
+_ASK_INTERVAL_S = 0.05
+_IDLE_COMMIT_S = 10.0
+_TARGET_COMMIT_S = 1.0
+_SLOT_FREE_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where to capture from: a conninfo, and the identity recorded in the lake."""
+
+    conninfo: str
+    manifest: Manifest
+
+
+def current_manifest(conn: psycopg.Connection[Row], slot: str, publication: str) -> Manifest:
+    """What lake.json would say of the server behind `conn`."""
+    server = identify(conn)
+    return Manifest(server.system_identifier, server.timeline, server.database, slot, publication)
+
+
+class Capture:
+    """One run of the capture stage. `run` returns at its target or when `stop` is set."""
+
+    def __init__(self, source: Source, lake: Lake, log: Callable[[str], None]) -> None:
+        self._source = source
+        self._say = log
+        self._control = connect(source.conninfo)
+        source.manifest.check_same(
+            current_manifest(self._control, source.manifest.slot, source.manifest.publication)
+        )
+        self._log = CaptureLog(lake)
+        self._decoder = ChangeDecoder(self._log.relations.register)
+        self._partial = self._log.partial()
+        self._frames = FrameBuffer()
+        self._in_parts = False
+        self._idle_mark: WalEnd | None = None
+        self._next_mark_at = 0.0
+        self._stream = self._open_stream()
+        self.stop = threading.Event()
+
+    def _open_stream(self) -> ReplicationStream:
+        """Start where the lake ends, and see that the slot is not beyond it.
+
+        A slot whose confirmed_flush has passed us starts there in silence, so it is read after the start, when nobody else
+        can move it any more.
+        """
+        slot = self._source.manifest.slot
+        if read_slot(self._control, slot) is None:
+            raise WrongSource(f"slot {slot} is gone: changes after {self._log.acknowledged} are missing", _NEW_LAKE)
+        stream = self._start_when_free()
+        state = read_slot(self._control, slot)
+        confirmed = None if state is None else state.confirmed_flush_lsn
+        if confirmed is None or confirmed > self._log.acknowledged:
+            stream.close()
+            raise WrongSource(
+                f"slot {slot} stands at {confirmed}, this lake at {self._log.acknowledged}: what lies between is missing",
+                _NEW_LAKE,
+            )
+        return stream
+
+    def _start_when_free(self) -> ReplicationStream:
+        """Start the stream; a walsender whose client was killed holds the slot until it notices, so wait a while."""
+        slot, publication = self._source.manifest.slot, self._source.manifest.publication
+        deadline = time.monotonic() + _SLOT_FREE_TIMEOUT_S
+        while True:
+            pgconn = connect_replication(self._source.conninfo)
+            try:
+                return ReplicationStream.start(pgconn, slot, publication, self._log.acknowledged)
+            except LakeConflict:
+                pgconn.finish()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_WAIT_S)
+            except Exception:
+                pgconn.finish()
+                raise
+
+    @property
+    def watermark(self) -> Lsn:
+        return self._log.watermark
+
+    @property
+    def done_lsn(self) -> Lsn:
+        """Everything that starts before this LSN is durable."""
+        return self._log.acknowledged
+
+    def run(self, until: Lsn | None) -> None:
+        """Capture until everything before `until` is durable, or for ever."""
+        try:
+            while not self.stop.is_set() and (until is None or self.done_lsn < until):
+                self._step(until)
+        finally:
+            self._stream.close()
+            self._control.close()
+
+    def _step(self, until: Lsn | None) -> None:
+        frames, stream = self._frames, self._stream
+        stream.receive(frames, _BATCH if frames.commits else _GROWING, self._patience_s())
+        if frames.commits and (len(frames.ends) >= _BATCH.frames or self._patience_s() <= 0):
+            self._flush(frames.after_last_commit)
+        elif not frames.commits and len(frames.data) >= _PART_BYTES:
+            self._flush_part()
+        elif not frames.ends and not self._in_parts:
+            self._idle(until)
+        if stream.silent_for_s > _STATUS_INTERVAL_S:
+            stream.acknowledge(self.done_lsn)
+
+    def _patience_s(self) -> float:
+        """How long the oldest commit in the buffer may still wait for company."""
+        if not self._frames.commits:
+            return _WAIT_S
+        return max(0.0, self._frames.first_commit_at + _COMMIT_DELAY_S - time.monotonic())
+
+    def _flush(self, frames: int) -> None:
+        whole, self._frames = self._frames.split(frames)
+        decoded = self._decode(whole)
+        commit = decoded.last_commit
+        if commit is None:
+            raise InvariantBroken("a batch that was cut at a Commit has none")
+        changes = self._unseen(decoded.changes)
+        self._log.append(changes, decoded.transactions, CommitEnd(commit.commit_lsn, commit.end_lsn))
+        self._in_parts = False
+        self._stream.acknowledge(self.done_lsn)
+
+    def _flush_part(self) -> None:
+        part, self._frames = self._frames, FrameBuffer()
+        self._log.append_part(self._unseen(self._decode(part).changes))
+        self._in_parts = True
+
+    def _decode(self, frames: FrameBuffer) -> Decoded:
+        starts = np.array(frames.starts, dtype=np.int64)
+        return self._decoder.decode(frames.data, starts, np.array(frames.ends, dtype=np.int64))
+
+    def _unseen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Drop the rows that an earlier run made durable."""
+        if changes.num_rows == 0:
+            return changes
+        if changes["lsn"][0].as_py() <= self.watermark:
+            changes = changes.filter(pc.greater(changes["lsn"], int(self.watermark)))
+        if self._partial is not None:
+            seen = pc.and_(
+                pc.equal(changes["lsn"], int(self._partial.lsn)),
+                pc.less(changes["ordinal"], self._partial.next_ordinal),
+            )
+            changes = changes.filter(pc.invert(seen))
+        return changes
+
+    def _idle(self, until: Lsn | None) -> None:
+        """Let the slot advance over what is not ours, and note how current the lake is."""
+        now = time.monotonic()
+        if self._idle_mark is None and now >= self._next_mark_at:
+            self._idle_mark = wal_end(self._control)
+            self._next_mark_at = now + (_IDLE_COMMIT_S if until is None else _TARGET_COMMIT_S)
+        mark, reached = self._idle_mark, max(self.done_lsn, self._stream.keepalive_lsn)
+        if mark is None:
+            return
+        if reached >= mark.lsn:
+            self._log.note_idle(reached, mark.time_us)
+            self._stream.acknowledge(self.done_lsn)
+            self._idle_mark = None
+        elif self._stream.silent_for_s > _ASK_INTERVAL_S:
+            self._stream.acknowledge(self.done_lsn, ask_reply=True)
+
+
+_GROWING = Limits(frames=1 << 22, size_bytes=_PART_BYTES)
+_NEW_LAKE = "Changes are missing between the two; bootstrap a new lake with a new slot."

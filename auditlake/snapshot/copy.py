@@ -1,0 +1,176 @@
+"""Copy one range of one table under an exported snapshot into one Parquet file. Runs in a Spark task.
+
+Contract: returns what was written, or raises and leaves at most a file that no commit mentions. Nothing here commits: a task
+that Spark runs twice writes two files, and the driver puts only the returned one into the table, with all the table's other
+ranges and its position, in one commit (`bootstrap`). Memory is one Arrow batch and one row group, whatever the range holds.
+
+Authority: Delta's PROTOCOL.md, "Add File" and "Per-file Statistics"
+"""
+
+import contextlib
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import adbc_driver_manager
+import adbc_driver_postgresql.dbapi
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from auditlake.errors import AuditlakeError, SourceUnready
+from auditlake.lake.history import OPEN_PART
+from auditlake.relation import Column, TableName
+from auditlake.snapshot.ranges import PageRange
+from auditlake.snapshot.select import OutOfRange, Selection, arrow_type
+from auditlake.pgtypes import column_type
+
+_BATCH_BYTES = 8 << 20
+_ROW_GROUP_ROWS = 131_072
+_STATS_TYPES = (pa.types.is_integer, pa.types.is_date32)
+_STATS_COLUMNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMark:
+    """What every row of a snapshot says of itself: its LSN and the server's time, in microseconds since 1970."""
+
+    lsn: int
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """One range to copy. `conninfo` may hold a password: it travels to the worker and is never printed."""
+
+    conninfo: str
+    snapshot_id: str
+    name: TableName
+    columns: tuple[Column, ...]
+    pages: PageRange
+    folder: Path
+    mark: SnapshotMark
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFile:
+    """A file that waits for its commit; `path` is relative to the table's folder."""
+
+    name: TableName
+    path: str
+    size_bytes: int
+    rows: int
+    stats: str
+
+
+def copy_range(task: CopyTask) -> CopiedFile:
+    """Copy a range; values outside their typed column make it start again, guarded.
+
+    Raises SourceUnready, naming the table, where PostgreSQL does not give the rows.
+    """
+    try:
+        return _copy(task, Selection(task.columns))
+    except OutOfRange:
+        return _copy(task, Selection(task.columns, guarded=True))
+
+
+def _copy(task: CopyTask, selection: Selection) -> CopiedFile:
+    relative = f"_part={OPEN_PART}/part-{uuid.uuid4()}.snappy.parquet"
+    path = task.folder / relative
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = history_schema(task.columns)
+    bounds: dict[str, tuple[int, int]] = {}
+    rows = 0
+    try:
+        with contextlib.closing(_read(task, selection)) as batches, pq.ParquetWriter(path, schema) as writer:
+            for batch in batches:
+                typed, raw = selection.convert(batch)
+                table = pa.Table.from_arrays([*typed, *_period(task.mark, raw, len(batch))], schema=schema)
+                writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+                rows += len(batch)
+                _widen(bounds, table)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return CopiedFile(task.name, relative, path.stat().st_size, rows, _stats(rows, bounds, schema))
+
+
+def _read(task: CopyTask, selection: Selection) -> Iterator[pa.RecordBatch]:
+    query = selection.sql(task.name, task.pages.condition())
+    try:
+        with adbc_driver_postgresql.dbapi.connect(task.conninfo) as conn, conn.cursor() as cursor:
+            cursor.execute("set transaction isolation level repeatable read read only")
+            cursor.execute(f"set transaction snapshot '{task.snapshot_id}'")
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
+            cursor.execute(query)
+            yield from cursor.fetch_record_batch()
+    except adbc_driver_manager.Error as exc:
+        raise _refused(task, exc) from None
+
+
+def _refused(task: CopyTask, exc: adbc_driver_manager.Error) -> AuditlakeError:
+    # The driver appends the query and libpq's text; the SQLSTATE says what happened without a row's values.
+    reason = f"SQLSTATE {exc.sqlstate}" if exc.sqlstate else "the connection was lost"
+    return SourceUnready(
+        f"table {task.name} could not be copied: {reason}",
+        "See the server's log for the statement that failed, then run auditlake bootstrap again: it goes on from here.",
+    )
+
+
+def history_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Return the Arrow schema of a history table's files: the source's columns and the period's, without `_part`."""
+    source = [pa.field(c.name, arrow_type(column_type(c.type_oid, c.typmod))) for c in columns]
+    return pa.schema([*source, *_PERIOD])
+
+
+_TIME = pa.timestamp("us", tz="UTC")
+_PERIOD = (
+    pa.field("_from_lsn", pa.int64()),
+    pa.field("_to_lsn", pa.int64()),
+    pa.field("_from_time", _TIME),
+    pa.field("_to_time", _TIME),
+    pa.field("_op", pa.string()),
+    pa.field("_end_op", pa.string()),
+    pa.field("_xid", pa.int64()),
+    pa.field("_end_xid", pa.int64()),
+    pa.field("_ordinal", pa.int32()),
+    pa.field("_raw", pa.map_(pa.string(), pa.string())),
+)
+
+
+def _period(mark: SnapshotMark, raw: pa.Array, length: int) -> list[pa.Array]:
+    known = {
+        "_from_lsn": pa.scalar(mark.lsn, pa.int64()),
+        "_from_time": pa.scalar(mark.time_us, pa.int64()).cast(_TIME),
+        "_op": pa.scalar("snapshot"),
+    }
+    constants = [
+        pa.repeat(known[field.name], length) if field.name in known else pa.nulls(length, field.type)
+        for field in _PERIOD[:-1]
+    ]
+    return [*constants, raw]
+
+
+def _widen(bounds: dict[str, tuple[int, int]], table: pa.Table) -> None:
+    """Keep the least and greatest value of the leading whole-number and date columns, so that readers can skip files."""
+    for name in _stats_columns(table.schema):
+        low, high = pc.min_max(table[name]).values()
+        if not low.is_valid:
+            continue
+        least, greatest = low.as_py(), high.as_py()
+        if name in bounds:
+            least, greatest = min(least, bounds[name][0]), max(greatest, bounds[name][1])
+        bounds[name] = (least, greatest)
+
+
+def _stats_columns(schema: pa.Schema) -> list[str]:
+    fitting = [field.name for field in schema if any(is_type(field.type) for is_type in _STATS_TYPES)]
+    return [*fitting[:_STATS_COLUMNS], "_from_lsn"]
+
+
+def _stats(rows: int, bounds: dict[str, tuple[int, int]], schema: pa.Schema) -> str:
+    low = {name: bound[0] for name, bound in bounds.items()}
+    high = {name: bound[1] for name, bound in bounds.items()}
+    return json.dumps({"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": {}}, default=str)
