@@ -14,7 +14,6 @@ If it does, somebody else has read from it: then changes are missing and capture
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,9 +63,8 @@ def current_manifest(conn: psycopg.Connection[Row], slot: str, publication: str)
 class Capture:
     """One run of the capture stage. `run` returns at its target or when `stop` is set."""
 
-    def __init__(self, source: Source, lake: Lake, log: Callable[[str], None]) -> None:
+    def __init__(self, source: Source, lake: Lake) -> None:
         self._source = source
-        self._say = log
         self._control = connect(source.conninfo)
         source.manifest.check_same(
             current_manifest(self._control, source.manifest.slot, source.manifest.publication)

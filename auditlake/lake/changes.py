@@ -20,7 +20,7 @@ from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TR
 from auditlake.lake.log import AppendLog
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.columnar import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 
 _TIME = pa.timestamp("us", tz="UTC")
 MONO_SCHEMA = TRANSACTIONS_SCHEMA.insert(

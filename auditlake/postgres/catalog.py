@@ -27,7 +27,8 @@ select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.
  order by n.nspname, c.relname
 """
 
-# The key: the primary key under DEFAULT and FULL, the chosen index under USING INDEX.
+# The key: the primary key under DEFAULT and FULL, the chosen index under USING INDEX. A deferrable primary key is no
+# replica identity (relcache.c, RelationGetIndexList).
 _COLUMNS = """
 select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
        coalesce(a.attnum = any (i.indkey), false), a.attgenerated <> ''
@@ -35,7 +36,10 @@ select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
   join pg_catalog.pg_class c on c.oid = a.attrelid
   left join pg_catalog.pg_index i
     on i.indrelid = c.oid
-   and case c.relreplident when 'i' then i.indisreplident when 'n' then false else i.indisprimary end
+   and case c.relreplident when 'i' then i.indisreplident
+                           when 'd' then i.indisprimary and i.indimmediate
+                           when 'f' then i.indisprimary
+                           else false end
  where a.attrelid = any (%s::oid[]) and a.attnum > 0 and not a.attisdropped
  order by a.attrelid, a.attnum
 """

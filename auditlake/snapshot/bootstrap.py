@@ -1,0 +1,269 @@
+"""Bootstrap: from nothing to a lake that `follow` can keep, or from half a lake to a whole one.
+
+Order of effects:
+  1. check everything that can be checked; a refusal leaves nothing behind;
+  2. write lake.json: from here on slot and publication of these names are ours;
+  3. create the publication, which must be older than the slot;
+  4. lock the tables, create the slot with its snapshot, hold the snapshot (`postgres.holder` argues this order);
+  5. record in `changes` where the slot starts, and let capture run, so that the log does not pile up during the copy;
+  6. copy; each table appears whole, with its position, in one commit.
+Killed anywhere, the same command goes on: a table with a position stays, the others get a snapshot of their own through a
+temporary slot, at their own LSN, while the main slot stays as it is. Killed between 4 and 5, the slot's confirmed_flush is
+still the point where it was created, so 5 can be made up for.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import psycopg
+from pyspark.sql import SparkSession
+
+from auditlake.capture import Capture, Source, current_manifest
+from auditlake.errors import AuditlakeError, InvariantBroken, SourceUnready, WrongSource
+from auditlake.lake.changes import CaptureLog
+from auditlake.lake.history import open_history
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
+from auditlake.lake.positions import read_positions
+from auditlake.postgres.catalog import CatalogTable
+from auditlake.postgres.connection import Row, connect, connect_replication, pinned_conninfo
+from auditlake.postgres.holder import SnapshotHolder
+from auditlake.postgres.publication import add_tables, create_publication
+from auditlake.postgres.slot import CreatedSlot, create_slot, read_slot
+from auditlake.relation import TableName
+from auditlake.snapshot.commit import begin_table, commit_table
+from auditlake.snapshot.copy import CopiedFile, CopyTask, SnapshotMark, copy_range
+from auditlake.snapshot.plan import Plan, make_plan
+from auditlake.snapshot.ranges import page_ranges
+
+_LOCK_TIMEOUT_S = 30.0
+_SLOT_TIMEOUT_S = 120.0
+_TABLES_AT_ONCE = 4
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to bootstrap: from which source into which lake; `patterns` choose tables, None takes all."""
+
+    conninfo: str
+    lake: Lake
+    slot: str
+    publication: str
+    patterns: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedTable:
+    """One table as it was copied."""
+
+    name: TableName
+    rows: int
+    size_bytes: int
+    seconds: float
+    snapshot_lsn: int
+
+
+Say = Callable[[str], None]
+
+
+def bootstrap(target: Target, start_spark: Callable[[], SparkSession], say: Say) -> list[CopiedTable]:
+    """Give every chosen table a history; returns those copied now.
+
+    Raises SourceUnready, WrongSource or LakeUnusable before anything was written; an error of single tables after the
+    others were finished.
+    """
+    with connect(target.conninfo) as control:
+        plan = make_plan(control, target.patterns, target.publication, target.slot)
+        manifest = current_manifest(control, target.slot, target.publication)
+        _claim(target.lake, manifest, plan)
+        _publish(control, target, plan)
+        todo = [table for table in plan.chosen if open_history(target.lake, table.name) is None]
+        if not todo:
+            _ensure_started(control, target)
+            return []
+        with ThreadPoolExecutor(1) as starter:
+            spark = starter.submit(start_spark)
+            return _copy_all(_Run(target, Source(target.conninfo, manifest), control, say), todo, spark)
+
+
+def _claim(lake: Lake, manifest: Manifest, plan: Plan) -> None:
+    """Make the folder this source's lake, or see that it is."""
+    recorded = read_manifest(lake)
+    if recorded is not None:
+        recorded.check_same(manifest)
+        return
+    if plan.slot is not None:
+        raise WrongSource(
+            f"slot {manifest.slot} exists already, and {lake.root} has no record of it",
+            f"Choose another slot, or drop that one: select pg_drop_replication_slot('{manifest.slot}').",
+        )
+    write_manifest(lake, manifest)
+
+
+def _publish(control: psycopg.Connection[Row], target: Target, plan: Plan) -> None:
+    if plan.publication is None:
+        create_publication(control, target.publication, [table.name for table in plan.chosen])
+    elif plan.unpublished:
+        add_tables(control, target.publication, [table.name for table in plan.unpublished])
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    target: Target
+    source: Source
+    control: psycopg.Connection[Row]
+    say: Say
+
+
+def _copy_all(run: _Run, todo: Sequence[CatalogTable], spark: Future[SparkSession]) -> list[CopiedTable]:
+    target = run.target
+    with ExitStack() as held:
+        holder = held.enter_context(SnapshotHolder(target.conninfo))
+        holder.lock([table.name for table in todo], _LOCK_TIMEOUT_S)
+        replication = connect_replication(target.conninfo)
+        held.callback(replication.finish)
+        created = _create_slot(run, replication)
+        snapshot_id = holder.import_snapshot(created.snapshot_id)
+        mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
+        _see_unchanged(todo, holder.tables())
+        replication.finish()
+        with _capturing(run, created) as capturing:
+            copied = _Copier(spark.result(), run, snapshot_id, mark).copy(todo)
+            _await_capture(target.lake, created, capturing)
+        return copied
+
+
+def _create_slot(run: _Run, replication: psycopg.pq.PGconn) -> CreatedSlot:
+    """Create the main slot, or a temporary one where the main one is there, for its snapshot."""
+    target = run.target
+    main = _ensure_started(run.control, target)
+    name = f"{target.slot[:40]}_snapshot_{replication.backend_pid}" if main else target.slot
+    created = create_slot(replication, run.control, name, temporary=main, timeout_s=_SLOT_TIMEOUT_S)
+    if not main:
+        CaptureLog(target.lake).start_at(created.consistent_point)
+    return created
+
+
+def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:
+    """Whether the main slot is there and recorded; records it where a crash came in between.
+
+    Raises WrongSource where it is recorded and gone, or is of another kind.
+    """
+    slot, positions = read_slot(control, target.slot), read_positions(target.lake)
+    if slot is None:
+        if positions is not None:
+            raise WrongSource(
+                f"slot {target.slot} is gone: changes after {positions.acknowledged} are missing",
+                "Bootstrap a new lake.",
+            )
+        return False
+    database = control.info.dbname
+    if (slot.plugin, slot.database) != ("pgoutput", database) or slot.confirmed_flush_lsn is None:
+        raise WrongSource(
+            f"slot {target.slot} is of plugin {slot.plugin} in database {slot.database}, need pgoutput in {database}",
+            "Choose another slot.",
+        )
+    if positions is None:
+        CaptureLog(target.lake).start_at(slot.confirmed_flush_lsn)
+    return True
+
+
+def _see_unchanged(expected: Sequence[CatalogTable], found: Sequence[CatalogTable]) -> None:
+    """See that no table changed its shape between the check and the lock."""
+    shapes = {table.name: table.relation for table in found}
+    for table in expected:
+        if shapes.get(table.name) != table.relation:
+            raise SourceUnready(f"table {table.name} changed while it was being locked", "Run it again.")
+
+
+@contextmanager
+def _capturing(run: _Run, created: CreatedSlot) -> Iterator[Future[None] | None]:
+    """Run capture beside the copy, unless another process does (a `follow` that goes on)."""
+    state = read_slot(run.control, run.target.slot)
+    if state is not None and state.active_pid is not None and created.name != run.target.slot:
+        run.say("capture runs in another process")
+        yield None
+        return
+    capture = Capture(run.source, run.target.lake)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(capture.run, None)
+        try:
+            yield running
+        finally:
+            capture.stop.set()
+        running.result()
+
+
+def _await_capture(lake: Lake, created: CreatedSlot, capturing: Future[None] | None) -> None:
+    """Wait until capture has passed the snapshot, so that the new tables can be asked for at once."""
+    deadline = time.monotonic() + _SLOT_TIMEOUT_S
+    while (positions := read_positions(lake)) is None or positions.acknowledged < created.consistent_point:
+        if capturing is not None and capturing.done():
+            capturing.result()
+        if time.monotonic() > deadline:
+            raise InvariantBroken(f"capture did not pass {created.consistent_point} in {_SLOT_TIMEOUT_S:g} s")
+        time.sleep(_POLL_S)
+
+
+class _Copier:
+    """Copies tables, several at once, each by as many Spark tasks as it has ranges."""
+
+    def __init__(self, spark: SparkSession, run: _Run, snapshot_id: str, mark: SnapshotMark) -> None:
+        self._spark = spark
+        self._lake = run.target.lake
+        self._conninfo = pinned_conninfo(run.target.conninfo)
+        self._snapshot_id = snapshot_id
+        self._mark = mark
+        self._say = run.say
+
+    def copy(self, tables: Sequence[CatalogTable]) -> list[CopiedTable]:
+        """Copy all; a table that fails does not keep the others from finishing."""
+        copied: list[CopiedTable] = []
+        failed: list[AuditlakeError] = []
+        largest_first = sorted(tables, key=lambda table: -table.pages)
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+            for future in as_completed([pool.submit(self._copy_table, table) for table in largest_first]):
+                try:
+                    done = future.result()
+                except AuditlakeError as exc:
+                    failed.append(exc)
+                    self._say(f"failed: {exc.message}")
+                else:
+                    copied.append(done)
+                    self._say(f"copied {done.name}: {done.rows:,} rows in {done.seconds:.1f} s")
+        if failed:
+            raise failed[0]
+        return sorted(copied, key=lambda table: table.name)
+
+    def _copy_table(self, table: CatalogTable) -> CopiedTable:
+        started = time.monotonic()
+        columns = table.relation.columns
+        delta = begin_table(self._lake, table.name, columns)
+        folder = self._lake.history(table.name)
+        tasks = [
+            CopyTask(self._conninfo, self._snapshot_id, table.name, columns, pages, folder, self._mark)
+            for pages in page_ranges(table.pages)
+        ]
+        files = self._run(tasks)
+        commit_table(delta, files, self._mark)
+        rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+        return CopiedTable(table.name, rows, size_bytes, time.monotonic() - started, self._mark.lsn)
+
+    def _run(self, tasks: Sequence[CopyTask]) -> list[CopiedFile]:
+        results = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(_attempt).collect()
+        for result in results:
+            if isinstance(result, AuditlakeError):
+                raise result
+        return [result for result in results if isinstance(result, CopiedFile)]
+
+
+def _attempt(task: CopyTask) -> CopiedFile | AuditlakeError:
+    """Copy, giving a failure back as a value: Spark would wrap it, and try again what cannot succeed."""
+    try:
+        return copy_range(task)
+    except AuditlakeError as exc:
+        return exc

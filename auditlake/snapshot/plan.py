@@ -1,0 +1,90 @@
+"""Which tables to take, and whether all that is needed is there. Reads only; refuses before anything is written."""
+
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psycopg
+
+from auditlake.errors import ConfigError, SourceUnready
+from auditlake.lake.history import RESERVED
+from auditlake.postgres.catalog import CatalogTable, read_tables
+from auditlake.postgres.check import (
+    Finding,
+    check_ownership,
+    check_publication,
+    check_server,
+    check_table,
+    read_server_facts,
+)
+from auditlake.postgres.connection import Row
+from auditlake.postgres.publication import Publication, read_publication
+from auditlake.postgres.slot import SlotState, read_slot
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The tables to take, those of them that the publication lacks, and what exists of publication and slot."""
+
+    chosen: tuple[CatalogTable, ...]
+    unpublished: tuple[CatalogTable, ...]
+    publication: Publication | None
+    slot: SlotState | None
+
+
+def make_plan(
+    conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
+) -> Plan:
+    """Choose the tables and check everything.
+
+    Raises SourceUnready with all findings, ConfigError where no table is chosen.
+    """
+    plan = survey(conn, patterns, publication_name, slot_name)
+    if found := findings(conn, plan):
+        raise SourceUnready(
+            "; ".join(str(finding) for finding in found), " ".join(dict.fromkeys(finding.mend for finding in found))
+        )
+    return plan
+
+
+def survey(
+    conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
+) -> Plan:
+    """Choose the tables without judging them.
+
+    Raises ConfigError where none is chosen.
+    """
+    publication = read_publication(conn, publication_name)
+    published = {table.name for table in publication.tables} if publication else set()
+    everything = read_tables(conn)
+    if patterns is not None:
+        chosen = tuple(table for table in everything if matches(table, patterns))
+    else:
+        chosen = tuple(table for table in everything if publication is None or table.name in published)
+    if not chosen:
+        what = f"match {', '.join(patterns)}" if patterns else "are there to take"
+        raise ConfigError(f"no tables {what}", "Correct the setting tables, or create tables first.")
+    unpublished = tuple(table for table in chosen if publication is not None and table.name not in published)
+    return Plan(chosen, unpublished, publication, read_slot(conn, slot_name))
+
+
+def findings(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
+    """Judge a plan: everything that stands between it and a complete history."""
+    facts = read_server_facts(conn)
+    found = check_server(facts, slot_exists=plan.slot is not None)
+    for table in plan.chosen:
+        found += check_table(table, RESERVED)
+    if plan.publication is None:
+        return [*found, *check_ownership(facts, plan.chosen, create=True)]
+    found += check_publication(plan.publication, plan.chosen)
+    return [*found, *check_ownership(facts, plan.unpublished, create=False)]
+
+
+def matches(table: CatalogTable, patterns: Iterable[str]) -> bool:
+    """Whether `schema.table` matches a pattern (`*`, `?`) and none that begins with `!`."""
+    name = f"{table.name.schema}.{table.name.table}"
+    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
+    unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    if any(fnmatch.fnmatchcase(name, pattern) for pattern in unwanted):
+        return False
+    return not wanted or any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)
