@@ -7,8 +7,8 @@
     0/16B3748                      a commit LSN
     xid:750                        the transaction with this xid
 
-`parse_when` is pure and knows no lake: whether the moment can be answered is for `moments` to say. A time finer than a
-microsecond is cut to it, which is exact: commit times are whole microseconds.
+`parse_when` is pure and knows no lake: whether the moment can be answered is for `moments` to say. A time finer than
+a microsecond is cut to it, which is exact: commit times are whole microseconds.
 """
 
 import re

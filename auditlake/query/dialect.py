@@ -1,0 +1,126 @@
+"""Spark SQL with `FOR SYSTEM_TIME`: sqlglot's Spark parser, taught the periods of SQL:2011 and to remember offsets.
+
+sqlglot is asked for one thing only: which identifiers of a statement name tables, and at which offsets. Its own
+output is never used, so what it understands differently from Spark cannot change a statement; what it cannot parse at
+all is BadUsage, even where Spark could.
+
+A parsed table's `version` is an `exp.Version` with `kind` (`AS OF`, `FROM`, `BETWEEN`, `CONTAINED IN`, `ALL`) and the
+texts of its moments; its meta, like that of a `sample`, has `start` and `end`: offsets into the text, both inclusive.
+
+Delta's own `TIMESTAMP AS OF` and `VERSION AS OF` are refused: on a history they mean what was loaded when, not what
+was true.
+"""
+
+import re
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+
+from auditlake.errors import BadUsage
+
+_SPARK = Spark()
+_HINT = "The SQL is Spark's, one query; FOR SYSTEM_TIME stands right after the name of a table, before its alias."
+_DELTA_CLAUSES = ("TIMESTAMP", "VERSION", "SYSTEM_TIME", "SYSTEM_VERSION")
+
+
+def tokenize(sql: str) -> list[Token]:
+    """Cut a statement into tokens.
+
+    Raises BadUsage where a string, quoted name or comment does not end.
+    """
+    try:
+        return _SPARK.tokenize(sql)
+    except TokenError as exc:
+        line = sql.count("\n", 0, exc.end or 0) + 1
+        raise BadUsage(f"cannot read the SQL up to line {line}: a quote or a comment does not end", _HINT) from exc
+
+
+def parse_query(sql: str, tokens: list[Token]) -> exp.Expr:
+    """Parse one query that stands in `sql` at `tokens`.
+
+    Raises BadUsage where it cannot be parsed or is not one query.
+    """
+    statements = [tree for tree in _parse(sql, tokens) if tree is not None and not isinstance(tree, exp.Semicolon)]
+    if len(statements) != 1:
+        raise BadUsage(f"the SQL is {len(statements)} statements, need one", _HINT)
+    return statements[0]
+
+
+def _parse(sql: str, tokens: list[Token]) -> list[exp.Expr | None]:
+    try:
+        return _Parser(dialect=_SPARK, error_level=ErrorLevel.IMMEDIATE).parse(tokens, sql)
+    except ParseError as exc:
+        raise _bad_syntax(exc) from exc
+
+
+def _bad_syntax(exc: ParseError) -> BadUsage:
+    error = exc.errors[0]
+    near = str(error["highlight"] or "").split("\n")[0]
+    # sqlglot counts the column at the token's end, from 1.
+    column = max(1, int(error["col"]) - len(near) + 1)
+    what = re.sub(r"<Token .*?>", "something else", str(error["description"]).split("\n")[0])
+    return BadUsage(
+        f"cannot parse the SQL at line {error['line']}, column {column}, near {near!r}: {what[:1].lower()}{what[1:]}",
+        _HINT,
+    )
+
+
+class _Parser(SparkParser):
+    def _parse_version(self) -> exp.Version | None:
+        first = self._curr
+        if self._match_text_seq("FOR", "SYSTEM_TIME"):
+            kind, moments = self._period()
+            version = self.expression(
+                exp.Version(this="SYSTEM_TIME", kind=kind, expression=exp.Tuple(expressions=moments))
+            )
+            version.meta.update(start=first.start, end=self._prev.end)
+            return version
+        self._refuse_delta_time_travel()
+        return None
+
+    def _period(self) -> tuple[str, list[exp.Expr]]:
+        if self._match_text_seq("AS", "OF"):
+            return "AS OF", [self._moment()]
+        if self._match_text_seq("FROM"):
+            return "FROM", self._two_moments("TO")
+        if self._match_text_seq("BETWEEN"):
+            return "BETWEEN", self._two_moments("AND")
+        if self._match_text_seq("CONTAINED", "IN"):
+            self._need("(")
+            moments = self._two_moments(",")
+            self._need(")")
+            return "CONTAINED IN", moments
+        if not self._match_text_seq("ALL"):
+            self.raise_error("expected AS OF, FROM, BETWEEN, CONTAINED IN or ALL after FOR SYSTEM_TIME")
+        return "ALL", []
+
+    def _two_moments(self, separator: str) -> list[exp.Expr]:
+        start = self._moment()
+        self._need(separator)
+        return [start, self._moment()]
+
+    def _moment(self) -> exp.Expr:
+        self._match_text_seq("TIMESTAMP")
+        if not self._match(TokenType.STRING):
+            self.raise_error("a moment is a text in quotes, such as '2026-11-21T09:30:00Z', '-2h' or '0/16B3748'")
+        return exp.Literal.string(self._prev.text)
+
+    def _need(self, text: str) -> None:
+        if not self._match_text_seq(text):
+            self.raise_error(f"expected {text} in FOR SYSTEM_TIME")
+
+    def _refuse_delta_time_travel(self) -> None:
+        for clause in _DELTA_CLAUSES:
+            if self._match_text_seq("FOR", clause, "AS", "OF") or self._match_text_seq(clause, "AS", "OF"):
+                raise BadUsage(
+                    f"{clause} AS OF asks for what was loaded into the lake by then, not for what was true then",
+                    "Write FOR SYSTEM_TIME AS OF '2026-11-21T09:30:00Z' for the state at that moment.",
+                )
+
+    def _parse_table_sample(self, as_modifier: bool = False) -> exp.TableSample | None:  # noqa: FBT001, FBT002 - sqlglot's
+        sample = super()._parse_table_sample(as_modifier)
+        if sample is not None:
+            sample.meta["end"] = self._prev.end
+        return sample

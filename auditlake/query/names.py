@@ -1,0 +1,66 @@
+"""Which table a name in a statement means.
+
+`schema.table`, or `table` alone: then the one in `public`, else the only schema that has it. Names match as Spark's
+do, without regard to case, and an exact spelling wins. The schema `auditlake` holds the lake's own tables, whatever
+the source may have under that name. Pure.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from auditlake.errors import BadUsage
+from auditlake.relation import TableName
+
+SYSTEM_SCHEMA = "auditlake"
+SYSTEM_TABLES = tuple(TableName(SYSTEM_SCHEMA, name) for name in ("changes", "transactions", "relations", "gaps"))
+_DEFAULT_SCHEMA = "public"
+_QUALIFIED = 2
+
+
+def find_table(parts: Sequence[str], tables: Iterable[TableName]) -> TableName:
+    """Find the table that a name of one or two parts means.
+
+    Raises BadUsage where there is none, or more than one.
+    """
+    known = [table for table in tables if table.schema != SYSTEM_SCHEMA]
+    if len(parts) == _QUALIFIED:
+        found = _exact_first(TableName(*parts), [*known, *SYSTEM_TABLES])
+    elif len(parts) == 1:
+        found = _unqualified(parts[0], known)
+    else:
+        found = []
+    if not found:
+        raise BadUsage(f"there is no table {'.'.join(parts)} in this lake", _close(parts, known))
+    if len(found) > 1:
+        names = ", ".join(map(str, found))
+        raise BadUsage(f"{'.'.join(parts)} could be {names}", "Write the schema, and the name as PostgreSQL spells it.")
+    return found[0]
+
+
+def _unqualified(name: str, known: Sequence[TableName]) -> list[TableName]:
+    if found := _exact_first(TableName(_DEFAULT_SCHEMA, name), known):
+        return found
+    candidates = [table for table in known if table.table.casefold() == name.casefold()]
+    return [table for table in candidates if table.table == name] or candidates
+
+
+def _exact_first(name: TableName, known: Sequence[TableName]) -> list[TableName]:
+    if name in known:
+        return [name]
+    return [table for table in known if _folded(table) == _folded(name)]
+
+
+def _folded(name: TableName) -> tuple[str, str]:
+    return name.schema.casefold(), name.table.casefold()
+
+
+def _close(parts: Sequence[str], known: Sequence[TableName]) -> str:
+    spellings: dict[str, list[str]] = {}
+    for table in (*known, *SYSTEM_TABLES):
+        for spelling in (f"{table.schema}.{table.table}", table.table):
+            spellings.setdefault(spelling.casefold(), []).append(str(table))
+    for asked in (".".join(parts), parts[-1]):
+        if close := get_close_matches(asked.casefold(), spellings, n=3):
+            names = dict.fromkeys(name for spelling in close for name in spellings[spelling])
+            return f"Did you mean {' or '.join(names)}?"
+    return "SHOW TABLES lists what there is."

@@ -1,0 +1,214 @@
+"""Rewrite a statement: names of tables become names of views, and everything else stays as it was, byte for byte.
+
+    select o.id from public.orders for system_time as of '-2h' o join customers using (id)
+    select o.id from v0 o join v1 as `customers` using (id)
+
+Each view is one Reading: a table with the period asked of it. Names of common table expressions are not tables, by
+Spark's rule: inside WITH only the earlier ones are known (all of them under RECURSIVE). A table without an alias
+keeps its name as one, and a column qualified with a schema (`public.orders.id`) loses the schema. Texts and comments
+are never looked into.
+
+Only reading is allowed: a query, EXPLAIN and DESCRIBE of one, DESCRIBE of a table, SHOW TABLES. Pure.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlglot import Token, exp
+
+from auditlake.errors import BadUsage
+from auditlake.query.dialect import parse_query, tokenize
+from auditlake.query.names import SYSTEM_SCHEMA, SYSTEM_TABLES, find_table
+from auditlake.query.period import AllTime, AsOf, Between, ContainedIn, FromTo, Period, Reading
+from auditlake.query.when import parse_when
+from auditlake.relation import TableName
+
+_QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
+_EXPLAIN = re.compile(r"explain(\s+(extended|codegen|cost|formatted))?(?![\w])", re.IGNORECASE)
+_DESCRIBE = re.compile(r"desc(ribe)?(\s+(table|query))?(\s+(extended|formatted))?(?![\w])", re.IGNORECASE)
+_SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
+_WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into, exp.QueryTransform)
+_READ_ONLY = "Write a query, or EXPLAIN, DESCRIBE or SHOW TABLES: nothing here changes a lake."
+_WITH_SCHEMA = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a statement may name, the clock of its relative times, and how its views' names begin."""
+
+    tables: tuple[TableName, ...]
+    now: datetime
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A statement for Spark, and what each of its views must show."""
+
+    sql: str
+    views: dict[str, Reading]
+
+
+def rewrite(sql: str, names: Names) -> Rewritten:
+    """Rewrite one reading statement.
+
+    Raises BadUsage where it cannot be parsed, does more than read, or names no table of the lake.
+    """
+    if _SHOW_TABLES.fullmatch(sql):
+        return Rewritten(_list_tables(names.tables), {})
+    tokens = tokenize(sql)
+    start = tokens[0].start if tokens else 0
+    if match := _EXPLAIN.match(sql, start):
+        return _Rewriter(sql, names).query(tokenize(_blank(sql, start, match.end())))
+    if match := _DESCRIBE.match(sql, start):
+        return _describe(sql, names, match)
+    return _Rewriter(sql, names).query(tokens)
+
+
+def _describe(sql: str, names: Names, head: re.Match[str]) -> Rewritten:
+    text = _blank(sql, head.start(), head.end())
+    if _first_word(tokenize(text)) in _QUERY_STARTS:
+        return _Rewriter(sql, names).query(tokenize(text))
+    # A table alone is no query: a FROM in place of DESC makes it one and moves nothing.
+    text = text[: head.start()] + "from" + text[head.start() + len("from") :]
+    return _Rewriter(sql, names, aliases=False).query(tokenize(text))
+
+
+def _blank(sql: str, start: int, end: int) -> str:
+    """Put spaces over what the parser must not see, so that the rest keeps its offsets and lines."""
+    return sql[:start] + re.sub(r"\S", " ", sql[start:end]) + sql[end:]
+
+
+def _first_word(tokens: Sequence[Token]) -> str:
+    return tokens[0].text.upper() if tokens else ""
+
+
+def _list_tables(tables: Sequence[TableName]) -> str:
+    rows = ", ".join(f"({_text(name.schema)}, {_text(name.table)})" for name in (*tables, *SYSTEM_TABLES))
+    return f"select * from values {rows} as tables(`schema`, `table`)"
+
+
+def _text(name: str) -> str:
+    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """Replace `sql[start:end]`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class _Rewriter:
+    """One statement on its way: the edits and the views found so far."""
+
+    def __init__(self, sql: str, names: Names, *, aliases: bool = True) -> None:
+        self._sql = sql
+        self._names = names
+        self._aliases = aliases
+        self._edits: list[_Edit] = []
+        self._views: dict[Reading, str] = {}
+        self._unaliased: set[tuple[str, str]] = set()
+
+    def query(self, tokens: list[Token]) -> Rewritten:
+        word = _first_word(tokens)
+        if word not in _QUERY_STARTS:
+            raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", _READ_ONLY)
+        tree = parse_query(self._sql, tokens)
+        if not isinstance(tree, exp.Query | exp.Values) or tree.find(*_WRITES):
+            raise BadUsage(f"this {word} does more than read", _READ_ONLY)
+        for table in tree.find_all(exp.Table):
+            if isinstance(table.this, exp.Identifier) and not table.find_ancestor(exp.Hint):
+                self._table(table)
+        for column in tree.find_all(exp.Column):
+            self._column(column)
+        return Rewritten(self._spliced(), {name: reading for reading, name in self._views.items()})
+
+    def _table(self, table: exp.Table) -> None:
+        parts, version = table.parts, table.args.get("version")
+        if len(parts) == 1 and _is_cte(table):
+            if version is not None:
+                raise BadUsage(
+                    f"FOR SYSTEM_TIME on {table.name}, a common table expression", "Put it on the tables inside."
+                )
+            return
+        name = find_table([part.name for part in parts], self._names.tables)
+        start, end = self._offset(parts[0], "start"), self._offset(parts[-1], "end")
+        if self._sql[start] in "\"'":
+            raise BadUsage(
+                f"{self._sql[start : end + 1]} is a text in Spark SQL", "Quote names with backticks: `Name`."
+            )
+        view = self._view(Reading(name, None if version is None else self._period(version, name)))
+        self._edits.append(_Edit(start, end + 1, view))
+        if version is not None:
+            start, end = version.meta["start"], version.meta["end"]
+            self._edits.append(_Edit(start, end + 1, ""))
+        if not table.alias and self._aliases:
+            self._keep_name(table, name, end + 1)
+
+    def _keep_name(self, table: exp.Table, name: TableName, after: int) -> None:
+        """Alias a table with the name it was called by."""
+        if sample := table.args.get("sample"):
+            after = sample.meta["end"] + 1
+        quoted = table.name.replace("`", "``")
+        self._edits.append(_Edit(after, after, f" as `{quoted}`"))
+        self._unaliased.add((name.schema.casefold(), name.table.casefold()))
+
+    def _column(self, column: exp.Column) -> None:
+        """`public.orders.id` → `orders.id`, where that table goes by its own name."""
+        parts = column.parts
+        if len(parts) < _WITH_SCHEMA:
+            return
+        if (parts[0].name.casefold(), parts[1].name.casefold()) in self._unaliased:
+            self._edits.append(_Edit(self._offset(parts[0], "start"), self._offset(parts[1], "start"), ""))
+
+    def _period(self, version: exp.Version, name: TableName) -> Period:
+        if name.schema == SYSTEM_SCHEMA:
+            raise BadUsage(f"{name} has no system time", "It is a log: filter it by its column lsn.")
+        moments = [parse_when(moment.name, self._names.now) for moment in version.expression.expressions]
+        match version.args["kind"], moments:
+            case "AS OF", [when]:
+                return AsOf(when)
+            case "FROM", [start, end]:
+                return FromTo(start, end)
+            case "BETWEEN", [start, end]:
+                return Between(start, end)
+            case "CONTAINED IN", [start, end]:
+                return ContainedIn(start, end)
+            case _:
+                return AllTime()
+
+    def _view(self, reading: Reading) -> str:
+        return self._views.setdefault(reading, f"{self._names.prefix}{len(self._views)}")
+
+    def _offset(self, part: exp.Expr, end: str) -> int:
+        offset = part.meta.get(end)
+        if not isinstance(offset, int):
+            raise BadUsage(f"cannot tell where {part.name} stands in the SQL", "Write the query in a plainer form.")
+        return offset
+
+    def _spliced(self) -> str:
+        pieces, done = [], 0
+        for edit in sorted(self._edits, key=lambda edit: (edit.start, edit.end)):
+            pieces += [self._sql[done : edit.start], edit.text]
+            done = edit.end
+        return "".join([*pieces, self._sql[done:]])
+
+
+def _is_cte(table: exp.Table) -> bool:
+    name, node = table.name.casefold(), table.parent
+    came_from: exp.Expr = table
+    while node is not None:
+        if isinstance(node, exp.With):
+            known = node.expressions if node.recursive else node.expressions[: node.expressions.index(came_from)]
+        else:
+            with_ = node.args.get("with_")
+            known = [] if with_ is None or with_ is came_from else with_.expressions
+        if any(cte.alias.casefold() == name for cte in known):
+            return True
+        came_from, node = node, node.parent
+    return False
