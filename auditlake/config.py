@@ -1,0 +1,169 @@
+"""Settings: a flag, else the environment (`AUDITLAKE_*`), else `auditlake.toml` in the working folder.
+
+`load_settings` gives frozen `Settings` or raises ConfigError, which names the setting, where its value came from and
+what is wrong with it. A key nobody knows is refused. The connection string may hold a password: it is a secret here,
+and no message shows more of it than `redacted` does.
+
+Relative paths are relative to the working folder, whichever file names them.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints, ValidationError
+
+from auditlake.errors import ConfigError, Unsupported
+
+DEFAULT_FILE = Path("auditlake.toml")
+_PREFIX = "AUDITLAKE_"
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+
+
+def _conninfo(value: object) -> object:
+    """Refuse what libpq would not read, without repeating it: libpq's own message quotes the string."""
+    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    try:
+        conninfo_to_dict(text)
+    except psycopg.Error:
+        raise ValueError("is neither a libpq URI (postgresql://…) nor a conninfo (host=… dbname=…)") from None
+    return value
+
+
+def _local_path(value: object) -> object:
+    """Turn a path or a file:// URI into an absolute path."""
+    text = str(value)
+    parts = urlsplit(text)
+    if "://" not in text:
+        return Path(text).expanduser().absolute()
+    if parts.scheme != "file":
+        raise Unsupported(
+            f"lake {parts.scheme}://… is on a store this version does not write to, need a local path",
+            "give a folder, for example --lake ./lake.",
+        )
+    return Path(unquote(parts.path))
+
+
+def _patterns(value: object) -> object:
+    """Split at commas, as in the environment; a list stays what it is."""
+    patterns = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if isinstance(patterns, list | tuple) and (wrong := [p for p in patterns if "." not in str(p).strip(".")]):
+        raise ValueError(f"has {wrong[0]!r}, need patterns of schema and table such as public.* or sales.orders")
+    return patterns
+
+
+def _spark_settings(value: object) -> object:
+    """Flatten tables (TOML reads a dotted key as one) and complete the names: `master` is `spark.master`."""
+    table = _json(value) if isinstance(value, str) else value
+    if not isinstance(table, Mapping):
+        raise ValueError("is not a table of Spark settings")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return {key if key.startswith("spark.") else f"spark.{key}": text for key, text in _flat(table)}
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        raise ValueError('is not JSON, need for example {"master": "local[4]"}') from exc
+
+
+def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{inner}", text) for inner, text in _flat(value))
+        else:
+            yield key, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,63}$")]  # slot.c, ReplicationSlotValidateName
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=63)]
+
+
+class Settings(BaseModel):
+    """What auditlake was told; the same for every command."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: Annotated[SecretStr | None, BeforeValidator(_conninfo)] = None
+    lake: Annotated[Path, BeforeValidator(_local_path)] = Field(default_factory=Path("lake").absolute)
+    slot: SlotName = "auditlake"
+    publication: Identifier = "auditlake"
+    tables: Annotated[tuple[str, ...] | None, BeforeValidator(_patterns)] = None
+    spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
+
+    def source_required(self) -> str:
+        """Give the connection string.
+
+        Raises ConfigError where none was set.
+        """
+        if self.source is None:
+            raise ConfigError(
+                "no source is set",
+                f"give --source postgresql://user@host/database, or {_PREFIX}SOURCE, or `source` in {DEFAULT_FILE}.",
+            )
+        return self.source.get_secret_value()
+
+
+def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
+    """Put flags over environment over file; a flag that is None or empty was not given.
+
+    Raises ConfigError for anything that cannot be a setting, Unsupported for a lake that is not a local path.
+    """
+    given = {name: value for name, value in flags.items() if value not in (None, (), "")}
+    from_file = _read_file(config_file)
+    from_environment = _read_environment()
+    try:
+        return Settings(**(from_file | from_environment | given))
+    except ValidationError as exc:
+        origins = {**dict.fromkeys(from_file, str(config_file or DEFAULT_FILE))}
+        origins |= {name: f"{_PREFIX}{name.upper()}" for name in from_environment}
+        origins |= {name: f"--{name}" for name in given}
+        raise ConfigError("; ".join(_problems(exc, origins)), _known()) from None  # pydantic repeats the input
+
+
+def redacted(conninfo: str) -> str:
+    """Spell a connection string for messages: without passwords, in libpq's keyword form."""
+    try:
+        parts = conninfo_to_dict(conninfo)
+    except psycopg.Error:
+        return "(unreadable connection string)"
+    return make_conninfo("", **{key: value for key, value in parts.items() if key not in _SECRETS})
+
+
+def _read_file(config_file: Path | None) -> dict[str, Any]:
+    path = config_file or DEFAULT_FILE
+    if config_file is None and not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ConfigError(f"settings file {path} cannot be read: {exc.strerror}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"settings file {path} is not TOML: {exc}") from exc
+
+
+def _read_environment() -> dict[str, str]:
+    names = {name: f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    return {name: os.environ[variable] for name, variable in names.items() if os.environ.get(variable)}
+
+
+def _problems(failure: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
+    for error in failure.errors(include_url=False, include_context=False):
+        name = str(error["loc"][0])
+        where = f"{name} (from {origins[name]})"
+        if error["type"] == "extra_forbidden":
+            yield f"{where} is not a setting"
+        elif error["type"] == "value_error":
+            yield f"{where} {error['msg'].removeprefix('Value error, ')}"
+        else:
+            yield f"{where} is {error['input']!r}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+
+
+def _known() -> str:
+    return f"settings are {', '.join(Settings.model_fields)}; see conf/auditlake.toml for an example."

@@ -1,0 +1,48 @@
+"""Fixtures for all layers: a real PostgreSQL, a fresh database per test, one Spark session per run.
+
+Nothing starts before a test asks for it: tests/unit needs neither a server nor a JVM.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.server import Server, chosen_version
+
+
+def pytest_report_header() -> str:
+    """Name the versions this run speaks about."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "delta-spark", "deltalake", "psycopg"))
+    return f"PostgreSQL {chosen_version()}, {packages}"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server with logical replication, for the whole run."""
+    with Server(chosen_version()) as running:
+        yield running
+
+
+@pytest.fixture
+def database(server: Server) -> Iterator[str]:
+    """Connection string of a fresh database; its slots go with it."""
+    name = server.create_database()
+    yield server.dsn(name)
+    server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    """The one Spark session; not stopped, because the next test run starts its own JVM anyway."""
+    from auditlake.lake.session import spark_session  # noqa: PLC0415  # pyspark costs unit tests a second
+
+    return spark_session(
+        {
+            "spark.master": "local[2]",
+            "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # starts faster, peaks lower
+            "spark.sql.shuffle.partitions": "2",
+        }
+    )
