@@ -29,9 +29,6 @@ SNAPSHOT_APP = "auditlake/snapshot"
 SNAPSHOT_TIME_APP = "auditlake/snapshot_time"
 """Application transaction of a history table: the server's time, in us since 1970, just after its horizon was fixed."""
 
-SNAPSHOT_TIME_APP = "auditlake/snapshot_time"
-"""Application transaction of a history table: the server's time at its snapshot, in microseconds since 1970."""
-
 
 def path_segment(name: str) -> str:
     """Spell a source name as one path segment, reversibly."""
