@@ -1,0 +1,110 @@
+"""What the fast decoder must give, said slowly: one message after the other into dictionaries."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from auditlake.pgoutput.messages import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    OldTuple,
+    Origin,
+    Truncate,
+    Update,
+    Value,
+)
+from auditlake.pgoutput.schema import CHANGES_SCHEMA
+from auditlake.relation import Relation
+
+
+@dataclass
+class Model:
+    """Rows of `changes` and of `transactions`, and the relation versions in the order they came."""
+
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    transactions: list[dict[str, Any]] = field(default_factory=list)
+    registered: list[tuple[Relation, int]] = field(default_factory=list)
+    _relations: dict[int, Relation] = field(default_factory=dict)
+    _open: dict[str, Any] = field(default_factory=dict)
+
+    def feed(self, messages: Iterable[Message]) -> "Model":
+        """Take in messages."""
+        for message in messages:
+            self._take(message)
+        return self
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Begin(lsn, time, xid):
+                self._open = {"lsn": lsn, "xid": xid, "time": time, "origin": None, "context": None, "rows": []}
+            case Origin(_, name):
+                self._open["origin"] = name
+            case Relation(oid):
+                if self._relations.get(oid) != message:
+                    self.registered.append((message, self._open["lsn"]))
+                self._relations[oid] = message
+            case Insert(oid, new):
+                self._row("insert", oid, new=new)
+            case Update(oid, old, new):
+                self._row("update", oid, old=old, new=new)
+            case Delete(oid, old):
+                self._row("delete", oid, old=old)
+            case Truncate(oids):
+                for oid in oids:
+                    self._row("truncate", oid)
+            case LogicalMessage(transactional=True, prefix=prefix, content=content):
+                self._row("message", prefix=prefix, content=content)
+                if prefix == "auditlake":
+                    self._open["context"] = context(content)
+            case Commit(end_lsn=end_lsn):
+                self._commit(end_lsn)
+            case _:
+                pass
+
+    def _row(self, op: str, oid: int | None = None, **more: Any) -> None:
+        row = dict.fromkeys(CHANGES_SCHEMA.names) | {k: self._open[k] for k in ("lsn", "xid", "time", "origin")}
+        row |= {"op": op, "ordinal": len(self._open["rows"])} | {k: v for k, v in more.items() if k[0] in "pc"}
+        if oid is not None:
+            relation = self._relations[oid]
+            row |= {"schema": relation.name.schema, "table": relation.name.table, "relation": version(relation)}
+        row |= tuples(**{k: v for k, v in more.items() if k in ("old", "new")})
+        self._open["rows"].append(row)
+        self.changes.append(row)
+
+    def _commit(self, end_lsn: int) -> None:
+        rows = self._open.pop("rows")
+        counts = {f"{op}s": sum(row["op"] == op for row in rows) for op in ("insert", "update", "delete", "truncate")}
+        names = {str(self._name(row)) for row in rows if row["table"] is not None}
+        if rows:
+            self.transactions.append(self._open | {"end_lsn": end_lsn, "tables": sorted(names)} | counts)
+
+    def _name(self, row: dict[str, Any]) -> object:
+        return next(relation.name for relation, _ in self.registered if version(relation) == row["relation"])
+
+
+def version(relation: Relation) -> int:
+    """Give equal relations one id and others another."""
+    return hash(relation)
+
+
+def tuples(old: OldTuple | None = None, new: tuple[Value, ...] | None = None) -> dict[str, Any]:
+    """Spell the tuples of a change as `changes` does."""
+    unchanged = [i for i, value in enumerate(new or ()) if value is UNCHANGED]
+    return {
+        "old": None if old is None else list(old.values),
+        "new": None if new is None else [None if value is UNCHANGED else value for value in new],
+        "unchanged": unchanged or None,
+    }
+
+
+def context(content: bytes) -> str:
+    """Spell a context as `transactions` does."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return '"\\\\x' + content.hex() + '"'
