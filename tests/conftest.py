@@ -5,11 +5,14 @@ Nothing starts before a test asks for it: tests/unit needs neither a server nor 
 
 from collections.abc import Iterator
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.server import Server, chosen_version
+
+if TYPE_CHECKING:  # pyspark costs the unit tests a second
+    from pyspark.sql import SparkSession
 
 
 def pytest_report_header() -> str:
@@ -34,9 +37,9 @@ def database(server: Server) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> SparkSession:
+def spark() -> "SparkSession":
     """The one Spark session; not stopped, because the next test run starts its own JVM anyway."""
-    from auditlake.lake.session import spark_session  # noqa: PLC0415  # pyspark costs unit tests a second
+    from auditlake.lake.session import spark_session  # noqa: PLC0415  # the same second
 
     return spark_session(
         {

@@ -2,8 +2,8 @@
 
 `Server` owns one folder and the server in it. It listens on a Unix socket (trust) and on 127.0.0.1 at a free port
 (scram), has logical replication switched on and fsync off, and never touches a server it did not start. PostgreSQL
-refuses to run as root, so root starts it as the user `nobody`; where that user cannot read the binaries they are copied,
-and no existing folder changes its mode.
+refuses to run as root, so root starts it as the user `nobody`; where that user cannot read the binaries they are
+copied, and no existing folder changes its mode.
 
 Not for data anybody needs: fsync is off. A crash of the server is survived, one of the machine may not be.
 
@@ -154,8 +154,8 @@ class Server:
         line = [str(self._bin / command), *map(str, arguments)]
         # A file, not a pipe: the server inherits it, and a pipe would stay open as long as the server runs.
         with (self.folder / "commands.log").open("a+") as output:
-            files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-            done = subprocess.run(line, cwd=self.folder, check=False, **files, **_as_user(self._user))
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+            done = subprocess.run(line, cwd=self.folder, check=False, **streams, **_as_user(self._user))
         if done.returncode != 0:
             raise ConfigError(
                 f"{command} of PostgreSQL {self.version} ended with {done.returncode}",

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from auditlake.config import load_settings
 from auditlake.errors import ConfigError
 from auditlake.lake.java import require_java
 
@@ -132,3 +133,15 @@ def _reason(failure: subprocess.SubprocessError) -> str:
     stderr = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else ""
     telling = (line.strip() for line in stderr.splitlines() if "unresolved dependenc" in line or "Exception" in line)
     return next(telling, "Spark did not say why")
+
+
+def main() -> None:
+    """Resolve the jars ahead of the first start, as the settings say: `python -m auditlake.lake.jars`."""
+    try:
+        delta_jars(load_settings().spark)
+    except ConfigError as exc:
+        sys.exit(f"auditlake: error: {exc.message}\nauditlake: hint: {exc.hint}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+# Everything runs in .venv, which the targets make themselves. `make test ARGS='-k fold'` passes arguments to pytest.
+PYTHON_BIN := .venv/bin
+ARGS ?=
+
+.PHONY: demo test check setup bench clean
+
+demo: setup ## A live database and its history, side by side
+	$(PYTHON_BIN)/auditlake demo $(ARGS)
+
+test: setup
+	$(PYTHON_BIN)/python -m pytest $(ARGS)
+
+check: setup
+	$(PYTHON_BIN)/ruff check .
+	$(PYTHON_BIN)/ruff format --check .
+	$(PYTHON_BIN)/mypy
+
+setup:
+	@bash scripts/setup.sh
+
+bench: setup
+	@for script in bench/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; $(PYTHON_BIN)/python "$$script" || exit 1; done
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis auditlake.egg-info
