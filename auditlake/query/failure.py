@@ -1,0 +1,56 @@
+"""Spark's complaints about a statement, as BadUsage in one line.
+
+Spark's analysis speaks of the statement alone, so its sentence is passed on, with the names of our views turned back.
+What it says while running may quote a row's values, so only its error class is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    PySparkException,
+    SparkRuntimeException,
+)
+
+from auditlake.errors import BadUsage
+
+_RUNNING = (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+# Offsets are of the rewritten text, and the plan is no help at all.
+_TAIL = re.compile(r"\s*(SQLSTATE: \w+)?\s*(\(line \d+, pos \d+\)|; line \d+ pos \d+)?;?\s*$")
+_CLASS = re.compile(r"^\[[A-Z_0-9.]+\]\s*")
+
+
+@contextmanager
+def statement_errors(views: Mapping[str, str]) -> Iterator[None]:
+    """Turn what Spark says of the user's SQL into BadUsage; `views` gives the name to show for each of our views."""
+    try:
+        yield
+    except AnalysisException as exc:
+        raise BadUsage(
+            _sentence(exc, views), "DESCRIBE a table to see its columns, SHOW TABLES to see tables."
+        ) from exc
+    except _RUNNING as exc:
+        raise BadUsage(
+            f"the SQL fails on some row: {exc.getCondition() or type(exc).__name__}",
+            "A try_ function, such as try_cast or try_divide, gives NULL there instead.",
+        ) from exc
+
+
+def _sentence(exc: PySparkException, views: Mapping[str, str]) -> str:
+    lines = [line for line in str(exc).splitlines() if line.strip()]
+    sentence = _TAIL.sub("", _CLASS.sub("", lines[0] if lines else type(exc).__name__))
+    for view, name in views.items():
+        sentence = re.sub(rf"`?\b{re.escape(view)}\b`?", f"`{name}`", sentence)
+    return f"Spark refuses the SQL: {sentence}"

@@ -1,0 +1,57 @@
+"""Tables of a lake as DataFrames and as views: what `auditlake.read` and `auditlake.register` do."""
+
+from collections import Counter
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from auditlake.errors import BadUsage
+from auditlake.lake.layout import Lake
+from auditlake.query.dialect import tokenize
+from auditlake.query.moments import read_known, resolve
+from auditlake.query.names import SYSTEM_SCHEMA, find_table
+from auditlake.query.sql import read_log
+from auditlake.query.state import state_as_of
+from auditlake.query.when import When, parse_when
+
+
+def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None) -> DataFrame:
+    """Read one table as of `as_of`, by its name as one writes it in SQL.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    when = _moment(as_of)
+    known = read_known(lake)
+    table = find_table(_parts(name), known.tables)
+    lsn = known.now_lsn if when is None else resolve(known, when)
+    if table.schema == SYSTEM_SCHEMA:
+        return read_log(spark, known, table, lsn)
+    return state_as_of(spark, known, known.tables[table], lsn, when)
+
+
+def register_tables(spark: SparkSession, lake: Lake, as_of: str | None) -> list[str]:
+    """Register every table as temporary views, all as of one commit LSN, and return the views' names.
+
+    Raises NotAnswerable where one of the tables has no answer; then no view is registered.
+    """
+    when = _moment(as_of)
+    known = read_known(lake)
+    lsn = known.now_lsn if when is None else resolve(known, when)
+    frames = {name: state_as_of(spark, known, table, lsn, when) for name, table in known.tables.items()}
+    bare = Counter(name.table.casefold() for name in frames)
+    views = {f"{name.schema}__{name.table}": frame for name, frame in frames.items()}
+    views |= {name.table: frame for name, frame in frames.items() if bare[name.table.casefold()] == 1}
+    for view, frame in views.items():
+        frame.createOrReplaceTempView("`" + view.replace("`", "``") + "`")
+    return sorted(views)
+
+
+def _moment(as_of: str | None) -> When | None:
+    return None if as_of is None else parse_when(as_of, datetime.now(UTC))
+
+
+def _parts(name: str) -> list[str]:
+    texts = [token.text for token in tokenize(name)]
+    if not texts or len(texts) % 2 == 0 or any(text != "." for text in texts[1::2]):
+        raise BadUsage(f"{name!r} is no name of a table", "Write schema.table, odd names in backticks.")
+    return texts[::2]
