@@ -4,12 +4,13 @@ Order of effects, for each batch of whole transactions:
   1. receive them, up to a Commit;
   2. append `relations`, then `transactions`, then `changes`, whose commit moves the watermark;
   3. acknowledge the end of the last commit.
-Nothing is acknowledged that is not in a commit of `changes`: killed before 2 the server sends it again; killed between 2
-and 3 it sends it again and every row at or below the watermark is dropped. A transaction too large for one batch goes in
-parts whose rows lie above the watermark, invisible; killed among them, the parts already there are skipped by ordinal.
+Nothing is acknowledged that is not in a commit of `changes`: killed before 2 the server sends it again; killed
+between 2 and 3 it sends it again and every row at or below the watermark is dropped. A transaction too large for one
+batch goes in parts whose rows lie above the watermark, invisible; killed among them, the parts already there are
+skipped by ordinal.
 
-The end of an idle stretch is recorded in `changes` before it is acknowledged, so that the slot never stands beyond the lake.
-If it does, somebody else has read from it: then changes are missing and capture stops.
+The end of an idle stretch is recorded in `changes` before it is acknowledged, so that the slot never stands beyond
+the lake. If it does, somebody else has read from it: then changes are missing and capture stops.
 """
 
 import threading
@@ -32,8 +33,8 @@ from auditlake.postgres.server import WalEnd, identify, wal_end
 from auditlake.postgres.slot import read_slot
 from auditlake.postgres.stream import FrameBuffer, Limits, ReplicationStream
 
-# One append costs about 10 ms and numpy's fixed cost some 5 ms: at 32,768 frames both are small beside the decoding, and a
-# batch is a few megabytes.
+# One append costs about 10 ms and numpy's fixed cost some 5 ms: at 32,768 frames both are small beside the decoding,
+# and a batch is a few megabytes.
 _BATCH = Limits(frames=32_768, size_bytes=16 << 20)
 # A transaction longer than this goes in parts.
 _PART_BYTES = 64 << 20
@@ -63,12 +64,11 @@ def current_manifest(conn: psycopg.Connection[Row], slot: str, publication: str)
 class Capture:
     """One run of the capture stage. `run` returns at its target or when `stop` is set."""
 
-    def __init__(self, source: Source, lake: Lake) -> None:
+    def __init__(self, source: Source, lake: Lake, stop: threading.Event) -> None:
         self._source = source
+        self._stop = stop
         self._control = connect(source.conninfo)
-        source.manifest.check_same(
-            current_manifest(self._control, source.manifest.slot, source.manifest.publication)
-        )
+        source.manifest.check_same(current_manifest(self._control, source.manifest.slot, source.manifest.publication))
         self._log = CaptureLog(lake)
         self._decoder = ChangeDecoder(self._log.relations.register)
         self._partial = self._log.partial()
@@ -77,13 +77,12 @@ class Capture:
         self._idle_mark: WalEnd | None = None
         self._next_mark_at = 0.0
         self._stream = self._open_stream()
-        self.stop = threading.Event()
 
     def _open_stream(self) -> ReplicationStream:
         """Start where the lake ends, and see that the slot is not beyond it.
 
-        A slot whose confirmed_flush has passed us starts there in silence, so it is read after the start, when nobody else
-        can move it any more.
+        A slot whose confirmed_flush has passed us starts there in silence, so it is read after the start, when nobody
+        else can move it any more.
         """
         slot = self._source.manifest.slot
         if read_slot(self._control, slot) is None:
@@ -94,7 +93,7 @@ class Capture:
         if confirmed is None or confirmed > self._log.acknowledged:
             stream.close()
             raise WrongSource(
-                f"slot {slot} stands at {confirmed}, this lake at {self._log.acknowledged}: what lies between is missing",
+                f"slot {slot} stands at {confirmed}, this lake at {self._log.acknowledged}: the rest is missing",
                 _NEW_LAKE,
             )
         return stream
@@ -128,7 +127,7 @@ class Capture:
     def run(self, until: Lsn | None) -> None:
         """Capture until everything before `until` is durable, or for ever."""
         try:
-            while not self.stop.is_set() and (until is None or self.done_lsn < until):
+            while not self._stop.is_set() and (until is None or self.done_lsn < until):
                 self._step(until)
         finally:
             self._stream.close()

@@ -1,8 +1,8 @@
 """The one table of types: PostgreSQL type and modifier → the type of the column in `history`.
 
-A value travels as PostgreSQL's own text. `column_type()` says which Delta type holds it, and `may_not_fit` whether some
-values of the type have no place there; those are NULL in the typed column and exact in `_raw`. A type that is not listed
-here is kept as its exact text in a STRING column: never refused, never altered.
+A value travels as PostgreSQL's own text. `column_type()` says which Delta type holds it, and `may_not_fit` whether
+some values of the type have no place there; those are NULL in the typed column and exact in `_raw`. A type that is
+not listed here is kept as its exact text in a STRING column: never refused, never altered.
 
 Pure; the stages turn a `Kind` into Spark SQL (`apply.typing`) or into Arrow (`snapshot.select`).
 

@@ -1,12 +1,12 @@
 """The capture's side of the lake: `relations`, `transactions` and `changes`, written in that order.
 
-Order, and why: a row of `changes` points at `relations`, so that comes first. A transaction is in `transactions` before the
-watermark in `changes` makes it visible; rows above the watermark are ignored by every reader, and after a crash in between
-they are recognised by their LSN and not written twice. Only then may the source be told to forget.
+Order, and why: a row of `changes` points at `relations`, so that comes first. A transaction is in `transactions`
+before the watermark in `changes` makes it visible; rows above the watermark are ignored by every reader, and after a
+crash in between they are recognised by their LSN and not written twice. Only then may the source be told to forget.
 
-`time_mono` is the running maximum of commit times in LSN order. A promise once made (`current_us`: everything committed up
-to then is here) is kept by starting the next transaction's `time_mono` above it, so a question about a time never gets two
-answers.
+`time_mono` is the running maximum of commit times in LSN order. A promise once made (`current_us`: everything
+committed up to then is here) is kept by starting the next transaction's `time_mono` above it, so a question about a
+time never gets two answers.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,7 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 
 _TIME = pa.timestamp("us", tz="UTC")
-MONO_SCHEMA = TRANSACTIONS_SCHEMA.insert(
-    TRANSACTIONS_SCHEMA.get_field_index("time") + 1, pa.field("time_mono", _TIME)
-)
+MONO_SCHEMA = TRANSACTIONS_SCHEMA.insert(TRANSACTIONS_SCHEMA.get_field_index("time") + 1, pa.field("time_mono", _TIME))
 GAPS_SCHEMA = pa.schema(
     [
         ("schema", pa.string()),
@@ -80,7 +78,7 @@ class CaptureLog:
 
     def partial(self) -> Partial | None:
         """The transaction that a crash left in parts above the watermark, if any."""
-        query = f'select lsn, max(ordinal) as ordinal from changes where lsn > {self.watermark:d} group by lsn'  # noqa: S608 - a number
+        query = f"select lsn, max(ordinal) as ordinal from changes where lsn > {self.watermark:d} group by lsn"
         rows = QueryBuilder().register("changes", self._changes.table).execute(query).read_all()
         found = [Partial(Lsn(row["lsn"]), row["ordinal"] + 1) for row in pa.table(rows).to_pylist()]
         return max(found, key=lambda partial: partial.lsn, default=None)

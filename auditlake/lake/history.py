@@ -1,9 +1,9 @@
 """History tables: their columns, how one is created and what it says of itself. No JVM.
 
 A history table has the source's columns, then `PERIOD_COLUMNS`, partitioned by `_part` (`open`, or the month of the
-version's end). Each source column's field metadata carries its PostgreSQL type and whether it is part of the key, so the
-table describes itself and needs no second file. Its position and its horizon are application transactions of the commits
-that moved them: a table without a position does not exist for readers.
+version's end). Each source column's field metadata carries its PostgreSQL type and whether it is part of the key, so
+the table describes itself and needs no second file. Its position and its horizon are application transactions of the
+commits that moved them: a table without a position does not exist for readers.
 
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
 """
@@ -118,5 +118,5 @@ def _period_fields() -> list[Field]:
 
 def _delta_type(spelling: str) -> PrimitiveType | MapType:
     if spelling == "map<string,string>":
-        return MapType("string", "string", value_contains_null=True)
+        return MapType(PrimitiveType("string"), PrimitiveType("string"), value_contains_null=True)
     return PrimitiveType(_DELTA_NAMES.get(spelling, spelling))

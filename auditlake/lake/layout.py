@@ -2,9 +2,9 @@
 
     <root>/lake.json  changes/  relations/  transactions/  gaps/  history/<schema>/<table>/
 
-A source name becomes one path segment by writing every byte outside [A-Za-z0-9_-] as `~` and two hex digits; `~` is legal
-in paths and URIs without escaping, so no layer escapes it a second time. Upper case is escaped too, because some file
-systems do not tell `Orders` from `orders`.
+A source name becomes one path segment by writing every byte outside [A-Za-z0-9_-] as `~` and two hex digits; `~` is
+legal in paths and URIs without escaping, so no layer escapes it a second time. Upper case is escaped too, because
+some file systems do not tell `Orders` from `orders`.
 """
 
 from dataclasses import dataclass

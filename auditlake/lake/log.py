@@ -1,8 +1,8 @@
-"""Append-only Delta tables with their position in the same commit: what `changes`, `transactions` and `relations` share.
+"""Append-only Delta tables with their position in the same commit: what capture writes.
 
-`AppendLog` keeps one table handle for its life. A commit through it fails if anybody else committed in between, which is the
-fence against a second writer: deltalake neither skips a repeated application transaction nor keeps its version from going
-backwards, so the position is compared here, before every append.
+`AppendLog` keeps one table handle for its life. A commit through it fails if anybody else committed in between, which
+is the fence against a second writer: deltalake neither skips a repeated application transaction nor keeps its version
+from going backwards, so the position is compared here, before every append.
 
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
 """
@@ -37,6 +37,7 @@ class AppendLog:
             self._table = open_delta(path) or self._create(schema)
         except OSError as exc:
             raise LakeUnusable(f"{path} cannot be opened: {exc}", "Mend the folder and run it again.") from exc
+        self._positions: dict[str, int | None] = {}
         self._appends = 0
 
     def _create(self, schema: pa.Schema) -> DeltaTable:
@@ -50,7 +51,10 @@ class AppendLog:
 
     def position(self, app: str) -> int | None:
         """Version of an application transaction, None if it was never committed."""
-        return self._table.transaction_version(app)
+        if app not in self._positions:
+            # Kept, because deltalake goes through the log for every answer, and only we move it.
+            self._positions[app] = self._table.transaction_version(app)
+        return self._positions[app]
 
     def append(self, rows: pa.RecordBatch | None, positions: Mapping[str, int]) -> None:
         """Append rows and move positions in one commit; without rows only the positions move.
@@ -72,6 +76,7 @@ class AppendLog:
             ) from exc
         except (DeltaError, OSError) as exc:
             raise LakeUnusable(f"{self._path} cannot be written: {exc}", "Mend the folder and run it again.") from exc
+        self._positions.update(positions)
 
     def _commit(self, rows: pa.RecordBatch | None, properties: CommitProperties) -> None:
         if rows is None or rows.num_rows == 0:

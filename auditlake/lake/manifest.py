@@ -1,7 +1,7 @@
 """lake.json: which source this lake is the history of.
 
-Written once, before anything is created at the source, by rename, so that it is there whole or not at all. Every command
-compares it with the server it reaches: a lake never mixes two databases.
+Written once, before anything is created at the source, by rename, so that it is there whole or not at all. Every
+command compares it with the server it reaches: a lake never mixes two databases.
 """
 
 import json
@@ -85,7 +85,9 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
             raise LakeUnusable(f"{lake.root} is not empty and is no lake", "Use another folder as lake.")
         _write_whole(lake.manifest, json.dumps(content, indent=2) + "\n")
     except OSError as exc:
-        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder or choose another.") from exc
+        raise LakeUnusable(
+            f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder or choose another."
+        ) from exc
 
 
 def _write_whole(path: Path, text: str) -> None:

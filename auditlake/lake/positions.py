@@ -1,8 +1,8 @@
 """How far a lake is: what may be asked of it. Reads only, no JVM.
 
-The watermark is the commit LSN of the last complete transaction in `changes`; what has been acknowledged to PostgreSQL may
-be further on, because nothing for us lies between. A time can be asked for up to `current_us`: the capture promises that
-every later commit gets a later `time_mono`.
+The watermark is the commit LSN of the last complete transaction in `changes`; what has been acknowledged to
+PostgreSQL may be further on, because nothing for us lies between. A time can be asked for up to `current_us`: the
+capture promises that every later commit gets a later `time_mono`.
 """
 
 from dataclasses import dataclass
@@ -36,6 +36,4 @@ def read_positions(lake: Lake) -> Positions | None:
     acknowledged = table.transaction_version(ACKNOWLEDGED_APP)
     if watermark is None or acknowledged is None:
         return None
-    return Positions(
-        table.version(), Lsn(watermark), Lsn(acknowledged), table.transaction_version(CURRENT_APP) or 0
-    )
+    return Positions(table.version(), Lsn(watermark), Lsn(acknowledged), table.transaction_version(CURRENT_APP) or 0)

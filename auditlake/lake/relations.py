@@ -1,7 +1,7 @@
 """The `relations` table: what each relation looked like, from which commit LSN on.
 
-Every row of `changes` points at one version here. A version is found again by its content, so a crash between this table and
-`changes` leaves nothing to mend: the replay gets the same number.
+Every row of `changes` points at one version here. A version is found again by its content, so a crash between this
+table and `changes` leaves nothing to mend: the replay gets the same number.
 """
 
 import pyarrow as pa
@@ -11,9 +11,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.log import AppendLog, open_delta
 from auditlake.relation import Column, Relation, TableName
 
-_COLUMN = pa.struct(
-    [("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int32()), ("key", pa.bool_())]
-)
+_COLUMN = pa.struct([("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int32()), ("key", pa.bool_())])
 RELATIONS_SCHEMA = pa.schema(
     [
         ("relation", pa.int64()),

@@ -1,7 +1,7 @@
 """Tables as the catalog knows them: shape, identity and size.
 
-`read_tables` gives what the Relation message will give, so that the two can be compared. Read under a lock it stays true for
-as long as the lock is held. It does not decide whether a table can be taken: `check` does.
+`read_tables` gives what the Relation message will give, so that the two can be compared. Read under a lock it stays
+true for as long as the lock is held. It does not decide whether a table can be taken: `check` does.
 
 Authority: postgresql.org/docs/current/catalogs.html; logicalreplication-publication.html, "Replica Identity"
 """
@@ -74,7 +74,9 @@ def read_tables(conn: psycopg.Connection[Row]) -> tuple[CatalogTable, ...]:
         else:
             column = Column(str(name), cast("int", type_oid), cast("int", typmod), bool(key))
             columns[cast("int", oid)].append(column)
-    return tuple(_table(row, tuple(columns[oid]), tuple(generated[oid])) for row in rows for oid in [cast("int", row[0])])
+    return tuple(
+        _table(row, tuple(columns[oid]), tuple(generated[oid])) for row in rows for oid in [cast("int", row[0])]
+    )
 
 
 def _table(row: Row, columns: tuple[Column, ...], generated: tuple[str, ...]) -> CatalogTable:

@@ -1,8 +1,8 @@
 """What stands between this database and a complete history, each with the command that mends it. Changes nothing.
 
-`check_server` looks at the server and the role, `check_table` at one table, `check_publication` at an existing publication.
-Every finding is a sentence and the command to run; an empty list means that bootstrap can start. Nothing is guessed: what
-this version cannot follow exactly is a finding, not a warning.
+`check_server` looks at the server and the role, `check_table` at one table, `check_publication` at an existing
+publication. Every finding is a sentence and the command to run; an empty list means that bootstrap can start. Nothing
+is guessed: what this version cannot follow exactly is a finding, not a warning.
 
 Authority: postgresql.org/docs/current/logical-replication-restrictions.html; logicaldecoding-explanation.html
 """
@@ -160,7 +160,9 @@ def check_ownership(facts: ServerFacts, tables: Iterable[CatalogTable], *, creat
     """Judge whether we may create the publication (`create`) and put these tables into it."""
     found = []
     if create and not facts.may_create:
-        mend = f'Run GRANT CREATE ON DATABASE "{facts.database}" TO "{facts.role}", or create the publication beforehand.'
+        mend = (
+            f'Run GRANT CREATE ON DATABASE "{facts.database}" TO "{facts.role}", or create the publication beforehand.'
+        )
         found.append(Finding(f"role {facts.role}", f"may not create a publication in {facts.database}", mend))
     for name in not_owned(tables):
         mend = "Create the publication beforehand as the owner, or connect as the owner."

@@ -1,9 +1,9 @@
 """Connections to the source, with the settings that decide how PostgreSQL spells a value pinned.
 
-A value must read the same from the snapshot and from the stream, whatever `ALTER ROLE … SET` or `ALTER DATABASE … SET` say;
-so every connection carries `PINNED` in its startup packet, which outranks both. Time-outs that could end an idle holder are
-off. A failed connection becomes `SourceUnreachable`, retryable unless PostgreSQL itself said no. libpq's messages name
-host, user and database, never the password.
+A value must read the same from the snapshot and from the stream, whatever `ALTER ROLE … SET` or `ALTER DATABASE …
+SET` say; so every connection carries `PINNED` in its startup packet, which outranks both. Time-outs that could end an
+idle holder are off. A failed connection becomes `SourceUnreachable`, retryable unless PostgreSQL itself said no.
+libpq's messages name host, user and database, never the password.
 
 Authority: postgresql.org/docs/current/config-setting.html; libpq-connect.html, "options"
 """
@@ -15,6 +15,7 @@ from typing import LiteralString, TypeAlias
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq.abc import PGconn
 
 from auditlake.errors import ConfigError, SourceUnreachable
 
@@ -111,7 +112,7 @@ def connect(source: str) -> psycopg.Connection[Row]:
         return psycopg.connect(pinned_conninfo(source), autocommit=True)
 
 
-def connect_replication(source: str) -> pq.PGconn:
+def connect_replication(source: str) -> PGconn:
     """Open a connection that speaks the replication protocol for one database.
 
     Raises SourceUnreachable.

@@ -1,12 +1,12 @@
 """The snapshot holder: one session that keeps tables locked and a snapshot alive while they are copied.
 
 Order, and why:
-  1. ACCESS SHARE on every table, in a REPEATABLE READ transaction that has read nothing yet. It gets no transaction id, so
-     slot creation does not wait for it; LOCK takes no snapshot, so step 3 is still allowed.
-  2. The caller creates the slot, which exports its snapshot. A rewrite (ALTER TYPE, TRUNCATE) between snapshot and copy
-     would make the table look empty to the snapshot's readers, silently; the locks of step 1 make it wait.
-  3. This transaction imports the snapshot and exports it again. The replication connection is then free to stream, which
-     would have ended its own export; workers import ours for as long as this session lives.
+  1. ACCESS SHARE on every table, in a REPEATABLE READ transaction that has read nothing yet. It gets no transaction
+     id, so slot creation does not wait for it; LOCK takes no snapshot, so step 3 is still allowed.
+  2. The caller creates the slot, which exports its snapshot. A rewrite (ALTER TYPE, TRUNCATE) between snapshot and
+     copy would make the table look empty to the snapshot's readers, silently; the locks of step 1 make it wait.
+  3. This transaction imports the snapshot and exports it again. The replication connection is then free to stream,
+     which would have ended its own export; workers import ours for as long as this session lives.
 Closing the session lets everything go; if the process dies, so does the session.
 
 Authority: postgresql.org/docs/current/functions-admin.html, "Snapshot Synchronization"; mvcc-caveats.html
@@ -21,7 +21,7 @@ from psycopg import sql
 
 from auditlake.errors import SourceUnready
 from auditlake.postgres.catalog import CatalogTable, read_tables
-from auditlake.postgres.connection import Row, connect, fetch, fetch_one, translated_errors
+from auditlake.postgres.connection import connect, fetch, fetch_one, translated_errors
 from auditlake.relation import TableName
 
 _BLOCKERS = """

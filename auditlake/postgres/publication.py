@@ -1,8 +1,8 @@
 """The publication: which tables' changes the slot carries.
 
-It must exist before the slot: a slot older than its publication fails at its first change and never gets past it. One that
-we create lists its tables by name, because FOR ALL TABLES would also catch tables without a replica identity and make the
-application's UPDATE and DELETE on them fail.
+It must exist before the slot: a slot older than its publication fails at its first change and never gets past it. One
+that we create lists its tables by name, because FOR ALL TABLES would also catch tables without a replica identity and
+make the application's UPDATE and DELETE on them fail.
 
 Authority: postgresql.org/docs/current/sql-createpublication.html
 """

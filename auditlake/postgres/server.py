@@ -1,6 +1,7 @@
 """Which server this is, and where its write-ahead log stands.
 
-Authority: postgresql.org/docs/current/protocol-replication.html, IDENTIFY_SYSTEM; functions-admin.html, "Backup Control"
+Authority: postgresql.org/docs/current/protocol-replication.html, IDENTIFY_SYSTEM; functions-admin.html, "Backup
+Control"
 """
 
 from dataclasses import dataclass
@@ -54,8 +55,8 @@ def identify(conn: psycopg.Connection[Row]) -> ServerIdentity:
 def wal_end(conn: psycopg.Connection[Row]) -> WalEnd:
     """Read the end of the log and the server's clock, in that order.
 
-    The insert position skips the header of a page that nothing was written to yet, but a walsender reports the end of the
-    last record, which is then the page's start: such a position is moved back, else nobody would ever reach it.
+    The insert position skips the header of a page that nothing was written to yet, but a walsender reports the end of
+    the last record, which is then the page's start: such a position is moved back, else nobody would ever reach it.
     """
     text, block_size, time_us = fetch_one(conn, _WAL_END)
     lsn = Lsn.parse(str(text))

@@ -1,10 +1,11 @@
 """The replication slot: its state, its creation with an exported snapshot, its removal.
 
-Creation waits for every transaction that is writing at that moment, and pins the log while it waits; `create_slot` therefore
-gives up after a time, names who holds it up, and leaves no slot behind. The exported snapshot dies with the next command on
-the connection that created the slot: see `holder`.
+Creation waits for every transaction that is writing at that moment, and pins the log while it waits; `create_slot`
+therefore gives up after a time, names who holds it up, and leaves no slot behind. The exported snapshot dies with the
+next command on the connection that created the slot: see `holder`.
 
-Authority: postgresql.org/docs/current/protocol-replication.html, CREATE_REPLICATION_SLOT; view-pg-replication-slots.html
+Authority: postgresql.org/docs/current/protocol-replication.html, CREATE_REPLICATION_SLOT;
+view-pg-replication-slots.html
 """
 
 import select
@@ -14,6 +15,7 @@ from typing import cast
 
 import psycopg
 from psycopg import pq, sql
+from psycopg.pq.abc import PGconn
 
 from auditlake.errors import SourceUnready
 from auditlake.lsn import Lsn
@@ -86,7 +88,7 @@ def drop_slot(conn: psycopg.Connection[Row], name: str) -> bool:
 
 
 def create_slot(
-    replication: pq.PGconn, control: psycopg.Connection[Row], name: str, *, temporary: bool, timeout_s: float
+    replication: PGconn, control: psycopg.Connection[Row], name: str, *, temporary: bool, timeout_s: float
 ) -> CreatedSlot:
     """Create a logical slot and export its snapshot, which lives until the next command on `replication`.
 
@@ -106,7 +108,7 @@ def create_slot(
     return CreatedSlot(name, Lsn.parse((point or b"").decode()), (snapshot or b"").decode())
 
 
-def _await_result(replication: pq.PGconn, control: psycopg.Connection[Row], name: str, timeout_s: float) -> None:
+def _await_result(replication: PGconn, control: psycopg.Connection[Row], name: str, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     replication.flush()
     while replication.is_busy():
@@ -121,7 +123,9 @@ def _await_result(replication: pq.PGconn, control: psycopg.Connection[Row], name
 
 
 def _held_up(name: str, writers: list[Row], timeout_s: float) -> SourceUnready:
-    who = ", ".join(f"pid {pid} of {user} (open for {age} s)" for pid, user, age in writers) or "a transaction that ended"
+    who = (
+        ", ".join(f"pid {pid} of {user} (open for {age} s)" for pid, user, age in writers) or "a transaction that ended"
+    )
     return SourceUnready(
         f"slot {name} could not be created in {timeout_s:g} s: it waits for every open writing transaction: {who}",
         "End that transaction (select pg_terminate_backend(pid)) and run the same command again.",

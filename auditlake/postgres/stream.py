@@ -1,11 +1,11 @@
 """The replication stream: frames of pgoutput as the walsender sends them, and our answers.
 
-`receive` moves whole frames into a `FrameBuffer` and returns when nothing is waiting, at a limit, or after `timeout_s`; it
-never blocks in libpq (whose blocking read holds the interpreter's lock) but in select. The stream knows frames, not
-transactions: it only notes where a Commit ends, because that is where a buffer may be cut.
+`receive` moves whole frames into a `FrameBuffer` and returns when nothing is waiting, at a limit, or after
+`timeout_s`; it never blocks in libpq (whose blocking read holds the interpreter's lock) but in select. The stream
+knows frames, not transactions: it only notes where a Commit ends, because that is where a buffer may be cut.
 
-It acknowledges what it is told to, nothing else: `flush_lsn` must be the end of a transaction that is durable, or a keepalive's
-position with nothing pending.
+It acknowledges what it is told to, nothing else: `flush_lsn` must be the end of a transaction that is durable, or a
+keepalive's position with nothing pending.
 
 Authority: postgresql.org/docs/current/protocol-replication.html, START_REPLICATION … LOGICAL
 """
@@ -13,10 +13,10 @@ Authority: postgresql.org/docs/current/protocol-replication.html, START_REPLICAT
 import select
 import struct
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from psycopg import pq, sql
+from psycopg.pq.abc import PGconn, PGresult
 
 from auditlake.errors import DecodeError, LakeConflict, WrongSource
 from auditlake.lsn import Lsn
@@ -32,7 +32,7 @@ _COPY_IN_PROGRESS, _COPY_END = 0, -1
 
 @dataclass(slots=True)
 class FrameBuffer:
-    """pgoutput payloads in stream order; payload i is `data[starts[i]:ends[i]]`. `commits` counts Commits among them."""
+    """pgoutput payloads in stream order; payload i is `data[starts[i]:ends[i]]`, `commits` of them are Commits."""
 
     data: bytearray = field(default_factory=bytearray)
     starts: list[int] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Limits:
 class ReplicationStream:
     """A started replication stream; `keepalive_lsn` is how far the walsender had read when it last said so."""
 
-    def __init__(self, pgconn: pq.PGconn, start_lsn: Lsn) -> None:
+    def __init__(self, pgconn: PGconn, start_lsn: Lsn) -> None:
         self._pgconn = pgconn
         self._flush_lsn = start_lsn
         self._last_status_at = time.monotonic()
@@ -72,7 +72,7 @@ class ReplicationStream:
         self.keepalive_lsn = Lsn(0)
 
     @classmethod
-    def start(cls, pgconn: pq.PGconn, slot: str, publication: str, start_lsn: Lsn) -> "ReplicationStream":
+    def start(cls, pgconn: PGconn, slot: str, publication: str, start_lsn: Lsn) -> "ReplicationStream":
         """Start streaming transactions that end after `start_lsn`.
 
         Raises LakeConflict where somebody else reads the slot, WrongSource where the slot cannot serve it any more.
@@ -156,7 +156,7 @@ class ReplicationStream:
         self._pgconn.finish()
 
 
-def _not_started(slot: str, result: pq.abc.PGresult) -> Exception:
+def _not_started(slot: str, result: PGresult) -> Exception:
     sqlstate = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
     message = " ".join(result.get_error_message().split())
     if sqlstate == "55006":  # object_in_use

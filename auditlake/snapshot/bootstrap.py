@@ -7,11 +7,12 @@ Order of effects:
   4. lock the tables, create the slot with its snapshot, hold the snapshot (`postgres.holder` argues this order);
   5. record in `changes` where the slot starts, and let capture run, so that the log does not pile up during the copy;
   6. copy; each table appears whole, with its position, in one commit.
-Killed anywhere, the same command goes on: a table with a position stays, the others get a snapshot of their own through a
-temporary slot, at their own LSN, while the main slot stays as it is. Killed between 4 and 5, the slot's confirmed_flush is
-still the point where it was created, so 5 can be made up for.
+Killed anywhere, the same command goes on: a table with a position stays, the others get a snapshot of their own
+through a temporary slot, at their own LSN, while the main slot stays as it is. Killed between 4 and 5, the slot's
+confirmed_flush is still the point where it was created, so 5 can be made up for.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -19,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import psycopg
+from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
 from auditlake.capture import Capture, Source, current_manifest
@@ -137,7 +139,7 @@ def _copy_all(run: _Run, todo: Sequence[CatalogTable], spark: Future[SparkSessio
         return copied
 
 
-def _create_slot(run: _Run, replication: psycopg.pq.PGconn) -> CreatedSlot:
+def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
     """Create the main slot, or a temporary one where the main one is there, for its snapshot."""
     target = run.target
     main = _ensure_started(run.control, target)
@@ -188,13 +190,14 @@ def _capturing(run: _Run, created: CreatedSlot) -> Iterator[Future[None] | None]
         run.say("capture runs in another process")
         yield None
         return
-    capture = Capture(run.source, run.target.lake)
+    stop = threading.Event()
+    capture = Capture(run.source, run.target.lake, stop)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(capture.run, None)
         try:
             yield running
         finally:
-            capture.stop.set()
+            stop.set()
         running.result()
 
 

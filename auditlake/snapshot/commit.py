@@ -1,7 +1,7 @@
 """Make a copied table part of the lake: all of its files and its position, in one Delta commit.
 
-Before it the table has no position and does not exist for readers; a folder that a killed copy left behind is thrown away
-when the table is begun again. There is no moment at which half a table can be read.
+Before it the table has no position and does not exist for readers; a folder that a killed copy left behind is thrown
+away when the table is begun again. There is no moment at which half a table can be read.
 """
 
 import shutil
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from auditlake.errors import LakeUnusable
 from auditlake.lake.history import OPEN_PART, create_history, open_history
@@ -34,7 +34,7 @@ def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> Del
 def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotMark) -> None:
     """Put the files into the table and set position and horizon to the snapshot LSN."""
     now_ms = int(time.time() * 1000)
-    actions = [
+    actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size_bytes, {"_part": OPEN_PART}, now_ms, data_change=True, stats=file.stats)
         for file in files
         if file.rows

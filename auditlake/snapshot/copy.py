@@ -1,8 +1,9 @@
 """Copy one range of one table under an exported snapshot into one Parquet file. Runs in a Spark task.
 
-Contract: returns what was written, or raises and leaves at most a file that no commit mentions. Nothing here commits: a task
-that Spark runs twice writes two files, and the driver puts only the returned one into the table, with all the table's other
-ranges and its position, in one commit (`bootstrap`). Memory is one Arrow batch and one row group, whatever the range holds.
+Contract: returns what was written, or raises and leaves at most a file that no commit mentions. Nothing here commits:
+a task that Spark runs twice writes two files, and the driver puts only the returned one into the table, with all the
+table's other ranges and its position, in one commit (`bootstrap`). Memory is one Arrow batch and one row group,
+whatever the range holds.
 
 Authority: Delta's PROTOCOL.md, "Add File" and "Per-file Statistics"
 """
@@ -10,7 +11,7 @@ Authority: Delta's PROTOCOL.md, "Add File" and "Per-file Statistics"
 import contextlib
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +23,10 @@ import pyarrow.parquet as pq
 
 from auditlake.errors import AuditlakeError, SourceUnready
 from auditlake.lake.history import OPEN_PART
+from auditlake.pgtypes import column_type
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ranges import PageRange
 from auditlake.snapshot.select import OutOfRange, Selection, arrow_type
-from auditlake.pgtypes import column_type
 
 _BATCH_BYTES = 8 << 20
 _ROW_GROUP_ROWS = 131_072
@@ -94,10 +95,10 @@ def _copy(task: CopyTask, selection: Selection) -> CopiedFile:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return CopiedFile(task.name, relative, path.stat().st_size, rows, _stats(rows, bounds, schema))
+    return CopiedFile(task.name, relative, path.stat().st_size, rows, _stats(rows, bounds))
 
 
-def _read(task: CopyTask, selection: Selection) -> Iterator[pa.RecordBatch]:
+def _read(task: CopyTask, selection: Selection) -> Generator[pa.RecordBatch]:
     query = selection.sql(task.name, task.pages.condition())
     try:
         with adbc_driver_postgresql.dbapi.connect(task.conninfo) as conn, conn.cursor() as cursor:
@@ -154,7 +155,7 @@ def _period(mark: SnapshotMark, raw: pa.Array, length: int) -> list[pa.Array]:
 
 
 def _widen(bounds: dict[str, tuple[int, int]], table: pa.Table) -> None:
-    """Keep the least and greatest value of the leading whole-number and date columns, so that readers can skip files."""
+    """Keep the least and greatest value of the leading whole-number and date columns: readers skip files by them."""
     for name in _stats_columns(table.schema):
         low, high = pc.min_max(table[name]).values()
         if not low.is_valid:
@@ -170,7 +171,7 @@ def _stats_columns(schema: pa.Schema) -> list[str]:
     return [*fitting[:_STATS_COLUMNS], "_from_lsn"]
 
 
-def _stats(rows: int, bounds: dict[str, tuple[int, int]], schema: pa.Schema) -> str:
+def _stats(rows: int, bounds: dict[str, tuple[int, int]]) -> str:
     low = {name: bound[0] for name, bound in bounds.items()}
     high = {name: bound[1] for name, bound in bounds.items()}
     return json.dumps({"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": {}}, default=str)

@@ -1,7 +1,7 @@
 """Cut tables into ranges of pages that can be copied side by side. Pure.
 
-A range is `[first_page, end_page)` by ctid. The last range of a table is open-ended: pages added after its size was read may
-hold rows of the snapshot (an update that was in flight), and rows outside the snapshot are invisible anyway.
+A range is `[first_page, end_page)` by ctid. The last range of a table is open-ended: pages added after its size was
+read may hold rows of the snapshot (an update that was in flight), and rows outside the snapshot are invisible anyway.
 
 Authority: postgresql.org/docs/current/ddl-system-columns.html, ctid; TID range scans since PostgreSQL 14
 """

@@ -1,10 +1,10 @@
 """What to select so that a value arrives exact, and how its Arrow column becomes the column of `history`. Pure.
 
-Numbers, strings and times travel in PostgreSQL's binary form; every other type as the text its output function gives. Two
-kinds of values have no place in their typed column:
-  - dates and timestamps at infinity, BC or past 9999. The binary reader moves them to our epoch without a check, which wraps
-    around, but always to a value outside the years 1 to 9999: `OutOfRange` is raised and the range is read again with
-    `guarded=True`, where the server sends NULL and, beside it, the exact text.
+Numbers, strings and times travel in PostgreSQL's binary form; every other type as the text its output function gives.
+Two kinds of values have no place in their typed column:
+  - dates and timestamps at infinity, BC or past 9999. The binary reader moves them to our epoch without a check,
+    which wraps around, but always to a value outside the years 1 to 9999: `OutOfRange` is raised and the range is
+    read again with `guarded=True`, where the server sends NULL and, beside it, the exact text.
   - NaN and infinities of numeric(p,s), which travels as text.
 Those become NULL in the typed column and exact text in `_raw`, as they do from the stream (`apply.typing`).
 
@@ -44,7 +44,7 @@ _STRING_OIDS = frozenset({25, 1043, 1042})
 _OID_TYPE = 26
 
 
-class OutOfRange(Exception):  # noqa: N818 - a signal between two attempts, not a failure
+class OutOfRange(Exception):
     """A date or timestamp lies outside the years 1 to 9999; read the range again, guarded."""
 
 
@@ -59,7 +59,7 @@ class Selection:
         """Return the query for the rows of the table itself, not of those that inherit from it."""
         listed = [_typed(column, guarded=self.guarded) for column in self.columns]
         listed += [_exact(column) for column in self._guarded_columns()]
-        return f"select {', '.join(listed)} from only {identifier(name.schema)}.{identifier(name.table)}{condition}"  # noqa: S608 - quoted
+        return f"select {', '.join(listed)} from only {identifier(name.schema)}.{identifier(name.table)}{condition}"
 
     def _guarded_columns(self) -> list[Column]:
         return [c for c in self.columns if _type(c).kind in _TIMES] if self.guarded else []

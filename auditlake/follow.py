@@ -1,0 +1,124 @@
+"""Follow: capture and apply together, until stopped or until a target is in `history`.
+
+Capture runs in a thread (it waits in select, which lets go of the interpreter), apply in the caller's. They share
+nothing but the lake, so they may as well run as two processes (`auditlake capture`, `auditlake apply`). A capture
+that loses its connection is started again, with growing pauses, unless the run has a target: then whoever waits for
+it is told.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pyspark.sql import SparkSession
+
+from auditlake.apply.apply import apply_tail
+from auditlake.capture import Capture, Source
+from auditlake.errors import SourceUnreachable
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import require_manifest
+from auditlake.lsn import Lsn
+from auditlake.postgres.connection import connect
+from auditlake.postgres.server import wal_end
+from auditlake.relation import TableName
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+# A MERGE costs the same for ten changes as for ten thousand: let some gather.
+_BATCH_INTERVAL_S = 2.0
+_POLL_S = 0.1
+
+Say = Callable[[str], None]
+Until: TypeAlias = Lsn | Literal["current"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to follow, and up to where: everything that starts before `until`, or for ever."""
+
+    source: Source
+    lake: Lake
+    until: Lsn | None
+
+
+def make_task(conninfo: str, lake: Lake, until: Until) -> Task:
+    """Make a task out of what the user said; `current` is the end of the source's log now.
+
+    Raises LakeUnusable where there is no lake, SourceUnreachable where the end of the log cannot be asked for.
+    """
+    source = Source(conninfo, require_manifest(lake))
+    if until == "current":
+        with connect(conninfo) as conn:
+            return Task(source, lake, wal_end(conn).lsn)
+    return Task(source, lake, until)
+
+
+def run_capture(task: Task, stop: threading.Event, say: Say) -> None:
+    """Capture until the target or `stop`.
+
+    Raises SourceUnreachable at once where there is a target; without one only where trying again cannot help.
+    """
+    pause_s = _FIRST_PAUSE_S
+    while not stop.is_set():
+        try:
+            Capture(task.source, task.lake, stop).run(task.until)
+        except SourceUnreachable as exc:
+            if not exc.retryable or task.until is not None:
+                raise
+            say(f"{exc.message}; trying again in {pause_s:g} s")
+            stop.wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        else:
+            return
+
+
+class Applier:
+    """Applies again and again; remembers how far idle tables were looked through."""
+
+    def __init__(self, lake: Lake, spark: SparkSession, say: Say) -> None:
+        self._lake = lake
+        self._spark = spark
+        self._say = say
+        self._reached: Mapping[TableName, Lsn] = {}
+
+    def apply(self) -> None:
+        """Apply what `changes` holds now."""
+        applied = apply_tail(self._spark, self._lake, known=self._reached)
+        self._reached = applied.upto
+        for table, rows in applied.rows.items():
+            self._say(f"applied {rows:,} changes to {table}")
+
+
+def run_apply(applier: Applier, stop: threading.Event, *, once: bool) -> None:
+    """Apply what `changes` holds, once or until `stop`."""
+    while not stop.is_set():
+        applier.apply()
+        if once or stop.wait(_BATCH_INTERVAL_S):
+            return
+
+
+def follow(task: Task, start_spark: Callable[[], SparkSession], stop: threading.Event, say: Say) -> None:
+    """Capture and apply until the task's target is in `history`, or until `stop`."""
+    with ThreadPoolExecutor(1) as pool:
+        capturing = pool.submit(run_capture, task, stop, say)
+        try:
+            applier = Applier(task.lake, start_spark(), say)
+            while not _capture_ended(capturing, stop):
+                applier.apply()
+            finish = not stop.is_set()
+        finally:
+            stop.set()
+        capturing.result()
+        if finish:
+            applier.apply()
+
+
+def _capture_ended(capturing: Future[None], stop: threading.Event) -> bool:
+    """Wait until it is time for the next batch (False), or capture or the run has ended (True)."""
+    waited_s = 0.0
+    while waited_s < _BATCH_INTERVAL_S and not (capturing.done() or stop.is_set()):
+        stop.wait(_POLL_S)
+        waited_s += _POLL_S
+    return capturing.done() or stop.is_set()

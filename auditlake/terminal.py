@@ -1,0 +1,81 @@
+"""What people see: data on stdout, everything else on stderr.
+
+Messages are lower case without a final stop, prefixed with the program's name; hints are sentences. On a terminal
+progress may redraw; elsewhere every message is one plain line.
+"""
+
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from rich.console import Console
+from rich.table import Table
+
+from auditlake.errors import AuditlakeError
+from auditlake.lsn import Lsn
+
+if TYPE_CHECKING:  # the snapshot stage imports Spark, which most commands never need
+    from auditlake.snapshot.bootstrap import CopiedTable
+
+_STDERR = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+_STDOUT = Console(highlight=False, soft_wrap=True, markup=False)
+
+
+def say(message: str) -> None:
+    """Tell what happens, on stderr."""
+    _STDERR.print(f"auditlake: {message}")
+
+
+def show(table: Table) -> None:
+    """Print a table on stdout."""
+    _STDOUT.print(table)
+
+
+def plain_table(*headers: str, title: str | None = None) -> Table:
+    """Return a table in our look, without boxes around every cell."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        table.add_column(header, no_wrap=True)
+    return table
+
+
+def show_copied(copied: "Sequence[CopiedTable]") -> None:
+    """Print what bootstrap copied."""
+    table = plain_table("table", "rows", "bytes", "seconds", "snapshot LSN")
+    for one in copied:
+        lsn = str(Lsn(one.snapshot_lsn))
+        table.add_row(str(one.name), f"{one.rows:,}", f"{one.size_bytes:,}", f"{one.seconds:.1f}", lsn)
+    show(table)
+
+
+def show_status(facts: Mapping[str, object]) -> None:
+    """Print a status as `status.as_json` gives it."""
+    table = plain_table("", "")
+    for name, value in facts.items():
+        if name != "tables":
+            table.add_row(name.replace("_", " "), "-" if value is None else str(value))
+    show(table)
+    tables = plain_table("table", "horizon", "position")
+    for entry in cast("list[dict[str, str]]", facts["tables"]):
+        tables.add_row(entry["table"], entry["horizon"], entry["position"])
+    show(tables)
+
+
+def report_error(error: AuditlakeError) -> None:
+    """Print an error and its hint on stderr."""
+    _STDERR.print(f"auditlake: error: {error.message}")
+    if error.hint:
+        _STDERR.print(f"auditlake: hint: {error.hint}")
+
+
+def report_bug(error: BaseException) -> None:
+    """Print where an unexpected exception came from, without its message: that may quote rows of the source."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    _STDERR.print(f"auditlake: error: unexpected {type(error).__name__} at\n{frames}", end="")
+    _STDERR.print("auditlake: hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
+
+
+def on_terminal() -> bool:
+    """Whether somebody watches stderr."""
+    return sys.stderr.isatty()
