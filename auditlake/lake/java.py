@@ -26,6 +26,7 @@ _HINT = (
     "install Java 17, on Debian or Ubuntu with `apt-get install openjdk-17-jre-headless`, "
     "and set JAVA_HOME if it is not the one on the PATH."
 )
+_LAST_WORDS_TIMEOUT_S = 5
 _STDERR_FD = 2  # not sys.stderr: the JVM would have written here too
 _NOISE = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector"
@@ -84,11 +85,11 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
     forwarder = threading.Thread(target=_forward, args=(read_fd,), name="jvm-stderr", daemon=True)
     forwarder.start()
     try:
-        return launch_gateway(conf, {"stderr": write_fd})  # type: ignore[no-untyped-call]
+        with os.fdopen(write_fd, "wb") as stderr:
+            return launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as exc:
+        forwarder.join(_LAST_WORDS_TIMEOUT_S)
         raise ConfigError("the JVM under Spark did not start", "its own words are above; check [spark].") from exc
-    finally:
-        os.close(write_fd)
 
 
 def _forward(read_fd: int) -> None:

@@ -16,9 +16,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from auditlake.errors import ConfigError
 from auditlake.lake.jars import delta_jars
 from auditlake.lake.java import launch, require_java
 
@@ -79,7 +81,12 @@ def _start(wanted: Mapping[str, str]) -> None:
         # Else Spark looks up the address of the host's name, and there may be none.
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     gateway = launch(settings)
-    SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())), gateway=gateway)
+    context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())), gateway=gateway)
+    if context.version != pyspark.__version__:
+        raise ConfigError(
+            f"Spark at {os.environ.get('SPARK_HOME')} is {context.version}, pyspark is {pyspark.__version__}",
+            "unset SPARK_HOME: pyspark brings its own Spark.",
+        )
 
 
 def _local_defaults() -> dict[str, str]:

@@ -1,0 +1,146 @@
+"""Settings: which of flag, environment and file wins, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from auditlake.config import load_settings, redacted
+from auditlake.errors import ConfigError, Unsupported
+
+EXAMPLE = Path(__file__).parents[2] / "conf" / "auditlake.toml"
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run in an empty folder, without variables of the caller's."""
+    for name in ("SOURCE", "LAKE", "SLOT", "PUBLICATION", "TABLES", "SPARK"):
+        monkeypatch.delenv(f"AUDITLAKE_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_has_defaults_without_any_setting(empty_folder: Path) -> None:
+    """Nothing but the source needs to be set."""
+    settings = load_settings()
+    assert (settings.source, settings.tables, settings.spark) == (None, None, {})
+    assert (settings.slot, settings.publication) == ("auditlake", "auditlake")
+    assert settings.lake == empty_folder / "lake"
+
+
+def test_flag_beats_environment_beats_file(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each layer hides the one below it, setting by setting."""
+    (empty_folder / "auditlake.toml").write_text('slot = "file"\npublication = "file"\nlake = "file"\n')
+    monkeypatch.setenv("AUDITLAKE_SLOT", "environment")
+    monkeypatch.setenv("AUDITLAKE_PUBLICATION", "environment")
+    settings = load_settings(slot="flag", publication=None, lake=None)
+    assert (settings.slot, settings.publication, settings.lake.name) == ("flag", "environment", "file")
+
+
+def test_reads_the_file_it_is_given(tmp_path: Path) -> None:
+    """--config replaces the file of the working folder."""
+    Path("auditlake.toml").write_text('slot = "default_file"\n')
+    other = tmp_path / "other.toml"
+    other.write_text('slot = "other_file"\n')
+    assert load_settings(other).slot == "other_file"
+
+
+def test_example_file_loads() -> None:
+    """conf/auditlake.toml shows settings that exist."""
+    settings = load_settings(EXAMPLE)
+    assert settings.source_required() == "postgresql://auditlake@localhost:5432/shop"
+    assert settings.tables == ("public.*",)
+    assert settings.spark == {
+        "spark.master": "local[*]",
+        "spark.driver.memory": "4g",
+        "spark.sql.shuffle.partitions": "4",
+    }
+
+
+def test_reads_spark_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AUDITLAKE_SPARK is JSON; numbers and booleans become Spark's text."""
+    monkeypatch.setenv("AUDITLAKE_SPARK", '{"master": "local[1]", "spark.ui.enabled": true, "spark.task.cpus": 1}')
+    assert load_settings().spark == {"spark.master": "local[1]", "spark.ui.enabled": "true", "spark.task.cpus": "1"}
+
+
+def test_splits_tables_of_the_environment_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list has no other spelling in a variable."""
+    monkeypatch.setenv("AUDITLAKE_TABLES", "public.*, sales.orders")
+    assert load_settings().tables == ("public.*", "sales.orders")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('slots = "a"', "slots (from auditlake.toml) is not a setting"),
+        ('slot = "My-Slot"', "slot (from auditlake.toml) is 'My-Slot'"),
+        ('publication = ""', "publication (from auditlake.toml) is ''"),
+        ('tables = ["orders"]', "tables (from auditlake.toml) has 'orders'"),
+        ('spark = "local"', "spark (from auditlake.toml) is not JSON"),
+        ("slot = ", "settings file auditlake.toml is not TOML"),
+    ],
+)
+def test_names_the_setting_and_its_origin(text: str, message: str) -> None:
+    """An error says which setting is wrong and where it was set."""
+    Path("auditlake.toml").write_text(text)
+    with pytest.raises(ConfigError) as failure:
+        load_settings()
+    assert failure.value.message.startswith(message)
+
+
+def test_names_every_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run shows all that must be mended."""
+    monkeypatch.setenv("AUDITLAKE_SLOT", "A")
+    with pytest.raises(ConfigError) as failure:
+        load_settings(tables=("orders",))
+    assert "slot (from AUDITLAKE_SLOT)" in failure.value.message
+    assert "tables (from --tables)" in failure.value.message
+
+
+def test_refuses_a_config_file_that_does_not_exist() -> None:
+    """A file named by hand must be there."""
+    with pytest.raises(ConfigError, match=r"settings file absent\.toml cannot be read"):
+        load_settings(Path("absent.toml"))
+
+
+def test_never_shows_the_password() -> None:
+    """Neither the representation, nor an error about the source, repeats what may be secret."""
+    settings = load_settings(source="postgresql://me:hunter2@db/shop")
+    assert "hunter2" not in f"{settings} {settings!r}"
+    with pytest.raises(ConfigError) as failure:
+        load_settings(source="host=db password=x hunter2")
+    assert "hunter2" not in f"{failure.value.message} {failure.value.hint}"
+    assert failure.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("conninfo", "shown"),
+    [
+        ("postgresql://me:hunter2@db:5433/shop", "user=me dbname=shop host=db port=5433"),
+        ("host=db password=hunter2 dbname='my shop'", "host=db dbname='my shop'"),
+        ("host=db hunter2", "(unreadable connection string)"),
+    ],
+)
+def test_redacts_a_connection_string(conninfo: str, shown: str) -> None:
+    """Host, user and database stay readable; the password goes."""
+    assert set(redacted(conninfo).split()) == set(shown.split())
+
+
+def test_asks_for_a_source() -> None:
+    """A command that needs the source says how to set it."""
+    with pytest.raises(ConfigError, match="no source is set") as failure:
+        load_settings().source_required()
+    assert failure.value.hint is not None
+    assert "AUDITLAKE_SOURCE" in failure.value.hint
+
+
+@pytest.mark.parametrize(("lake", "path"), [("/data/lake", "/data/lake"), ("file:///data/my%20lake", "/data/my lake")])
+def test_takes_a_path_or_a_file_uri(lake: str, path: str) -> None:
+    """Both name a local folder."""
+    assert load_settings(lake=lake).lake == Path(path)
+
+
+@pytest.mark.parametrize("lake", ["s3://bucket/lake", "hdfs://name/lake"])
+def test_refuses_a_lake_on_another_store(lake: str) -> None:
+    """Object stores are not done yet, and that is said before anything is written."""
+    with pytest.raises(Unsupported, match="need a local path"):
+        load_settings(lake=lake)

@@ -1,0 +1,42 @@
+"""Errors carry an exit code and a hint, also across processes."""
+
+import pickle
+
+import pytest
+
+from auditlake import errors
+from auditlake.errors import AuditlakeError, SourceUnreachable
+
+EXIT_CODES = {
+    "BadUsage": 2,
+    "ConfigError": 3,
+    "SourceUnready": 3,
+    "Unsupported": 3,
+    "SourceUnreachable": 4,
+    "WrongSource": 5,
+    "LakeUnusable": 6,
+    "LakeConflict": 6,
+    "NotAnswerable": 7,
+    "DecodeError": 1,
+    "InvariantBroken": 1,
+}
+
+
+def test_every_error_has_the_exit_code_the_design_names() -> None:
+    """Scripts rely on the codes."""
+    leaves = {leaf.__name__: leaf.exit_code for leaf in AuditlakeError.__subclasses__()}
+    assert leaves == EXIT_CODES
+
+
+@pytest.mark.parametrize("name", EXIT_CODES)
+def test_survives_pickling(name: str) -> None:
+    """A Spark worker's error arrives with its hint."""
+    error: AuditlakeError = getattr(errors, name)("what", "do that.")
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own bytes
+    assert (type(copy), copy.message, copy.hint, str(copy)) == (type(error), "what", "do that.", "what")
+
+
+def test_says_whether_a_retry_may_help() -> None:
+    """Only an unreachable source can be worth waiting for."""
+    assert SourceUnreachable("gone", retryable=True).retryable
+    assert not SourceUnreachable("wrong password").retryable
