@@ -39,12 +39,20 @@ def render(rows: DataFrame, form: str, out: TextIO = sys.stdout) -> int:
 
     Raises BadUsage where the query fails on some row.
     """
-    columns = rows.columns
-    if form == "json":
-        return _json_lines(columns, _fetch(rows), out)
-    if form == "csv":
-        return _csv(columns, _fetch(rows), out)
-    return _table(columns, list(_fetch(rows)), out)
+    return write_rows(rows.columns, _fetch(rows), form, out)
+
+
+def write_rows(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], form: str, out: TextIO) -> int:
+    """Write rows that are Python values already."""
+    match form:
+        case "json":
+            return _json_lines(columns, rows, out)
+        case "csv":
+            return _csv(columns, rows, out)
+        case "table":
+            return _table(columns, list(rows), out)
+        case _:
+            raise BadUsage(f"{form!r} is no format", f"Choose one of {', '.join(FORMATS)}.")
 
 
 def _fetch(rows: DataFrame) -> Iterator[tuple[Any, ...]]:
@@ -130,7 +138,7 @@ def _table(columns: Sequence[str], rows: Sequence[tuple[Any, ...]], out: TextIO)
         table.add_row(*map(_cell, row))
     console = Console(file=out, highlight=False)
     if not console.is_terminal:  # a file has no width: nothing may wrap there
-        console.width = max(console.measure(table).maximum, 1)
+        console.width = sys.maxsize
     console.print(table)
     return len(rows)
 

@@ -1,0 +1,106 @@
+"""Rows as CSV, JSON lines and tables: every digit, and NULL distinct from ''."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auditlake.errors import BadUsage
+from auditlake.query.render import write_rows
+from auditlake.query.text import json_text, plain_text
+
+
+def written(form: str, columns: list[str], rows: list[tuple[Any, ...]]) -> str:
+    """Render rows that are already here."""
+    out = io.StringIO()
+    assert write_rows(columns, iter(rows), form, out) == len(rows)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "as_json"),
+    [
+        (True, "true", "true"),
+        (-(2**63), "-9223372036854775808", "-9223372036854775808"),
+        (Decimal("1E-7"), "0.0000001", "0.0000001"),
+        (Decimal("10.50"), "10.50", "10.50"),
+        (Decimal("12345678901234567890123456789012345.678"), *["12345678901234567890123456789012345.678"] * 2),
+        (0.1, "0.1", "0.1"),
+        (float("nan"), "NaN", '"NaN"'),
+        (float("-inf"), "-Infinity", '"-Infinity"'),
+        (date(2026, 11, 21), "2026-11-21", '"2026-11-21"'),
+        (datetime(2026, 11, 21, 9, 30), "2026-11-21T09:30:00", '"2026-11-21T09:30:00"'),  # noqa: DTZ001 - has no zone
+        (
+            datetime(2026, 11, 21, 9, 30, 0, 1, tzinfo=timezone(timedelta(hours=1))),
+            "2026-11-21T08:30:00.000001Z",
+            '"2026-11-21T08:30:00.000001Z"',
+        ),
+        (b"\x00\xff", "\\x00ff", '"\\\\x00ff"'),
+        (["a", None, ""], '["a", null, ""]', '["a", null, ""]'),
+        ({"k": Decimal("1.0")}, '{"k": 1.0}', '{"k": 1.0}'),
+        ("", "", '""'),
+        ('é"\n', 'é"\n', '"é\\"\\n"'),
+    ],
+)
+def test_values(value: object, text: str, as_json: str) -> None:
+    """One value of each type in both forms."""
+    assert plain_text(value) == text
+    assert json_text(value) == as_json
+
+
+def test_csv_tells_null_from_empty() -> None:
+    """NULL is nothing at all, '' is a pair of quotes; RFC 4180 quoting for the rest."""
+    rows = [(1, None, ""), (2, 'say "x", y', "two\nlines")]
+    assert written("csv", ["id", "a", "b,c"], rows) == 'id,a,"b,c"\n1,,""\n2,"say ""x"", y","two\nlines"\n'
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), st.text(min_size=1)), max_size=5))
+def test_csv_reads_back(rows: list[tuple[str, str]]) -> None:
+    """Python's reader gives the same texts."""
+    text = written("csv", ["a", "b"], rows)
+    assert [tuple(row) for row in csv.reader(io.StringIO(text, newline=""))] == [("a", "b"), *rows]
+
+
+def test_json_lines() -> None:
+    """One object a line, numbers untouched, NULL as null."""
+    text = written("json", ["id", "a b"], [(1, None), (2, Decimal("0.10"))])
+    assert text == '{"id": 1, "a b": null}\n{"id": 2, "a b": 0.10}\n'
+
+
+@given(st.lists(st.tuples(st.none() | st.text() | st.integers() | st.booleans()), max_size=5))
+def test_json_reads_back(rows: list[tuple[Any]]) -> None:
+    """Every line is an object on its own."""
+    lines = written("json", ["v"], rows).split("\n")[:-1]
+    assert [json.loads(line)["v"] for line in lines] == [row[0] for row in rows]
+
+
+def test_json_refuses_two_columns_of_one_name() -> None:
+    """An object would silently lose one of them."""
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        yield (1, 2)
+
+    with pytest.raises(BadUsage, match="id"):
+        write_rows(["id", "id"], rows(), "json", io.StringIO())
+
+
+def test_table_shows_null_and_no_control_characters() -> None:
+    """A value cannot talk to the terminal, and nothing wraps in a file."""
+    wide = "x" * 300
+    text = written("table", ["id", "note"], [(1, None), (2, ""), (3, "\x1b[31mred\n"), (4, wide)])
+    assert "NULL" in text
+    assert "\x1b" not in text
+    assert "\\u001b[31mred\\n" in text
+    assert wide in text
+
+
+def test_bytes_survive_in_utc() -> None:
+    """A time with a zone is shown in UTC."""
+    assert plain_text(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00Z"
