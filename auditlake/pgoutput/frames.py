@@ -21,7 +21,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 _MAX_BUFFER_BYTES = 2**31 - 1
 
 
-class Refused(Exception):  # noqa: N818  # not an error yet: it becomes a DecodeError with the message's place
+class Refused(Exception):  # not an error yet: it becomes a DecodeError with the message's place
     """The message with this number breaks the protocol; without `problem`, in itself."""
 
     def __init__(self, number: int, problem: str = "") -> None:

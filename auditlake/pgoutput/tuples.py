@@ -129,8 +129,7 @@ class Walk:
         self._fits(start <= self._end)
         # Where there is no size to read, read the tag's four bytes instead and drop them.
         size = self.frames.u32(np.where(text, self.at + 1, self.frames.starts[self.messages])) * text
-        self.at = start + size
-        self._fits(self.at <= self._end)
+        self.at = start + size  # may be past the end: whatever is read next finds that, or `finish`
         into.put(self.rows, column, start, self.at)
 
     def _fits(self, fine: Bools, problem: str = "") -> None:

@@ -42,12 +42,19 @@ class Model:
         match message:
             case Begin(lsn, time, xid):
                 self._open = {"lsn": lsn, "xid": xid, "time": time, "origin": None, "context": None, "rows": []}
+            case Commit(end_lsn=end_lsn):
+                self._commit(end_lsn)
             case Origin(_, name):
                 self._open["origin"] = name
             case Relation(oid):
                 if self._relations.get(oid) != message:
                     self.registered.append((message, self._open["lsn"]))
                 self._relations[oid] = message
+            case _:
+                self._take_change(message)
+
+    def _take_change(self, message: Message) -> None:
+        match message:
             case Insert(oid, new):
                 self._row("insert", oid, new=new)
             case Update(oid, old, new):
@@ -61,8 +68,6 @@ class Model:
                 self._row("message", prefix=prefix, content=content)
                 if prefix == "auditlake":
                     self._open["context"] = context(content)
-            case Commit(end_lsn=end_lsn):
-                self._commit(end_lsn)
             case _:
                 pass
 

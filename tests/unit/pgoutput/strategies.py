@@ -2,6 +2,7 @@
 
 from datetime import UTC
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from auditlake.lsn import Lsn
@@ -22,6 +23,9 @@ from auditlake.pgoutput.messages import (
     Value,
 )
 from auditlake.relation import Column, Relation, TableName
+
+effort = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A few seconds for each property; a busy machine is no failure."""
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6)
 texts = st.text(max_size=6) | st.sampled_from(["", "0", "Ω" * 3, "a" * 300])
@@ -68,7 +72,8 @@ def streams(draw: st.DrawFn) -> list[Message]:
         if draw(st.booleans()):
             stream.append(Origin(Lsn(lsn), draw(names)))
         for _ in range(draw(st.integers(0, 6))):
-            stream += draw(_change(oids, known))
+            changes: list[Message] = draw(_change(oids, known))
+            stream += changes
         stream.append(Commit(Lsn(lsn), Lsn(lsn + 1), time))
         if draw(st.integers(0, 3)) == 0:
             stream.append(LogicalMessage(transactional=False, lsn=Lsn(lsn), prefix="auditlake", content=b"x"))

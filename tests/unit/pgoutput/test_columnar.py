@@ -1,4 +1,4 @@
-"""The fast decoder gives what the plain one gives, however the stream is cut into buffers, and refuses what it refuses."""
+"""The fast decoder gives what the plain one gives, however the stream is cut, and refuses what it refuses."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
@@ -191,7 +191,6 @@ ROW = Insert(0x4001, ("1", "a"))
         ([BEGIN, COMMIT, COMMIT], "'C': a commit outside a transaction; outside transactions"),
         ([BEGIN, Commit(Lsn(101), Lsn(150), TIME)], "'C': its commit LSN is not the one its Begin announced"),
         ([BEGIN, ROW], "'I': a change of a relation that was not described; relation unknown (oid 16385)"),
-        ([BEGIN, ROW, KEYED], "'I': a change of a relation that was not described"),
         ([BEGIN, Truncate((9,), cascade=False, restart_identity=False)], "'T': a change of a relation that was not"),
         ([KEYED], "'R': outside a transaction"),
         ([Origin(Lsn(1), "o")], "'O': outside a transaction"),
@@ -203,7 +202,7 @@ ROW = Insert(0x4001, ("1", "a"))
         ([BEGIN, KEYED, ROW, Origin(Lsn(1), "o")], "'O': an origin after a change of its transaction"),
         (
             [BEGIN, KEYED, Insert(0x4001, ("1",))],
-            "'I': the relation has 2 columns, the tuple another number; relation public.t (oid 16385) in transaction 0/64",
+            "the relation has 2 columns, the tuple another number; relation public.t (oid 16385) in transaction 0/64",
         ),
         ([BEGIN, KEYED, Update(0x4001, KEY, ("1", "a", "b"))], "the relation has 2 columns, the tuple another number"),
         ([BEGIN, KEYED, Delete(0x4001, OldTuple(OldKind.FULL, ("1", "a")))], "'D': its old tuple is not of the kind"),
@@ -215,11 +214,19 @@ def test_refuses_a_message_out_of_place(stream: list[Message], problem: str) -> 
     with pytest.raises(DecodeError) as whole:
         Reader().read(encoded(stream))
     assert problem in whole.value.message
+    *before, bad = encoded(stream)
     reader = Reader()
+    for payload in before:
+        reader.read([payload])
     with pytest.raises(DecodeError) as parts:
-        for payload in encoded(stream):
-            reader.read([payload])
+        reader.read([bad])
     assert problem in parts.value.message
+
+
+def test_a_relation_described_afterwards_is_too_late() -> None:
+    """A row belongs to the description before it."""
+    with pytest.raises(DecodeError, match="'I': a change of a relation that was not described"):
+        Reader().read(encoded([BEGIN, ROW, KEYED, COMMIT]))
 
 
 def test_says_where_a_bad_value_is() -> None:
