@@ -9,7 +9,6 @@ reconstructs its whole state to verify itself (Delta's Snapshot.scala, `forceOnN
 Authority: spark.apache.org/docs/4.2.0/configuration.html; docs.delta.io, "Set up Apache Spark with Delta Lake"
 """
 
-import getpass
 import os
 import sys
 import tempfile
@@ -38,8 +37,10 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
 }
 _LOG4J = Path(__file__).with_name("log4j2.properties")
-_JVM_OPTIONS = f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_LOG4J.as_uri()}"
-_JVM_OPTION_KEYS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+_JVM_OPTIONS = {
+    "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+    "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",  # on other machines, which have no such file
+}
 _LOOPBACK = "127.0.0.1"
 _GIB = 1 << 30
 
@@ -72,8 +73,8 @@ def _join_submitted(wanted: Mapping[str, str]) -> None:
 def _start(wanted: Mapping[str, str]) -> None:
     require_java()
     settings = {"spark.master": "local[*]", **_DEFAULTS, **wanted}
-    for key in _JVM_OPTION_KEYS:
-        settings[key] = f"{_JVM_OPTIONS} {wanted.get(key, '')}".strip()  # the last one of two counts
+    for key, options in _JVM_OPTIONS.items():
+        settings[key] = f"{options} {wanted.get(key, '')}".strip()  # the last one of two counts
     if "spark.jars" not in wanted and "spark.jars.packages" not in wanted:
         settings["spark.jars"] = ",".join(str(jar) for jar in delta_jars(wanted))
     if settings["spark.master"].startswith("local"):
@@ -97,5 +98,5 @@ def _local_defaults() -> dict[str, str]:
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
         # Never written to, but Spark makes it: not in the working folder.
-        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"auditlake-{getpass.getuser()}", "warehouse")),
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"auditlake-{os.getuid()}", "warehouse")),
     }
