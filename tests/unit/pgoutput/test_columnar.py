@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError, InvariantBroken
@@ -33,7 +33,7 @@ from auditlake.relation import Column, Relation, TableName
 from tests.unit.pgoutput.encode import encode
 from tests.unit.pgoutput.framing import frame
 from tests.unit.pgoutput.model import Model, version
-from tests.unit.pgoutput.strategies import streams
+from tests.unit.pgoutput.strategies import effort, streams
 from tests.unit.pgoutput.vectors import VECTORS
 
 TIME = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
@@ -83,7 +83,7 @@ def same(model: Model, reader: Reader) -> bool:
 
 
 @given(streams())
-@settings(max_examples=150, deadline=None)
+@effort
 def test_gives_what_the_plain_decoder_gives(stream: list[Message]) -> None:
     """A whole stream in one buffer."""
     payloads = encoded(stream)
@@ -95,7 +95,7 @@ def test_gives_what_the_plain_decoder_gives(stream: list[Message]) -> None:
 
 
 @given(streams(), st.data())
-@settings(max_examples=150, deadline=None)
+@effort
 def test_buffers_may_end_anywhere(stream: list[Message], data: st.DataObject) -> None:
     """The same rows however the stream is cut, inside a transaction too."""
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6))
@@ -111,7 +111,7 @@ def test_buffers_may_end_anywhere(stream: list[Message], data: st.DataObject) ->
 
 
 @given(streams().filter(bool), st.data())
-@settings(max_examples=250, deadline=None)
+@effort
 def test_a_damaged_byte_gives_an_error_or_rows(stream: list[Message], data: st.DataObject) -> None:
     """No damage gets out as anything but DecodeError, and what passes is what the plain decoder reads."""
     payloads = [bytearray(payload) for payload in encoded(stream)]
@@ -125,13 +125,6 @@ def test_a_damaged_byte_gives_an_error_or_rows(stream: list[Message], data: st.D
 
 def _in_a_stream(message: Message) -> tuple[list[bytes], list[bytes]]:
     """Messages that make `message` legal, before and after it."""
-    oid = getattr(message, "oid", 0)
-    width = len(getattr(message, "new", None) or getattr(getattr(message, "old", None), "values", ()))
-    identity = "f" if getattr(getattr(message, "old", None), "kind", None) is OldKind.FULL else "d"
-    columns = tuple(Column(f"c{i}", 25, -1, key=True) for i in range(width))
-    relations = [
-        Relation(each, TableName("p", "t"), identity, columns) for each in {oid, *getattr(message, "oids", ())}
-    ]
     begin = Begin(Lsn(0x100000010), TIME, 7)
     commit = Commit(Lsn(0x100000010), Lsn(0x100000040), TIME)
     match message:
@@ -142,7 +135,20 @@ def _in_a_stream(message: Message) -> tuple[list[bytes], list[bytes]]:
         case Relation() | Origin():
             return encoded([begin]), encoded([commit])
         case _:
-            return encoded([begin, *relations]), encoded([commit])
+            return encoded([begin, *_relations_of(message)]), encoded([commit])
+
+
+def _relations_of(message: Message) -> list[Relation]:
+    match message:
+        case Truncate(oids):
+            return [Relation(oid, TableName("p", "t"), "d", ()) for oid in oids]
+        case Insert(oid, values) | Delete(oid, OldTuple(_, values)) | Update(oid, _, values):
+            old = None if isinstance(message, Insert) else message.old
+            identity = "f" if old and old.kind is OldKind.FULL else "d"
+            columns = tuple(Column(f"c{i}", 25, -1, key=True) for i in range(len(values)))
+            return [Relation(oid, TableName("p", "t"), identity, columns)]
+        case _:
+            return []
 
 
 every_vector = pytest.mark.parametrize(("hexadecimal", "message"), VECTORS.values(), ids=VECTORS)

@@ -3,14 +3,14 @@
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError
 from auditlake.pgoutput.messages import Message
 from auditlake.pgoutput.wire import decode
 from tests.unit.pgoutput.encode import encode
-from tests.unit.pgoutput.strategies import messages
+from tests.unit.pgoutput.strategies import effort, messages
 from tests.unit.pgoutput.vectors import VECTORS
 
 every_payload = pytest.mark.parametrize("payload", [bytes.fromhex(each) for each, _ in VECTORS.values()], ids=VECTORS)
@@ -85,14 +85,14 @@ def test_keeps_values_out_of_errors() -> None:
 
 
 @given(messages)
-@settings(max_examples=300)
+@effort
 def test_undoes_the_encoder(message: Message) -> None:
     """Any message comes back as it was."""
     assert message == decode(encode(message))
 
 
 @given(messages, st.data())
-@settings(max_examples=300)
+@effort
 def test_a_damaged_byte_gives_an_error_or_a_message(message: Message, data: st.DataObject) -> None:
     """No damage gets out as anything but DecodeError."""
     payload = bytearray(encode(message))
@@ -102,7 +102,7 @@ def test_a_damaged_byte_gives_an_error_or_a_message(message: Message, data: st.D
 
 
 @given(st.sampled_from(b"BCORYIUDTMSXx"), st.binary(max_size=60))
-@settings(max_examples=300)
+@effort
 def test_any_bytes_give_an_error_or_a_message(tag: int, rest: bytes) -> None:
     """No bytes get out as anything but DecodeError."""
     with contextlib.suppress(DecodeError):
