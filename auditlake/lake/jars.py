@@ -140,7 +140,8 @@ def main() -> None:
     try:
         delta_jars(load_settings().spark)
     except ConfigError as exc:
-        sys.exit(f"auditlake: error: {exc.message}\nauditlake: hint: {exc.hint}")
+        sys.stderr.write(f"auditlake: error: {exc.message}\nauditlake: hint: {exc.hint}\n")
+        sys.exit(exc.exit_code)
 
 
 if __name__ == "__main__":
