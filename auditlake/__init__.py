@@ -1,12 +1,12 @@
-"""Every version of every row of a PostgreSQL database, and the whole database as of any commit.
+"""auditlake: every version of every row of a PostgreSQL database, in Delta Lake tables, and the database as of any commit.
 
-commit.
+    import auditlake
+    from auditlake.lake.session import spark_session
 
-    import auditlake from auditlake.lake.session import spark_session
-
-    spark = spark_session() auditlake.read(spark, "./lake", "public.orders", as_of="-2h").show()
-    auditlake.register(spark, "./lake", as_of="2026-11-21T09:30:00Z") spark.sql("select * from orders join customers
-    using (customer_id)").show()
+    spark = spark_session()
+    auditlake.read(spark, "./lake", "public.orders", as_of="-2h").show()
+    auditlake.register(spark, "./lake", as_of="2026-11-21T09:30:00Z")
+    spark.sql("select * from orders join customers using (customer_id)").show()
 
 Importing it starts nothing and loads nothing heavy.
 """
@@ -25,8 +25,8 @@ __all__ = ["read", "register"]
 def read(spark: "SparkSession", lake: str | Path, table: str, as_of: str | None = None) -> "DataFrame":
     """Read a table as of a moment.
 
-    `table` is named as in SQL: `public.orders`, `orders`, `auditlake.changes`, odd names in backticks. `as_of` is a
-    WHEN: an ISO time, `-2h`, an LSN or `xid:N`; None is the latest complete transaction of the lake.
+    `table` is named as in SQL: `public.orders`, `orders`, `auditlake.changes`, odd names in backticks. `as_of` is a WHEN: an
+    ISO time, `-2h`, an LSN or `xid:N`; None is the latest complete transaction of the lake.
 
     Raises BadUsage (the name or the WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
     """

@@ -1,0 +1,177 @@
+"""The demo: the whole road on a real PostgreSQL, ending in answers that PostgreSQL itself has confirmed.
+
+A shop trades on an embedded server while it is bootstrapped and followed. Twice it holds still and PostgreSQL is asked
+what is true; later the lake is asked the same as of those moments, by LSN and by time. `run_demo` returns 0 only if
+every answer is the same, row for row.
+"""
+
+import shlex
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from auditlake.demo.questions import CHECKED, compare, spark_rows
+from auditlake.demo.server import Server
+from auditlake.demo.shop import Moment, Shop
+from auditlake.errors import ConfigError
+from auditlake.follow import follow, make_task
+from auditlake.lake.layout import Lake
+from auditlake.lake.session import spark_session
+from auditlake.query.render import render
+from auditlake.query.sql import run_sql
+from auditlake.snapshot.bootstrap import Target, bootstrap
+from auditlake.terminal import say, show_copied
+
+_PRODUCT, _ORDER = 3, 42
+_TRADE_S = 4.0
+
+_REVENUE = """
+select p.name, p.price, count(distinct o.order_id) as orders, sum(l.quantity * l.unit_price) as revenue
+  from public.products p
+  join public.order_lines l on l.product_id = p.product_id
+  join public.orders o on o.order_id = l.order_id
+ where o.status <> 'cancelled'
+ group by p.name, p.price order by p.name
+"""
+_LIFE = f"""
+select status, _from_time as since, _to_time as until, _op as began_by, _xid as xid
+  from public.orders for system_time all where order_id = {_ORDER} order by _from_lsn
+"""
+_WHO = f"""
+select t.lsn, t.time, t.context, t.updates, t.deletes, t.tables
+  from auditlake.transactions t
+  join public.orders for system_time all o on o._from_lsn = t.lsn
+ where o.order_id = {_ORDER} and o.status = 'cancelled'
+"""
+
+
+def run_demo(keep: Path | None) -> int:
+    """Run the demo; 0 if all answers were right, 1 if not. With `keep` database and lake stay in that folder."""
+    with _folder(keep) as folder:
+        server = Server(folder=folder / "postgres")
+        try:
+            server.start()
+            dsn = server.dsn(server.create_database("shop"))
+            right = _Demo(dsn, Lake(folder / "lake")).run()
+        finally:
+            if keep is None:
+                server.stop("immediate")
+        if keep is not None:
+            _say_what_is_kept(server, dsn, folder)
+    return 0 if right else 1
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="auditlake-demo-") as folder:
+            Path(folder).chmod(0o755)  # root's server runs as another user, who must get into it
+            yield Path(folder)
+        return
+    if keep.exists() and any(keep.iterdir()):
+        raise ConfigError(f"folder {keep} is not empty", "Give --keep a new folder.")
+    keep.mkdir(parents=True, exist_ok=True)
+    yield keep.absolute()
+
+
+def _say_what_is_kept(server: Server, dsn: str, folder: Path) -> None:
+    environment = f"AUDITLAKE_SOURCE={shlex.quote(dsn)} AUDITLAKE_LAKE={shlex.quote(str(folder / 'lake'))}"
+    say("the server goes on running; to play with it:")
+    for line in (
+        f"export {environment}",
+        "auditlake status",
+        'auditlake sql "select * from public.products for system_time all order by product_id, _from_lsn"',
+        "auditlake follow --until-current",
+        f"{server.bin / 'psql'} {shlex.quote(dsn)}",
+        f"{server.bin / 'pg_ctl'} stop -D {shlex.quote(str(server.data))}",
+    ):
+        say(f"    {line}")
+
+
+class _Demo:
+    def __init__(self, dsn: str, lake: Lake) -> None:
+        self._dsn = dsn
+        self._lake = lake
+        self._started = time.monotonic()
+
+    def run(self) -> bool:
+        """Trade, copy and follow, then ask and compare."""
+        with Shop(self._dsn) as shop:
+            self._say("a shop with 4 tables is open; bootstrap while it trades")
+            show_copied(bootstrap(Target(self._dsn, self._lake, "auditlake", "auditlake", None), self._spark, say))
+            with self._following():
+                moments = self._trade(shop)
+            self._say(f"the shop made {shop.transactions:,} transactions meanwhile and closes")
+            moments["now"] = shop.hold_still(CHECKED)
+        follow(make_task(self._dsn, self._lake, "current"), self._spark, threading.Event(), say)
+        self._ask(moments)
+        return self._check(moments)
+
+    def _say(self, message: str) -> None:
+        say(f"[{time.monotonic() - self._started:5.1f} s] {message}")
+
+    def _spark(self) -> SparkSession:
+        return spark_session({"spark.master": "local[2]"})
+
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        """Follow in the background, as `auditlake follow` would."""
+        self._say("follow the log while the shop trades on")
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            following = pool.submit(follow, make_task(self._dsn, self._lake, None), self._spark, stop, say)
+            try:
+                yield
+            finally:
+                stop.set()
+            following.result()
+
+    def _trade(self, shop: Shop) -> dict[str, Moment]:
+        time.sleep(_TRADE_S)
+        before = shop.hold_still(CHECKED)
+        shop.change_price_and_cancel(_PRODUCT, _ORDER)
+        self._say(f"product {_PRODUCT} has a new price and order {_ORDER} is cancelled, in one transaction")
+        time.sleep(_TRADE_S)
+        return {"before": before, "after": shop.hold_still(CHECKED)}
+
+    def _ask(self, moments: dict[str, Moment]) -> None:
+        at = datetime.fromtimestamp(moments["before"].time_us / 1_000_000, UTC).isoformat()
+        self._show("revenue by product now", _REVENUE, None)
+        self._show("the same join as of the moment before the price change", _REVENUE, at)
+        self._show(f"the life of order {_ORDER}", _LIFE, None)
+        self._show("the transaction that cancelled it", _WHO, None)
+
+    def _show(self, title: str, statement: str, as_of: str | None) -> None:
+        self._say(title + (f": auditlake sql --as-of {as_of} …" if as_of else ""))
+        render(run_sql(self._spark(), self._lake, statement, as_of), "table")
+
+    def _check(self, moments: dict[str, Moment]) -> bool:
+        """Compare every answer with PostgreSQL's own, at each moment by LSN and by time."""
+        differences = 0
+        for name, moment in moments.items():
+            # The last LSN before the end of the log is inside it; the end itself may be the next commit's.
+            for when in (str(type(moment.lsn)(moment.lsn - 1)), _iso(moment.time_us)):
+                differences += self._check_one(name, when, moment)
+        total = len(moments) * 2 * len(CHECKED)
+        self._say(f"{total - differences} of {total} answers are what PostgreSQL said at those moments")
+        return differences == 0
+
+    def _check_one(self, name: str, when: str, moment: Moment) -> int:
+        wrong = 0
+        for question, expected in moment.answers.items():
+            if difference := compare(expected, spark_rows(self._spark(), self._lake, question, when)):
+                self._say(f"WRONG {question} {name} (as of {when}): {difference}")
+                wrong += 1
+        return wrong
+
+
+def _iso(time_us: int) -> str:
+    seconds, micros = divmod(time_us, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros).isoformat()
