@@ -1,12 +1,14 @@
 """What the demo asks both PostgreSQL and the lake: whole tables and a join, in terms that both engines spell alike."""
 
+from typing import LiteralString
+
 from pyspark.sql import SparkSession
 
 from auditlake.lake.layout import Lake
 from auditlake.postgres.connection import Row
 from auditlake.query.sql import run_sql
 
-CHECKED = {
+CHECKED: dict[str, LiteralString] = {
     "customers": "select customer_id, name, cast(extract(day from joined_on) as int) from public.customers order by 1",
     "products": "select product_id, name, price from public.products order by 1",
     "orders": "select order_id, customer_id, status, cast(extract(second from placed_at) as numeric(8,6))"

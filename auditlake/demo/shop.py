@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import LiteralString, Self
 
 from auditlake.lsn import Lsn
 from auditlake.postgres.connection import Row, connect, fetch
@@ -123,12 +123,12 @@ class Shop:
             (self._random.randrange(1, self._next_order),),
         )
 
-    def hold_still(self, questions: dict[str, str]) -> Moment:
+    def hold_still(self, questions: dict[str, LiteralString]) -> Moment:
         """Stop the trade for a moment and put questions to PostgreSQL."""
         with self._lock:
-            answers = {name: fetch(self._conn, question) for name, question in questions.items()}  # type: ignore[arg-type]
+            answers = {name: fetch(self._conn, question) for name, question in questions.items()}
             end = wal_end(self._conn)
-            # Commit times are of microseconds: let the clock move on, so that the next commit is later than this moment.
+            # Commit times are in microseconds: let the clock move on, so that the next commit is later than this.
             time.sleep(0.001)
         return Moment(end.lsn, end.time_us, answers)
 
