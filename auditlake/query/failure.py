@@ -1,7 +1,8 @@
 """Spark's complaints about a statement, as BadUsage in one line.
 
 Spark's analysis speaks of the statement alone, so its sentence is passed on, with the names of our views turned back.
-What it says while running may quote a row's values, so only its error class is.
+What it says while running may quote a row's values, so only its error class is. For the same reason pyspark's own
+loggers, which write every such error to stderr with plan and stack, are held meanwhile.
 """
 
 import re
@@ -17,6 +18,7 @@ from pyspark.errors import (
     PySparkException,
     SparkRuntimeException,
 )
+from pyspark.logger import PySparkLogger
 
 from auditlake.errors import BadUsage
 
@@ -27,6 +29,7 @@ _RUNNING = (
     NumberFormatException,
     SparkRuntimeException,
 )
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 # Offsets are of the rewritten text, and the plan is no help at all.
 _TAIL = re.compile(r"\s*(SQLSTATE: \w+)?\s*(\(line \d+, pos \d+\)|; line \d+ pos \d+)?;?\s*$")
 _CLASS = re.compile(r"^\[[A-Z_0-9.]+\]\s*")
@@ -36,7 +39,8 @@ _CLASS = re.compile(r"^\[[A-Z_0-9.]+\]\s*")
 def statement_errors(views: Mapping[str, str]) -> Iterator[None]:
     """Turn what Spark says of the user's SQL into BadUsage; `views` gives the name to show for each of our views."""
     try:
-        yield
+        with _pyspark_quiet():
+            yield
     except AnalysisException as exc:
         raise BadUsage(
             _sentence(exc, views), "DESCRIBE a table to see its columns, SHOW TABLES to see tables."
@@ -46,6 +50,18 @@ def statement_errors(views: Mapping[str, str]) -> Iterator[None]:
             f"the SQL fails on some row: {exc.getCondition() or type(exc).__name__}",
             "A try_ function, such as try_cast or try_divide, gives NULL there instead.",
         ) from exc
+
+
+@contextmanager
+def _pyspark_quiet() -> Iterator[None]:
+    loggers = [logger for name in _LOGGERS if not (logger := PySparkLogger.getLogger(name)).disabled]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.disabled = False
 
 
 def _sentence(exc: PySparkException, views: Mapping[str, str]) -> str:

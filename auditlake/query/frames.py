@@ -10,8 +10,9 @@ from auditlake.lake.layout import Lake
 from auditlake.query.dialect import tokenize
 from auditlake.query.moments import read_known, resolve
 from auditlake.query.names import SYSTEM_SCHEMA, find_table
+from auditlake.query.selection import select_state
 from auditlake.query.sql import read_log
-from auditlake.query.state import state_as_of
+from auditlake.query.state import read_selection
 from auditlake.query.when import When, parse_when
 
 
@@ -26,7 +27,8 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None) ->
     lsn = known.now_lsn if when is None else resolve(known, when)
     if table.schema == SYSTEM_SCHEMA:
         return read_log(spark, known, table, lsn)
-    return state_as_of(spark, known, known.tables[table], lsn, when)
+    history = known.tables[table]
+    return read_selection(spark, known, history, select_state(known, history, lsn, when))
 
 
 def register_tables(spark: SparkSession, lake: Lake, as_of: str | None) -> list[str]:
@@ -37,7 +39,8 @@ def register_tables(spark: SparkSession, lake: Lake, as_of: str | None) -> list[
     when = _moment(as_of)
     known = read_known(lake)
     lsn = known.now_lsn if when is None else resolve(known, when)
-    frames = {name: state_as_of(spark, known, table, lsn, when) for name, table in known.tables.items()}
+    states = {name: select_state(known, table, lsn, when) for name, table in known.tables.items()}
+    frames = {name: read_selection(spark, known, known.tables[name], state) for name, state in states.items()}
     bare = Counter(name.table.casefold() for name in frames)
     views = {f"{name.schema}__{name.table}": frame for name, frame in frames.items()}
     views |= {name.table: frame for name, frame in frames.items() if bare[name.table.casefold()] == 1}

@@ -34,12 +34,12 @@ _CSV_SPECIAL = re.compile(r'[",\r\n]')
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def render(rows: DataFrame, form: str, out: TextIO = sys.stdout) -> int:
-    """Run the query, write its rows to `out` in one of `FORMATS` and return how many there were.
+def render(rows: DataFrame, form: str, out: TextIO | None = None) -> int:
+    """Run the query, write its rows to `out` (stdout) in one of `FORMATS` and return how many there were.
 
     Raises BadUsage where the query fails on some row.
     """
-    return write_rows(rows.columns, _fetch(rows), form, out)
+    return write_rows(rows.columns, _fetch(rows), form, out or sys.stdout)
 
 
 def write_rows(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], form: str, out: TextIO) -> int:

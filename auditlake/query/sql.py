@@ -1,11 +1,14 @@
 """Run one statement over a lake as of a moment.
 
 Every WHEN of the statement, and the moment of those tables that name none, is resolved once, from one look at the
-lake; so joins see one state of the database. Only the tables that are named are opened. The views live while Spark
-analyses the statement and are gone when `run_sql` returns: statements of one session do not see each other.
+lake; so joins see one state of the database. `prepare_sql` does all that without a JVM: a misspelt name or an unknown
+moment is told before Spark starts. `ask` then opens the tables that are named, and no other.
+
+The views live while Spark analyses the statement and are gone when `ask` returns: statements do not see each other's.
 """
 
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,9 +23,27 @@ from auditlake.query.moments import Known, read_known, resolve
 from auditlake.query.names import SYSTEM_SCHEMA
 from auditlake.query.period import Reading
 from auditlake.query.rewrite import Names, rewrite
-from auditlake.query.state import read_period, state_as_of
+from auditlake.query.selection import Selection, select_period, select_state
+from auditlake.query.state import read_selection
 from auditlake.query.when import When, parse_when
 from auditlake.relation import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One of the lake's own tables, as far as it was written by `lsn`."""
+
+    lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A statement for Spark and what each of its views shows, resolved to LSNs; `lsn` is the statement's own moment."""
+
+    known: Known
+    lsn: Lsn
+    sql: str
+    views: dict[str, tuple[TableName, Selection | Log]]
 
 
 def run_sql(spark: SparkSession, lake: Lake, sql: str, as_of: str | None = None) -> DataFrame:
@@ -30,28 +51,48 @@ def run_sql(spark: SparkSession, lake: Lake, sql: str, as_of: str | None = None)
 
     Raises BadUsage for SQL that cannot be understood, NotAnswerable for a moment the lake does not know.
     """
+    return ask(spark, prepare_sql(lake, sql, as_of))
+
+
+def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> Question:
+    """Do what `run_sql` does before it needs Spark; raises the same."""
     now = datetime.now(UTC)
     when = None if as_of is None else parse_when(as_of, now)
     known = read_known(lake)
     rewritten = rewrite(sql, Names(tuple(known.tables), now, f"auditlake_{uuid.uuid4().hex}_"))
     lsn = known.now_lsn if when is None else resolve(known, when)
+    views = {view: (reading.table, _selection(known, reading, lsn, when)) for view, reading in rewritten.views.items()}
+    return Question(known, lsn, rewritten.sql, views)
+
+
+def ask(spark: SparkSession, question: Question) -> DataFrame:
+    """Plan a prepared statement; its rows are computed when they are asked for.
+
+    Raises BadUsage where Spark refuses it.
+    """
     try:
-        for view, reading in rewritten.views.items():
-            _read(spark, known, reading, lsn, when).createOrReplaceTempView(view)
-        with statement_errors({view: str(reading.table) for view, reading in rewritten.views.items()}):
-            return spark.sql(rewritten.sql)
+        for view, (table, selection) in question.views.items():
+            _read(spark, question.known, table, selection).createOrReplaceTempView(view)
+        with statement_errors({view: str(table) for view, (table, _) in question.views.items()}):
+            return spark.sql(question.sql)
     finally:
-        for view in rewritten.views:
+        for view in question.views:
             spark.catalog.dropTempView(view)
 
 
-def _read(spark: SparkSession, known: Known, reading: Reading, lsn: Lsn, when: When | None) -> DataFrame:
+def _selection(known: Known, reading: Reading, lsn: Lsn, when: When | None) -> Selection | Log:
     if reading.table.schema == SYSTEM_SCHEMA:
-        return read_log(spark, known, reading.table, lsn)
+        return Log(lsn)
     table = known.tables[reading.table]
     if reading.period is None:
-        return state_as_of(spark, known, table, lsn, when)
-    return read_period(spark, known, table, reading.period)
+        return select_state(known, table, lsn, when)
+    return select_period(known, table, reading.period)
+
+
+def _read(spark: SparkSession, known: Known, table: TableName, selection: Selection | Log) -> DataFrame:
+    if isinstance(selection, Log):
+        return read_log(spark, known, table, selection.lsn)
+    return read_selection(spark, known, known.tables[table], selection)
 
 
 def read_log(spark: SparkSession, known: Known, name: TableName, lsn: Lsn) -> DataFrame:

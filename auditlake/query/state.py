@@ -7,6 +7,8 @@ A history at one Delta version is exactly the fold up to its position, so both g
 not depend on how far apply has come. Plans only; what runs is the caller's action.
 """
 
+from typing import assert_never
+
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -16,39 +18,26 @@ from auditlake.apply.overlay import overlay
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
 from auditlake.lsn import Lsn
-from auditlake.query.bounds import Bounds, bounds
-from auditlake.query.moments import Known, check_horizon, check_known, resolve
-from auditlake.query.period import AllTime, AsOf, Period
-from auditlake.query.when import When
+from auditlake.query.moments import Known
+from auditlake.query.selection import Bounds, Selection, State, Versions
 
 _SHOWN = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
 
-def read_period(spark: SparkSession, known: Known, table: HistoryTable, period: Period) -> DataFrame:
-    """Read what one FOR SYSTEM_TIME clause asks: source columns, and for a stretch of time the period's columns too.
-
-    Raises NotAnswerable.
-    """
-    match period:
-        case AsOf(when):
-            return state_as_of(spark, known, table, resolve(known, when), when)
-        case AllTime():
-            return _shown(versions(spark, known, table, known.now_lsn), table)
-        case _:
-            limits = bounds(known, table, period)
+def read_selection(spark: SparkSession, known: Known, table: HistoryTable, selection: Selection) -> DataFrame:
+    """Read the rows of a selection: source columns, and for versions those of their periods too."""
+    match selection:
+        case State(lsn):
+            return _state(spark, known, table, lsn)
+        case Versions(bounds):
             rows = versions(spark, known, table, known.now_lsn)
-            return _shown(rows.where(F.lit(False) if limits is None else _within(limits)), table)
+            rows = rows.where(F.lit(False) if bounds is None else _within(bounds))
+            return rows.select(*_source_columns(table), *_SHOWN)
+        case _:
+            assert_never(selection)
 
 
-def state_as_of(
-    spark: SparkSession, known: Known, table: HistoryTable, lsn: Lsn, when: When | None = None
-) -> DataFrame:
-    """Read a table as it was after the commit at `lsn`, in its source's columns; `when` is what resolved to `lsn`.
-
-    Raises NotAnswerable.
-    """
-    check_horizon(table, lsn, when)
-    check_known(known, table, lsn)
+def _state(spark: SparkSession, known: Known, table: HistoryTable, lsn: Lsn) -> DataFrame:
     history = _history(spark, table)
     if lsn >= table.position:  # every closed version ended at or before the position
         history = history.where(F.col("_part") == OPEN_PART)
@@ -91,10 +80,6 @@ def _within(limits: Bounds) -> Expression:
     if limits.to_up_to is not None:
         condition &= F.col("_to_lsn") <= int(limits.to_up_to)
     return condition
-
-
-def _shown(rows: DataFrame, table: HistoryTable) -> DataFrame:
-    return rows.select(*_source_columns(table), *_SHOWN)
 
 
 def _source_columns(table: HistoryTable) -> list[Expression]:

@@ -1,4 +1,6 @@
-"""From a period to bounds on the LSNs of versions.
+"""From what a statement asks of a table to LSNs: the state at one, or bounds on those of versions. No JVM.
+
+Everything that can be wrong with a question's moments is found here, before Spark starts.
 
 With lsn(x) the last commit at or before x, and x⁻ the last moment before x:
 
@@ -15,8 +17,25 @@ from dataclasses import dataclass
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.query.moments import Known, check_horizon, check_known, just_before, resolve
-from auditlake.query.period import Between, ContainedIn, FromTo
+from auditlake.query.period import AllTime, AsOf, Between, ContainedIn, FromTo, Period
 from auditlake.query.when import AtTime, When
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A table as it was after the commit at `lsn`, in the source's columns."""
+
+    lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The versions within `bounds`, with the columns of their periods; none at all if that is None."""
+
+    bounds: "Bounds | None"
+
+
+Selection = State | Versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +48,31 @@ class Bounds:
     to_up_to: Lsn | None = None
 
 
-def bounds(known: Known, table: HistoryTable, period: FromTo | Between | ContainedIn) -> Bounds | None:
-    """Give the bounds of a period; None if it is empty.
+def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> State:
+    """Select the state at `lsn`, which `when` resolved to.
+
+    Raises NotAnswerable where the table is not known there.
+    """
+    check_horizon(table, lsn, when)
+    check_known(known, table, lsn)
+    return State(lsn)
+
+
+def select_period(known: Known, table: HistoryTable, period: Period) -> Selection:
+    """Select what a FOR SYSTEM_TIME clause asks.
 
     Raises NotAnswerable where the table is not known over the whole period.
     """
+    match period:
+        case AsOf(when):
+            return select_state(known, table, resolve(known, when), when)
+        case AllTime():
+            return Versions(Bounds())
+        case _:
+            return Versions(_bounds(known, table, period))
+
+
+def _bounds(known: Known, table: HistoryTable, period: FromTo | Between | ContainedIn) -> Bounds | None:
     start, end = resolve(known, period.start), resolve(known, period.end)
     check_horizon(table, start, period.start)
     check_horizon(table, end, period.end)

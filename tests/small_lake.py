@@ -1,0 +1,163 @@
+"""A small lake, written row by row: two tables at different horizons, four commits, the last two not merged yet.
+
+0x100  snapshot of orders                           T0
+0x150  xid 10  update order 1 → b                   T0 + 6 s
+0x180  snapshot of customers                        T0 + 8 s
+0x200  xid 11  delete order 2, insert order 3       T0 + 10 s   position of orders
+0x250  xid 12  update order 1 → c, insert order 4,  T0 + 9 s: its clock ran backwards, time_mono is T0 + 10 s
+               customer 1 → Anne
+0x300  xid 10  delete order 3                       T0 + 30 s   watermark; the same xid once more
+0x381  acknowledged                                 current up to T0 + 100 s
+0x400  half a transaction above the watermark
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from auditlake.lake.changes import GAPS_SCHEMA, MONO_SCHEMA
+from auditlake.lake.history import create_history
+from auditlake.lake.layout import (
+    ACKNOWLEDGED_APP,
+    CHANGES_APP,
+    CURRENT_APP,
+    HISTORY_APP,
+    SNAPSHOT_APP,
+    SNAPSHOT_TIME_APP,
+    TRANSACTIONS_APP,
+    Lake,
+)
+from auditlake.lake.log import AppendLog
+from auditlake.lake.relations import RelationsLog
+from auditlake.pgoutput.schema import CHANGES_SCHEMA
+from auditlake.relation import Column, Relation, TableName
+
+T0 = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
+T0_US = 1_795_251_600_000_000  # date -u -d 2026-11-21T09:00:00Z +%s
+
+ORDERS = TableName("public", "orders")
+CUSTOMERS = TableName("public", "customers")
+ORDER_COLUMNS = (
+    Column("id", 23, -1, key=True),
+    Column("note", 25, -1, key=False),
+    Column("price", 1700, ((10 << 16) | 2) + 4, key=False),
+    Column("at", 1184, -1, key=False),
+)
+CUSTOMER_COLUMNS = (Column("id", 23, -1, key=True), Column("name", 25, -1, key=False))
+_AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+
+
+def write_small_lake(root: Path) -> Lake:
+    """Write the lake of this module's docstring; needs no JVM."""
+    lake = Lake(root)
+    _history(
+        lake, ORDERS, ORDER_COLUMNS, _orders(), {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    )
+    customers = {HISTORY_APP: 0x180, SNAPSHOT_APP: 0x180, SNAPSHOT_TIME_APP: T0_US + 8_000_000}
+    ann = _version(0x180, None, "snapshot", None) | {"id": 1, "name": "Ann"}
+    _history(lake, CUSTOMERS, CUSTOMER_COLUMNS, [ann], customers)
+    _log(lake)
+    return lake
+
+
+def _history(
+    lake: Lake, name: TableName, columns: tuple[Column, ...], rows: list[dict[str, Any]], positions: Mapping[str, int]
+) -> None:
+    table = create_history(lake, name, columns)
+    transactions = [Transaction(app, version) for app, version in positions.items()]
+    content = pa.Table.from_pylist(rows, schema=pa.schema(table.schema().to_arrow()))
+    write_deltalake(table, content, mode="append", commit_properties=CommitProperties(app_transactions=transactions))
+
+
+def _orders() -> list[dict[str, Any]]:
+    return [
+        _order(1, "a", "1.00") | _version(0x100, 0x150, "snapshot", "update"),
+        _order(1, "b", "2.00") | _version(0x150, None, "update", None),
+        _order(2, "", "10.50") | _version(0x100, 0x200, "snapshot", "delete"),
+        _order(3, None, None) | _version(0x200, None, "insert", None),
+    ]
+
+
+def _order(number: int, note: str | None, price: str | None) -> dict[str, Any]:
+    return {"id": number, "note": note, "price": None if price is None else Decimal(price), "at": _AT}
+
+
+_SECONDS = {0x100: 0, 0x150: 6, 0x180: 8, 0x200: 10, 0x250: 9, 0x300: 30, 0x400: 40}
+_XIDS = {0x100: None, 0x150: 10, 0x180: None, 0x200: 11, 0x250: 12, 0x300: 10, 0x400: 14}
+
+
+def _version(from_lsn: int, to_lsn: int | None, op: str, end_op: str | None) -> dict[str, Any]:
+    return {
+        "_from_lsn": from_lsn,
+        "_to_lsn": to_lsn,
+        "_from_time": T0 + timedelta(seconds=_SECONDS[from_lsn]),
+        "_to_time": None if to_lsn is None else T0 + timedelta(seconds=_SECONDS[to_lsn]),
+        "_op": op,
+        "_end_op": end_op,
+        "_xid": _XIDS[from_lsn],
+        "_end_xid": None if to_lsn is None else _XIDS[to_lsn],
+        "_ordinal": 0,
+        "_raw": None,
+        "_part": "open" if to_lsn is None else "2026-11",
+    }
+
+
+def _log(lake: Lake) -> None:
+    relations = RelationsLog(lake)
+    orders = relations.register(Relation(1, ORDERS, "d", ORDER_COLUMNS), 0x150)
+    customers = relations.register(Relation(2, CUSTOMERS, "d", CUSTOMER_COLUMNS), 0x250)
+    relations.flush()
+    at = "2026-01-01 12:00:00.25+00"
+    rows = [
+        _change(0x150, 0, "update", ORDERS, orders, None, ["1", "b", "2.00", at]),
+        _change(0x200, 0, "delete", ORDERS, orders, ["2", None, None, None], None),
+        _change(0x200, 1, "insert", ORDERS, orders, None, ["3", None, None, at]),
+        _change(0x250, 0, "update", ORDERS, orders, None, ["1", "c", "3.00", at]),
+        _change(0x250, 1, "insert", ORDERS, orders, None, ["4", "new", "4.00", at]),
+        _change(0x250, 2, "update", CUSTOMERS, customers, None, ["1", "Anne"]),
+        _change(0x300, 0, "delete", ORDERS, orders, ["3", None, None, None], None),
+    ]
+    above = [_change(0x400, 0, "insert", ORDERS, orders, None, ["5", "half", "5.00", at])]
+    transactions = [_transaction(lsn, mono) for lsn, mono in ((0x150, 6), (0x200, 10), (0x250, 10), (0x300, 30))]
+    log = AppendLog(lake.transactions, MONO_SCHEMA)
+    log.append(pa.RecordBatch.from_pylist(transactions, schema=MONO_SCHEMA), {TRANSACTIONS_APP: 0x300})
+    above_transaction = pa.RecordBatch.from_pylist([_transaction(0x400, 40)], schema=MONO_SCHEMA)
+    log.append(above_transaction, {TRANSACTIONS_APP: 0x400})
+    changes = AppendLog(lake.changes, CHANGES_SCHEMA)
+    positions = {CHANGES_APP: 0x300, ACKNOWLEDGED_APP: 0x381, CURRENT_APP: T0_US + 100_000_000}
+    changes.append(pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA), positions)
+    changes.append(pa.RecordBatch.from_pylist(above, schema=CHANGES_SCHEMA), {})
+    AppendLog(lake.gaps, GAPS_SCHEMA)
+
+
+def _change(  # noqa: PLR0913, PLR0917 - the columns of one row, in their order
+    lsn: int, ordinal: int, op: str, name: TableName, relation: int, old: list[Any] | None, new: list[Any] | None
+) -> dict[str, Any]:
+    return {
+        "lsn": lsn,
+        "ordinal": ordinal,
+        "xid": _XIDS[lsn],
+        "time": T0 + timedelta(seconds=_SECONDS[lsn]),
+        "op": op,
+        "schema": name.schema,
+        "table": name.table,
+        "relation": relation,
+        "old": old,
+        "new": new,
+    }
+
+
+def _transaction(lsn: int, mono_s: int) -> dict[str, Any]:
+    return {
+        "lsn": lsn,
+        "end_lsn": lsn + 0x20,
+        "xid": _XIDS[lsn],
+        "time": T0 + timedelta(seconds=_SECONDS[lsn]),
+        "time_mono": T0 + timedelta(seconds=mono_s),
+        "tables": [str(ORDERS)],
+    }

@@ -1,0 +1,206 @@
+"""A small lake asked through Spark, before and after apply. Which LSN a moment means: tests/unit/query."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import auditlake
+from auditlake.apply.apply import apply_tail
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.layout import Lake
+from auditlake.query.render import render
+from auditlake.query.sql import run_sql
+from tests.small_lake import write_small_lake
+
+pytestmark = pytest.mark.spark
+
+STATES = {
+    "0/14F": {(1, "a"), (2, "")},
+    "0/200": {(1, "b"), (3, None)},
+    "0/250": {(1, "c"), (3, None), (4, "new")},
+    "0/300": {(1, "c"), (4, "new")},
+}
+PERIODS = {
+    "all": {"1a", "1b", "1c", "2", "3", "4"},
+    "from '0/100' to '0/151'": {"1a", "1b", "2"},
+    "contained in ('0/101', '0/250')": {"1b"},
+    "between '0/200' and '0/150'": set(),
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The small lake, for this test alone."""
+    return write_small_lake(tmp_path / "lake")
+
+
+def states(spark: SparkSession, lake: Lake) -> dict[str, set[tuple[int, str | None]]]:
+    """Read orders at every LSN of STATES."""
+    each = [f"select '{lsn}' as lsn, id, note from orders for system_time as of '{lsn}'" for lsn in STATES]
+    found: dict[str, set[tuple[int, str | None]]] = {lsn: set() for lsn in STATES}
+    for lsn, number, note in run_sql(spark, lake, " union all ".join(each)).collect():
+        assert (number, note) not in found[lsn]
+        found[lsn].add((number, note))
+    return found
+
+
+def periods(spark: SparkSession, lake: Lake) -> dict[str, set[str]]:
+    """Read the versions of orders in every clause of PERIODS, each named by its id, and its note if it is order 1."""
+    name = "concat(id, if(id = 1, note, ''))"
+    each = [f"select {n}, {name} from orders for system_time {clause}" for n, clause in enumerate(PERIODS)]
+    found: dict[str, set[str]] = {clause: set() for clause in PERIODS}
+    for number, version in run_sql(spark, lake, " union all ".join(each)).collect():
+        assert version not in found[list(PERIODS)[number]]
+        found[list(PERIODS)[number]].add(version)
+    return found
+
+
+def test_the_tail_counts_and_merging_it_changes_nothing(spark: SparkSession, lake: Lake) -> None:
+    """States and periods are the same before and after apply, and right."""
+    assert states(spark, lake) == STATES
+    assert periods(spark, lake) == PERIODS
+    apply_tail(spark, lake)
+    assert states(spark, lake) == STATES
+    assert periods(spark, lake) == PERIODS
+
+
+def test_no_fold_where_there_is_no_tail(spark: SparkSession, lake: Lake) -> None:
+    """Up to the position of a table its history alone is read."""
+    rows = run_sql(spark, lake, "explain select * from orders", "0/200").collect()[0][0]
+    assert str(lake.changes) not in rows
+    assert "Window" not in rows
+    assert "Window" in run_sql(spark, lake, "explain select * from orders", "0/300").collect()[0][0]
+
+
+def test_joins_at_one_and_at_two_moments(spark: SparkSession, lake: Lake) -> None:
+    """Both tables of a join are at one LSN; FOR SYSTEM_TIME puts one elsewhere."""
+    sql = "select orders.note, c.name from public.orders join customers c on c.id = public.orders.id"
+    assert [tuple(row) for row in run_sql(spark, lake, sql, "0/200").collect()] == [("b", "Ann")]
+    assert [tuple(row) for row in run_sql(spark, lake, sql).collect()] == [("c", "Anne")]
+    two = (
+        "with was as (select * from orders for system_time as of '0/150') "
+        "select was.id, was.note, orders.note from was full outer join orders using (id) order by coalesce(was.id, 99)"
+    )
+    rows = [tuple(row) for row in run_sql(spark, lake, two).collect()]
+    assert rows == [(1, "b", "c"), (2, "", None), (None, None, "new")]
+
+
+def test_columns_of_a_state_and_of_a_period(spark: SparkSession, lake: Lake) -> None:
+    """A state has the source's columns; versions say when and by whom as well, never where they are stored."""
+    assert run_sql(spark, lake, "select * from orders for system_time as of '0/300'").columns == [
+        "id",
+        "note",
+        "price",
+        "at",
+    ]
+    versions = run_sql(spark, lake, "select * from orders for system_time all where note = 'b'")
+    assert versions.columns == [
+        *("id", "note", "price", "at"),
+        *("_from_lsn", "_to_lsn", "_from_time", "_to_time", "_op", "_end_op", "_xid", "_end_xid", "_ordinal", "_raw"),
+    ]
+    [row] = versions.collect()
+    assert (row["_from_lsn"], row["_to_lsn"], row["_op"], row["_end_op"]) == (0x150, 0x250, "update", "update")
+    assert (row["_xid"], row["_end_xid"]) == (10, 12)
+
+
+def test_the_lakes_own_tables(spark: SparkSession, lake: Lake) -> None:
+    """Changes and transactions end at the watermark, or at the moment asked for."""
+    count = "select (select count(*) from auditlake.changes) as c, (select count(*) from auditlake.transactions) as t"
+    assert tuple(run_sql(spark, lake, count).collect()[0]) == (7, 4)
+    assert tuple(run_sql(spark, lake, count, "0/200").collect()[0]) == (3, 2)
+    assert tuple(run_sql(spark, lake, count, "0/380").collect()[0]) == (7, 4)
+    assert run_sql(spark, lake, "select * from auditlake.gaps").collect() == []
+    names = "select auditlake.relations.table, relations.columns.name from auditlake.relations order by relation"
+    rows = run_sql(spark, lake, names).collect()
+    assert [tuple(row) for row in rows] == [("orders", ["id", "note", "price", "at"]), ("customers", ["id", "name"])]
+
+
+def test_explain_describe_and_show(spark: SparkSession, lake: Lake) -> None:
+    """The statements about statements work on audited tables."""
+    assert "Filter" in run_sql(spark, lake, "explain select * from orders", "0/150").collect()[0][0]
+    described = run_sql(spark, lake, "describe public.orders").collect()
+    assert [(row["col_name"], row["data_type"]) for row in described][2] == ("price", "decimal(10,2)")
+    shown = run_sql(spark, lake, "show tables").collect()
+    assert ("public", "orders") in [tuple(row) for row in shown]
+    assert run_sql(spark, lake, "values (1)").collect()[0][0] == 1
+
+
+def test_a_statement_leaves_nothing_behind(spark: SparkSession, lake: Lake) -> None:
+    """Views are gone when the DataFrame is there, also after an error; the DataFrame still runs."""
+    rows = run_sql(spark, lake, "select * from orders")
+    with pytest.raises(BadUsage):
+        run_sql(spark, lake, "select nothing from orders")
+    assert [table.name for table in spark.catalog.listTables() if table.name.startswith("auditlake_")] == []
+    assert rows.count() == 2
+
+
+def test_what_spark_refuses_is_one_short_line(
+    spark: SparkSession, lake: Lake, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No plan, no view's name of ours, no stack; not in the error and not on stderr."""
+    refused = {
+        "select nte from orders": ["nte", "note"],
+        "select orders.id from orders o": ["orders"],
+        "select no_such_function(id) from orders": ["no_such_function"],
+        "select id, count(*) from orders": ["GROUP BY"],
+        "select * from identifier('public.orders')": ["public"],
+    }
+    for sql, words in refused.items():
+        with pytest.raises(BadUsage) as caught:
+            run_sql(spark, lake, sql, "0/200")
+        message = caught.value.message
+        assert all(word in message for word in words), message
+        assert not any(word in message for word in ("\n", "auditlake_", "SQLSTATE", "line 1")), message
+        assert caught.value.hint
+    assert "Project" not in capfd.readouterr().err
+
+
+def test_a_failing_row_shows_no_value(spark: SparkSession, lake: Lake, capfd: pytest.CaptureFixture[str]) -> None:
+    """Spark quotes the value it failed on; we do not, nor does pyspark's log."""
+    failing = run_sql(spark, lake, "select cast(note as int) from orders where note = 'b'", "0/200")
+    with pytest.raises(BadUsage) as caught:
+        render(failing, "csv", io.StringIO())
+    assert "'b'" not in caught.value.message
+    assert "CAST_INVALID_INPUT" in caught.value.message
+    assert "'b'" not in capfd.readouterr().err
+
+
+def test_rendering(spark: SparkSession, lake: Lake) -> None:
+    """CSV and JSON lines of typed values: decimals exact, instants in UTC, NULL distinct from ''."""
+    rows = run_sql(spark, lake, "select * from orders order by id", "0/1FF")
+    out = io.StringIO()
+    assert render(rows, "csv", out) == 2
+    at = "2026-01-01T12:00:00.250000Z"
+    assert out.getvalue() == f'id,note,price,at\n1,b,2.00,{at}\n2,"",10.50,{at}\n'
+    out = io.StringIO()
+    render(
+        run_sql(spark, lake, "select id, note, price, array(at) as ats from orders where id = 3", "0/200"), "json", out
+    )
+    assert out.getvalue() == f'{{"id": 3, "note": null, "price": null, "ats": ["{at}"]}}\n'
+    out = io.StringIO()
+    render(spark.sql("select cast(0.1 as float) as f, x'00ff' as b, map('k', 1.50) as m"), "json", out)
+    assert json.loads(out.getvalue()) == {"f": 0.1, "b": "\\x00ff", "m": {"k": 1.5}}
+    out = io.StringIO()
+    assert render(rows, "table", out) == 2
+    assert "10.50" in out.getvalue()
+
+
+def test_from_python(spark: SparkSession, lake: Lake) -> None:
+    """One gives a DataFrame, the other a view per table and one by its bare name."""
+    rows = auditlake.read(spark, lake.root, "public.orders", as_of="0/200").collect()
+    assert {(row["id"], row["note"]) for row in rows} == STATES["0/200"]
+    assert auditlake.read(spark, str(lake.root), "auditlake.transactions", as_of="0/200").count() == 2
+    views = auditlake.register(spark, lake.root, as_of="0/200")
+    assert views == ["customers", "orders", "public__customers", "public__orders"]
+    try:
+        assert spark.sql("select count(*) from orders join public__customers using (id)").collect()[0][0] == 1
+        with pytest.raises(NotAnswerable):
+            auditlake.register(spark, lake.root, as_of="0/FF")
+        with pytest.raises(BadUsage):
+            auditlake.read(spark, lake.root, "public.orders limit 1")
+    finally:
+        for view in views:
+            spark.catalog.dropTempView(view)

@@ -1,0 +1,201 @@
+"""Moments of a small lake, resolved without a JVM: exactly, or refused with both values named."""
+
+from pathlib import Path
+
+import pytest
+
+from auditlake.errors import LakeUnusable, NotAnswerable
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.query.moments import Known, read_known, resolve
+from auditlake.query.selection import Bounds, State, Versions
+from auditlake.query.sql import Log, prepare_sql
+from auditlake.query.when import parse_when
+from tests.small_lake import CUSTOMERS, ORDERS, T0, write_small_lake
+
+# Versions of orders as (_from_lsn, _to_lsn), hand-made from the docstring of the small lake.
+A, B, C, GONE, THIRD, FOURTH = "1a", "1b", "1c", "2", "3", "4"
+VERSIONS = {
+    A: (0x100, 0x150),
+    B: (0x150, 0x250),
+    C: (0x250, None),
+    GONE: (0x100, 0x200),
+    THIRD: (0x200, 0x300),
+    FOURTH: (0x250, None),
+}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The small lake; nothing here writes to it."""
+    return write_small_lake(tmp_path_factory.mktemp("small") / "lake")
+
+
+@pytest.fixture(scope="module")
+def known(lake: Lake) -> Known:
+    """One look at it."""
+    return read_known(lake)
+
+
+@pytest.mark.parametrize(
+    ("when", "lsn"),
+    [
+        ("2026-11-21T09:00:00Z", 0x100),  # the snapshot, no commit yet
+        ("2026-11-21T09:00:05.999999Z", 0x100),
+        ("2026-11-21T09:00:06Z", 0x150),  # a commit exactly then counts
+        ("2026-11-21T09:00:07.999999Z", 0x150),
+        ("2026-11-21T09:00:08Z", 0x180),  # the second snapshot
+        ("2026-11-21T09:00:09Z", 0x180),  # 0/250 says it committed now, but 0/200 before it says later
+        ("2026-11-21T09:00:09.999999Z", 0x180),
+        ("2026-11-21T09:00:10Z", 0x250),  # two commits of one time_mono
+        ("2026-11-21T09:00:29Z", 0x250),
+        ("2026-11-21T10:00:30+01:00", 0x300),
+        ("2026-11-21T09:01:40Z", 0x300),
+        ("xid:11", 0x200),
+        ("xid:12", 0x250),
+        ("xid:10", 0x300),  # used twice: the latest
+        ("0/1", 0x1),  # whether a table is known there is for the table to say
+        ("0/380", 0x380),
+    ],
+)
+def test_resolve(known: Known, when: str, lsn: int) -> None:
+    """Times go by time_mono, xids by their latest use."""
+    assert resolve(known, parse_when(when, T0)) == lsn
+
+
+def test_now_is_the_watermark(known: Known) -> None:
+    """A statement that names no moment is at the last complete transaction."""
+    assert known.now_lsn == 0x300
+    assert known.last_lsn == 0x380
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [
+        ("0/381", ["0/381", "0/380", "follow --until-current"]),
+        ("0/400", ["0/400", "0/380"]),
+        ("FFFFFFFF/FFFFFFFF", ["FFFFFFFF/FFFFFFFF", "0/380"]),
+        ("2026-11-21T08:59:59.999999Z", ["08:59:59.999999Z", "2026-11-21T09:00:00Z"]),
+        ("0001-01-01", ["0001-01-01T00:00:00Z"]),
+        ("2026-11-21T09:01:40.000001Z", ["09:01:40.000001Z", "2026-11-21T09:01:40Z", "follow --until-current"]),
+        ("9999-12-31", ["9999-12-31T00:00:00Z"]),
+        ("xid:14", ["xid:14", "0/300"]),  # half a transaction above the watermark
+        ("xid:1", ["xid:1", "0/300"]),
+    ],
+)
+def test_unknown_moments(known: Known, when: str, words: list[str]) -> None:
+    """Past what is known, before the lake, half transactions: both values and a next step, never a guess."""
+    with pytest.raises(NotAnswerable) as caught:
+        resolve(known, parse_when(when, T0))
+    said = f"{caught.value.message} {caught.value.hint}"
+    assert all(word in said for word in words), said
+    assert caught.value.hint
+
+
+def test_before_anything_was_captured(tmp_path: Path) -> None:
+    """Without `changes` the snapshots are all there is, and no time is vouched for."""
+    lake = write_small_lake(tmp_path / "lake")
+    lake.changes.rename(tmp_path / "elsewhere")
+    known = read_known(lake)
+    assert known.now_lsn == 0x180
+    assert known.last_lsn == 0x200
+    with pytest.raises(NotAnswerable, match="captured nothing yet"):
+        resolve(known, parse_when("2026-11-21T09:00:08Z", T0))
+
+
+def test_no_lake(tmp_path: Path) -> None:
+    """A folder that holds no table says so."""
+    with pytest.raises(LakeUnusable) as caught:
+        read_known(Lake(tmp_path))
+    assert "bootstrap" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("clause", "expected"),
+    [
+        ("all", {A, B, C, GONE, THIRD, FOURTH}),
+        ("from '0/100' to '0/150'", {A, GONE}),
+        ("from '0/100' to '0/151'", {A, B, GONE}),
+        ("from '0/150' to '0/150'", set()),
+        ("from '0/200' to '0/150'", set()),
+        ("between '0/100' and '0/150'", {A, B, GONE}),
+        ("between '0/150' and '0/150'", {B, GONE}),
+        ("between '0/200' and '0/150'", set()),
+        ("between '0/250' and '0/300'", {C, THIRD, FOURTH}),
+        ("contained in ('0/100', '0/250')", {A, B, GONE}),
+        ("contained in ('0/101', '0/250')", {B}),
+        ("contained in ('0/100', '0/24F')", {A, GONE}),
+        ("contained in ('0/100', '0/380')", {A, B, GONE, THIRD}),
+        ("contained in ('0/250', '0/150')", set()),
+        ("from '2026-11-21 09:00' to '2026-11-21 09:00:06'", {A, GONE}),
+        ("from '2026-11-21 09:00' to '2026-11-21 09:00:06.000001'", {A, B, GONE}),
+        ("from '2026-11-21 09:00:06.5' to '2026-11-21 09:00:06.7'", {B, GONE}),
+        ("from '2026-11-21 09:00:06.5' to '2026-11-21 09:00:06.5'", set()),
+        ("from '2026-11-21 09:00:07' to '2026-11-21 09:00:06'", set()),
+        ("between timestamp '2026-11-21 09:00' and timestamp '2026-11-21 09:00:06'", {A, B, GONE}),
+        ("between '2026-11-21 09:00:07' and '2026-11-21 09:00:06.5'", set()),
+        ("contained in ('2026-11-21 09:00', '2026-11-21 09:00:10')", {A, B, GONE}),
+        ("contained in ('2026-11-21 09:00:00.000001', '2026-11-21 09:00:10')", {B}),
+        ("from 'xid:11' to 'xid:12'", {B, THIRD}),
+        ("from '2026-11-21 09:00:06' to '0/150'", set()),
+        ("from '0/150' to '2026-11-21 09:00:06'", set()),
+        ("from '0/150' to '2026-11-21 09:00:07'", {B, GONE}),
+    ],
+)
+def test_periods(lake: Lake, clause: str, expected: set[str]) -> None:
+    """Every SQL:2011 form, by LSN, time, xid and mixed, over the hand-made versions."""
+    question = prepare_sql(lake, f"select * from orders for system_time {clause}")
+    [(table, selection)] = question.views.values()
+    assert table == ORDERS
+    assert isinstance(selection, Versions)
+    assert {name for name, period in VERSIONS.items() if _within(selection.bounds, *period)} == expected
+
+
+def _within(bounds: Bounds | None, from_lsn: int, to_lsn: int | None) -> bool:
+    """The meaning of Bounds, over one version."""
+    if bounds is None:
+        return False
+    begins = (bounds.from_above is None or from_lsn > bounds.from_above) and (
+        bounds.from_up_to is None or from_lsn <= bounds.from_up_to
+    )
+    ends = bounds.to_up_to is None or (to_lsn is not None and to_lsn <= bounds.to_up_to)
+    return begins and ends and (bounds.open_after is None or to_lsn is None or to_lsn > bounds.open_after)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from orders for system_time as of '0/FF'",
+        "select * from orders for system_time as of '0/381'",
+        "select * from orders for system_time from '0/FF' to '0/200'",
+        "select * from orders for system_time between '0/100' and '0/381'",
+        "select * from orders for system_time contained in ('2026-11-21 08:00', '2026-11-21 09:00:05')",
+        "select * from orders, customers for system_time as of '0/17F'",
+    ],
+)
+def test_a_period_is_answered_whole_or_not_at_all(lake: Lake, sql: str) -> None:
+    """Before the horizon or past what is known: an error before Spark starts."""
+    with pytest.raises(NotAnswerable) as caught:
+        prepare_sql(lake, sql)
+    assert caught.value.hint
+
+
+def test_each_table_has_its_own_horizon(lake: Lake) -> None:
+    """At one moment one table may have an answer and another none; the error names the one that has none."""
+    when = "2026-11-21T09:00:07Z"
+    assert prepare_sql(lake, "select * from orders", when).lsn == 0x150
+    with pytest.raises(NotAnswerable, match=r"public\.customers as of 2026-11-21T09:00:07Z \(0/150\).*0/180"):
+        prepare_sql(lake, "select * from orders join customers using (id)", when)
+    with pytest.raises(NotAnswerable, match=r"public\.orders as of 0/FF, .*0/100"):
+        prepare_sql(lake, "select * from orders", "0/FF")
+
+
+def test_one_moment_for_all_tables(lake: Lake) -> None:
+    """Tables without a clause share the statement's LSN; a clause moves its own table alone."""
+    sql = "select * from orders, customers for system_time as of 'xid:11', auditlake.changes"
+    question = prepare_sql(lake, sql, "2026-11-21T09:00:30Z")
+    assert set(question.views.values()) == {
+        (ORDERS, State(Lsn(0x300))),
+        (CUSTOMERS, State(Lsn(0x200))),
+        (("auditlake", "changes"), Log(Lsn(0x300))),
+    }
