@@ -1,0 +1,113 @@
+"""The apply stage: move what capture made durable into the histories, one commit per table.
+
+For every table with a tail: read its changes in (position, upto] → fold → merge, which moves the position in the same
+commit. Nothing else is kept: killed anywhere, the next call finds the positions and goes on. A tail is bounded by the
+watermark of the version of `changes` that it is read from, so half a transaction is never folded.
+
+A table without a tail gets no commit. Tables are independent; two are worked on at a time, because the many small jobs
+of one MERGE leave half of even a small machine idle.
+"""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from auditlake.apply.fold import Folded, fold
+from auditlake.apply.merge import merge
+from auditlake.apply.tails import FOLDED_OPS, Tail, find_tails, open_log
+from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+
+_PARALLEL_TABLES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What one call did: changes folded per table, and the LSN up to which each table is now folded."""
+
+    rows: Mapping[TableName, int]
+    upto: Mapping[TableName, Lsn]
+
+
+def apply_tail(
+    spark: SparkSession, lake: Lake, upto: int | None = None, known: Mapping[TableName, Lsn] | None = None
+) -> Applied:
+    """Fold every table up to `upto`, at most the watermark.
+
+    `known` is the `upto` of an earlier call: an idle table has no commit that says how far it was looked through, and
+    without it the whole of `changes` above its position is looked through again.
+
+    Raises Unsupported, after all other tables are done, where the columns of a table changed.
+    """
+    log = open_log(lake)
+    tables = list(list_histories(lake))
+    if log is None or not tables:
+        return Applied({}, {})
+    limit = log.watermark if upto is None else Lsn(min(upto, log.watermark))
+    tails = find_tails(lake, log, _after(tables, known or {}), limit)
+    _merge_all(spark, lake, tails)
+    reached = {table.name: Lsn(max(limit, table.position)) for table in tables}
+    return Applied({tail.table.name: tail.shape.rows for tail in tails if tail.shape}, reached)
+
+
+def apply_table(spark: SparkSession, lake: Lake, table: HistoryTable, upto: int) -> int:
+    """Fold one table up to `upto`, at most the watermark; return the number of changes."""
+    log = open_log(lake)
+    if log is None:
+        return 0
+    tails = find_tails(lake, log, {table: table.position}, Lsn(min(upto, log.watermark)))
+    _merge_all(spark, lake, tails)
+    return sum(tail.shape.rows for tail in tails if tail.shape)
+
+
+def fold_tail(spark: SparkSession, lake: Lake, tail: Tail) -> Folded | None:
+    """Plan the fold of one tail; None where nothing of it can be folded."""
+    if tail.shape is None:
+        return None
+    history = read_version(spark, str(tail.table.path), tail.table.delta_version)
+    open_versions = history.where(F.col("_part") == OPEN_PART)
+    return fold(_changes(spark, lake, tail), open_versions, tail.table.columns, tail.shape)
+
+
+def read_version(spark: SparkSession, path: str, version: int) -> DataFrame:
+    """Read one version of a Delta table, whatever is committed meanwhile."""
+    return spark.read.format("delta").option("versionAsOf", version).load(path)
+
+
+def _changes(spark: SparkSession, lake: Lake, tail: Tail) -> DataFrame:
+    name = tail.table.name
+    # Literals that Delta compares with the statistics of each file: files without this tail are not opened.
+    return read_version(spark, str(lake.changes), tail.log_version).where(
+        (F.col("lsn") > tail.table.position)
+        & (F.col("lsn") <= int(tail.upto))  # py4j writes an Lsn as PostgreSQL does
+        & (F.col("schema") == name.schema)
+        & (F.col("table") == name.table)
+        & F.col("op").isin(*FOLDED_OPS)
+    )
+
+
+def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Lsn]) -> dict[HistoryTable, int]:
+    return {table: max(table.position, known.get(table.name, 0)) for table in tables}
+
+
+def _merge_all(spark: SparkSession, lake: Lake, tails: list[Tail]) -> None:
+    largest_first = sorted(tails, key=lambda tail: -(tail.shape.rows if tail.shape else 0))
+    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
+        done = [pool.submit(_merge_one, spark, lake, tail) for tail in largest_first]
+    failures = [failure for each in done if (failure := each.exception())]
+    refusals = [tail.refusal for tail in tails if tail.refusal]
+    for failure in [*failures, *refusals]:
+        raise failure
+
+
+def _merge_one(spark: SparkSession, lake: Lake, tail: Tail) -> None:
+    # The position of the commit travels in the session's settings, so each table has a session of its own.
+    session = spark.newSession()
+    folded = fold_tail(session, lake, tail)
+    if folded is not None and tail.shape is not None:
+        merge(session, tail.table, folded, tail.shape, tail.upto)

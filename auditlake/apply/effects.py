@@ -1,0 +1,143 @@
+"""What each change does to each key: it is born, it is set anew, or it dies.
+
+    insert                   born
+    update, key unchanged    set
+    update, key changed      the old key dies, the new key is born
+    delete                   dies
+    truncate                 every key alive at that place dies
+
+One row per effect: the key (see `keys`), lsn, ordinal, xid, time, born, died, `op` (what a version that begins or ends
+here will say), the change's `new` and, where the tail has unchanged TOAST values, `f<position>`: what is known of that
+column here, a struct of typed value and exact text, or NULL where nothing is. A key's effects are in the order of
+(lsn, ordinal).
+
+With open versions a key's first row may be its state in the history, at `BEFORE`: neither born nor died, to be left out
+of the result.
+
+Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Update", "Delete", "TupleData"
+"""
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from auditlake.apply import keys, typing
+from auditlake.apply.shape import TailShape
+from auditlake.lake.history import type_of
+from auditlake.relation import Column
+
+BEFORE = 0
+"""The lsn of an open version among effects: no commit has it."""
+
+_PLACE = ("lsn", "ordinal", "xid", "time")
+_COMMON = (*_PLACE, "born", "died", "op", "new")
+
+
+def effects_of(changes: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
+    """Say what every change but TRUNCATE does to which key."""
+    rows = changes.where(F.col("op") != "truncate") if shape.has_truncate else changes
+    effect = F.explode(_effects(columns, shape)) if shape.has_key_change else _plain_effect(columns, shape)
+    rows = rows.select(*_PLACE, "old", "new", "unchanged", effect.alias("effect"))
+    key = [F.col(f"effect.{name}") for name in keys.names(columns)]
+    roles = [F.col(f"effect.{name}") for name in ("born", "died", "op")]
+    new = F.when(~F.col("effect.died"), F.col("new")).alias("new")
+    return rows.select(*key, *_PLACE, *roles, new, *_known_texts(columns, shape.unchanged))
+
+
+def open_rows(versions: DataFrame, columns: Sequence[Column], positions: Iterable[int]) -> DataFrame:
+    """The open versions as effects before all others; `positions` are the columns whose values are wanted."""
+    kinds = {"xid": "bigint", "time": "timestamp", "op": "string", "new": "array<string>"}
+    values = {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
+    values |= {"lsn": F.lit(BEFORE).cast("bigint"), "ordinal": F.lit(-1), "born": F.lit(False), "died": F.lit(False)}
+    fixed = [values[name].alias(name) for name in _COMMON]
+    known = [_known_version(columns, position) for position in sorted(positions)]
+    return versions.select(*keys.from_history(columns), *fixed, *known)
+
+
+def with_truncates(effects: DataFrame, changes: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Add a death at every TRUNCATE to the keys alive there; `effects` must hold every open row."""
+    truncates = changes.where(F.col("op") == "truncate").select(F.struct(*_PLACE).alias("place"))
+    ordered = truncates.agg(F.sort_array(F.collect_list("place")).alias("truncates"))
+    here = F.struct("lsn", "ordinal")
+    following = F.lead(here).over(Window.partitionBy(*keys.names(columns)).orderBy("lsn", "ordinal"))
+    rows = effects.withColumn("following", following).crossJoin(F.broadcast(ordered))
+    rows = rows.withColumn("cut", F.get(F.filter("truncates", lambda t: _place(t) > here), F.lit(0)))
+    in_time = F.col("following").isNull() | (_place(F.col("cut")) < F.col("following"))
+    cut_off = ~F.col("died") & F.col("cut").isNotNull() & in_time
+    both = F.when(cut_off, F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))
+    rows = rows.withColumn("is_cut", F.explode(both))
+    death = {name: F.col(f"cut.{name}") for name in _PLACE}
+    death |= {"born": F.lit(False), "died": F.lit(True), "op": F.lit("truncate")}
+    key = keys.names(columns)
+    rest = [name for name in effects.columns if name not in key]
+    return rows.select(*key, *(F.when(F.col("is_cut"), death.get(n)).otherwise(F.col(n)).alias(n) for n in rest))
+
+
+def _place(of: Expression) -> Expression:
+    return F.struct(of["lsn"], of["ordinal"])
+
+
+def _plain_effect(columns: Sequence[Column], shape: TailShape) -> Expression:
+    op, old, new = F.col("op"), F.col("old"), F.col("new")
+
+    def text(position: int) -> Expression:
+        return F.when(op == "delete", old[position]).otherwise(_key_text(new, position, shape))
+
+    return _effect(keys.from_text(columns, text), op == "insert", op == "delete", op)
+
+
+def _effects(columns: Sequence[Column], shape: TailShape) -> Expression:
+    op, old, new = F.col("op"), F.col("old"), F.col("new")
+    key_before = keys.from_text(columns, lambda position: old[position])
+    key_after = keys.from_text(columns, lambda position: _key_text(new, position, shape))
+    yes, no = F.lit(True), F.lit(False)
+    dies, born = _effect(key_before, no, yes, op), _effect(key_after, yes, no, op)
+    moved = ~F.struct(*key_before).eqNullSafe(F.struct(*key_after))
+    return (
+        F.when(op == "insert", F.array(born))
+        .when(op == "delete", F.array(dies))
+        .when(F.when(old.isNotNull(), moved).otherwise(no), F.array(dies, born))
+        .otherwise(F.array(_effect(key_after, no, no, op)))
+    )
+
+
+def _effect(key: list[Expression], born: Expression, died: Expression, op: Expression) -> Expression:
+    return F.struct(*key, born.alias("born"), died.alias("died"), op.alias("op"))
+
+
+def _key_text(new: Expression, position: int, shape: TailShape) -> Expression:
+    if position not in shape.unchanged:
+        return new[position]
+    return F.when(_is_unchanged(position), F.col("old")[position]).otherwise(new[position])
+
+
+def _is_unchanged(position: int) -> Expression:
+    flagged = F.array_contains(F.col("unchanged"), F.lit(position).cast("smallint"))
+    return F.coalesce(flagged, F.lit(False))
+
+
+def _known_texts(columns: Sequence[Column], positions: Iterable[int]) -> list[Expression]:
+    """What a change itself says of the columns that are unchanged TOAST somewhere in the tail.
+
+    A value that PostgreSQL keeps out of line is never NULL: a NULL in `old` says that the old tuple did not carry it.
+    """
+    known = []
+    for position in sorted(positions):
+        old, new = F.col("old")[position], F.col("new")[position]
+        given = F.when(_is_unchanged(position), F.when(old.isNotNull(), _pair(columns[position], old)))
+        state = F.when(~F.col("effect.died"), given.otherwise(_pair(columns[position], new)))
+        known.append(state.alias(f"f{position}"))
+    return known
+
+
+def _known_version(columns: Sequence[Column], position: int) -> Expression:
+    column = columns[position]
+    raw = F.col("_raw")[column.name] if type_of(column).may_not_fit else F.lit(None).cast("string")
+    pair = F.struct(keys.source(column.name).alias("value"), raw.alias("raw"))
+    return pair.alias(f"f{position}")
+
+
+def _pair(column: Column, text: Expression) -> Expression:
+    return F.struct(typing.value(column, text).alias("value"), typing.raw(column, text).alias("raw"))

@@ -1,0 +1,89 @@
+"""The key of a row, wherever it is written: in a change, in a history, in the fold.
+
+A key column is identified by its typed value; where the type cannot hold every value (a date may be 'infinity'), by
+the typed value and the text in `_raw` together, compared as null-safe pairs. Inside the fold the key is the columns
+`k0, k1, …` and, for such types, `r0, r1, …`. No source column is there, so none can have one of these names.
+
+Builds expressions only.
+"""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from auditlake.apply import typing
+from auditlake.lake.history import type_of
+from auditlake.relation import Column
+
+
+def quoted(name: str) -> str:
+    """Spell a column name as a Spark SQL identifier."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def source(name: str, alias: str | None = None) -> Expression:
+    """The column of that exact name, whatever dots and quotes are in it."""
+    return F.col(f"{alias}.{quoted(name)}" if alias else quoted(name))
+
+
+def key_of(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns that identify a row, in column order."""
+    return tuple(column for column in columns if column.key)
+
+
+def names(columns: Sequence[Column]) -> list[str]:
+    """What the key's columns are called inside the fold."""
+    found = []
+    for index, column in enumerate(key_of(columns)):
+        found += [f"k{index}", f"r{index}"] if type_of(column).may_not_fit else [f"k{index}"]
+    return found
+
+
+def from_text(columns: Sequence[Column], text: Callable[[int], Expression]) -> list[Expression]:
+    """The key of a change; `text` gives the text at a position of the relation."""
+    found = []
+    for position, column in enumerate(columns):
+        if not column.key:
+            continue
+        known = F.coalesce(text(position), _no_key(column))
+        found.append(typing.value(column, known))
+        if type_of(column).may_not_fit:
+            found.append(typing.raw(column, known))
+    return [each.alias(name) for each, name in zip(found, names(columns), strict=True)]
+
+
+def from_history(columns: Sequence[Column]) -> list[Expression]:
+    """The key of a history row."""
+    found = []
+    for column in key_of(columns):
+        found.append(source(column.name))
+        if type_of(column).may_not_fit:
+            found.append(F.col("_raw")[column.name])
+    return [each.alias(name) for each, name in zip(found, names(columns), strict=True)]
+
+
+def to_history(columns: Sequence[Column]) -> list[Expression]:
+    """The key inside the fold as source columns and `_raw`, enough for `same` to recognise the row."""
+    key = key_of(columns)
+    partial = {index: column for index, column in enumerate(key) if type_of(column).may_not_fit}
+    raws = typing.raw_map(list(partial.values()), [F.col(f"r{index}") for index in partial])
+    return [*(F.col(f"k{index}").alias(column.name) for index, column in enumerate(key)), raws.alias("_raw")]
+
+
+def same(columns: Sequence[Column], left: str, right: str) -> Expression:
+    """Whether two history-shaped rows, by alias, have the same key; only types that need it pay for null-safety."""
+    condition = F.lit(True)
+    for column in key_of(columns):
+        one, other = source(column.name, left), source(column.name, right)
+        if type_of(column).may_not_fit:
+            pair = F.col(f"{left}._raw")[column.name].eqNullSafe(F.col(f"{right}._raw")[column.name])
+            condition = condition & one.eqNullSafe(other) & pair
+        else:
+            condition = condition & (one == other)
+    return condition
+
+
+def _no_key(column: Column) -> Expression:
+    # Key columns are NOT NULL in PostgreSQL; a missing one means the change was not read right.
+    return F.raise_error(F.lit(f"a change has no value for key column {column.name}")).cast("string")

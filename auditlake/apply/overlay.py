@@ -1,0 +1,25 @@
+"""A history as it will be once a folded tail is merged: for reading before the merge. Pure."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from auditlake.apply import keys
+from auditlake.apply.fold import Folded
+from auditlake.lake.history import OPEN_PART
+from auditlake.relation import Column
+
+_ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
+
+
+def overlay(history: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
+    """The history's rows with the closes applied, and the versions; closed rows are not looked at."""
+    is_open = F.col("_part") == OPEN_PART
+    closes = F.broadcast(folded.closes).alias("c")
+    still_open = history.where(is_open).alias("h").join(closes, on=keys.same(columns, "h", "c"), how="left")
+    ended = [
+        F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in _ENDS else keys.source(name, "h")
+        for name in history.columns
+    ]
+    return history.where(~is_open).unionByName(still_open.select(*ended)).unionByName(folded.versions)

@@ -1,0 +1,145 @@
+"""The fold in plain Python: what the history must be, written to be read rather than to be fast.
+
+A transaction is a list of operations on a table with one key. The model applies them one after the other to a dict of
+key → state and, when the transaction commits, compares the dict before with the dict after. Nothing here knows how the
+real fold works: no windows, no effects, no chains.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+UNCHANGED = object()
+"""In the new values of an Update: PostgreSQL did not send this value, it is the one the row had."""
+
+Key = Hashable
+Values = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Insert:
+    """A row is born."""
+
+    key: Key
+    values: Values
+
+
+@dataclass(frozen=True)
+class Update:
+    """The row of `key` gets new values and, where `new_key` differs, a new key."""
+
+    key: Key
+    new_key: Key
+    values: Values
+
+
+@dataclass(frozen=True)
+class Delete:
+    """A row dies."""
+
+    key: Key
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """All rows die."""
+
+
+Operation = Insert | Update | Delete | Truncate
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """Committed operations; `time` is whatever the test uses for times."""
+
+    lsn: int
+    xid: int | None
+    time: Any
+    operations: Sequence[Operation]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One state of one key; open while `to_lsn` is None."""
+
+    key: Key
+    values: Values
+    from_lsn: int
+    from_time: Any
+    op: str
+    xid: int | None
+    ordinal: int | None
+    to_lsn: int | None = None
+    to_time: Any = None
+    end_op: str | None = None
+    end_xid: int | None = None
+
+
+@dataclass
+class Model:
+    """A history under construction."""
+
+    closed: list[Version] = field(default_factory=list)
+    open: dict[Key, Version] = field(default_factory=dict)
+
+    def commit(self, transaction: Transaction) -> None:
+        """Add what one transaction does."""
+        rows = {key: version.values for key, version in self.open.items()}
+        births: dict[Key, str] = {}
+        deaths: dict[Key, str] = {}
+        last: dict[Key, int] = {}
+        for ordinal, operation in enumerate(transaction.operations):
+            apply_operation(operation, rows, births, deaths)
+            for key in _touched(operation):
+                last[key] = ordinal
+        for key in set(last) | set(deaths):
+            if key in self.open:
+                self._close(key, transaction, deaths.get(key, "update"))
+            if key in rows:
+                begun = (transaction.lsn, transaction.time, births.get(key, "update"), transaction.xid)
+                self.open[key] = Version(key, rows[key], *begun, ordinal=last[key])
+
+    def _close(self, key: Key, transaction: Transaction, end_op: str) -> None:
+        ended = replace(
+            self.open.pop(key),
+            to_lsn=transaction.lsn,
+            to_time=transaction.time,
+            end_op=end_op,
+            end_xid=transaction.xid,
+        )
+        self.closed.append(ended)
+
+    def versions(self) -> set[Version]:
+        """The whole history."""
+        return {*self.closed, *self.open.values()}
+
+
+def apply_operation(
+    operation: Operation, rows: dict[Key, Values], births: dict[Key, str], deaths: dict[Key, str]
+) -> None:
+    match operation:
+        case Insert(key, values):
+            rows[key] = values
+            births[key] = "insert"
+        case Update(key, new_key, values):
+            before = rows[key]
+            if key != new_key:
+                del rows[key]
+                deaths[key] = births[new_key] = "update"
+            rows[new_key] = tuple(old if new is UNCHANGED else new for old, new in zip(before, values, strict=True))
+        case Delete(key):
+            del rows[key]
+            deaths[key] = "delete"
+        case Truncate():
+            deaths.update(dict.fromkeys(rows, "truncate"))
+            rows.clear()
+
+
+def _touched(operation: Operation) -> tuple[Key, ...]:
+    match operation:
+        case Update(key, new_key, _):
+            return (key, new_key)
+        case Truncate():
+            return ()
+        case _:
+            return (operation.key,)

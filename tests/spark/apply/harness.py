@@ -1,0 +1,211 @@
+"""A lake with one table, written as capture and snapshot write it, and its history read back as the model's versions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyspark.sql import DataFrame, Row
+
+from auditlake.lake.history import HistoryTable, create_history, open_history
+from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.lake.relations import RELATIONS_SCHEMA
+from auditlake.pgoutput.schema import CHANGES_SCHEMA
+from auditlake.relation import Column, TableName
+from tests import model
+
+NAME = TableName("public", "it's odd")
+COLUMNS = (
+    Column("note", 25, -1, key=False),
+    Column("id", 23, -1, key=True),
+    Column('odd."name`', 25, -1, key=False),
+    Column("day", 1082, -1, key=True),
+    Column("blob", 17, -1, key=False),
+    Column("amount", 1700, ((10 << 16) | 2) + 4, key=False),
+    Column("at", 1184, -1, key=False),
+    Column("lsn", 16, -1, key=False),
+)
+KEY = (1, 3)
+REST = tuple(p for p in range(len(COLUMNS)) if p not in KEY)
+NO_PLACE = {
+    "day": ("infinity", "-infinity"),
+    "amount": ("NaN",),
+    "at": ("infinity", "0044-03-15 00:00:00+00 BC", "294276-12-31 00:00:00+00"),
+}
+SNAPSHOT_LSN = 100
+_EPOCH = datetime(2026, 1, 30, tzinfo=UTC)
+
+
+def time_of(lsn: int) -> datetime:
+    """A commit time that crosses months as LSNs grow."""
+    return _EPOCH + timedelta(hours=lsn)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The table on the PostgreSQL side, as far as the stream tells; `full` is REPLICA IDENTITY FULL."""
+
+    lake: Lake
+    full: bool = False
+
+    def start(self, versions: Iterable[model.Version] = ()) -> None:
+        """Bootstrap with these open versions."""
+        table = create_history(self.lake, NAME, COLUMNS)
+        positions = [Transaction(HISTORY_APP, SNAPSHOT_LSN), Transaction(SNAPSHOT_APP, SNAPSHOT_LSN)]
+        rows = [_history_row(version) for version in versions]
+        arrow = pa.schema(table.schema().to_arrow())
+        properties = CommitProperties(app_transactions=positions)
+        write_deltalake(table, pa.Table.from_pylist(rows, schema=arrow), mode="append", commit_properties=properties)
+        self.register(1, COLUMNS)
+
+    def register(self, number: int, columns: Sequence[Column]) -> None:
+        """Write a relation version."""
+        row = {
+            "relation": number,
+            "lsn": SNAPSHOT_LSN,
+            "oid": 1,
+            "schema": NAME.schema,
+            "table": NAME.table,
+            "replica_identity": "f" if self.full else "d",
+            "columns": [
+                {"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key or self.full} for c in columns
+            ],
+        }
+        write_deltalake(self.lake.relations, pa.Table.from_pylist([row], schema=RELATIONS_SCHEMA), mode="append")
+
+    def capture(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append changes and move the watermark to the last of them."""
+        properties = CommitProperties(app_transactions=[Transaction(CHANGES_APP, rows[-1]["lsn"])])
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema=CHANGES_SCHEMA)
+        write_deltalake(self.lake.changes, table, mode="append", commit_properties=properties)
+
+    def changes(self, transaction: model.Transaction, state: Mapping[model.Key, model.Values]) -> list[dict[str, Any]]:
+        """What pgoutput sends for a transaction that starts on `state`."""
+        rows = dict(state)
+        found = []
+        for ordinal, operation in enumerate(transaction.operations):
+            place = {"lsn": transaction.lsn, "ordinal": ordinal, "xid": transaction.xid, "time": transaction.time}
+            table = {"schema": NAME.schema, "table": NAME.table, "relation": 1}
+            found.append({**place, **table, **self._tuples(operation, rows)})
+            model.apply_operation(operation, rows, {}, {})
+        return found
+
+    def _tuples(self, operation: model.Operation, rows: Mapping[model.Key, model.Values]) -> dict[str, Any]:
+        match operation:
+            case model.Insert(key, values):
+                return {"op": "insert", "new": texts(key, values)}
+            case model.Delete(key):
+                return {"op": "delete", "old": self._old(key, rows)}
+            case model.Truncate():
+                return {"op": "truncate"}
+            case model.Update(key, new_key, values):
+                sent = texts(new_key, tuple(None if v is model.UNCHANGED else v for v in values))
+                unchanged = [p for p, v in zip(REST, values, strict=True) if v is model.UNCHANGED]
+                old = self._old(key, rows) if self.full or key != new_key else None
+                return {"op": "update", "old": old, "new": sent, "unchanged": unchanged or None}
+
+    def _old(self, key: model.Key, rows: Mapping[model.Key, model.Values]) -> list[str | None]:
+        return texts(key, rows[key] if self.full else (None,) * len(REST))
+
+
+def texts(key: Any, values: model.Values) -> list[str | None]:
+    """Key and other values in column order."""
+    found: list[str | None] = [None] * len(COLUMNS)
+    for position, value in (*zip(KEY, key, strict=True), *zip(REST, values, strict=True)):
+        found[position] = value
+    return found
+
+
+def the_history(lake: Lake) -> HistoryTable:
+    """The history table as it is now."""
+    table = open_history(lake, NAME)
+    assert table is not None
+    return table
+
+
+def the_lake(folder: Path) -> Lake:
+    """A lake in an empty folder."""
+    return Lake(folder)
+
+
+def versions_in(history: DataFrame) -> list[model.Version]:
+    """Every row of a history as the model's version; `_part` and `_raw` must agree with the rest."""
+    return [_version(row) for row in history.collect()]
+
+
+def _version(row: Row) -> model.Version:
+    found = row.asDict()
+    raw = found["_raw"]
+    assert raw is None or raw, "_raw is an empty map"
+    assert not [name for name in raw or {} if found[name] is not None], "a value is typed and in _raw"
+    shown = [(raw or {}).get(c.name, _as_postgres(found[c.name])) for c in COLUMNS]
+    ended = found["_to_time"]
+    assert found["_part"] == (f"{_utc(ended):%Y-%m}" if ended else "open")
+    return model.Version(
+        key=tuple(shown[p] for p in KEY),
+        values=tuple(shown[p] for p in REST),
+        from_lsn=found["_from_lsn"],
+        from_time=_utc(found["_from_time"]),
+        op=found["_op"],
+        xid=found["_xid"],
+        ordinal=found["_ordinal"],
+        to_lsn=found["_to_lsn"],
+        to_time=_utc(ended) if ended else None,
+        end_op=found["_end_op"],
+        end_xid=found["_end_xid"],
+    )
+
+
+def _utc(naive: datetime) -> datetime:
+    # PySpark gives timestamps as naive local times.
+    return naive.astimezone(UTC)
+
+
+def _as_postgres(value: Any) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "t" if value else "f"
+        case datetime():
+            return _utc(value).isoformat(sep=" ").removesuffix(":00")
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return f"{value:f}"
+        case bytes() | bytearray():
+            return "\\x" + bytes(value).hex()
+        case _:
+            return str(value)
+
+
+_SNAPSHOT_VALUES = {"id": int, "day": date.fromisoformat, "amount": Decimal, "lsn": lambda text: text == "t"}
+
+
+def _history_row(version: model.Version) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    raw = []
+    for column, text in zip(COLUMNS, texts(version.key, version.values), strict=True):
+        fits = text not in NO_PLACE.get(column.name, ())
+        row[column.name] = _typed(column, text) if text is not None and fits else None
+        if not fits:
+            raw.append((column.name, text))
+    period = {"_from_lsn": version.from_lsn, "_from_time": version.from_time, "_op": version.op, "_part": "open"}
+    return row | period | {"_raw": raw or None}
+
+
+def _typed(column: Column, text: str) -> Any:
+    if column.name == "blob":
+        return bytes.fromhex(text[2:])
+    if column.name == "at":
+        return datetime.fromisoformat(text)
+    return _SNAPSHOT_VALUES.get(column.name, str)(text)
+
+
+def delta_version(lake: Lake) -> int:
+    """How many commits the history has had."""
+    return DeltaTable(lake.history(NAME)).version()
