@@ -253,11 +253,12 @@ def sql(settings: Settings, as_of: str | None, output: str, statement: str) -> N
     from auditlake.lake.manifest import require_manifest
     from auditlake.lake.session import spark_session
     from auditlake.query.render import render
-    from auditlake.query.sql import run_sql
+    from auditlake.query.sql import ask, prepare_sql
 
     lake = Lake(settings.lake)
     require_manifest(lake)
-    render(run_sql(spark_session(settings.spark), lake, statement, as_of), output)
+    question = prepare_sql(lake, statement, as_of)  # what can be refused is, before the seconds of a JVM's start
+    render(ask(spark_session(settings.spark), question), output)
 
 
 @auditlake.command()

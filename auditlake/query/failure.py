@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
     ArithmeticException,
@@ -18,6 +19,7 @@ from pyspark.errors import (
     PySparkException,
     SparkRuntimeException,
 )
+from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.logger import PySparkLogger
 
 from auditlake.errors import BadUsage
@@ -38,18 +40,35 @@ _CLASS = re.compile(r"^\[[A-Z_0-9.]+\]\s*")
 @contextmanager
 def statement_errors(views: Mapping[str, str]) -> Iterator[None]:
     """Turn what Spark says of the user's SQL into BadUsage; `views` gives the name to show for each of our views."""
-    try:
-        with _pyspark_quiet():
+    with _pyspark_quiet():
+        try:
             yield
-    except AnalysisException as exc:
-        raise BadUsage(
-            _sentence(exc, views), "DESCRIBE a table to see its columns, SHOW TABLES to see tables."
-        ) from exc
-    except _RUNNING as exc:
-        raise BadUsage(
-            f"the SQL fails on some row: {exc.getCondition() or type(exc).__name__}",
-            "A try_ function, such as try_cast or try_divide, gives NULL there instead.",
-        ) from exc
+        except AnalysisException as exc:
+            hint = "DESCRIBE a table to see its columns, SHOW TABLES to see tables."
+            raise BadUsage(_sentence(exc, views), hint) from exc
+        except _RUNNING as exc:
+            raise _failing_row(exc) from exc
+        except Py4JJavaError as exc:  # a streamed result wraps what went wrong
+            if cause := _cause(exc):
+                raise _failing_row(cause) from exc
+            raise
+
+
+def _failing_row(exc: PySparkException) -> BadUsage:
+    return BadUsage(
+        f"the SQL fails on some row: {exc.getCondition() or type(exc).__name__}",
+        "A try_ function, such as try_cast or try_divide, gives NULL there instead.",
+    )
+
+
+def _cause(exc: Py4JJavaError) -> PySparkException | None:
+    java = exc.java_exception
+    while java is not None:
+        converted = convert_exception(java)
+        if isinstance(converted, _RUNNING):
+            return converted
+        java = java.getCause()
+    return None
 
 
 @contextmanager

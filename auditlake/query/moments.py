@@ -44,8 +44,12 @@ class Known:
 
     @property
     def now_lsn(self) -> Lsn:
-        """The moment of a statement that names none: the watermark, or the newest snapshot if that is later."""
-        return Lsn(max(self.positions.watermark, *(table.horizon for table in self.tables.values())))
+        """The moment of a statement that names none: the watermark, or a newer snapshot that capture has passed."""
+        horizons = [table.horizon for table in self.tables.values()]
+        if not self.positions.known_lsn:
+            return Lsn(max(horizons))
+        passed = (horizon for horizon in horizons if horizon <= self.positions.known_lsn)
+        return Lsn(max([self.positions.watermark, *passed]))
 
     def changes_up_to(self, lsn: Lsn) -> Lsn:
         """The last LSN of `changes` and `transactions` that belongs to a reading as of `lsn`."""

@@ -3,14 +3,17 @@
 from pathlib import Path
 
 import pytest
+from deltalake import CommitProperties, Transaction
 
 from auditlake.errors import LakeUnusable, NotAnswerable
-from auditlake.lake.layout import Lake
+from auditlake.lake.history import create_history
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.query.moments import Known, read_known, resolve
 from auditlake.query.selection import Bounds, State, Versions
 from auditlake.query.sql import Log, prepare_sql
 from auditlake.query.when import parse_when
+from auditlake.relation import Column, TableName
 from tests.small_lake import CUSTOMERS, ORDERS, T0, write_small_lake
 
 # Versions of orders as (_from_lsn, _to_lsn), hand-made from the docstring of the small lake.
@@ -90,6 +93,18 @@ def test_unknown_moments(known: Known, when: str, words: list[str]) -> None:
     said = f"{caught.value.message} {caught.value.hint}"
     assert all(word in said for word in words), said
     assert caught.value.hint
+
+
+def test_a_snapshot_ahead_of_capture_holds_nobody_up(tmp_path: Path) -> None:
+    """A table added at an LSN that capture has not reached is not answerable yet; the others still are."""
+    lake = write_small_lake(tmp_path / "lake")
+    mark = [Transaction(app, 0x500) for app in (HISTORY_APP, SNAPSHOT_APP)]
+    table = create_history(lake, TableName("public", "late"), (Column("id", 23, -1, key=True),))
+    properties = CommitProperties(app_transactions=mark)
+    table.create_write_transaction([], "append", table.schema(), ["_part"], commit_properties=properties)
+    assert prepare_sql(lake, "select * from orders").lsn == 0x300
+    with pytest.raises(NotAnswerable, match=r"public\.late as of 0/300, .*0/500"):
+        prepare_sql(lake, "select * from late")
 
 
 def test_before_anything_was_captured(tmp_path: Path) -> None:
