@@ -9,6 +9,8 @@ between 2 and 3 it sends it again and every row at or below the watermark is dro
 batch goes in parts whose rows lie above the watermark, invisible; killed among them, the parts already there are
 skipped by ordinal.
 
+The slot is the lock: the lake is read only when the slot is ours, because whoever had it may have written until then.
+
 The end of an idle stretch is recorded in `changes` before it is acknowledged, so that the slot never stands beyond
 the lake. If it does, somebody else has read from it: then changes are missing and capture stops.
 """
@@ -22,15 +24,17 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
+from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable, WrongSource
 from auditlake.lake.changes import CaptureLog, CommitEnd
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest
+from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.mainslot import see_slot
 from auditlake.pgoutput.columnar import ChangeDecoder, Decoded
 from auditlake.postgres.connection import Row, connect, connect_replication
 from auditlake.postgres.server import WalEnd, identify, wal_end
-from auditlake.postgres.slot import read_slot
+from auditlake.postgres.slot import read_reader, read_slot
 from auditlake.postgres.stream import FrameBuffer, Limits, ReplicationStream
 
 # One append costs about 10 ms and numpy's fixed cost some 5 ms: at 32,768 frames both are small beside the decoding,
@@ -69,51 +73,56 @@ class Capture:
         self._stop = stop
         self._control = connect(source.conninfo)
         source.manifest.check_same(current_manifest(self._control, source.manifest.slot, source.manifest.publication))
+        self._stream = self._open_stream(lake)
         self._log = CaptureLog(lake)
+        self._see_slot()
         self._decoder = ChangeDecoder(self._log.relations.register)
         self._partial = self._log.partial()
         self._frames = FrameBuffer()
         self._in_parts = False
         self._idle_mark: WalEnd | None = None
         self._next_mark_at = 0.0
-        self._stream = self._open_stream()
 
-    def _open_stream(self) -> ReplicationStream:
-        """Start where the lake ends, and see that the slot is not beyond it.
-
-        A slot whose confirmed_flush has passed us starts there in silence, so it is read after the start, when nobody
-        else can move it any more.
-        """
+    def _open_stream(self, lake: Lake) -> ReplicationStream:
+        """Start where the lake ends."""
         slot = self._source.manifest.slot
-        if read_slot(self._control, slot) is None:
-            raise WrongSource(f"slot {slot} is gone: changes after {self._log.acknowledged} are missing", _NEW_LAKE)
-        stream = self._start_when_free()
-        state = read_slot(self._control, slot)
-        confirmed = None if state is None else state.confirmed_flush_lsn
-        if confirmed is None or confirmed > self._log.acknowledged:
-            stream.close()
-            raise WrongSource(
-                f"slot {slot} stands at {confirmed}, this lake at {self._log.acknowledged}: the rest is missing",
-                _NEW_LAKE,
-            )
-        return stream
+        state, positions = read_slot(self._control, slot), read_positions(lake)
+        if positions is None:
+            raise LakeUnusable(f"the bootstrap of {lake.root} did not get as far as its log", "Run it again.")
+        see_slot(slot, state, positions.acknowledged)
+        return self._start_when_free(positions.acknowledged)
 
-    def _start_when_free(self) -> ReplicationStream:
-        """Start the stream; a walsender whose client was killed holds the slot until it notices, so wait a while."""
+    def _see_slot(self) -> None:
+        """See that the slot is not beyond the lake, now that nobody else moves it: it would start there in silence."""
+        slot = self._source.manifest.slot
+        try:
+            see_slot(slot, read_slot(self._control, slot), self._log.acknowledged)
+        except WrongSource:
+            self._stream.close()
+            raise
+
+    def _start_when_free(self, start: Lsn) -> ReplicationStream:
+        """Start the stream; a walsender whose client was killed holds the slot until it notices, so wait a while.
+
+        A reader that reports meanwhile is alive: no use to wait for it.
+        """
         slot, publication = self._source.manifest.slot, self._source.manifest.publication
         deadline = time.monotonic() + _SLOT_FREE_TIMEOUT_S
+        first = None
         while True:
             pgconn = connect_replication(self._source.conninfo)
             try:
-                return ReplicationStream.start(pgconn, slot, publication, self._log.acknowledged)
+                return ReplicationStream.start(pgconn, slot, publication, start)
             except LakeConflict:
                 pgconn.finish()
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_WAIT_S)
             except Exception:
                 pgconn.finish()
                 raise
+            reader = read_reader(self._control, slot)
+            alive = reader is not None and reader.spoke_since(first)
+            if alive or time.monotonic() > deadline or self._stop.wait(_WAIT_S):
+                raise LakeConflict(f"slot {slot} is read by {reader or 'somebody'}, need it for this one", _STOP_IT)
+            first = first if first and reader and first.pid == reader.pid else reader
 
     @property
     def watermark(self) -> Lsn:
@@ -203,4 +212,4 @@ class Capture:
 
 
 _GROWING = Limits(frames=1 << 22, size_bytes=_PART_BYTES)
-_NEW_LAKE = "Changes are missing between the two; bootstrap a new lake with a new slot."
+_STOP_IT = "Stop that one first; if it is dead, PostgreSQL lets go of the slot after wal_sender_timeout."

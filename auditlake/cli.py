@@ -32,8 +32,11 @@ def main() -> None:
     """Run a command and exit with its code."""
     try:
         auditlake(standalone_mode=False)
-    except click.ClickException as exc:
+    except click.exceptions.NoArgsIsHelpError as exc:
         exc.show()
+        sys.exit(2)
+    except click.ClickException as exc:
+        report_error(_misused(exc))
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
@@ -45,6 +48,14 @@ def main() -> None:
     except Exception as exc:  # noqa: BLE001 - the one place where a bug is reported
         report_bug(exc)
         sys.exit(1)
+
+
+def _misused(refusal: click.ClickException) -> BadUsage:
+    """Say in our own form what click refuses."""
+    message = refusal.format_message().rstrip(".")
+    context = refusal.ctx if isinstance(refusal, click.UsageError) else None
+    command = context.command_path if context else "auditlake"
+    return BadUsage(message[:1].lower() + message[1:], f"See {command} --help.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

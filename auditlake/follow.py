@@ -55,18 +55,22 @@ def make_task(conninfo: str, lake: Lake, until: Until) -> Task:
     return Task(source, lake, until)
 
 
-def run_capture(task: Task, stop: threading.Event, say: Say) -> None:
-    """Capture until the target or `stop`.
+def run_capture(task: Task, stop: threading.Event, say: Say, tried: threading.Event | None = None) -> None:
+    """Capture until the target or `stop`; sets `tried` once the source has let us in, or could not be reached.
 
     Raises SourceUnreachable at once where there is a target; without one only where trying again cannot help.
     """
+    tried = tried or threading.Event()
     pause_s = _FIRST_PAUSE_S
     while not stop.is_set():
         try:
-            Capture(task.source, task.lake, stop).run(task.until)
+            capture = Capture(task.source, task.lake, stop)
+            tried.set()
+            capture.run(task.until)
         except SourceUnreachable as exc:
             if not exc.retryable or task.until is not None:
                 raise
+            tried.set()
             say(f"{exc.message}; trying again in {pause_s:g} s")
             stop.wait(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -102,8 +106,13 @@ def run_apply(applier: Applier, stop: threading.Event, *, once: bool) -> None:
 def follow(task: Task, start_spark: Callable[[], SparkSession], stop: threading.Event, say: Say) -> None:
     """Capture and apply until the task's target is in `history`, or until `stop`."""
     with ThreadPoolExecutor(1) as pool:
-        capturing = pool.submit(run_capture, task, stop, say)
+        tried = threading.Event()
+        capturing = pool.submit(run_capture, task, stop, say, tried)
+        capturing.add_done_callback(lambda _: tried.set())
         try:
+            tried.wait()
+            if capturing.done():
+                capturing.result()  # a refusal does not wait for a JVM
             applier = Applier(task.lake, start_spark(), say)
             while not _capture_ended(capturing, stop):
                 applier.apply()

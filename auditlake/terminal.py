@@ -18,8 +18,8 @@ from auditlake.lsn import Lsn
 if TYPE_CHECKING:  # the snapshot stage imports Spark, which most commands never need
     from auditlake.snapshot.bootstrap import CopiedTable
 
-_STDERR = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-_STDOUT = Console(highlight=False, soft_wrap=True, markup=False)
+_STDERR = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+_STDOUT = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def say(message: str) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from auditlake.apply.fold import Folded, fold
 from auditlake.apply.merge import merge
 from auditlake.apply.tails import FOLDED_OPS, Tail, find_tails, open_log
+from auditlake.failpoints import After, reach
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -111,3 +112,4 @@ def _merge_one(spark: SparkSession, lake: Lake, tail: Tail) -> None:
     folded = fold_tail(session, lake, tail)
     if folded is not None and tail.shape is not None:
         merge(session, tail.table, folded, tail.shape, tail.upto)
+        reach(After.TABLE_MERGED)

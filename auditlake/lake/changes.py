@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import QueryBuilder
 
+from auditlake.failpoints import After, reach
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.log import AppendLog
 from auditlake.lake.relations import RelationsLog
@@ -75,6 +76,7 @@ class CaptureLog:
         """Record where the slot starts: everything before `consistent_point` is the snapshot's."""
         positions = {CHANGES_APP: consistent_point - 1, ACKNOWLEDGED_APP: consistent_point, CURRENT_APP: 0}
         self._changes.append(None, positions)
+        reach(After.START)
 
     def partial(self) -> Partial | None:
         """The transaction that a crash left in parts above the watermark, if any."""
@@ -86,15 +88,25 @@ class CaptureLog:
     def append_part(self, changes: pa.RecordBatch) -> None:
         """Make part of an unfinished transaction durable; readers do not see it."""
         self.relations.flush()
+        reach(After.RELATIONS)
         self._changes.append(changes, {})
+        reach(After.PART)
 
     def append(self, changes: pa.RecordBatch, transactions: pa.RecordBatch, end: "CommitEnd") -> None:
         """Make whole transactions durable and visible, up to and including the commit at `end`."""
         self.relations.flush()
+        reach(After.RELATIONS)
         self._append_transactions(transactions, end)
-        current_us = max(self.current_us, self._last_mono_us)
-        positions = {CHANGES_APP: end.commit_lsn, ACKNOWLEDGED_APP: end.end_lsn, CURRENT_APP: current_us}
+        reach(After.TRANSACTIONS)
+        positions = {CHANGES_APP: end.commit_lsn, ACKNOWLEDGED_APP: end.end_lsn, CURRENT_APP: self._current_at(end)}
         self._changes.append(changes, positions)
+        reach(After.CHANGES)
+
+    def _current_at(self, end: "CommitEnd") -> int:
+        """Up to when everything is here once `end` is; a killed run may have left later `transactions` behind."""
+        if (self._transactions.position(TRANSACTIONS_APP) or 0) > end.commit_lsn:
+            return self.current_us
+        return max(self.current_us, self._last_mono_us)
 
     def _append_transactions(self, transactions: pa.RecordBatch, end: "CommitEnd") -> None:
         written = self._transactions.position(TRANSACTIONS_APP) or 0

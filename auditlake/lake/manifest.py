@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from auditlake.errors import LakeUnusable, WrongSource
+from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
 
 FORMAT_VERSION = 1
@@ -81,19 +82,27 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
     content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
     try:
         lake.root.mkdir(parents=True, exist_ok=True)
-        if any(lake.root.iterdir()):
-            raise LakeUnusable(f"{lake.root} is not empty and is no lake", "Use another folder as lake.")
-        _write_whole(lake.manifest, json.dumps(content, indent=2) + "\n")
+        if others := sorted(path.name for path in lake.root.iterdir() if path != _unfinished(lake)):
+            raise LakeUnusable(
+                f"{lake.root} is not empty and is no lake: it holds {others[0]}", "Use another folder as lake."
+            )
+        _write_whole(lake, json.dumps(content, indent=2) + "\n")
     except OSError as exc:
         raise LakeUnusable(
             f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder or choose another."
         ) from exc
 
 
-def _write_whole(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    with partial.open("w") as file:
+def _unfinished(lake: Lake) -> Path:
+    """Where lake.json is while it is written; a kill may leave it behind."""
+    return lake.manifest.with_suffix(".partial")
+
+
+def _write_whole(lake: Lake, text: str) -> None:
+    with _unfinished(lake).open("w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    partial.rename(path)
+    reach(After.MANIFEST_WRITTEN)
+    _unfinished(lake).rename(lake.manifest)
+    reach(After.MANIFEST)

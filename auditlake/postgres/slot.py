@@ -27,6 +27,14 @@ select plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_
   from pg_catalog.pg_replication_slots where slot_name = %s
 """
 
+_READER = """
+select a.pid, a.application_name::text, coalesce(a.client_addr::text, 'a local socket'), r.reply_time::text
+  from pg_catalog.pg_replication_slots s
+  join pg_catalog.pg_stat_activity a on a.pid = s.active_pid
+  left join pg_catalog.pg_stat_replication r on r.pid = a.pid
+ where s.slot_name = %s
+"""
+
 _WRITERS = """
 select pid, usename::text, extract(epoch from pg_catalog.clock_timestamp() - xact_start)::bigint
   from pg_catalog.pg_stat_activity
@@ -46,6 +54,23 @@ class SlotState:
     wal_status: str | None
     restart_lsn: Lsn | None
     retained_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotReader:
+    """Who reads a slot now; `spoke_at` is when it last reported, None where we may not know."""
+
+    pid: int
+    application: str
+    address: str
+    spoke_at: str | None
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} ({self.application or 'without a name'}, from {self.address})"
+
+    def spoke_since(self, earlier: "SlotReader | None") -> bool:
+        """Whether this is the reader of `earlier` and it has reported since: its client lives."""
+        return earlier is not None and self.pid == earlier.pid and self.spoke_at != earlier.spoke_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +102,15 @@ def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:
         restart_lsn=None if restart is None else Lsn.parse(str(restart)),
         retained_bytes=cast("int | None", retained),
     )
+
+
+def read_reader(conn: psycopg.Connection[Row], name: str) -> SlotReader | None:
+    """Read who reads a slot; None where nobody does."""
+    rows = fetch(conn, _READER, name)
+    if not rows:
+        return None
+    pid, application, address, spoke_at = rows[0]
+    return SlotReader(cast("int", pid), str(application), str(address), cast("str | None", spoke_at))
 
 
 def drop_slot(conn: psycopg.Connection[Row], name: str) -> bool:

@@ -25,11 +25,13 @@ from pyspark.sql import SparkSession
 
 from auditlake.capture import Capture, Source, current_manifest
 from auditlake.errors import AuditlakeError, InvariantBroken, SourceUnready, WrongSource
+from auditlake.failpoints import After, reach
 from auditlake.lake.changes import CaptureLog
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
 from auditlake.lake.positions import read_positions
+from auditlake.mainslot import main_slot
 from auditlake.postgres.catalog import CatalogTable
 from auditlake.postgres.connection import Row, connect, connect_replication, pinned_conninfo
 from auditlake.postgres.holder import SnapshotHolder
@@ -79,10 +81,15 @@ def bootstrap(target: Target, start_spark: Callable[[], SparkSession], say: Say)
     others were finished.
     """
     with connect(target.conninfo) as control:
-        plan = make_plan(control, target.patterns, target.publication, target.slot)
         manifest = current_manifest(control, target.slot, target.publication)
-        _claim(target.lake, manifest, plan)
+        is_ours = _is_ours(target.lake, manifest)
+        plan = make_plan(control, target.patterns, target.publication, target.slot)
+        if is_ours:
+            main_slot(control, target.lake, target.slot)
+        else:
+            _claim(target.lake, manifest, plan)
         _publish(control, target, plan)
+        reach(After.PUBLICATION)
         todo = [table for table in plan.chosen if open_history(target.lake, table.name) is None]
         if not todo:
             _ensure_started(control, target)
@@ -92,15 +99,20 @@ def bootstrap(target: Target, start_spark: Callable[[], SparkSession], say: Say)
             return _copy_all(_Run(target, Source(target.conninfo, manifest), control, say), todo, spark)
 
 
-def _claim(lake: Lake, manifest: Manifest, plan: Plan) -> None:
-    """Make the folder this source's lake, or see that it is."""
+def _is_ours(lake: Lake, manifest: Manifest) -> bool:
+    """Whether the folder is this source's lake; False where it is none yet."""
     recorded = read_manifest(lake)
     if recorded is not None:
         recorded.check_same(manifest)
-        return
+    return recorded is not None
+
+
+def _claim(lake: Lake, manifest: Manifest, plan: Plan) -> None:
+    """Make the folder this source's lake."""
     if plan.slot is not None:
+        what = f"{plan.slot.plugin or 'physical'}, database {plan.slot.database or '-'}"
         raise WrongSource(
-            f"slot {manifest.slot} exists already, and {lake.root} has no record of it",
+            f"slot {manifest.slot} exists already ({what}), and {lake.root} has no record of it",
             f"Choose another slot, or drop that one: select pg_drop_replication_slot('{manifest.slot}').",
         )
     write_manifest(lake, manifest)
@@ -145,6 +157,7 @@ def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
     main = _ensure_started(run.control, target)
     name = f"{target.slot[:40]}_snapshot_{replication.backend_pid}" if main else target.slot
     created = create_slot(replication, run.control, name, temporary=main, timeout_s=_SLOT_TIMEOUT_S)
+    reach(After.SLOT)
     if not main:
         CaptureLog(target.lake).start_at(created.consistent_point)
     return created
@@ -153,24 +166,13 @@ def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
 def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:
     """Whether the main slot is there and recorded; records it where a crash came in between.
 
-    Raises WrongSource where it is recorded and gone, or is of another kind.
+    Raises WrongSource where it cannot serve this lake.
     """
-    slot, positions = read_slot(control, target.slot), read_positions(target.lake)
-    if slot is None:
-        if positions is not None:
-            raise WrongSource(
-                f"slot {target.slot} is gone: changes after {positions.acknowledged} are missing",
-                "Bootstrap a new lake.",
-            )
+    confirmed = main_slot(control, target.lake, target.slot)
+    if confirmed is None:
         return False
-    database = control.info.dbname
-    if (slot.plugin, slot.database) != ("pgoutput", database) or slot.confirmed_flush_lsn is None:
-        raise WrongSource(
-            f"slot {target.slot} is of plugin {slot.plugin} in database {slot.database}, need pgoutput in {database}",
-            "Choose another slot.",
-        )
-    if positions is None:
-        CaptureLog(target.lake).start_at(slot.confirmed_flush_lsn)
+    if read_positions(target.lake) is None:
+        CaptureLog(target.lake).start_at(confirmed)
     return True
 
 

@@ -12,6 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from auditlake.errors import LakeUnusable
+from auditlake.failpoints import After, reach
 from auditlake.lake.history import OPEN_PART, create_history, open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.relation import Column, TableName
@@ -42,3 +43,4 @@ def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotM
     positions = {HISTORY_APP: mark.lsn, SNAPSHOT_APP: mark.lsn, SNAPSHOT_TIME_APP: mark.time_us}
     properties = CommitProperties(app_transactions=[Transaction(app, version) for app, version in positions.items()])
     table.create_write_transaction(actions, "append", table.schema(), ["_part"], commit_properties=properties)
+    reach(After.TABLE_COPIED)

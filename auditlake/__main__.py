@@ -1,0 +1,6 @@
+"""`python -m auditlake`: the same as the console script."""
+
+from auditlake.cli import main
+
+if __name__ == "__main__":  # Spark's workers import the main module again
+    main()
