@@ -133,16 +133,18 @@ class Capture:
         """Everything that starts before this LSN is durable."""
         return self._log.acknowledged
 
-    def run(self, until: Lsn | None) -> None:
+    def run(self, until: WalEnd | None) -> None:
         """Capture until everything before `until` is durable, or for ever."""
         try:
-            while not self._stop.is_set() and (until is None or self.done_lsn < until):
+            while not self._stop.is_set() and (until is None or self.done_lsn < until.lsn):
                 self._step(until)
+            if until is not None and self.done_lsn >= until.lsn and self._log.current_us < until.time_us:
+                self._log.note_idle(self.done_lsn, until.time_us)
         finally:
             self._stream.close()
             self._control.close()
 
-    def _step(self, until: Lsn | None) -> None:
+    def _step(self, until: WalEnd | None) -> None:
         frames, stream = self._frames, self._stream
         stream.receive(frames, _BATCH if frames.commits else _GROWING, self._patience_s())
         if frames.commits and (len(frames.ends) >= _BATCH.frames or self._patience_s() <= 0):
@@ -194,7 +196,7 @@ class Capture:
             changes = changes.filter(pc.invert(seen))
         return changes
 
-    def _idle(self, until: Lsn | None) -> None:
+    def _idle(self, until: WalEnd | None) -> None:
         """Let the slot advance over what is not ours, and note how current the lake is."""
         now = time.monotonic()
         if self._idle_mark is None and now >= self._next_mark_at:

@@ -21,7 +21,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.postgres.connection import connect
-from auditlake.postgres.server import wal_end
+from auditlake.postgres.server import WalEnd, wal_end
 from auditlake.relation import TableName
 
 _FIRST_PAUSE_S = 0.5
@@ -40,7 +40,7 @@ class Task:
 
     source: Source
     lake: Lake
-    until: Lsn | None
+    until: WalEnd | None
 
 
 def make_task(conninfo: str, lake: Lake, until: Until) -> Task:
@@ -51,8 +51,8 @@ def make_task(conninfo: str, lake: Lake, until: Until) -> Task:
     source = Source(conninfo, require_manifest(lake))
     if until == "current":
         with connect(conninfo) as conn:
-            return Task(source, lake, wal_end(conn).lsn)
-    return Task(source, lake, until)
+            return Task(source, lake, wal_end(conn))
+    return Task(source, lake, None if until is None else WalEnd(until, time_us=0))
 
 
 def run_capture(task: Task, stop: threading.Event, say: Say, tried: threading.Event | None = None) -> None:
