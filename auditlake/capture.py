@@ -17,6 +17,7 @@ the lake. If it does, somebody else has read from it: then changes are missing a
 
 import threading
 import time
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable, WrongSource
+from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 from auditlake.lake.changes import CaptureLog, CommitEnd
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest
@@ -71,11 +72,14 @@ class Capture:
     def __init__(self, source: Source, lake: Lake, stop: threading.Event) -> None:
         self._source = source
         self._stop = stop
-        self._control = connect(source.conninfo)
-        source.manifest.check_same(current_manifest(self._control, source.manifest.slot, source.manifest.publication))
-        self._stream = self._open_stream(lake)
-        self._log = CaptureLog(lake)
-        self._see_slot()
+        with ExitStack() as opened:
+            self._control = opened.enter_context(closing(connect(source.conninfo)))
+            found = current_manifest(self._control, source.manifest.slot, source.manifest.publication)
+            source.manifest.check_same(found)
+            self._stream = opened.enter_context(closing(self._open_stream(lake)))
+            self._log = CaptureLog(lake)
+            self._see_slot()
+            opened.pop_all()  # from here on `run` closes them
         self._decoder = ChangeDecoder(self._log.relations.register)
         self._partial = self._log.partial()
         self._frames = FrameBuffer()
@@ -95,11 +99,7 @@ class Capture:
     def _see_slot(self) -> None:
         """See that the slot is not beyond the lake, now that nobody else moves it: it would start there in silence."""
         slot = self._source.manifest.slot
-        try:
-            see_slot(slot, read_slot(self._control, slot), self._log.acknowledged)
-        except WrongSource:
-            self._stream.close()
-            raise
+        see_slot(slot, read_slot(self._control, slot), self._log.acknowledged)
 
     def _start_when_free(self, start: Lsn) -> ReplicationStream:
         """Start the stream; a walsender whose client was killed holds the slot until it notices, so wait a while.

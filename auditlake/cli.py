@@ -100,7 +100,7 @@ def _until(command: Callable[..., R]) -> Callable[..., R]:
     @functools.wraps(command)
     def wrapped(*, until_current: bool, until_lsn: str | None, **given: object) -> R:
         if until_current and until_lsn:
-            raise BadUsage("--until-current and --until-lsn exclude each other")
+            raise BadUsage("--until-current and --until-lsn exclude each other", "Give one of them, or neither.")
         return command(until=_target(until_lsn, until_current=until_current), **given)
 
     return wrapped
@@ -112,7 +112,7 @@ def _target(text: str | None, *, until_current: bool) -> "Until":
     try:
         return Lsn.parse(text)
     except ValueError as exc:
-        raise BadUsage(str(exc)) from None
+        raise BadUsage(str(exc), "Write it as PostgreSQL does: select pg_current_wal_lsn().") from None
 
 
 @contextmanager

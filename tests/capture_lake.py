@@ -1,0 +1,35 @@
+"""A lake made without a JVM: as `bootstrap` makes it of tables that are empty, so that there is nothing to copy."""
+
+from pathlib import Path
+
+from auditlake.capture import current_manifest
+from auditlake.lake.changes import CaptureLog
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import write_manifest
+from auditlake.postgres.catalog import read_tables
+from auditlake.postgres.connection import connect, connect_replication
+from auditlake.postgres.publication import create_publication
+from auditlake.postgres.server import wal_end
+from auditlake.postgres.slot import create_slot
+from auditlake.snapshot.commit import begin_table, commit_table
+from auditlake.snapshot.copy import SnapshotMark
+
+
+def make_lake(dsn: str, root: Path, name: str = "auditlake") -> Lake:
+    """Make publication and slot of this name, and the lake with a history of every table, all of them empty."""
+    lake = Lake(root)
+    with connect(dsn) as control:
+        tables = read_tables(control)
+        write_manifest(lake, current_manifest(control, name, name))
+        create_publication(control, name, [table.name for table in tables])
+        replication = connect_replication(dsn)
+        try:
+            created = create_slot(replication, control, name, temporary=False, timeout_s=60)
+        finally:
+            replication.finish()
+        mark = SnapshotMark(created.snapshot_lsn, wal_end(control).time_us)
+        CaptureLog(lake).start_at(created.consistent_point)
+        for table in tables:
+            assert table.pages == 0
+            commit_table(begin_table(lake, table.name, table.relation.columns), [], mark)
+    return lake
