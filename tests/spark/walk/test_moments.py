@@ -1,0 +1,186 @@
+"""Bootstrap, follow and ask on a real server: the whole database as of each recorded moment is what PostgreSQL said.
+
+The walk is made once: statements of every kind, and after each what PostgreSQL shows. It is asked three times: while
+every change is still a tail, after half of them were merged, and after all were.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+from auditlake.apply.apply import apply_tail
+from auditlake.follow import make_task, run_capture
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from auditlake.postgres.connection import connect, fetch
+from auditlake.postgres.server import wal_end
+from auditlake.query.sql import run_sql
+from auditlake.snapshot.bootstrap import Target, bootstrap
+from tests.server import Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark]
+
+_SCHEMA = """
+create table public.orders (id int primary key, status text, total numeric(10,2), note text);
+alter table public.orders alter note set storage external;
+create table public."Order Lines" (id int, "line no" smallint, amount numeric(10,2), primary key (id, "line no"));
+insert into public.orders select n, 'placed', n * 1.5, repeat(n::text, 3000) from generate_series(1, 20) n;
+insert into public."Order Lines" select n, m, 1 from generate_series(1, 20) n, generate_series(1, 3) m;
+"""
+
+_LARGE = "(select string_agg(md5(n::text), '') from generate_series(1, 300) n)"
+_STEPS = (
+    "insert into public.orders values (21, 'placed', 0.01, null), (22, null, null, '')",
+    "update public.orders set status = 'paid' where id < 5",
+    'delete from public."Order Lines" where id = 3',
+    "update public.orders set id = 100, status = 'moved' where id = 4",
+    f"update public.orders set note = {_LARGE} where id = 5",
+    "update public.orders set total = total + 1 where id in (5, 6)",
+    """begin;
+       update public.orders set status = 'a' where id = 7;
+       update public.orders set status = 'b' where id = 7;
+       delete from public.orders where id = 8;
+       insert into public.orders values (8, 'again', 8, 'again');
+       insert into public.orders values (900, 'never', 1, 'seen');
+       delete from public.orders where id = 900;
+       commit""",
+    """begin;
+       update public.orders set id = -1 where id = 9;
+       update public.orders set id = 9 where id = 10;
+       update public.orders set id = 10 where id = -1;
+       commit""",
+    f"""begin;
+       insert into public.orders values (30, 'chain', 1, {_LARGE});
+       update public.orders set total = 2 where id = 30;
+       update public.orders set id = 31 where id = 30;
+       update public.orders set status = 'end' where id = 31;
+       commit""",
+    """begin;
+       insert into public."Order Lines" values (77, 1, 7);
+       truncate public."Order Lines";
+       insert into public."Order Lines" values (1, 1, 42);
+       commit""",
+    "update public.orders set status = status",
+    "begin; truncate public.orders; commit",
+    "insert into public.orders values (1, 'back', 1, 'x')",
+)
+_QUESTIONS = {
+    "orders": "select id, status, total, note from public.orders order by id",
+    "lines": 'select id, "line no", amount from public."Order Lines" order by 1, 2',
+    "join": "select o.id, o.status, count(l.id), sum(l.amount) from public.orders o"
+    ' left join public."Order Lines" l on l.id = o.id group by o.id, o.status order by o.id',
+}
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A lake and what PostgreSQL said at each moment, by LSN and by time."""
+
+    conninfo: str
+    lake: Lake
+    moments: list[tuple[Lsn, int, dict[str, list[tuple[object, ...]]]]]
+
+
+@pytest.fixture(scope="module")
+def walk(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    """Bootstrap, make every step, capture; apply nothing yet."""
+    name = server.create_database("walk")
+    conninfo = server.dsn(name)
+    lake = Lake(tmp_path_factory.mktemp("walk") / "lake")
+    with connect(conninfo) as conn:
+        conn.execute(_SCHEMA)
+        bootstrap(Target(conninfo, lake, "walk", "walk", None), lambda: spark, lambda _: None)
+        moments = []
+        for step in ("select 1", *_STEPS):
+            conn.execute(step)
+            answers = {key: fetch(conn, question) for key, question in _QUESTIONS.items()}
+            end = wal_end(conn)
+            moments.append((Lsn(end.lsn - 1), end.time_us, answers))
+            fetch(conn, "select pg_sleep(0.002)")
+    run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
+    yield Walk(conninfo, lake, moments)
+    server.drop_database(name)
+
+
+def _ask(walk: Walk, spark: "SparkSession", question: str, when: str | None = None) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in run_sql(spark, walk.lake, question.replace('"', "`"), when).collect()]
+
+
+def _check_moment(walk: Walk, spark: "SparkSession", number: int, spell: Callable[[Lsn, int], str]) -> None:
+    """Put every question as of one moment."""
+    lsn, time_us, answers = walk.moments[number]
+    for key, question in _QUESTIONS.items():
+        assert answers[key] == _ask(walk, spark, question, spell(lsn, time_us)), (key, number)
+
+
+def _check_versions(walk: Walk, spark: "SparkSession") -> None:
+    """Read all versions of the tables once, and compare what they say of every moment."""
+    for key in ("orders", "lines"):
+        columns, table = _QUESTIONS[key].removeprefix("select ").split(" order by")[0].split(" from ")
+        every = _ask(walk, spark, f"select _from_lsn, _to_lsn, {columns} from {table} for system_time all")
+        for lsn, _, answers in walk.moments:
+            state = [row[2:] for row in every if row[0] <= lsn and (row[1] is None or row[1] > lsn)]
+            assert answers[key] == sorted(state), (key, lsn)
+
+
+def _by_lsn(lsn: Lsn, _: int) -> str:
+    return str(lsn)
+
+
+def _by_time(_: Lsn, time_us: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
+
+
+def test_1_moments_are_right_while_everything_is_a_tail(walk: Walk, spark: "SparkSession") -> None:
+    """History ⊕ tail gives PostgreSQL's answers before anything was merged."""
+    _check_versions(walk, spark)
+    _check_moment(walk, spark, len(_STEPS) // 2, _by_time)
+
+
+def test_2_moments_are_right_when_half_is_merged(walk: Walk, spark: "SparkSession") -> None:
+    """A question reads merged tables and tails at one LSN."""
+    apply_tail(spark, walk.lake, upto=walk.moments[len(walk.moments) // 2][0])
+    _check_versions(walk, spark)
+    _check_moment(walk, spark, -3, _by_lsn)
+
+
+def test_3_moments_are_right_when_all_is_merged(walk: Walk, spark: "SparkSession") -> None:
+    """History alone gives the same answers, whatever moment is asked for, by LSN or by time."""
+    apply_tail(spark, walk.lake)
+    _check_versions(walk, spark)
+    for number in (0, 4, len(_STEPS)):
+        _check_moment(walk, spark, number, _by_lsn)
+        _check_moment(walk, spark, number, _by_time)
+
+
+def test_4_periods_of_each_key_never_overlap(walk: Walk, spark: "SparkSession") -> None:
+    """Per key no two versions overlap, none is empty, and at most one is open."""
+    wrong = _ask(
+        walk,
+        spark,
+        "select a.id from public.orders for system_time all a join public.orders for system_time all b"
+        " on a.id = b.id and a._from_lsn < b._from_lsn and (a._to_lsn is null or a._to_lsn > b._from_lsn)"
+        " union all select id from public.orders for system_time all where _to_lsn <= _from_lsn"
+        " union all select id from public.orders for system_time all where _to_lsn is null"
+        " group by id having count(*) > 1",
+    )
+    assert wrong == []
+
+
+def test_5_following_again_changes_nothing(walk: Walk, spark: "SparkSession") -> None:
+    """A second run to the same point moves no watermark and finds no tail."""
+    before = read_positions(walk.lake)
+    run_capture(make_task(walk.conninfo, walk.lake, "current"), Event(), lambda _: None)
+    after = read_positions(walk.lake)
+    assert before is not None
+    assert after is not None
+    assert before.watermark == after.watermark
+    assert dict(apply_tail(spark, walk.lake).rows) == {}
