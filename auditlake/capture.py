@@ -42,7 +42,7 @@ from auditlake.postgres.stream import FrameBuffer, Limits, ReplicationStream
 # and a batch is a few megabytes.
 _BATCH = Limits(frames=32_768, size_bytes=16 << 20)
 # A transaction longer than this goes in parts.
-_PART_BYTES = 64 << 20
+_PART = Limits(frames=1 << 22, size_bytes=64 << 20)
 _COMMIT_DELAY_S = 0.1
 _WAIT_S = 0.1
 _STATUS_INTERVAL_S = 5.0
@@ -146,10 +146,10 @@ class Capture:
 
     def _step(self, until: WalEnd | None) -> None:
         frames, stream = self._frames, self._stream
-        stream.receive(frames, _BATCH if frames.commits else _GROWING, self._patience_s())
+        stream.receive(frames, _BATCH if frames.commits else _PART, self._patience_s())
         if frames.commits and (len(frames.ends) >= _BATCH.frames or self._patience_s() <= 0):
             self._flush(frames.after_last_commit)
-        elif not frames.commits and len(frames.data) >= _PART_BYTES:
+        elif not frames.commits and _PART.met_by(frames):
             self._flush_part()
         elif not frames.ends and not self._in_parts:
             self._idle(until)
@@ -213,5 +213,4 @@ class Capture:
             self._stream.acknowledge(self.done_lsn, ask_reply=True)
 
 
-_GROWING = Limits(frames=1 << 22, size_bytes=_PART_BYTES)
 _STOP_IT = "Stop that one first; if it is dead, PostgreSQL lets go of the slot after wal_sender_timeout."

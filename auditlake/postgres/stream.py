@@ -60,6 +60,10 @@ class Limits:
     frames: int
     size_bytes: int
 
+    def met_by(self, buffer: FrameBuffer) -> bool:
+        """Whether `receive` would add nothing more to this buffer."""
+        return len(buffer.ends) >= self.frames or len(buffer.data) >= self.size_bytes
+
 
 class ReplicationStream:
     """A started replication stream; `keepalive_lsn` is how far the walsender had read when it last said so."""
