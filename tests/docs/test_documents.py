@@ -1,0 +1,71 @@
+"""The documents tell the truth: links lead somewhere, commands and settings exist, sizes are kept."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from auditlake.cli import auditlake
+from auditlake.config import Settings
+
+_ROOT = Path(__file__).parents[2]
+_DOCUMENTS = [_ROOT / "README.md", _ROOT / "ARCHITECTURE.md", *sorted((_ROOT / "docs").glob("*.md"))]
+_LINK = re.compile(r"\]\(([^)#:]+)\)")
+_COMMAND = re.compile(r"`?auditlake ([a-z]+)\b(?![.:/_])")
+_OPTION = re.compile(r"auditlake [a-z]+[^`\n|]*?(--[a-z-]+)")
+
+
+@pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files(document: Path) -> None:
+    """Every relative link names a file that is there."""
+    for target in _LINK.findall(document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", _DOCUMENTS, ids=lambda path: path.name)
+def test_commands_exist(document: Path) -> None:
+    """Every `auditlake COMMAND` is one."""
+    lines = [line for line in document.read_text().splitlines() if "`auditlake " in line or line.startswith("$ ")]
+    for line in lines:
+        for name in _COMMAND.findall(line):
+            assert name in auditlake.commands, line
+
+
+def test_every_command_has_help_an_example_and_a_place_in_the_documents() -> None:
+    """Help is one line, then an example; the operator finds each command in the documents."""
+    everything = "\n".join(document.read_text() for document in _DOCUMENTS)
+    for name, command in auditlake.commands.items():
+        assert command.help is not None, name
+        assert "Example:" in command.help, name
+        assert f"auditlake {name}" in everything or f"make {name}" in everything, name
+
+
+def test_every_setting_is_documented() -> None:
+    """Each setting is in the table of operating.md."""
+    text = (_ROOT / "docs" / "operating.md").read_text()
+    for name in Settings.model_fields:
+        assert f"`{name}`" in text or f"`[{name}]`" in text, name
+
+
+def test_every_option_in_the_documents_exists() -> None:
+    """Options named after a command belong to some command."""
+    known = {
+        option
+        for command in (auditlake, *auditlake.commands.values())
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for option in parameter.opts
+    }
+    for document in _DOCUMENTS:
+        for option in _OPTION.findall(document.read_text()):
+            assert option in known, (document.name, option)
+
+
+def test_the_architecture_file_stays_short() -> None:
+    """ARCHITECTURE.md is at most 200 lines, and every folder of the package is in it."""
+    text = (_ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.splitlines()) <= 200
+    for folder in (_ROOT / "auditlake").iterdir():
+        if (folder / "__init__.py").exists():
+            assert f"`{folder.name}/`" in text, folder.name
