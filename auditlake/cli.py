@@ -20,7 +20,7 @@ from auditlake.config import Settings, load_settings
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.terminal import report_bug, report_error, say, show_copied, show_status
+from auditlake.terminal import report_bug, report_error, say, show_copied, show_status, working
 
 if TYPE_CHECKING:
     from auditlake.follow import Until
@@ -167,7 +167,8 @@ def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa
     target = Target(
         settings.source_required(), Lake(settings.lake), settings.slot, settings.publication, settings.tables
     )
-    copied = run(target, lambda: spark_session(settings.spark), say)
+    with working("copying"):
+        copied = run(target, lambda: spark_session(settings.spark), say)
     if not copied:
         say("every table has a history already")
         return
@@ -269,7 +270,9 @@ def sql(settings: Settings, as_of: str | None, output: str, statement: str) -> N
     lake = Lake(settings.lake)
     require_manifest(lake)
     question = prepare_sql(lake, statement, as_of)  # what can be refused is, before the seconds of a JVM's start
-    render(ask(spark_session(settings.spark), question), output)
+    with working("asking"):
+        rows = ask(spark_session(settings.spark), question)
+    render(rows, output)
 
 
 @auditlake.command()

@@ -4,12 +4,13 @@ Messages are lower case without a final stop, prefixed with the program's name; 
 progress may redraw; elsewhere every message is one plain line.
 """
 
-import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from auditlake.errors import AuditlakeError
@@ -76,6 +77,13 @@ def report_bug(error: BaseException) -> None:
     _STDERR.print("auditlake: hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
 
 
-def on_terminal() -> bool:
-    """Whether somebody watches stderr."""
-    return sys.stderr.isatty()
+@contextmanager
+def working(message: str) -> Iterator[None]:
+    """Show on a terminal that something takes its time, and how long it has; elsewhere show nothing."""
+    if not _STDERR.is_terminal:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=_STDERR, transient=True) as progress:
+        progress.add_task(message, total=None)
+        yield

@@ -24,10 +24,11 @@ from auditlake.errors import ConfigError
 from auditlake.follow import follow, make_task
 from auditlake.lake.layout import Lake
 from auditlake.lake.session import spark_session
+from auditlake.lsn import Lsn
 from auditlake.query.render import render
 from auditlake.query.sql import run_sql
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.terminal import say, show_copied
+from auditlake.terminal import say, show_copied, working
 
 _PRODUCT, _ORDER = 3, 42
 _TRADE_S = 4.0
@@ -105,12 +106,16 @@ class _Demo:
         """Trade, copy and follow, then ask and compare."""
         with Shop(self._dsn) as shop:
             self._say("a shop with 4 tables is open; bootstrap while it trades")
-            show_copied(bootstrap(Target(self._dsn, self._lake, "auditlake", "auditlake", None), self._spark, say))
-            with self._following():
+            target = Target(self._dsn, self._lake, "auditlake", "auditlake", None)
+            with working("copying while the shop trades"):
+                copied = bootstrap(target, self._spark, say)
+            show_copied(copied)
+            with working("following while the shop trades"), self._following():
                 moments = self._trade(shop)
             self._say(f"the shop made {shop.transactions:,} transactions meanwhile and closes")
             moments["now"] = shop.hold_still(CHECKED)
-        follow(make_task(self._dsn, self._lake, "current"), self._spark, threading.Event(), say)
+        with working("bringing the rest into the history"):
+            follow(make_task(self._dsn, self._lake, "current"), self._spark, threading.Event(), say)
         self._ask(moments)
         return self._check(moments)
 
@@ -150,15 +155,18 @@ class _Demo:
 
     def _show(self, title: str, statement: str, as_of: str | None) -> None:
         self._say(title + (f": auditlake sql --as-of {as_of} …" if as_of else ""))
-        render(run_sql(self._spark(), self._lake, statement, as_of), "table")
+        with working("asking"):
+            answer = run_sql(self._spark(), self._lake, statement, as_of)
+        render(answer, "table")
 
     def _check(self, moments: dict[str, Moment]) -> bool:
         """Compare every answer with PostgreSQL's own, at each moment by LSN and by time."""
         differences = 0
         for name, moment in moments.items():
             # The last LSN before the end of the log is inside it; the end itself may be the next commit's.
-            for when in (str(type(moment.lsn)(moment.lsn - 1)), _iso(moment.time_us)):
-                differences += self._check_one(name, when, moment)
+            for when in (str(Lsn(moment.lsn - 1)), _iso(moment.time_us)):
+                with working("comparing with what PostgreSQL said"):
+                    differences += self._check_one(name, when, moment)
         total = len(moments) * 2 * len(CHECKED)
         self._say(f"{total - differences} of {total} answers are what PostgreSQL said at those moments")
         return differences == 0

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pyspark
 from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from auditlake.errors import ConfigError
@@ -41,6 +42,8 @@ _JVM_OPTIONS = {
     "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_LOG4J.as_uri()}",
     "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",  # on other machines, which have no such file
 }
+# They print every failed query with the values it failed on.
+_LOGS_OF_ROWS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LOOPBACK = "127.0.0.1"
 _GIB = 1 << 30
 
@@ -51,6 +54,8 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     Raises ConfigError where Java or the Delta jars are missing, or the JVM refuses its settings.
     """
     wanted = settings or {}
+    for name in _LOGS_OF_ROWS:
+        PySparkLogger.getLogger(name).disabled = True
     if SparkContext._active_spark_context is not None:  # noqa: SLF001  # the only way to ask without starting one
         return SparkSession.builder.config(map={**wanted}).getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 is on the PATH
