@@ -44,6 +44,9 @@ _BATCH = Limits(frames=32_768, size_bytes=16 << 20)
 # A transaction longer than this goes in parts.
 _PART = Limits(frames=1 << 22, size_bytes=64 << 20)
 _COMMIT_DELAY_S = 0.1
+# So many frames within that time mean that capture is behind: larger batches then catch up sooner.
+_BUSY_FRAMES = 4096
+_BUSY_DELAY_S = 0.5
 _WAIT_S = 0.1
 _STATUS_INTERVAL_S = 5.0
 _ASK_INTERVAL_S = 0.05
@@ -147,7 +150,7 @@ class Capture:
     def _step(self, until: WalEnd | None) -> None:
         frames, stream = self._frames, self._stream
         stream.receive(frames, _BATCH if frames.commits else _PART, self._patience_s())
-        if frames.commits and (len(frames.ends) >= _BATCH.frames or self._patience_s() <= 0):
+        if frames.commits and (_BATCH.met_by(frames) or self._patience_s() <= 0):
             self._flush(frames.after_last_commit)
         elif not frames.commits and _PART.met_by(frames):
             self._flush_part()
@@ -160,7 +163,8 @@ class Capture:
         """How long the oldest commit in the buffer may still wait for company."""
         if not self._frames.commits:
             return _WAIT_S
-        return max(0.0, self._frames.first_commit_at + _COMMIT_DELAY_S - time.monotonic())
+        delay_s = _COMMIT_DELAY_S if len(self._frames.ends) < _BUSY_FRAMES else _BUSY_DELAY_S
+        return max(0.0, self._frames.first_commit_at + delay_s - time.monotonic())
 
     def _flush(self, frames: int) -> None:
         whole, self._frames = self._frames.split(frames)

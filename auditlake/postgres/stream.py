@@ -27,7 +27,8 @@ _XLOG_HEADER_BYTES = 25
 _KEEPALIVE_BYTES = 18
 _STATUS = struct.Struct(">cqqqqc")
 _POSTGRES_EPOCH_S = 946_684_800
-_COPY_IN_PROGRESS, _COPY_END = 0, -1
+_COPY_IN_PROGRESS = 0
+_GATHER_S = 0.001
 
 
 @dataclass(slots=True)
@@ -94,12 +95,18 @@ class ReplicationStream:
         return cls(pgconn, start_lsn)
 
     def receive(self, frames: FrameBuffer, limits: Limits, timeout_s: float) -> None:
-        """Append the frames that are there, waiting up to `timeout_s` for the first."""
-        if not self._drain(frames, limits) and timeout_s > 0:
-            select.select([self._pgconn.socket], [], [], timeout_s)
-            self._drain(frames, limits)
-        if self._reply_wanted:
-            self.acknowledge(self._flush_lsn)
+        """Append frames for up to `timeout_s`; less if a limit is met, the first Commit or a lone keepalive comes."""
+        deadline, no_commit_yet = time.monotonic() + timeout_s, not frames.commits
+        while True:
+            came = self._drain(frames, limits)
+            if self._reply_wanted:
+                self.acknowledge(self._flush_lsn)
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or limits.met_by(frames) or (came and not frames.ends) or (no_commit_yet and frames.commits):
+                return
+            if select.select([self._pgconn.socket], [], [], left_s)[0]:
+                # The walsender sends change by change: one wake-up for many of them leaves it, and us, the processor.
+                time.sleep(_GATHER_S)
 
     def _drain(self, frames: FrameBuffer, limits: Limits) -> bool:
         """Read until nothing is waiting or a limit is met; True if a frame or keepalive came."""
