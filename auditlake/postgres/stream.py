@@ -2,7 +2,8 @@
 
 `receive` moves whole frames into a `FrameBuffer` and returns when nothing is waiting, at a limit, or after
 `timeout_s`; it never blocks in libpq (whose blocking read holds the interpreter's lock) but in select. The stream
-knows frames, not transactions: it only notes where a Commit ends, because that is where a buffer may be cut.
+knows frames, not transactions: it only notes where a Commit ends, because that is where a buffer may be cut, and
+leaves out logical messages that belong to no transaction.
 
 It acknowledges what it is told to, nothing else: `flush_lsn` must be the end of a transaction that is durable, or a
 keepalive's position with nothing pending.
@@ -22,7 +23,7 @@ from auditlake.errors import DecodeError, LakeConflict, WrongSource
 from auditlake.lsn import Lsn
 from auditlake.postgres.connection import unreachable
 
-_XLOG_DATA, _KEEPALIVE, _COMMIT = ord("w"), ord("k"), ord("C")
+_XLOG_DATA, _KEEPALIVE, _COMMIT, _MESSAGE = ord("w"), ord("k"), ord("C"), ord("M")
 _XLOG_HEADER_BYTES = 25
 _KEEPALIVE_BYTES = 18
 _STATUS = struct.Struct(">cqqqqc")
@@ -122,6 +123,8 @@ class ReplicationStream:
                 raise self._ended()
             came = True
             if view[0] == _XLOG_DATA:
+                if view[_XLOG_HEADER_BYTES] == _MESSAGE and view[_XLOG_HEADER_BYTES + 1 :][:1] == b"\x00":
+                    continue  # not transactional: kept, it would look like a transaction without an end
                 data += view
                 starts.append(size + _XLOG_HEADER_BYTES)
                 size += length

@@ -1,0 +1,60 @@
+"""Bootstrap killed after each of its effects while others write: the same command makes the same lake."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from auditlake.failpoints import After
+from auditlake.lake.history import list_histories
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from tests import oracle
+from tests.crash.killed import finished, killed_at
+from tests.writers import SCHEMA, TABLES, Writers
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
+
+FILLED = """
+insert into accounts select n, 'owner ' || n, n, n % 2 = 0 from generate_series(0, 299) n;
+insert into orders select n, 1, 'item', n from generate_series(0, 299) n;
+insert into notes select n, 'title', repeat(md5(n::text), 90) from generate_series(0, 29) n;
+"""
+
+
+def test_bootstrap(database: str, tmp_path: Path, spark: SparkSession) -> None:
+    """The main slot is made once and kept, and the states as of three moments are PostgreSQL's."""
+    with psycopg.connect(database) as conn:
+        conn.execute(SCHEMA + FILLED)
+    lake = Lake(tmp_path / "lake")
+    bootstrap: list[str | Path] = ["bootstrap", "--source", database, "--lake", lake.root]
+    with Writers(database) as writers:
+        for place in (After.MANIFEST_WRITTEN, After.MANIFEST, After.PUBLICATION, After.SLOT):
+            killed_at(place, bootstrap)
+            assert read_positions(lake) is None
+            writers.await_transactions(5)
+        start = oracle.confirmed_flush(database)
+        killed_at(After.TABLE_COPIED, bootstrap)
+        positions = read_positions(lake)
+        assert positions is not None
+        assert positions.acknowledged >= start, "the log begins where the killed run made the slot"
+        assert 1 <= len(list(list_histories(lake))) <= len(TABLES)
+        moments = [oracle.take_moment(database, TABLES)]
+        finished(bootstrap)
+        moments.append(oracle.take_moment(database, TABLES))
+        writers.await_transactions(20)
+    moments.append(oracle.take_moment(database, TABLES))
+    finished(["capture", "--until-current", *bootstrap[1:]])
+
+    with psycopg.connect(database) as conn:
+        slots = conn.execute(
+            "select slot_name from pg_replication_slots where database = current_database()"
+        ).fetchall()
+    assert slots == [("auditlake",)]
+    known = [oracle.assert_state(spark, lake, moment) for moment in moments]
+    assert known[0] >= 1
+    assert known[1:] == [len(TABLES), len(TABLES)]
+    counted = [row for row in oracle.changes(lake) if row["lsn"] >= start and row["table"] != "ledger"]
+    assert counted
+    oracle.assert_histories(spark, lake)

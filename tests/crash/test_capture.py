@@ -1,0 +1,74 @@
+"""Capture killed after each of its effects while others write: the next run goes on, and every change is there once."""
+
+from collections import Counter
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from auditlake.failpoints import After
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from tests import oracle
+from tests.capture_lake import make_lake
+from tests.crash.killed import finished, killed_at
+from tests.writers import SCHEMA, TABLES, Writers
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
+
+SMALL_PARTS = """
+import auditlake.capture as capture
+from auditlake.postgres.stream import Limits
+capture._BATCH = Limits(frames=100, size_bytes=10_000)
+capture._PART = Limits(frames=500, size_bytes=50_000)
+"""
+
+
+def test_capture(database: str, tmp_path: Path, spark: SparkSession) -> None:
+    """What PostgreSQL counted is in `changes`, and the states as of four moments are PostgreSQL's."""
+    with psycopg.connect(database) as conn:
+        conn.execute(SCHEMA)
+    lake = make_lake(database, tmp_path / "lake")
+    capture: list[str | Path] = ["capture", "--source", database, "--lake", lake.root]
+    moments = []
+    with Writers(database) as writers:
+        for place, times in (
+            (After.RELATIONS, 1),
+            (After.TRANSACTIONS, 1),
+            (After.CHANGES, 1),
+            (After.TRANSACTIONS, 3),
+            (After.CHANGES, 4),
+        ):
+            writers.await_transactions(20)
+            killed_at(place, capture, times=times)
+            _see_what_is_acknowledged(database, lake.root)
+            moments.append(oracle.take_moment(database, TABLES))
+        with psycopg.connect(database) as conn:
+            conn.execute("insert into accounts select n, 'many' from generate_series(900000, 903000) n")
+        killed_at(After.PART, [*capture, "--until-current"], times=3, code=SMALL_PARTS)
+        _see_what_is_acknowledged(database, lake.root)
+        moments.append(oracle.take_moment(database, TABLES))
+        killed_at(After.PART, [*capture, "--until-current"], times=2, code=SMALL_PARTS)
+    moments.append(oracle.take_moment(database, TABLES))
+    finished([*capture, "--until-current"])
+
+    found = Counter((row["table"], row["op"]) for row in oracle.changes(lake) if row["table"] != "ledger")
+    with psycopg.connect(database) as conn:
+        counted = {
+            (table, op): n for table, op, n in conn.execute("select tab, op, count(*) from ledger group by 1, 2")
+        }
+    assert counted == found
+    assert found["accounts", "insert"] > 3000
+    oracle.transactions(lake)
+    for moment in moments:
+        assert oracle.assert_state(spark, lake, moment) == len(TABLES)
+    oracle.assert_histories(spark, lake)
+
+
+def _see_what_is_acknowledged(dsn: str, root: Path) -> None:
+    """The slot is never beyond the lake."""
+    confirmed = oracle.confirmed_flush(dsn)
+    positions = read_positions(Lake(root))
+    assert positions is not None
+    assert confirmed <= positions.acknowledged

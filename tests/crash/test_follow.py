@@ -1,0 +1,67 @@
+"""Follow killed between the merges of two tables and in the middle of one: the next run makes the same histories."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from auditlake.failpoints import After
+from auditlake.lake.history import list_histories
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from tests import oracle
+from tests.capture_lake import make_lake
+from tests.crash.killed import finished, killed_at, killed_when
+from tests.writers import SCHEMA, TABLES, Writers
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
+
+
+def test_follow(database: str, tmp_path: Path, spark: SparkSession) -> None:
+    """Each history is moved by whole commits only, and the states as of four moments are PostgreSQL's."""
+    with psycopg.connect(database) as conn:
+        conn.execute(SCHEMA)
+    lake = make_lake(database, tmp_path / "lake")
+    horizon = max(table.horizon for table in list_histories(lake))
+    follow: list[str | Path] = ["follow", "--until-current", "--source", database, "--lake", lake.root]
+    with Writers(database) as writers:
+        writers.await_transactions(30)
+        moments = [oracle.take_moment(database, TABLES)]
+        killed_at(After.TABLE_MERGED, follow)
+        merged = [table for table in list_histories(lake) if table.position > horizon]
+        assert 1 <= len(merged) <= len(TABLES), "it was killed between two tables"
+        moments.append(oracle.take_moment(database, TABLES))
+        killed_when(_new_data_file(lake), follow)
+        assert _uncommitted(lake), "it was killed before the commit"
+        moments.append(oracle.take_moment(database, TABLES))
+    moments.append(oracle.take_moment(database, TABLES))
+    finished(follow)
+
+    positions = read_positions(lake)
+    assert positions is not None
+    assert all(table.position > horizon for table in list_histories(lake))
+    for moment in moments:
+        assert oracle.assert_state(spark, lake, moment) == len(TABLES)
+    oracle.assert_histories(spark, lake)
+
+
+def _new_data_file(lake: Lake) -> Callable[[], bool]:
+    before = _data_files(lake)
+    return lambda: bool(_data_files(lake) - before)
+
+
+def _data_files(lake: Lake) -> set[Path]:
+    return {path for path in lake.histories.rglob("*.parquet") if "_delta_log" not in path.parts}
+
+
+def _uncommitted(lake: Lake) -> set[Path]:
+    """Data files that no version of any history holds."""
+    found = _data_files(lake)
+    for table in list_histories(lake):
+        for version in range(table.delta_version + 1):
+            actions = DeltaTable(table.path, version=version).get_add_actions(flatten=True)
+            found -= {table.path / path for path in actions.column("path").to_pylist()}
+    return found
