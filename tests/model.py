@@ -117,6 +117,7 @@ class Model:
 def apply_operation(
     operation: Operation, rows: dict[Key, Values], births: dict[Key, str], deaths: dict[Key, str]
 ) -> None:
+    """Do one operation to `rows`; note the operation that last bore and last killed each key."""
     match operation:
         case Insert(key, values):
             rows[key] = values

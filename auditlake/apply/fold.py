@@ -19,9 +19,10 @@ Not done here: messages and gaps are no changes of a table, and relations must h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys, typing
@@ -32,14 +33,41 @@ from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
 from auditlake.relation import Column
 
 _BROADCAST_ROWS = 500_000
+_NOTHING = "cast(null as struct<lsn: bigint, time: timestamp, xid: bigint, end_op: string>)"
+_NO_TEXT = "cast(null as string)"
+
+
+_CLOSE_COLUMNS = ("_raw", "_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
+
+
+class Kind(StrEnum):
+    """What a row of `Folded.rows` is."""
+
+    CLOSE = "close"
+    """The open version of this key ends."""
+    BIRTH = "birth"
+    """A version begins, and no version of this key was open before the tail."""
+    VERSION = "version"
+    """A version begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """`closes` have the key, `_raw` (of the key alone), `_to_lsn`, `_to_time`, `_end_op`, `_end_xid`, `_part`."""
+    """`rows` have a history's columns and `_kind`; of a close, only the key and what ends a version counts."""
 
-    closes: DataFrame
-    versions: DataFrame
+    rows: DataFrame
+    columns: tuple[Column, ...]
+
+    @property
+    def closes(self) -> DataFrame:
+        """Key columns, `_raw` (of the key alone), `_to_lsn`, `_to_time`, `_end_op`, `_end_xid`, `_part`."""
+        key = [keys.source(column.name) for column in keys.key_of(self.columns)]
+        return self.rows.where(F.col("_kind") == Kind.CLOSE).select(*key, *_CLOSE_COLUMNS)
+
+    @property
+    def versions(self) -> DataFrame:
+        """Rows of the history that begin in the tail."""
+        return self.rows.where(F.col("_kind") != Kind.CLOSE).drop("_kind")
 
 
 def fold(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> Folded:
@@ -47,8 +75,7 @@ def fold(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column]
     effects = effects_of(changes, columns, shape)
     if not shape.inserts_only:
         effects = _in_context(effects, changes, open_versions, columns, shape)
-    net = _net(effects, columns, shape)
-    return Folded(closes=_closes(net, columns), versions=_versions(net, columns, shape))
+    return Folded(_rows(_net(effects, columns, shape), columns, shape), tuple(columns))
 
 
 def _in_context(
@@ -81,9 +108,10 @@ def _of_keys_in(before: DataFrame, effects: DataFrame, columns: Sequence[Column]
 
 
 def _net(effects: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
-    """One row per key and transaction: its last effect, and `until`: what ends the state it leaves."""
+    """One row per key and transaction: its last effect, `until`: what ends the state it leaves, and its `kinds`."""
     if shape.inserts_only:
-        return effects.withColumns({"begin_op": F.lit("insert"), "until": _nothing(), "ends_open": F.lit(False)})
+        born = {"begin_op": "'insert'", "end_op": _NO_TEXT, "until": _NOTHING, "kinds": f"array('{Kind.BIRTH}')"}
+        return effects.selectExpr("*", *(f"{value} as {name}" for name, value in born.items()))
     key = keys.names(columns)
     by_key = Window.partitionBy(*key).orderBy("lsn", "ordinal")
     in_transaction = Window.partitionBy(*key, "lsn").orderBy("ordinal")
@@ -98,52 +126,60 @@ def _net(effects: DataFrame, columns: Sequence[Column], shape: TailShape) -> Dat
     last = marked.where(F.col("following_lsn").isNull() | (F.col("following_lsn") != F.col("lsn")))
     by_transaction = Window.partitionBy(*key).orderBy("lsn")
     is_first = F.lag("lsn").over(by_transaction).isNull()
-    return last.withColumns(
-        {
-            "until": F.lead(F.struct("lsn", "time", "xid", "end_op")).over(by_transaction),
-            "ends_open": is_first & ~F.col("from_nothing"),
-        }
-    )
+    until = F.lead(F.struct("lsn", "time", "xid", "end_op")).over(by_transaction)
+    return last.withColumns({"is_first": is_first, "until": until}).withColumn("kinds", _kinds())
 
 
-def _last_op(role: str, in_transaction: object) -> Expression:
-    op = F.last(F.when(F.col(role), F.col("op")), ignorenulls=True).over(in_transaction)  # type: ignore[arg-type]
+def _last_op(role: str, in_transaction: WindowSpec) -> Expression:
+    op = F.last(F.when(F.col(role), F.col("op")), ignorenulls=True).over(in_transaction)
     return F.coalesce(op, F.lit("update"))
 
 
-def _nothing() -> Expression:
-    return F.lit(None).cast("struct<lsn: bigint, time: timestamp, xid: bigint, end_op: string>")
+def _kinds() -> Expression:
+    from_nothing = F.col("is_first") & F.col("from_nothing")
+    close = F.when(F.col("is_first") & ~F.col("from_nothing"), F.lit(Kind.CLOSE))
+    begin = F.when(~F.col("died"), F.when(from_nothing, F.lit(Kind.BIRTH)).otherwise(F.lit(Kind.VERSION)))
+    return F.array_compact(F.array(close, begin))
 
 
-def _closes(net: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    end_op = F.col("end_op") if "end_op" in net.columns else F.lit("update")
-    return net.where("ends_open").select(
-        *keys.to_history(columns),
-        F.col("lsn").alias("_to_lsn"),
-        F.col("time").alias("_to_time"),
-        end_op.alias("_end_op"),
-        F.col("xid").alias("_end_xid"),
-        _month(F.col("time")).alias("_part"),
-    )
+def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
+    rows = net.withColumn("_kind", F.explode("kinds"))
+    ends_before = F.col("_kind") == Kind.CLOSE
+    pairs = _values(columns, shape)
 
+    def of_end(here: str, later: str) -> Expression:
+        return F.when(ends_before, F.col(here)).otherwise(F.col(f"until.{later}"))
 
-def _versions(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
-    pairs = [_state(column, position, shape) for position, column in enumerate(columns)]
+    end_time = of_end("time", "time")
     period = {
         "_from_lsn": F.col("lsn"),
-        "_to_lsn": F.col("until.lsn"),
+        "_to_lsn": of_end("lsn", "lsn"),
         "_from_time": F.col("time"),
-        "_to_time": F.col("until.time"),
+        "_to_time": end_time,
         "_op": F.col("begin_op"),
-        "_end_op": F.col("until.end_op"),
+        "_end_op": of_end("end_op", "end_op"),
         "_xid": F.col("xid"),
-        "_end_xid": F.col("until.xid"),
+        "_end_xid": of_end("xid", "xid"),
         "_ordinal": F.col("ordinal"),
         "_raw": typing.raw_map(columns, [raw for _, raw in pairs]),
-        "_part": F.coalesce(_month(F.col("until.time")), F.lit(OPEN_PART)),
+        "_part": F.coalesce(F.date_format(end_time, "yyyy-MM"), F.lit(OPEN_PART)),
     }
     values = [value.alias(column.name) for column, (value, _) in zip(columns, pairs, strict=True)]
-    return net.where(~F.col("died")).select(*values, *(period[name].alias(name) for name, _ in PERIOD_COLUMNS))
+    return rows.select(*values, *(period[name].alias(name) for name, _ in PERIOD_COLUMNS), "_kind")
+
+
+def _values(columns: Sequence[Column], shape: TailShape) -> list[tuple[Expression, Expression]]:
+    """Typed value and exact text of every column; a close has those of its key."""
+    begins = F.col("_kind") != Kind.CLOSE
+    key = iter(keys.pairs(columns))
+    pairs = []
+    for position, column in enumerate(columns):
+        if column.key:
+            pairs.append(next(key))
+        else:
+            value, raw = _state(column, position, shape)
+            pairs.append((F.when(begins, value), F.when(begins, raw)))
+    return pairs
 
 
 def _state(column: Column, position: int, shape: TailShape) -> tuple[Expression, Expression]:
@@ -153,7 +189,3 @@ def _state(column: Column, position: int, shape: TailShape) -> tuple[Expression,
     known = F.col(f"f{position}")
     missing = F.raise_error(F.lit(f"an unchanged value of column {column.name} has no earlier version"))
     return F.when(known.isNotNull(), known["value"]).otherwise(missing), known["raw"]
-
-
-def _month(time: Expression) -> Expression:
-    return F.date_format(time, "yyyy-MM")

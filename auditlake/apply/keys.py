@@ -63,12 +63,13 @@ def from_history(columns: Sequence[Column]) -> list[Expression]:
     return [each.alias(name) for each, name in zip(found, names(columns), strict=True)]
 
 
-def to_history(columns: Sequence[Column]) -> list[Expression]:
-    """The key inside the fold as source columns and `_raw`, enough for `same` to recognise the row."""
-    key = key_of(columns)
-    partial = {index: column for index, column in enumerate(key) if type_of(column).may_not_fit}
-    raws = typing.raw_map(list(partial.values()), [F.col(f"r{index}") for index in partial])
-    return [*(F.col(f"k{index}").alias(column.name) for index, column in enumerate(key)), raws.alias("_raw")]
+def pairs(columns: Sequence[Column]) -> list[tuple[Expression, Expression]]:
+    """Typed value and exact text of each key column inside the fold."""
+    no_text = F.lit(None).cast("string")
+    return [
+        (F.col(f"k{index}"), F.col(f"r{index}") if type_of(column).may_not_fit else no_text)
+        for index, column in enumerate(key_of(columns))
+    ]
 
 
 def same(columns: Sequence[Column], left: str, right: str) -> Expression:

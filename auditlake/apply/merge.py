@@ -2,25 +2,33 @@
 
 1. The commit holds the closes, the versions and the application transaction HISTORY_APP = the new position, or nothing.
 2. `_part = 'open'` is a literal of the match, so closed history is neither read nor rewritten.
-3. A close that finds no open version, or a birth that finds one, fails the job: the history and the log disagree.
-4. Spark leaves out a write whose position the table already has; that another process wrote it is a LakeConflict.
+3. A close that finds no open version, or a birth that finds one, fails the job: history and log do not agree. Only a
+   tail of nothing but inserts is appended without looking.
+4. Two processes that apply the same tail, or overlapping ones, cannot both commit; the later one is a LakeConflict.
 
-Authority: docs.delta.io, "Idempotent writes" and "Upsert into a table using merge"
+For 4, three things work together. Spark leaves out a write whose position the table already has. Delta refuses a commit
+if another one moved the same application transaction since this write began. And because the fold was planned on the
+position read before that, a part of the source reads the position again while the write runs, and fails if it moved.
+An append needs this as much as a MERGE, and a killed process may have left its JVM at work.
+
+Authority: docs.delta.io, "Idempotent writes", "Concurrency control" and "Upsert into a table using merge"
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from delta.exceptions import DeltaConcurrentModificationException
-from delta.tables import DeltaTable
+import pyarrow as pa
+from delta.tables import DeltaTable as SparkDeltaTable
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
-from auditlake.apply.fold import Folded
+from auditlake.apply.fold import Folded, Kind
 from auditlake.apply.shape import TailShape
-from auditlake.errors import LakeConflict
+from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.lsn import Lsn
@@ -29,8 +37,9 @@ from auditlake.relation import Column
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
-"""Delta writes it after a commit of this session, and not after a write that it left out."""
+"""Delta sets it after a commit of this session, and not after a write that it left out."""
 _ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
+_BROKEN = "auditlake: history and log do not agree"
 
 
 def merge(spark: SparkSession, table: HistoryTable, folded: Folded, shape: TailShape, upto: int) -> None:
@@ -40,30 +49,27 @@ def merge(spark: SparkSession, table: HistoryTable, folded: Folded, shape: TailS
 
     Raises LakeConflict if another process moved the table.
     """
+    rows = folded.rows.unionByName(_position_check(spark, table, folded.rows))
     with _position_in_commit(spark, upto), _one_applier(spark, table):
         if shape.inserts_only:
-            folded.versions.write.format("delta").mode("append").save(str(table.path))
+            rows.drop("_kind").write.format("delta").mode("append").save(str(table.path))
         else:
-            _merge(spark, table, folded)
+            _merge(spark, table, rows)
 
 
-def _merge(spark: SparkSession, table: HistoryTable, folded: Folded) -> None:
-    rows = _tagged(folded.closes, "close").unionByName(_tagged(folded.versions, "version"), allowMissingColumns=True)
-    is_open = F.col("t._part") == OPEN_PART
-    is_close, is_version = F.col("s._kind") == "close", F.col("s._kind") == "version"
+def _merge(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> None:
+    kind = F.col("s._kind")
+    meets = (F.col("t._part") == OPEN_PART) & (kind != Kind.VERSION) & keys.same(table.columns, "t", "s")
     (
-        DeltaTable.forPath(spark, str(table.path))
+        SparkDeltaTable.forPath(spark, str(table.path))
         .alias("t")
-        .merge(rows.alias("s"), is_open & is_close & keys.same(table.columns, "t", "s"))
-        .whenMatchedUpdate(set={name: F.col(f"s.{name}") for name in _ENDS})
-        .whenNotMatchedInsert(condition=is_version, values=_all_columns(table.columns))
-        .whenNotMatchedInsert(values={"_from_lsn": _nothing_to_close(table)})
+        .merge(rows.alias("s"), meets)
+        .whenMatchedUpdate(condition=kind == Kind.CLOSE, set={name: F.col(f"s.{name}") for name in _ENDS})
+        .whenMatchedUpdate(set={"_to_lsn": _disagreement("is open already")})
+        .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(table.columns))
+        .whenNotMatchedInsert(values={"_to_lsn": _disagreement("is not open")})
         .execute()
     )
-
-
-def _tagged(rows: DataFrame, kind: str) -> DataFrame:
-    return rows.withColumn("_kind", F.lit(kind))
 
 
 def _all_columns(columns: Sequence[Column]) -> dict[str, str | Expression]:
@@ -71,9 +77,22 @@ def _all_columns(columns: Sequence[Column]) -> dict[str, str | Expression]:
     return {keys.quoted(name): keys.source(name, "s") for name in names}
 
 
-def _nothing_to_close(table: HistoryTable) -> Expression:
-    message = f"history of {table.name} at {Lsn(table.position)} has no open version of a key that a change ends"
-    return F.raise_error(F.lit(message)).cast("bigint")
+def _disagreement(what: str) -> Expression:
+    return F.raise_error(F.lit(f"{_BROKEN}: a key {what}")).cast("bigint")
+
+
+def _position_check(spark: SparkSession, table: HistoryTable, like: DataFrame) -> DataFrame:
+    """No rows; evaluating it fails once the table is no longer at the position that the fold was planned on."""
+    path, expected = str(table.path), table.position
+
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            position = DeltaTable(path).transaction_version(HISTORY_APP)
+            if position != expected:
+                raise RuntimeError(f"the position of {path} is {position}, was {expected}")
+        yield from ()
+
+    return spark.range(1, numPartitions=1).mapInArrow(check, like.schema)
 
 
 @contextmanager
@@ -93,14 +112,30 @@ def _position_in_commit(spark: SparkSession, upto: int) -> Iterator[None]:
 def _one_applier(spark: SparkSession, table: HistoryTable) -> Iterator[None]:
     try:
         yield
-    except DeltaConcurrentModificationException as exc:
-        raise _conflict(table) from exc
+    except PySparkException as exc:
+        if _position(table) != table.position:
+            raise _conflict(table) from exc
+        if _BROKEN in str(exc):
+            raise _broken(table) from exc
+        raise
     if spark.conf.get(_LAST_COMMIT, None) is None:
         raise _conflict(table)
+
+
+def _position(table: HistoryTable) -> int | None:
+    return DeltaTable(table.path).transaction_version(HISTORY_APP)
 
 
 def _conflict(table: HistoryTable) -> LakeConflict:
     return LakeConflict(
         f"another process applies changes to {table.name}, from {Lsn(table.position)} on",
         hint="Stop the other `auditlake follow` or `auditlake apply` of this lake; starting again is then enough.",
+    )
+
+
+def _broken(table: HistoryTable) -> InvariantBroken:
+    return InvariantBroken(
+        f"the changes of {table.name} after {Lsn(table.position)} do not fit its history: "
+        "one ends a version of a key that is not open, or begins one of a key that is",
+        hint="Nothing of them was written. Please report it.",
     )

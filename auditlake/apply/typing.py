@@ -54,7 +54,10 @@ def raw_map(columns: Sequence[Column], raws: Sequence[Expression]) -> Expression
     partial = [(column, text) for column, text in zip(columns, raws, strict=True) if type_of(column).may_not_fit]
     if not partial:
         return F.lit(None).cast("map<string,string>")
-    entries = [F.when(text.isNotNull(), F.struct(F.lit(column.name), text)) for column, text in partial]
+    entries = [
+        F.when(text.isNotNull(), F.struct(F.lit(column.name).alias("name"), text.alias("text")))
+        for column, text in partial
+    ]
     needed = F.coalesce(*(text for _, text in partial)).isNotNull()
     return F.when(needed, F.map_from_entries(F.array_compact(F.array(*entries))))
 

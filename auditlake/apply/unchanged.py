@@ -2,8 +2,8 @@
 
 The value is the one the row had before, so it is looked for where the row was: in the nearest earlier effect of the
 same row that knows it, down to the open version. A row is its *chain* of effects: born by INSERT (or open before the
-tail), set, moved from key to key, until it dies. Without key changes the key's own effects in order are enough: whatever
-is born by INSERT knows all its values, so nothing is taken from the row that had the key before.
+tail), set, moved from key to key, until it dies. Without key changes the key's own effects in order are enough: what is
+born by INSERT knows all its values, so nothing is taken from the row that had the key before.
 
 With key changes a key's effects are cut into *lives* (from birth to death). A life born by a key change continues the
 life that the same change ended under the old key; following that to the first life names the chain.

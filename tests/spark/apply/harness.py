@@ -1,6 +1,6 @@
-"""A lake with one table, written as capture and snapshot write it, and its history read back as the model's versions."""
+"""A lake with one table, written as capture and snapshot write it, and its history read back as a model's versions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -83,9 +83,8 @@ class Source:
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=CHANGES_SCHEMA)
         write_deltalake(self.lake.changes, table, mode="append", commit_properties=properties)
 
-    def changes(self, transaction: model.Transaction, state: Mapping[model.Key, model.Values]) -> list[dict[str, Any]]:
-        """What pgoutput sends for a transaction that starts on `state`."""
-        rows = dict(state)
+    def changes(self, transaction: model.Transaction, rows: dict[model.Key, model.Values]) -> list[dict[str, Any]]:
+        """What pgoutput sends for a transaction on `rows`, which it changes."""
         found = []
         for ordinal, operation in enumerate(transaction.operations):
             place = {"lsn": transaction.lsn, "ordinal": ordinal, "xid": transaction.xid, "time": transaction.time}
@@ -166,24 +165,24 @@ def _utc(naive: datetime) -> datetime:
 
 
 def _as_postgres(value: Any) -> str | None:
-    match value:
-        case None:
-            return None
-        case bool():
-            return "t" if value else "f"
-        case datetime():
-            return _utc(value).isoformat(sep=" ").removesuffix(":00")
-        case date():
-            return value.isoformat()
-        case Decimal():
-            return f"{value:f}"
-        case bytes() | bytearray():
-            return "\\x" + bytes(value).hex()
-        case _:
-            return str(value)
+    if value is None:
+        return None
+    shown: dict[type, Callable[[Any], str]] = {
+        bool: lambda truth: "t" if truth else "f",
+        datetime: lambda time: _utc(time).isoformat(sep=" ").removesuffix(":00"),
+        Decimal: lambda number: f"{number:f}",
+        bytearray: lambda content: "\\x" + content.hex(),
+        bytes: lambda content: "\\x" + content.hex(),
+    }
+    return shown.get(type(value), str)(value)
 
 
-_SNAPSHOT_VALUES = {"id": int, "day": date.fromisoformat, "amount": Decimal, "lsn": lambda text: text == "t"}
+_SNAPSHOT_VALUES: dict[str, Callable[[str], Any]] = {
+    "id": int,
+    "day": date.fromisoformat,
+    "amount": Decimal,
+    "lsn": lambda text: text == "t",
+}
 
 
 def _history_row(version: model.Version) -> dict[str, Any]:

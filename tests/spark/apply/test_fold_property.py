@@ -147,7 +147,7 @@ _FEATURES = st.builds(
 
 
 @settings(
-    max_examples=6,
+    max_examples=3,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
@@ -183,24 +183,30 @@ def check_history(spark: SparkSession, folder: Path, seed: int, features: Featur
     expected = model.Model(open=begun)
     transactions = list(writer.transactions(70))
     source.capture([row for each, before in transactions for row in source.changes(each, before)])
-    cuts = sorted(random.Random(seed).sample(range(len(transactions)), 3))  # noqa: S311 - not for secrets
+    cuts = sorted(random.Random(seed).sample(range(len(transactions)), 2))  # noqa: S311 - not for secrets
     first = 0
     for last in [*cuts, len(transactions) - 1]:
         for transaction, _ in transactions[first : last + 1]:
             expected.commit(transaction)
         if first <= last:
-            check_batch(spark, source.lake, transactions[last][0].lsn, expected)
+            # Once is enough: such a plan takes much longer, and is the same for every tail.
+            check_batch(spark, source.lake, transactions[last][0].lsn, expected, pessimistic=first == 0)
         first = last + 1
 
 
-def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Model) -> None:
-    """Read one tail before its merge, merge it, read again, and repeat the merge."""
+def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Model, *, pessimistic: bool) -> None:
+    """Read one tail before its merge, merge it, read again, and repeat the merge.
+
+    What is read before the merge is planned for any shape of tail if `pessimistic`; the merge knows the tail's shape.
+    """
     table = the_history(lake)
     log = open_log(lake)
     assert log is not None
     (tail,) = find_tails(lake, log, {table: table.position}, Lsn(upto))
     assert tail.shape is not None
-    folded = fold_tail(spark, lake, replace(tail, shape=TailShape.anything(tail.shape.rows, COLUMNS)))
+    if pessimistic:
+        tail = replace(tail, shape=TailShape.anything(tail.shape.rows, COLUMNS))
+    folded = fold_tail(spark, lake, tail)
     assert folded is not None
     before = read_version(spark, str(table.path), table.delta_version)
     same_versions(expected, versions_in(overlay(before, folded, COLUMNS)))
