@@ -1,5 +1,6 @@
 """A lake made without a JVM: as `bootstrap` makes it of tables that are empty, so that there is nothing to copy."""
 
+from collections.abc import Container
 from pathlib import Path
 
 from auditlake.capture import current_manifest
@@ -14,17 +15,19 @@ from auditlake.postgres.slot import create_slot
 from auditlake.snapshot.commit import begin_table, commit_table
 from auditlake.snapshot.copy import SnapshotMark
 
+_NAME = "auditlake"
 
-def make_lake(dsn: str, root: Path, name: str = "auditlake") -> Lake:
-    """Make publication and slot of this name, and the lake with a history of every table, all of them empty."""
+
+def make_lake(dsn: str, root: Path, without: Container[str] = ()) -> Lake:
+    """Make publication and slot, and the lake with a history of every table but those, all of them empty."""
     lake = Lake(root)
     with connect(dsn) as control:
-        tables = read_tables(control)
-        write_manifest(lake, current_manifest(control, name, name))
-        create_publication(control, name, [table.name for table in tables])
+        tables = [table for table in read_tables(control) if table.name.table not in without]
+        write_manifest(lake, current_manifest(control, _NAME, _NAME))
+        create_publication(control, _NAME, [table.name for table in tables])
         replication = connect_replication(dsn)
         try:
-            created = create_slot(replication, control, name, temporary=False, timeout_s=60)
+            created = create_slot(replication, control, _NAME, temporary=False, timeout_s=60)
         finally:
             replication.finish()
         mark = SnapshotMark(created.snapshot_lsn, wal_end(control).time_us)

@@ -14,6 +14,7 @@ from typing import Any, Self
 import psycopg
 
 TABLES = ("accounts", "notes", "orders")
+LEDGER = "ledger"
 _WRITERS = 3
 _PAUSE_S = 0.02
 _OWN_KEYS = 100_000

@@ -25,6 +25,7 @@ from auditlake.postgres.connection import unreachable
 
 _XLOG_DATA, _KEEPALIVE, _COMMIT, _MESSAGE = ord("w"), ord("k"), ord("C"), ord("M")
 _XLOG_HEADER_BYTES = 25
+_FLAGS, _NOT_TRANSACTIONAL = slice(_XLOG_HEADER_BYTES + 1, _XLOG_HEADER_BYTES + 2), b"\x00"
 _KEEPALIVE_BYTES = 18
 _STATUS = struct.Struct(">cqqqqc")
 _POSTGRES_EPOCH_S = 946_684_800
@@ -123,7 +124,7 @@ class ReplicationStream:
                 raise self._ended()
             came = True
             if view[0] == _XLOG_DATA:
-                if view[_XLOG_HEADER_BYTES] == _MESSAGE and view[_XLOG_HEADER_BYTES + 1 :][:1] == b"\x00":
+                if view[_XLOG_HEADER_BYTES] == _MESSAGE and bytes(view[_FLAGS]) == _NOT_TRANSACTIONAL:
                     continue  # not transactional: kept, it would look like a transaction without an end
                 data += view
                 starts.append(size + _XLOG_HEADER_BYTES)
