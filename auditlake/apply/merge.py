@@ -20,7 +20,15 @@ from contextlib import contextmanager
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
-from pyspark.errors import PySparkException
+from pyspark.errors import (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    PySparkException,
+    SparkRuntimeException,
+)
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -39,7 +47,14 @@ _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 """Delta sets it after a commit of this session, and not after a write that it left out."""
 _ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
-_BROKEN = "auditlake: history and log do not agree"
+_NOT_A_VALUE = (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,  # a tuple with fewer values than the relation has columns
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
 
 
 def merge(spark: SparkSession, table: HistoryTable, folded: Folded, shape: TailShape, upto: int) -> None:
@@ -65,9 +80,9 @@ def _merge(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> None:
         .alias("t")
         .merge(rows.alias("s"), meets)
         .whenMatchedUpdate(condition=kind == Kind.CLOSE, set={name: F.col(f"s.{name}") for name in _ENDS})
-        .whenMatchedUpdate(set={"_to_lsn": _disagreement("is open already")})
+        .whenMatchedUpdate(set={"_to_lsn": _disagreement("a key begins that is open")})
         .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(table.columns))
-        .whenNotMatchedInsert(values={"_to_lsn": _disagreement("is not open")})
+        .whenNotMatchedInsert(values={"_to_lsn": _disagreement("a key ends that is not open")})
         .execute()
     )
 
@@ -78,7 +93,7 @@ def _all_columns(columns: Sequence[Column]) -> dict[str, str | Expression]:
 
 
 def _disagreement(what: str) -> Expression:
-    return F.raise_error(F.lit(f"{_BROKEN}: a key {what}")).cast("bigint")
+    return F.raise_error(F.lit(f"they do not go with the history: {what}")).cast("bigint")
 
 
 def _position_check(spark: SparkSession, table: HistoryTable, like: DataFrame) -> DataFrame:
@@ -115,8 +130,8 @@ def _one_applier(spark: SparkSession, table: HistoryTable) -> Iterator[None]:
     except PySparkException as exc:
         if _position(table) != table.position:
             raise _conflict(table) from exc
-        if _BROKEN in str(exc):
-            raise _broken(table) from exc
+        if broken := _broken(table, exc):
+            raise broken from None  # what Spark says may quote the value
         raise
     if spark.conf.get(_LAST_COMMIT, None) is None:
         raise _conflict(table)
@@ -133,9 +148,14 @@ def _conflict(table: HistoryTable) -> LakeConflict:
     )
 
 
-def _broken(table: HistoryTable) -> InvariantBroken:
+def _broken(table: HistoryTable, exc: PySparkException) -> InvariantBroken | None:
+    if exc.getCondition() == "USER_RAISED_EXCEPTION":
+        what = (exc.getMessageParameters() or {}).get("errorMessage", "")
+    elif isinstance(exc, _NOT_A_VALUE):
+        what = f"Spark cannot read a value ({exc.getCondition()})"
+    else:
+        return None
     return InvariantBroken(
-        f"the changes of {table.name} after {Lsn(table.position)} do not fit its history: "
-        "one ends a version of a key that is not open, or begins one of a key that is",
-        hint="Nothing of them was written. Please report it.",
+        f"the changes of {table.name} after {Lsn(table.position)} cannot be folded: {what}",
+        hint="Nothing of them is in the history, all of them are in `changes`. Please report it.",
     )

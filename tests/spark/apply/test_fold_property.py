@@ -1,5 +1,6 @@
 """The fold and the merge against the model, on random histories."""
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from tests.spark.apply.harness import (
     versions_in,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 _DAYS = ("2024-02-29", "0001-01-01", "infinity", "-infinity")
 _VALUES: dict[str, tuple[str | None, ...]] = {
@@ -147,7 +148,7 @@ _FEATURES = st.builds(
 
 
 @settings(
-    max_examples=3,
+    max_examples=int(os.environ.get("AUDITLAKE_PROPERTY_EXAMPLES", "2")),
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
