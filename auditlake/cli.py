@@ -4,28 +4,21 @@
 recorded, 6 lake unusable or another writer, 7 the question cannot be answered exactly.
 """
 
-import functools
 import json
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.config import Settings, load_settings
+from auditlake.config import Settings
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.layout import Lake
-from auditlake.lsn import Lsn
+from auditlake.options import stopped_by_signals, with_settings, with_target
 from auditlake.terminal import report_bug, report_error, say, show_copied, show_status, working
 
 if TYPE_CHECKING:
     from auditlake.follow import Until
-
-R = TypeVar("R")
 
 
 def main() -> None:
@@ -74,63 +67,10 @@ def auditlake(context: click.Context, config: Path | None) -> None:
     context.obj = config
 
 
-def _settings(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options of every setting and pass it one `settings`."""
-
-    @click.option("--source", help="libpq URI or conninfo of the database.")
-    @click.option("--lake", help="Folder of the lake [./lake].")
-    @click.option("--slot", help="Replication slot [auditlake].")
-    @click.option("--publication", help="Publication [auditlake].")
-    @click.pass_context
-    @functools.wraps(command)
-    def wrapped(context: click.Context, /, **given: object) -> R:
-        flags = {name: given.pop(name) for name in ("source", "lake", "slot", "publication")}
-        if given.get("tables"):
-            flags["tables"] = given.pop("tables")
-        return command(settings=load_settings(context.obj, **flags), **given)
-
-    return wrapped
-
-
-def _until(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the two ways to say how far it should go."""
-
-    @click.option("--until-current", is_flag=True, help="Return when all that is committed now is done.")
-    @click.option("--until-lsn", metavar="LSN", help="Return when everything before this LSN is done.")
-    @functools.wraps(command)
-    def wrapped(*, until_current: bool, until_lsn: str | None, **given: object) -> R:
-        if until_current and until_lsn:
-            raise BadUsage("--until-current and --until-lsn exclude each other", "Give one of them, or neither.")
-        return command(until=_target(until_lsn, until_current=until_current), **given)
-
-    return wrapped
-
-
-def _target(text: str | None, *, until_current: bool) -> "Until":
-    if text is None:
-        return "current" if until_current else None
-    try:
-        return Lsn.parse(text)
-    except ValueError as exc:
-        raise BadUsage(str(exc), "Write it as PostgreSQL does: select pg_current_wal_lsn().") from None
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Give an event that SIGINT and SIGTERM set, so that a command ends after the batch it is in."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 @auditlake.command()
-@_settings
+@with_settings
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
-def check(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by _settings
+def check(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by with_settings
     """Say what stands between this database and a complete history.
 
     \b
@@ -151,9 +91,9 @@ def check(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: AR
 
 
 @auditlake.command()
-@_settings
+@with_settings
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
-def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by _settings
+def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by with_settings
     """Copy every table that has no history yet, and start its log.
 
     \b
@@ -176,8 +116,8 @@ def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa
 
 
 @auditlake.command()
-@_settings
-@_until
+@with_settings
+@with_target
 def follow(settings: Settings, until: "Until") -> None:
     """Keep the history up to date, until stopped or as far as told.
 
@@ -188,14 +128,14 @@ def follow(settings: Settings, until: "Until") -> None:
     from auditlake import follow as stage
     from auditlake.lake.session import spark_session
 
-    with _stopped_by_signals() as stop:
+    with stopped_by_signals() as stop:
         task = stage.make_task(settings.source_required(), Lake(settings.lake), until)
         stage.follow(task, lambda: spark_session(settings.spark), stop, say)
 
 
 @auditlake.command()
-@_settings
-@_until
+@with_settings
+@with_target
 def capture(settings: Settings, until: "Until") -> None:
     """Make changes durable in the lake; the light half of follow, without a JVM.
 
@@ -205,12 +145,12 @@ def capture(settings: Settings, until: "Until") -> None:
     """
     from auditlake import follow as stage
 
-    with _stopped_by_signals() as stop:
+    with stopped_by_signals() as stop:
         stage.run_capture(stage.make_task(settings.source_required(), Lake(settings.lake), until), stop, say)
 
 
 @auditlake.command()
-@_settings
+@with_settings
 @click.option("--until-current", is_flag=True, help="Apply what was captured until now and return.")
 def apply(settings: Settings, *, until_current: bool) -> None:
     """Bring captured changes into the history; the other half of follow, without the source.
@@ -225,12 +165,12 @@ def apply(settings: Settings, *, until_current: bool) -> None:
 
     lake = Lake(settings.lake)
     require_manifest(lake)
-    with _stopped_by_signals() as stop:
+    with stopped_by_signals() as stop:
         stage.run_apply(stage.Applier(lake, spark_session(settings.spark), say), stop, once=until_current)
 
 
 @auditlake.command()
-@_settings
+@with_settings
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def status(settings: Settings, *, as_json: bool) -> None:
     """Show positions, lag, the slot's health and the tables; starts no JVM.
@@ -250,7 +190,7 @@ def status(settings: Settings, *, as_json: bool) -> None:
 
 
 @auditlake.command()
-@_settings
+@with_settings
 @click.option("--as-of", metavar="WHEN", help="ISO time (no zone: UTC), -2h, LSN or xid:N [the watermark].")
 @click.option("--format", "output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 @click.argument("statement", metavar="SQL")
@@ -276,7 +216,7 @@ def sql(settings: Settings, as_of: str | None, output: str, statement: str) -> N
 
 
 @auditlake.command()
-@_settings
+@with_settings
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def drop(settings: Settings, *, yes: bool) -> None:
     """Remove the slot and the publication from the source; the lake stays as it is.

@@ -17,7 +17,7 @@ from auditlake.errors import AuditlakeError
 from auditlake.lsn import Lsn
 
 if TYPE_CHECKING:  # the snapshot stage imports Spark, which most commands never need
-    from auditlake.snapshot.bootstrap import CopiedTable
+    from auditlake.snapshot.tables import CopiedTable
 
 _STDERR = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 _STDOUT = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)

@@ -15,7 +15,7 @@ confirmed_flush is still the point where it was created, so 5 can be made up for
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
 from auditlake.capture import Capture, Source, current_manifest
-from auditlake.errors import AuditlakeError, InvariantBroken, SourceUnready, WrongSource
+from auditlake.errors import InvariantBroken, SourceUnready, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake.changes import CaptureLog
 from auditlake.lake.history import open_history
@@ -37,15 +37,12 @@ from auditlake.postgres.connection import Row, connect, connect_replication, pin
 from auditlake.postgres.holder import SnapshotHolder
 from auditlake.postgres.publication import add_tables, create_publication
 from auditlake.postgres.slot import CreatedSlot, create_slot, read_slot
-from auditlake.relation import TableName
-from auditlake.snapshot.commit import begin_table, commit_table
-from auditlake.snapshot.copy import CopiedFile, CopyTask, SnapshotMark, copy_range
+from auditlake.snapshot.copy import SnapshotMark
 from auditlake.snapshot.plan import Plan, make_plan
-from auditlake.snapshot.ranges import page_ranges
+from auditlake.snapshot.tables import CopiedTable, Copier, Snapshot
 
 _LOCK_TIMEOUT_S = 30.0
 _SLOT_TIMEOUT_S = 120.0
-_TABLES_AT_ONCE = 4
 _POLL_S = 0.05
 
 
@@ -58,17 +55,6 @@ class Target:
     slot: str
     publication: str
     patterns: tuple[str, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedTable:
-    """One table as it was copied."""
-
-    name: TableName
-    rows: int
-    size_bytes: int
-    seconds: float
-    snapshot_lsn: int
 
 
 Say = Callable[[str], None]
@@ -146,7 +132,8 @@ def _copy_all(run: _Run, todo: Sequence[CatalogTable], spark: Future[SparkSessio
         _see_unchanged(todo, holder.tables())
         replication.finish()
         with _capturing(run, created) as capturing:
-            copied = _Copier(spark.result(), run, snapshot_id, mark).copy(todo)
+            snapshot = Snapshot(pinned_conninfo(target.conninfo), snapshot_id, mark)
+            copied = Copier(spark.result(), target.lake, snapshot, run.say).copy(todo)
             _await_capture(target.lake, created, capturing)
         return copied
 
@@ -212,63 +199,3 @@ def _await_capture(lake: Lake, created: CreatedSlot, capturing: Future[None] | N
         if time.monotonic() > deadline:
             raise InvariantBroken(f"capture did not pass {created.consistent_point} in {_SLOT_TIMEOUT_S:g} s")
         time.sleep(_POLL_S)
-
-
-class _Copier:
-    """Copies tables, several at once, each by as many Spark tasks as it has ranges."""
-
-    def __init__(self, spark: SparkSession, run: _Run, snapshot_id: str, mark: SnapshotMark) -> None:
-        self._spark = spark
-        self._lake = run.target.lake
-        self._conninfo = pinned_conninfo(run.target.conninfo)
-        self._snapshot_id = snapshot_id
-        self._mark = mark
-        self._say = run.say
-
-    def copy(self, tables: Sequence[CatalogTable]) -> list[CopiedTable]:
-        """Copy all; a table that fails does not keep the others from finishing."""
-        copied: list[CopiedTable] = []
-        failed: list[AuditlakeError] = []
-        largest_first = sorted(tables, key=lambda table: -table.pages)
-        with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-            for future in as_completed([pool.submit(self._copy_table, table) for table in largest_first]):
-                try:
-                    done = future.result()
-                except AuditlakeError as exc:
-                    failed.append(exc)
-                    self._say(f"failed: {exc.message}")
-                else:
-                    copied.append(done)
-                    self._say(f"copied {done.name}: {done.rows:,} rows in {done.seconds:.1f} s")
-        if failed:
-            raise failed[0]
-        return sorted(copied, key=lambda table: table.name)
-
-    def _copy_table(self, table: CatalogTable) -> CopiedTable:
-        started = time.monotonic()
-        columns = table.relation.columns
-        delta = begin_table(self._lake, table.name, columns)
-        folder = self._lake.history(table.name)
-        tasks = [
-            CopyTask(self._conninfo, self._snapshot_id, table.name, columns, pages, folder, self._mark)
-            for pages in page_ranges(table.pages)
-        ]
-        files = self._run(tasks)
-        commit_table(delta, files, self._mark)
-        rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-        return CopiedTable(table.name, rows, size_bytes, time.monotonic() - started, self._mark.lsn)
-
-    def _run(self, tasks: Sequence[CopyTask]) -> list[CopiedFile]:
-        results = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(_attempt).collect()
-        for result in results:
-            if isinstance(result, AuditlakeError):
-                raise result
-        return [result for result in results if isinstance(result, CopiedFile)]
-
-
-def _attempt(task: CopyTask) -> CopiedFile | AuditlakeError:
-    """Copy, giving a failure back as a value: Spark would wrap it, and try again what cannot succeed."""
-    try:
-        return copy_range(task)
-    except AuditlakeError as exc:
-        return exc
