@@ -1,0 +1,97 @@
+"""What capture writes: positions in the commit, time that never runs back, a second writer refused."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from auditlake.errors import InvariantBroken, LakeConflict
+from auditlake.lake.changes import CaptureLog, CommitEnd
+from auditlake.lake.layout import CHANGES_APP, Lake
+from auditlake.lake.log import AppendLog, open_delta
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from auditlake.pgoutput.schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+
+
+def _changes(*lsns: int) -> pa.RecordBatch:
+    rows = [{"lsn": lsn, "ordinal": 0, "xid": lsn, "time": 0, "op": "insert"} for lsn in lsns]
+    return pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
+
+
+def _transactions(*times: tuple[int, int]) -> pa.RecordBatch:
+    rows = [{"lsn": lsn, "end_lsn": lsn + 5, "xid": lsn, "time": time_us} for lsn, time_us in times]
+    return pa.RecordBatch.from_pylist(rows, schema=TRANSACTIONS_SCHEMA)
+
+
+def _mono(lake: Lake) -> list[int]:
+    table = open_delta(lake.transactions)
+    assert table is not None
+    return pa.table(table.to_pyarrow_table()).sort_by("lsn")["time_mono"].cast(pa.int64()).to_pylist()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake whose slot starts at 100."""
+    lake = Lake(tmp_path)
+    CaptureLog(lake).start_at(Lsn(100))
+    return lake
+
+
+def test_positions_are_in_the_commit(lake: Lake) -> None:
+    """The start is one before the consistent point; a batch moves both positions, to its commit and its end."""
+    log = CaptureLog(lake)
+    assert (log.watermark, log.acknowledged) == (99, 100)
+    log.append(_changes(110), _transactions((110, 5)), CommitEnd(Lsn(110), Lsn(115)))
+    found = read_positions(lake)
+    assert found is not None
+    assert (found.watermark, found.acknowledged, found.current_us) == (110, 115, 5)
+
+
+def test_time_never_runs_back(lake: Lake) -> None:
+    """`time_mono` is the running maximum, over batches and restarts; a published moment is never reached again."""
+    CaptureLog(lake).append(_changes(110, 120), _transactions((110, 50), (120, 40)), CommitEnd(Lsn(120), Lsn(125)))
+    log = CaptureLog(lake)
+    log.append(_changes(130), _transactions((130, 50)), CommitEnd(Lsn(130), Lsn(135)))
+    log.note_idle(Lsn(140), 90)
+    log.append(_changes(150, 160), _transactions((150, 60), (160, 200)), CommitEnd(Lsn(160), Lsn(165)))
+    assert _mono(lake) == [50, 50, 51, 91, 200]
+
+
+def test_transactions_of_a_crashed_batch_are_not_written_twice(lake: Lake) -> None:
+    """Killed between `transactions` and `changes`, the replay adds only what is not there."""
+    crashed = CaptureLog(lake)
+    crashed._append_transactions(_transactions((110, 5), (120, 6)), CommitEnd(Lsn(120), Lsn(125)))  # noqa: SLF001 - the crash
+    log = CaptureLog(lake)
+    log.append(_changes(110), _transactions((110, 5)), CommitEnd(Lsn(110), Lsn(115)))
+    log.append(_changes(120, 130), _transactions((120, 6), (130, 7)), CommitEnd(Lsn(130), Lsn(135)))
+    assert len(_mono(lake)) == 3
+
+
+def test_a_position_never_goes_back(lake: Lake) -> None:
+    """An append below the watermark is a bug, and nothing is written."""
+    log = CaptureLog(lake)
+    log.append(_changes(110), _transactions((110, 5)), CommitEnd(Lsn(110), Lsn(115)))
+    with pytest.raises(InvariantBroken):
+        log.append(_changes(105), _transactions((105, 5)), CommitEnd(Lsn(105), Lsn(107)))
+    table = open_delta(lake.changes)
+    assert table is not None
+    assert pa.table(table.to_pyarrow_table())["lsn"].to_pylist() == [110]
+
+
+def test_a_second_writer_is_refused(lake: Lake) -> None:
+    """Whoever opened the table before the other's commit cannot commit any more."""
+    one, other = AppendLog(lake.changes, CHANGES_SCHEMA), AppendLog(lake.changes, CHANGES_SCHEMA)
+    one.append(_changes(110), {CHANGES_APP: 110})
+    with pytest.raises(LakeConflict):
+        other.append(_changes(110), {CHANGES_APP: 110})
+
+
+def test_parts_are_found_again(lake: Lake) -> None:
+    """Parts above the watermark say where their transaction goes on."""
+    log = CaptureLog(lake)
+    assert log.partial() is None
+    log.append_part(_changes(110))
+    partial = CaptureLog(lake).partial()
+    assert partial is not None
+    assert (partial.lsn, partial.next_ordinal) == (110, 1)
