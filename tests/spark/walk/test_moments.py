@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -110,7 +110,7 @@ def walk(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPat
     server.drop_database(name)
 
 
-def _ask(walk: Walk, spark: "SparkSession", question: str, when: str | None = None) -> list[tuple[object, ...]]:
+def _ask(walk: Walk, spark: "SparkSession", question: str, when: str | None = None) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in run_sql(spark, walk.lake, question.replace('"', "`"), when).collect()]
 
 

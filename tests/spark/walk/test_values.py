@@ -4,21 +4,23 @@ Every literal is inserted twice, before the snapshot and after it. Database and 
 PostgreSQL spells a value; both roads must not care.
 """
 
+from dataclasses import dataclass
 from datetime import datetime
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from auditlake.apply.apply import apply_tail
 from auditlake.follow import make_task, run_capture
 from auditlake.lake.layout import Lake
-from auditlake.postgres.connection import connect, fetch
+from auditlake.postgres.connection import connect
 from auditlake.query.sql import run_sql
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from tests.server import Server
 
 if TYPE_CHECKING:
+    import psycopg
     from pyspark.sql import Row, SparkSession
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark]
@@ -92,8 +94,17 @@ _CORPUS = {
 }
 
 
+@dataclass(frozen=True)
+class Versions:
+    """Every literal by the road it took, and by row PostgreSQL's own text of each column."""
+
+    snapshot: "list[Row]"
+    stream: "list[Row]"
+    texts: dict[int, dict[str, str]]
+
+
 @pytest.fixture(scope="module")
-def rows(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> "dict[str, list[Row]]":
+def rows(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> "Versions":
     """Versions of every literal, by how they came, with PostgreSQL's own text beside them."""
     name = server.create_database("values")
     lake = Lake(tmp_path_factory.mktemp("values") / "lake")
@@ -110,9 +121,10 @@ def rows(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPat
         run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
         apply_tail(spark, lake)
         found = run_sql(spark, lake, "select * from public.v for system_time all order by id").collect()
-        texts = dict(fetch(conn, f"select id, jsonb_object({_TEXTS}) from public.v"))
+        texts = conn.execute(f"select id, jsonb_object({_TEXTS}) from public.v").fetchall()
     server.drop_database(name)
-    return {"snapshot": found[: len(found) // 2], "stream": found[len(found) // 2 :], "texts": [texts]}  # type: ignore[list-item]
+    half = len(found) // 2
+    return Versions(found[:half], found[half:], {cast("int", key): cast("dict[str, str]", row) for key, row in texts})
 
 
 _STREAMED = 1000
@@ -126,29 +138,28 @@ _TEXTS = "array[" + ", ".join(f"'{c}', format('%s', {c})" for c in _COLUMNS.valu
 _DEPTH = max(map(len, _CORPUS.values()))
 
 
-def _insert(conn: object, offset: int) -> None:
+def _insert(conn: "psycopg.Connection[Any]", offset: int) -> None:
     """One row per depth of the corpus: the n-th literal of every type, NULL where there is none."""
     for depth in range(_DEPTH + 1):
         literals = [values[depth] if depth < len(values) else None for values in _CORPUS.values()]
         places = ", ".join(f"%s::{type_name}" for type_name in _CORPUS)
-        conn.execute(f"insert into public.v values (%s, {places})", [offset + depth, *literals])  # type: ignore[attr-defined]
+        conn.execute(f"insert into public.v values (%s, {places})", [offset + depth, *literals])
 
 
-def test_snapshot_and_stream_give_the_same(rows: "dict[str, list[Row]]") -> None:
+def test_snapshot_and_stream_give_the_same(rows: Versions) -> None:
     """Typed columns and `_raw` are equal for every literal, bit for bit."""
-    assert _DEPTH + 1 == len(rows["snapshot"]) == len(rows["stream"])
-    for one, other in zip(rows["snapshot"], rows["stream"], strict=True):
+    assert _DEPTH + 1 == len(rows.snapshot) == len(rows.stream)
+    for one, other in zip(rows.snapshot, rows.stream, strict=True):
         assert one.id + _STREAMED == other.id
         for type_name, column in {**_COLUMNS, "_raw": "_raw"}.items():
             assert repr(one[column]) == repr(other[column]), (type_name, one.id)
 
 
-def test_exact_text_is_what_the_server_prints(rows: "dict[str, list[Row]]") -> None:
+def test_exact_text_is_what_the_server_prints(rows: Versions) -> None:
     """Text columns and `_raw` hold PostgreSQL's text; typed columns hold the value it stands for."""
-    texts = rows["texts"][0]
-    for row in rows["snapshot"]:
+    for row in rows.snapshot:
         for type_name, column in _COLUMNS.items():
-            text, value = texts[row.id][column], row[column]  # type: ignore[index]
+            text, value = rows.texts[row.id][column], row[column]
             raw = (row["_raw"] or {}).get(column)
             if raw is not None:
                 assert (text, None) == (raw, value), type_name
@@ -156,12 +167,14 @@ def test_exact_text_is_what_the_server_prints(rows: "dict[str, list[Row]]") -> N
                 assert text == value, type_name
             elif value is not None:
                 assert _same(type_name, text, value), (type_name, text)
+            else:
+                assert text == "", type_name  # format() prints nothing for NULL
 
 
-def test_values_out_of_range_are_raw_and_only_they(rows: "dict[str, list[Row]]") -> None:
+def test_values_out_of_range_are_raw_and_only_they(rows: Versions) -> None:
     """What the typed column cannot hold is NULL there and in `_raw`: infinities, BC, far years, NaN in a decimal."""
     odd = ("infinity", "BC", "NaN", "294276", "5874897")
-    for row in rows["stream"]:
+    for row in rows.stream:
         depth = row.id - _STREAMED
         expected = {
             _COLUMNS[type_name]

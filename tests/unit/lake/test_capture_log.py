@@ -27,7 +27,8 @@ def _transactions(*times: tuple[int, int]) -> pa.RecordBatch:
 def _mono(lake: Lake) -> list[int]:
     table = open_delta(lake.transactions)
     assert table is not None
-    return pa.table(table.to_pyarrow_table()).sort_by("lsn")["time_mono"].cast(pa.int64()).to_pylist()
+    times = pa.table(table.to_pyarrow_table()).sort_by("lsn")["time_mono"]
+    return [int(time) for time in times.cast(pa.int64()).to_pylist()]
 
 
 @pytest.fixture
