@@ -1,4 +1,4 @@
-"""auditlake: every version of every row of a PostgreSQL database, in Delta Lake tables, and the database as of any commit.
+"""Every version of every row of a PostgreSQL database, and the whole database as of any commit.
 
     import auditlake
     from auditlake.lake.session import spark_session
@@ -25,8 +25,8 @@ __all__ = ["read", "register"]
 def read(spark: "SparkSession", lake: str | Path, table: str, as_of: str | None = None) -> "DataFrame":
     """Read a table as of a moment.
 
-    `table` is named as in SQL: `public.orders`, `orders`, `auditlake.changes`, odd names in backticks. `as_of` is a WHEN: an
-    ISO time, `-2h`, an LSN or `xid:N`; None is the latest complete transaction of the lake.
+    `table` is named as in SQL: `public.orders`, `orders`, `auditlake.changes`, odd names in backticks. `as_of` is a
+    WHEN: an ISO time, `-2h`, an LSN or `xid:N`; None is the latest complete transaction of the lake.
 
     Raises BadUsage (the name or the WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
     """
