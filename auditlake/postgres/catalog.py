@@ -28,7 +28,7 @@ select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.
 """
 
 # The key: the primary key under DEFAULT and FULL, the chosen index under USING INDEX. A deferrable primary key is no
-# replica identity (relcache.c, RelationGetIndexList).
+# replica identity (relcache.c, RelationGetIndexList), and under FULL two rows may share it inside a transaction.
 _COLUMNS = """
 select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
        coalesce(a.attnum = any (i.indkey), false), a.attgenerated <> ''
@@ -38,7 +38,7 @@ select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
     on i.indrelid = c.oid
    and case c.relreplident when 'i' then i.indisreplident
                            when 'd' then i.indisprimary and i.indimmediate
-                           when 'f' then i.indisprimary
+                           when 'f' then i.indisprimary and i.indimmediate
                            else false end
  where a.attrelid = any (%s::oid[]) and a.attnum > 0 and not a.attisdropped
  order by a.attrelid, a.attnum

@@ -192,6 +192,10 @@ TABLES = {
         ["public.bad", "'f'", "need a key"],
     ),
     "deferrable key": ("create table bad (id int primary key deferrable)", ["public.bad", "need a key"]),
+    "deferrable key under FULL": (
+        "create table bad (id int primary key deferrable); alter table bad replica identity full",
+        ["public.bad", "need a key"],
+    ),
     "partitioned": (
         """create table bad (id int primary key) partition by range (id);
            create table part partition of bad for values from (0) to (9)""",
