@@ -8,13 +8,15 @@ from auditlake.lake.layout import Lake
 from auditlake.postgres.connection import Row
 from auditlake.query.sql import run_sql
 
+JOIN = "revenue by customer"
+
 CHECKED: dict[str, LiteralString] = {
     "customers": "select customer_id, name, cast(extract(day from joined_on) as int) from public.customers order by 1",
     "products": "select product_id, name, price from public.products order by 1",
     "orders": "select order_id, customer_id, status, cast(extract(second from placed_at) as numeric(8,6))"
     " from public.orders order by 1",
     "order lines": "select order_id, line_no, product_id, quantity, unit_price from public.order_lines order by 1, 2",
-    "revenue by customer": """
+    JOIN: """
         select c.name, count(*), sum(l.quantity * l.unit_price)
           from public.customers c
           join public.orders o on o.customer_id = c.customer_id
