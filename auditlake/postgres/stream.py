@@ -30,7 +30,6 @@ _KEEPALIVE_BYTES = 18
 _STATUS = struct.Struct(">cqqqqc")
 _POSTGRES_EPOCH_S = 946_684_800
 _COPY_IN_PROGRESS = 0
-_GATHER_S = 0.001
 
 
 @dataclass(slots=True)
@@ -106,9 +105,7 @@ class ReplicationStream:
             left_s = deadline - time.monotonic()
             if left_s <= 0 or limits.met_by(frames) or (came and not frames.ends) or (no_commit_yet and frames.commits):
                 return
-            if select.select([self._pgconn.socket], [], [], left_s)[0]:
-                # The walsender sends change by change: one wake-up for many of them leaves it, and us, the processor.
-                time.sleep(_GATHER_S)
+            select.select([self._pgconn.socket], [], [], left_s)
 
     def _drain(self, frames: FrameBuffer, limits: Limits) -> bool:
         """Read until nothing is waiting or a limit is met; True if a frame or keepalive came."""
