@@ -21,6 +21,16 @@ def pytest_report_header() -> str:
     return f"PostgreSQL {chosen_version()}, {packages}"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that share one JVM on one worker, and those that start their own on another."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("one-jvm"))
+        elif item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("own-jvm"))
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server with logical replication, for the whole run."""
@@ -47,5 +57,7 @@ def spark() -> "SparkSession":
             "spark.driver.memory": "2g",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # starts faster, peaks lower
             "spark.sql.shuffle.partitions": "2",
+            "spark.sql.codegen.wholeStage": "false",  # rows are few: compiling each plan costs more than running it
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         }
     )

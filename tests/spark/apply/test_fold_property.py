@@ -148,7 +148,7 @@ _FEATURES = st.builds(
 
 
 @settings(
-    max_examples=int(os.environ.get("AUDITLAKE_PROPERTY_EXAMPLES", "2")),
+    max_examples=int(os.environ.get("AUDITLAKE_PROPERTY_EXAMPLES", "1")),
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
