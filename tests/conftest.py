@@ -21,16 +21,6 @@ def pytest_report_header() -> str:
     return f"PostgreSQL {chosen_version()}, {packages}"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that share one JVM on one worker, and those that start their own on another."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("one-jvm"))
-        elif item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("own-jvm"))
-
-
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server with logical replication, for the whole run."""
