@@ -4,7 +4,8 @@
 
 Everything runs on an embedded server in a temporary folder, each step as a process of its own, start-up included. The
 peer of capture is `pg_recvlogical` to /dev/null, from a copy of the same slot in the same run: compare the ratio, not
-the seconds. pgbench_history gets a primary key, because it has none of its own.
+the seconds. pgbench_history gets a primary key, because it has none of its own. CPU-seconds
+and memory are the Python process's own: the JVM of the steps with Spark is not in them.
 """
 
 import argparse
