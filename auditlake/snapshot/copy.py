@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.errors import AuditlakeError, SourceUnready
-from auditlake.lake.history import OPEN_PART
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
 from auditlake.pgtypes import column_type
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ranges import PageRange
@@ -127,18 +127,15 @@ def history_schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 
 _TIME = pa.timestamp("us", tz="UTC")
-_PERIOD = (
-    pa.field("_from_lsn", pa.int64()),
-    pa.field("_to_lsn", pa.int64()),
-    pa.field("_from_time", _TIME),
-    pa.field("_to_time", _TIME),
-    pa.field("_op", pa.string()),
-    pa.field("_end_op", pa.string()),
-    pa.field("_xid", pa.int64()),
-    pa.field("_end_xid", pa.int64()),
-    pa.field("_ordinal", pa.int32()),
-    pa.field("_raw", pa.map_(pa.string(), pa.string())),
-)
+_PERIOD_TYPES = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "string": pa.string(),
+    "timestamp": _TIME,
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+# `_part` is in the folder's name, not in the file.
+_PERIOD = tuple(pa.field(name, _PERIOD_TYPES[kind]) for name, kind in PERIOD_COLUMNS if name != "_part")
 
 
 def _period(mark: SnapshotMark, raw: pa.Array, length: int) -> list[pa.Array]:
