@@ -1,0 +1,93 @@
+"""Commands about the source: what it lacks, its first copy, leaving it, and one of our own to try."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from auditlake.config import Settings
+from auditlake.lake.layout import Lake
+from auditlake.options import with_settings
+from auditlake.terminal import say, show_copied, working
+
+
+@click.command()
+@with_settings
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
+def check(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by with_settings
+    """Say what stands between this database and a complete history.
+
+    \b
+    Example:
+      auditlake check --source postgresql://me@host/shop
+    """
+    from auditlake.postgres.connection import connect
+    from auditlake.snapshot.plan import findings, survey
+
+    with connect(settings.source_required()) as conn:
+        plan = survey(conn, settings.tables, settings.publication, settings.slot)
+        found = findings(conn, plan)
+    for finding in found:
+        click.echo(f"{finding}\n    {finding.mend}")
+    if found:
+        sys.exit(3)
+    click.echo(f"ready: {len(plan.chosen)} tables can be followed")
+
+
+@click.command()
+@with_settings
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
+def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by with_settings
+    """Copy every table that has no history yet, and start its log.
+
+    \b
+    Example:
+      auditlake bootstrap --source postgresql://me@host/shop --lake ./lake
+    """
+    from auditlake.lake.session import spark_session
+    from auditlake.snapshot.bootstrap import Target
+    from auditlake.snapshot.bootstrap import bootstrap as run
+
+    target = Target(
+        settings.source_required(), Lake(settings.lake), settings.slot, settings.publication, settings.tables
+    )
+    with working("copying"):
+        copied = run(target, lambda: spark_session(settings.spark), say)
+    if not copied:
+        say("every table has a history already")
+        return
+    show_copied(copied)
+
+
+@click.command()
+@with_settings
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def drop(settings: Settings, *, yes: bool) -> None:
+    """Remove the slot and the publication from the source; the lake stays as it is.
+
+    \b
+    Example:
+      auditlake drop
+    """
+    from auditlake.drop import drop_source_objects
+
+    if not yes:
+        click.confirm(f"drop slot {settings.slot} and publication {settings.publication}?", abort=True, err=True)
+    drop_source_objects(settings.source_required(), Lake(settings.lake), settings.slot, settings.publication, say)
+
+
+@click.command()
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep database and lake in this folder.")
+def demo(keep: Path | None) -> None:
+    """Run a small shop on an embedded PostgreSQL and ask it about its past.
+
+    \b
+    Example:
+      auditlake demo --keep ./demo
+    """
+    from auditlake.demo.run import run_demo
+
+    sys.exit(run_demo(keep))
+
+
+COMMANDS = (check, bootstrap, drop, demo)

@@ -1,0 +1,91 @@
+"""Commands that follow the source, and the one that shows how far they are."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from auditlake.config import Settings
+from auditlake.lake.layout import Lake
+from auditlake.options import stopped_by_signals, with_settings, with_target
+from auditlake.terminal import say, show_status
+
+if TYPE_CHECKING:
+    from auditlake.follow import Until
+
+
+@click.command()
+@with_settings
+@with_target
+def follow(settings: Settings, until: "Until") -> None:
+    """Keep the history up to date, until stopped or as far as told.
+
+    \b
+    Example:
+      auditlake follow --until-current
+    """
+    from auditlake import follow as stage
+    from auditlake.lake.session import spark_session
+
+    with stopped_by_signals() as stop:
+        task = stage.make_task(settings.source_required(), Lake(settings.lake), until)
+        stage.follow(task, lambda: spark_session(settings.spark), stop, say)
+
+
+@click.command()
+@with_settings
+@with_target
+def capture(settings: Settings, until: "Until") -> None:
+    """Make changes durable in the lake; the light half of follow, without a JVM.
+
+    \b
+    Example:
+      auditlake capture
+    """
+    from auditlake import follow as stage
+
+    with stopped_by_signals() as stop:
+        stage.run_capture(stage.make_task(settings.source_required(), Lake(settings.lake), until), stop, say)
+
+
+@click.command()
+@with_settings
+@click.option("--until-current", is_flag=True, help="Apply what was captured until now and return.")
+def apply(settings: Settings, *, until_current: bool) -> None:
+    """Bring captured changes into the history; the other half of follow, without the source.
+
+    \b
+    Example:
+      auditlake apply --until-current
+    """
+    from auditlake import follow as stage
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.lake.session import spark_session
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    with stopped_by_signals() as stop:
+        stage.run_apply(stage.Applier(lake, spark_session(settings.spark), say), stop, once=until_current)
+
+
+@click.command()
+@with_settings
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+def status(settings: Settings, *, as_json: bool) -> None:
+    """Show positions, lag, the slot's health and the tables; starts no JVM.
+
+    \b
+    Example:
+      auditlake status --json
+    """
+    from auditlake import status as stage
+
+    source = settings.source.get_secret_value() if settings.source else None
+    facts = stage.as_json(stage.read_status(Lake(settings.lake), source))
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        show_status(facts)
+
+
+COMMANDS = (follow, capture, apply, status)
