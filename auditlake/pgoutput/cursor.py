@@ -38,15 +38,20 @@ class Cursor:
         """Read `size` bytes."""
         end = self._offset + size
         if end > len(self._data):
-            raise self.error(f"need {size} bytes, have {len(self._data) - self._offset}")
+            raise self.error(f"need {size} bytes, have {self.left}")
         taken = self._data[self._offset : end]
         self._offset = end
         return taken
 
+    @property
+    def left(self) -> int:
+        """How many bytes follow."""
+        return len(self._data) - self._offset
+
     def finish(self) -> None:
         """Check that nothing is left."""
-        if left := len(self._data) - self._offset:
-            raise self.error(f"need the end of the message, have {left} more bytes")
+        if self.left:
+            raise self.error(f"need the end of the message, have {self.left} more bytes")
 
     def _number(self, form: struct.Struct) -> int:
         (number,) = form.unpack(self.take(form.size))
@@ -67,6 +72,13 @@ class Cursor:
     def kind(self) -> str:
         """Read one byte that stands for a letter."""
         return chr(self.u8())
+
+    def flags(self, known: int) -> int:
+        """Read a byte of flags, none of them unknown."""
+        flags = self.u8()
+        if flags & ~known:
+            raise self.error(f"need no flags beside {known:#04x}, have {flags:#04x}")
+        return flags
 
     def lsn(self) -> Lsn:
         """Read a position in the write-ahead log."""

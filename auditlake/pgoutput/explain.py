@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from auditlake.errors import DecodeError, InvariantBroken
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.messages import Begin, Commit, Message
+from auditlake.pgoutput.messages import Begin, Boundary, Commit, Message
 from auditlake.pgoutput.tables import Known
 from auditlake.pgoutput.wire import decode
 from auditlake.relation import Relation
@@ -36,6 +36,8 @@ def explain(
         message = decode(bad)
     except DecodeError as error:
         return DecodeError(f"{error.message}; {where}")
+    if not problem and isinstance(message, Boundary):
+        problem = "bounds a streamed or prepared transaction, need plain ones"
     if not problem:
         return InvariantBroken(f"the two decoders disagree on a {type(message).__name__} message; {where}")
     return DecodeError(f"pgoutput message {chr(bad[0])!a}: {problem}; {where}")

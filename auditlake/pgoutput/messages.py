@@ -1,4 +1,4 @@
-"""The messages of pgoutput, protocol version 1, as values in the manual's words.
+"""The messages of pgoutput, protocol versions 1 to 4, as values in the manual's words.
 
 `Relation` is `auditlake.relation.Relation`. Text stays PostgreSQL's own text; a value is `str`, `None` for SQL NULL, or
 `UNCHANGED` for a TOASTed value that the update did not touch and the server did not send. Times are UTC.
@@ -120,4 +120,108 @@ class LogicalMessage:
     content: bytes
 
 
-Message: TypeAlias = Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """Start of a block of changes of a transaction that is still open; `first` of that transaction or not."""
+
+    xid: int
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop:
+    """End of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    """A streamed transaction has committed."""
+
+    xid: int
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """A streamed transaction, or its subtransaction `subxid`, was rolled back; place and time in parallel mode only."""
+
+    xid: int
+    subxid: int
+    abort_lsn: Lsn | None = None
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPrepare:
+    """Start of a transaction that will be prepared; `time` is that of PREPARE TRANSACTION."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """End of a transaction that was prepared."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPrepare:
+    """A streamed transaction was prepared."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPrepared:
+    """A prepared transaction has committed."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPrepared:
+    """A prepared transaction was rolled back."""
+
+    prepare_end_lsn: Lsn
+    end_lsn: Lsn
+    prepare_time: datetime
+    time: datetime
+    xid: int
+    gid: str
+
+
+Boundary: TypeAlias = (
+    StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    | BeginPrepare
+    | Prepare
+    | StreamPrepare
+    | CommitPrepared
+    | RollbackPrepared
+)
+"""What bounds streamed (version 2) and prepared (version 3) transactions."""
+
+Message: TypeAlias = (
+    Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage | Boundary
+)

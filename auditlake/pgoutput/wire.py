@@ -1,7 +1,9 @@
-"""Decode one pgoutput message, protocol version 1, text format.
+"""Decode one pgoutput message, protocol versions 1 to 4, text format.
 
 `decode()` takes one complete payload. It returns a frozen Message, or raises DecodeError: the bytes break the protocol,
 or use a part of it that was not asked for. It does no I/O, keeps no state and does not know which transaction it is in.
+Inside a block of a streamed transaction (from Stream Start to Stream Stop) messages have another form, which cannot
+be told from their bytes: `decode_streamed()` reads that one.
 It is the readable statement of the format; `columnar` is the fast one, and says what is wrong with a message in the
 words of this module.
 
@@ -15,15 +17,18 @@ words of this module.
     D  u32 oid  ('K' | 'O') tuple
     T  u32 n  u8 options  n x u32 oid
     M  u8 flags  u64 lsn  prefix  u32 size  content
+    S E c A b P p K r: see `boundaries`
     tuple: u16 n  n x ('n' null | 'u' unchanged TOAST | 't' u32 size  text)
 
-An empty schema stands for pg_catalog.
+An empty schema stands for pg_catalog. In a block R, Y, I, U, D, T and M have a u32 xid after the tag, that of the
+subtransaction if it is one; O has none, and nothing else may be there.
 
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html; src/backend/replication/logical/proto.c
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from auditlake.pgoutput.boundaries import BOUNDARY_READERS
 from auditlake.pgoutput.cursor import Cursor
 from auditlake.pgoutput.messages import (
     UNCHANGED,
@@ -43,9 +48,6 @@ from auditlake.pgoutput.messages import (
 )
 from auditlake.relation import Column, Relation, TableName
 
-TAGS_OF_LATER_PROTOCOLS = "SEcAbPKrp"
-"""Streaming of open transactions (2) and two-phase commit (3)."""
-
 _KEY = 1
 _CASCADE, _RESTART_IDENTITY = 1, 2
 _TRANSACTIONAL = 1
@@ -57,11 +59,28 @@ def decode(payload: bytes) -> Message:
     Raises DecodeError.
     """
     cursor = Cursor(payload)
-    tag = cursor.kind()
-    if tag in TAGS_OF_LATER_PROTOCOLS:
-        raise cursor.error("belongs to protocol version 2 or later, protocol version 1 was asked for")
-    if (reader := _READERS.get(tag)) is None:
-        raise cursor.error(f"need a tag of protocol version 1 ({''.join(_READERS)})")
+    return _read(cursor, _reader(cursor, _OUTSIDE_BLOCKS))
+
+
+def decode_streamed(payload: bytes) -> tuple[int | None, Message]:
+    """Read one message of a block, all of it: the xid of its (sub)transaction, None of an Origin, and the message.
+
+    Raises DecodeError.
+    """
+    cursor = Cursor(payload)
+    reader = _reader(cursor, _IN_BLOCKS)
+    xid = None if reader is _origin else cursor.u32()
+    return xid, _read(cursor, reader)
+
+
+def _reader(cursor: Cursor, known: Mapping[str, Callable[[Cursor], Message]]) -> Callable[[Cursor], Message]:
+    reader = known.get(cursor.kind())
+    if reader is None:
+        raise cursor.error(f"need one of the tags {''.join(known)}")
+    return reader
+
+
+def _read(cursor: Cursor, reader: Callable[[Cursor], Message]) -> Message:
     message = reader(cursor)
     cursor.finish()
     return message
@@ -72,7 +91,7 @@ def _begin(cursor: Cursor) -> Begin:
 
 
 def _commit(cursor: Cursor) -> Commit:
-    _flags(cursor, known=0)
+    cursor.flags(known=0)
     return Commit(commit_lsn=cursor.lsn(), end_lsn=cursor.lsn(), time=cursor.time())
 
 
@@ -90,7 +109,7 @@ def _relation(cursor: Cursor) -> Relation:
 
 
 def _column(cursor: Cursor) -> Column:
-    key = _flags(cursor, known=_KEY) == _KEY
+    key = cursor.flags(known=_KEY) == _KEY
     return Column(name=cursor.name(), type_oid=cursor.u32(), typmod=cursor.i32(), key=key)
 
 
@@ -123,22 +142,15 @@ def _delete(cursor: Cursor) -> Delete:
 
 def _truncate(cursor: Cursor) -> Truncate:
     count = cursor.u32()
-    options = _flags(cursor, known=_CASCADE | _RESTART_IDENTITY)
+    options = cursor.flags(known=_CASCADE | _RESTART_IDENTITY)
     oids = tuple(cursor.u32() for _ in range(count))
     return Truncate(oids, cascade=bool(options & _CASCADE), restart_identity=bool(options & _RESTART_IDENTITY))
 
 
 def _message(cursor: Cursor) -> LogicalMessage:
-    transactional = _flags(cursor, known=_TRANSACTIONAL) == _TRANSACTIONAL
+    transactional = cursor.flags(known=_TRANSACTIONAL) == _TRANSACTIONAL
     lsn, prefix = cursor.lsn(), cursor.name()
     return LogicalMessage(transactional, lsn, prefix, cursor.take(cursor.u32()))
-
-
-def _flags(cursor: Cursor, known: int) -> int:
-    flags = cursor.u8()
-    if flags & ~known:
-        raise cursor.error(f"need no flags beside {known:#04x}, have {flags:#04x}")
-    return flags
 
 
 def _schema(cursor: Cursor) -> str:
@@ -191,3 +203,9 @@ _READERS: dict[str, Callable[[Cursor], Message]] = {
     "T": _truncate,
     "M": _message,
 }
+
+IN_BLOCKS = "RYIUDTMO"
+"""Tags of the messages that may stand in a block of a streamed transaction."""
+
+_OUTSIDE_BLOCKS: dict[str, Callable[[Cursor], Message]] = _READERS | BOUNDARY_READERS
+_IN_BLOCKS = {tag: _READERS[tag] for tag in IN_BLOCKS}

@@ -2,17 +2,28 @@
 
 import struct
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 from auditlake.pgoutput.messages import (
     UNCHANGED,
     Begin,
+    BeginPrepare,
+    Boundary,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     OldTuple,
     Origin,
+    Prepare,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
     Truncate,
     Type,
     Update,
@@ -41,6 +52,44 @@ def encode(message: Message) -> bytes:
             return _encode_change(message)
 
 
+def encode_streamed(xid: int | None, message: Message) -> bytes:
+    """Spell one message as the server does in a block of a streamed transaction."""
+    payload = encode(message)
+    return payload if xid is None else payload[:1] + struct.pack(">I", xid) + payload[1:]
+
+
+def _encode_boundary(message: Boundary) -> bytes:
+    match message:
+        case StreamStart(xid, first):
+            return struct.pack(">cIB", b"S", xid, first)
+        case StreamStop():
+            return b"E"
+        case StreamCommit(xid, lsn, end, time):
+            return struct.pack(">cIBQQq", b"c", xid, 0, lsn, end, _time(time))
+        case StreamAbort(xid, subxid, lsn, time):
+            parallel = b"" if lsn is None or time is None else struct.pack(">Qq", lsn, _time(time))
+            return struct.pack(">cII", b"A", xid, subxid) + parallel
+        case _:
+            return _encode_prepared(message)
+
+
+_Prepared: TypeAlias = BeginPrepare | RollbackPrepared | Prepare | StreamPrepare | CommitPrepared
+
+
+def _encode_prepared(message: _Prepared) -> bytes:
+    match message:
+        case BeginPrepare(lsn, end, time, xid, gid):
+            return struct.pack(">cQQqI", b"b", lsn, end, _time(time), xid) + _name(gid)
+        case RollbackPrepared(prepare_end, end, prepare_time, time, xid, gid):
+            times = (_time(prepare_time), _time(time))
+            return struct.pack(">cBQQqqI", b"r", 0, prepare_end, end, *times, xid) + _name(gid)
+        case Prepare(lsn, end, time, xid, gid) | StreamPrepare(lsn, end, time, xid, gid):
+            tag = b"P" if isinstance(message, Prepare) else b"p"
+            return struct.pack(">cBQQqI", tag, 0, lsn, end, _time(time), xid) + _name(gid)
+        case CommitPrepared(lsn, end, time, xid, gid):
+            return struct.pack(">cBQQqI", b"K", 0, lsn, end, _time(time), xid) + _name(gid)
+
+
 def _encode_change(message: Message) -> bytes:
     match message:
         case Insert(oid, new):
@@ -55,7 +104,8 @@ def _encode_change(message: Message) -> bytes:
             head = struct.pack(">cBQ", b"M", transactional, lsn) + _name(prefix)
             return head + struct.pack(">I", len(content)) + content
         case _:
-            raise AssertionError(message)
+            assert isinstance(message, Boundary)
+            return _encode_boundary(message)
 
 
 def _time(time: datetime) -> int:

@@ -9,7 +9,10 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.messages import (
     UNCHANGED,
     Begin,
+    BeginPrepare,
+    Boundary,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
@@ -17,6 +20,13 @@ from auditlake.pgoutput.messages import (
     OldKind,
     OldTuple,
     Origin,
+    Prepare,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
     Truncate,
     Type,
     Update,
@@ -44,10 +54,17 @@ relations = st.builds(
 old_tuples = st.builds(OldTuple, st.sampled_from(OldKind), st.lists(old_values, max_size=4).map(tuple))
 tuples = st.lists(values, max_size=4).map(tuple)
 
-messages: st.SearchStrategy[Message] = st.one_of(
-    st.builds(Begin, lsns, times, u32),
-    st.builds(Commit, lsns, lsns, times),
-    st.builds(Origin, lsns, names),
+boundaries: st.SearchStrategy[Boundary] = st.one_of(
+    st.builds(StreamStart, u32, st.booleans()),
+    st.just(StreamStop()),
+    st.builds(StreamCommit, u32, lsns, lsns, times),
+    st.builds(StreamAbort, u32, u32),
+    st.builds(StreamAbort, u32, u32, lsns, times),
+    *(st.builds(kind, lsns, lsns, times, u32, names) for kind in (BeginPrepare, Prepare, StreamPrepare)),
+    st.builds(CommitPrepared, lsns, lsns, times, u32, names),
+    st.builds(RollbackPrepared, lsns, lsns, times, times, u32, names),
+)
+in_blocks: st.SearchStrategy[Message] = st.one_of(
     relations,
     st.builds(Type, u32, names, names),
     st.builds(Insert, u32, tuples),
@@ -55,6 +72,13 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Delete, u32, old_tuples),
     st.builds(Truncate, st.lists(u32, max_size=3).map(tuple), st.booleans(), st.booleans()),
     st.builds(LogicalMessage, st.booleans(), lsns, names, contents),
+)
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Begin, lsns, times, u32),
+    st.builds(Commit, lsns, lsns, times),
+    st.builds(Origin, lsns, names),
+    in_blocks,
+    boundaries,
 )
 
 

@@ -24,6 +24,7 @@ from auditlake.pgoutput.messages import (
     OldKind,
     OldTuple,
     Origin,
+    StreamStart,
     Truncate,
     Update,
 )
@@ -198,6 +199,7 @@ ROW = Insert(0x4001, ("1", "a"))
         ([BEGIN, Commit(Lsn(101), Lsn(150), TIME)], "'C': its commit LSN is not the one its Begin announced"),
         ([BEGIN, ROW], "'I': a change of a relation that was not described; relation unknown (oid 16385)"),
         ([BEGIN, Truncate((9,), cascade=False, restart_identity=False)], "'T': a change of a relation that was not"),
+        ([BEGIN, StreamStart(7, first=True)], "'S': bounds a streamed or prepared transaction, need plain ones"),
         ([KEYED], "'R': outside a transaction"),
         ([Origin(Lsn(1), "o")], "'O': outside a transaction"),
         ([LogicalMessage(transactional=True, lsn=Lsn(1), prefix="a", content=b"")], "'M': outside a transaction"),

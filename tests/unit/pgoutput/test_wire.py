@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError
 from auditlake.pgoutput.messages import Message
-from auditlake.pgoutput.wire import decode
-from tests.unit.pgoutput.encode import encode
-from tests.unit.pgoutput.strategies import effort, messages
-from tests.unit.pgoutput.vectors import VECTORS
+from auditlake.pgoutput.wire import decode, decode_streamed
+from tests.unit.pgoutput.encode import encode, encode_streamed
+from tests.unit.pgoutput.strategies import effort, in_blocks, messages, u32
+from tests.unit.pgoutput.vectors import BOUNDARIES, IN_BLOCKS, VECTORS
 
-every_payload = pytest.mark.parametrize("payload", [bytes.fromhex(each) for each, _ in VECTORS.values()], ids=VECTORS)
+PLAIN = VECTORS | BOUNDARIES
+every_payload = pytest.mark.parametrize("payload", [bytes.fromhex(each) for each, _ in PLAIN.values()], ids=PLAIN)
 
 
-@pytest.mark.parametrize(("hexadecimal", "message"), VECTORS.values(), ids=VECTORS)
+@pytest.mark.parametrize(("hexadecimal", "message"), PLAIN.values(), ids=PLAIN)
 def test_reads_the_bytes_of_the_manual(hexadecimal: str, message: Message) -> None:
     """Each kind of message is read whole."""
     assert message == decode(bytes.fromhex(hexadecimal))
@@ -24,32 +25,51 @@ def test_reads_the_bytes_of_the_manual(hexadecimal: str, message: Message) -> No
 
 @every_payload
 def test_refuses_a_message_cut_anywhere(payload: bytes) -> None:
-    """A message without its last bytes is refused, wherever it is cut."""
+    """A message without its last bytes is refused, wherever it is cut; an abort may lack the place and time."""
     for size in range(len(payload)):
-        with pytest.raises(DecodeError):
-            decode(payload[:size])
+        if (payload[:1], size) != (b"A", 9):
+            with pytest.raises(DecodeError):
+                decode(payload[:size])
 
 
 @every_payload
 def test_refuses_bytes_after_the_message(payload: bytes) -> None:
     """Nothing may follow a message."""
-    for more in (b"\0", b"n", bytes(9)):
-        with pytest.raises(DecodeError, match=rf"need the end of the message, have {len(more)} more bytes"):
+    for more in (b"\0", b"n", bytes(9)):  # an abort takes eight of them for an LSN
+        with pytest.raises(
+            DecodeError, match=rf"need the end of the message, have {len(more)} more|need 8 bytes, have 1"
+        ):
             decode(payload + more)
 
 
-@pytest.mark.parametrize("tag", "SEcAbPKrp")
-def test_names_the_protocol_version_of_a_later_message(tag: str) -> None:
-    """Streaming and two-phase messages were not asked for, and the error says so."""
-    with pytest.raises(DecodeError, match=f"message '{tag}' .* protocol version 1 was asked for"):
-        decode(tag.encode() + bytes(20))
+@pytest.mark.parametrize(("hexadecimal", "message"), IN_BLOCKS.values(), ids=IN_BLOCKS)
+def test_reads_messages_of_a_block(hexadecimal: str, message: Message) -> None:
+    """In a block the xid stands after the tag; cut anywhere or followed by anything the message is refused."""
+    payload = bytes.fromhex(hexadecimal)
+    assert (9, message) == decode_streamed(payload)
+    for damaged in [payload[:size] for size in range(len(payload))] + [payload + b"\0"]:
+        with pytest.raises(DecodeError):
+            decode_streamed(damaged)
+
+
+def test_an_origin_in_a_block_has_no_xid() -> None:
+    """It is the same in a block and outside."""
+    hexadecimal, origin = VECTORS["origin"]
+    assert (None, origin) == decode_streamed(bytes.fromhex(hexadecimal))
+
+
+@pytest.mark.parametrize("tag", "BCSEcAbPKrp")
+def test_a_block_holds_changes_alone(tag: str) -> None:
+    """What bounds transactions cannot stand in a block."""
+    with pytest.raises(DecodeError, match=f"message '{tag}' .* need one of the tags RYIUDTMO"):
+        decode_streamed(tag.encode() + bytes(40))
 
 
 @pytest.mark.parametrize(
     ("hexadecimal", "problem"),
     [
         ("", "message without a tag at offset 0: need 1 bytes, have 0"),
-        ("58", "message 'X' at offset 1: need a tag"),
+        ("58", "message 'X' at offset 1: need one of the tags BCO"),
         ("42 00000001", "message 'B' at offset 1: need 8 bytes, have 4"),
         ("42 ffffffffffffffff 0000000000000000 00000001", "need an LSN of at most"),
         ("42 0000000000000001 7fffffffffffffff 00000001", "need a time in the years 1 to 9999"),
@@ -58,6 +78,10 @@ def test_names_the_protocol_version_of_a_later_message(tag: str) -> None:
         ("54 00000000 04", "need no flags beside 0x03, have 0x04"),
         ("52 00004001 7000 7400 78 0000", "need replica identity d, n, f or i, have 'x'"),
         ("52 00004001 7000 7400 64 0001 02 6100 00000017 ffffffff", "need no flags beside 0x01, have 0x02"),
+        ("53 00000007 02", "need no flags beside 0x01, have 0x02"),
+        ("63 00000007 01" + "00" * 24, "need no flags beside 0x00, have 0x01"),
+        ("50 01" + "00" * 30, "need no flags beside 0x00, have 0x01"),
+        ("41 00000007 00000008 00", "need 8 bytes, have 1"),
         ("4f 0000000000000001 6162", "need a zero byte after a name, have none"),
         ("4f 0000000000000001 ff00", "need UTF-8 in the 1 bytes before it"),
         ("49 00004001 4b 0000", "need a new tuple"),
@@ -91,6 +115,13 @@ def test_undoes_the_encoder(message: Message) -> None:
     assert message == decode(encode(message))
 
 
+@given(u32, in_blocks)
+@effort
+def test_undoes_the_encoder_in_blocks(xid: int, message: Message) -> None:
+    """Any message of a block comes back as it was, with its xid."""
+    assert (xid, message) == decode_streamed(encode_streamed(xid, message))
+
+
 @given(messages, st.data())
 @effort
 def test_a_damaged_byte_gives_an_error_or_a_message(message: Message, data: st.DataObject) -> None:
@@ -101,9 +132,10 @@ def test_a_damaged_byte_gives_an_error_or_a_message(message: Message, data: st.D
         decode(bytes(payload))
 
 
-@given(st.sampled_from(b"BCORYIUDTMSXx"), st.binary(max_size=60))
+@given(st.sampled_from(b"BCORYIUDTMSEcAbPpKrXx"), st.binary(max_size=60))
 @effort
 def test_any_bytes_give_an_error_or_a_message(tag: int, rest: bytes) -> None:
     """No bytes get out as anything but DecodeError."""
-    with contextlib.suppress(DecodeError):
-        decode(bytes([tag]) + rest)
+    for read in (decode, decode_streamed):
+        with contextlib.suppress(DecodeError):
+            read(bytes([tag]) + rest)

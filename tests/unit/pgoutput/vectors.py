@@ -1,4 +1,8 @@
-"""One message of each kind, its bytes written out by hand from the manual."""
+"""One message of each kind, its bytes written out by hand from the manual.
+
+VECTORS are the messages of protocol version 1, BOUNDARIES those that bound streamed and prepared transactions,
+IN_BLOCKS those of version 1 as they stand in a block of a streamed transaction, with their xid.
+"""
 
 from datetime import UTC, datetime
 
@@ -6,7 +10,9 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.messages import (
     UNCHANGED,
     Begin,
+    BeginPrepare,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
@@ -14,6 +20,13 @@ from auditlake.pgoutput.messages import (
     OldKind,
     OldTuple,
     Origin,
+    Prepare,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
     Truncate,
     Type,
     Update,
@@ -56,4 +69,37 @@ VECTORS: dict[str, tuple[str, Message]] = {
         "4d 01 0000000100000000 6100 00000002 00ff",
         LogicalMessage(transactional=True, lsn=Lsn(0x100000000), prefix="a", content=b"\x00\xff"),
     ),
+}
+
+_LSNS_HEX = "0000000100000010 0000000100000040"
+_PREPARED_HEX = f"00 {_LSNS_HEX} {_TIME_HEX} 00000007 6100"
+_PREPARED = (Lsn(0x100000010), Lsn(0x100000040), _TIME, 7, "a")
+
+BOUNDARIES: dict[str, tuple[str, Message]] = {
+    "stream_start": ("53 00000007 01", StreamStart(7, first=True)),
+    "stream_start_again": ("53 00000007 00", StreamStart(7, first=False)),
+    "stream_stop": ("45", StreamStop()),
+    "stream_commit": (
+        f"63 00000007 00 {_LSNS_HEX} {_TIME_HEX}",
+        StreamCommit(7, Lsn(0x100000010), Lsn(0x100000040), _TIME),
+    ),
+    "stream_abort": ("41 00000007 00000008", StreamAbort(7, 8)),
+    "stream_abort_parallel": (
+        f"41 00000007 00000007 0000000100000010 {_TIME_HEX}",
+        StreamAbort(7, 7, Lsn(0x100000010), _TIME),
+    ),
+    "begin_prepare": (f"62 {_LSNS_HEX} {_TIME_HEX} 00000007 6100", BeginPrepare(*_PREPARED)),
+    "prepare": (f"50 {_PREPARED_HEX}", Prepare(*_PREPARED)),
+    "stream_prepare": (f"70 {_PREPARED_HEX}", StreamPrepare(*_PREPARED)),
+    "commit_prepared": (f"4b {_PREPARED_HEX}", CommitPrepared(*_PREPARED)),
+    "rollback_prepared": (
+        f"72 00 {_LSNS_HEX} {_TIME_HEX} 00000000001e8480 00000007 6100",
+        RollbackPrepared(Lsn(0x100000010), Lsn(0x100000040), _TIME, _TIME.replace(second=2), 7, "a"),
+    ),
+}
+
+IN_BLOCKS: dict[str, tuple[str, Message]] = {
+    name: (f"{payload[:2]} 00000009 {payload[2:]}", message)
+    for name, (payload, message) in VECTORS.items()
+    if not isinstance(message, Begin | Commit | Origin)
 }
