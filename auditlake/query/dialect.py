@@ -6,12 +6,15 @@ all is BadUsage, even where Spark could.
 
 A parsed table's `version` is an `exp.Version` with `kind` (`AS OF`, `FROM`, `BETWEEN`, `CONTAINED IN`, `ALL`) and the
 texts of its moments; its meta, like that of a `sample`, has `start` and `end`: offsets into the text, both inclusive.
+It is read before the table's alias, as SQL:2011, MariaDB and Db2 have it, or after it.
 
 Delta's own `TIMESTAMP AS OF` and `VERSION AS OF` are refused: on a history they mean what was loaded when, not what
 was true.
 """
 
 import re
+from collections.abc import Collection
+from typing import Any
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
@@ -21,7 +24,7 @@ from sqlglot.parsers.spark import SparkParser
 from auditlake.errors import BadUsage
 
 _SPARK = Spark()
-_HINT = "The SQL is Spark's, one query; FOR SYSTEM_TIME stands right after the name of a table, before its alias."
+_HINT = "The SQL is Spark's; FOR SYSTEM_TIME stands right after the name of a table, or after its alias."
 _DELTA_CLAUSES = ("TIMESTAMP", "VERSION", "SYSTEM_TIME", "SYSTEM_VERSION")
 
 
@@ -68,6 +71,22 @@ def _bad_syntax(exc: ParseError) -> BadUsage:
 
 
 class _Parser(SparkParser):
+    def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
+        alias = super()._parse_table_alias(alias_tokens)
+        if alias is not None and (version := self._parse_version()):
+            alias.meta["version"] = version
+        return alias
+
+    def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:  # noqa: ANN401 - sqlglot's parameters
+        parsed = super()._parse_table(*args, **kwargs)
+        if parsed is not None and (alias := parsed.args.get("alias")) and (version := alias.meta.get("version")):
+            if not isinstance(parsed, exp.Table) or not isinstance(parsed.this, exp.Identifier):
+                raise BadUsage(f"FOR SYSTEM_TIME on {alias.name}, which is no table", "Put it on the tables inside.")
+            if parsed.args.get("version") is not None:
+                raise BadUsage(f"FOR SYSTEM_TIME twice on {parsed.name}", "A table is read at one moment or period.")
+            parsed.set("version", version)
+        return parsed
+
     def _parse_version(self) -> exp.Version | None:
         first = self._curr
         if self._match_text_seq("FOR", "SYSTEM_TIME"):
@@ -104,7 +123,9 @@ class _Parser(SparkParser):
     def _moment(self) -> exp.Expr:
         self._match_text_seq("TIMESTAMP")
         if not self._match(TokenType.STRING):
-            self.raise_error("a moment is a text in quotes, such as '2026-11-21T09:30:00Z', '-2h' or '0/16B3748'")
+            self.raise_error(
+                "a moment is a text in quotes, not an expression, such as '2026-11-21T09:30:00Z', '-2h' or '0/16B3748'"
+            )
         return exp.Literal.string(self._prev.text)
 
     def _need(self, text: str) -> None:
@@ -116,7 +137,8 @@ class _Parser(SparkParser):
             if self._match_text_seq("FOR", clause, "AS", "OF") or self._match_text_seq(clause, "AS", "OF"):
                 raise BadUsage(
                     f"{clause} AS OF asks for what was loaded into the lake by then, not for what was true then",
-                    "Write FOR SYSTEM_TIME AS OF '2026-11-21T09:30:00Z' for the state at that moment.",
+                    "Write FOR SYSTEM_TIME AS OF '2026-11-21T09:30:00Z' for the state at that moment. Every version "
+                    "of a row is kept in the table itself, so no version of the Delta table is needed for it.",
                 )
 
     def _parse_table_sample(self, as_modifier: bool = False) -> exp.TableSample | None:  # noqa: FBT001, FBT002 - sqlglot's

@@ -1,45 +1,47 @@
-r"""Write the rows of a query: as a table to look at, or as CSV or JSON lines to read exactly.
+r"""Write the rows of a query: as a table to look at, or as CSV, JSON lines or Parquet to read exactly.
 
-    table   aligned, NULL as a dim NULL, control characters escaped; held in memory as a whole, because of the alignment
-    csv     RFC 4180 quoting, with a header; NULL is empty, '' is ""; lines end in \n, as psql's do
-    json    one object a line; numbers keep all their digits; NaN and the infinities are texts, as in PostgreSQL
+    table    aligned, NULL as a dim NULL, control characters escaped; after 10,000 rows another one begins
+    csv      RFC 4180 quoting, with a header; NULL is empty, '' is ""; lines end in \n, as psql's do
+    json     one object a line; numbers keep all their digits; NaN and the infinities are texts, as in PostgreSQL
+    parquet  one file of typed columns, instants in UTC
 
 Times with a zone are ISO in UTC; binary is PostgreSQL's hex, `\x…`. In csv and table, arrays, maps and structs are
-JSON. csv and json are streamed, a partition at a time.
+JSON. All of them are streamed: memory does not grow with the result.
 """
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import Any, TextIO
+from itertools import islice
+from typing import Any, BinaryIO, TextIO
 
-import numpy as np
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
-from pyspark.sql.types import DataType, FloatType, TimestampType
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from auditlake.errors import BadUsage
-from auditlake.query.failure import statement_errors
-from auditlake.query.text import Json, json_text, plain_text
-from auditlake.query.when import format_us
+from auditlake.query.batches import batches
+from auditlake.query.text import json_text, plain_text
+from auditlake.query.values import rows_of
 
-FORMATS = ("table", "csv", "json")
+TEXT_FORMATS = ("table", "csv", "json")
+FORMATS = (*TEXT_FORMATS, "parquet")
+_TABLE_ROWS = 10_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CSV_SPECIAL = re.compile(r'[",\r\n]')
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def render(rows: DataFrame, form: str, out: TextIO | None = None) -> int:
-    """Run the query, write its rows to `out` (stdout) in one of `FORMATS` and return how many there were.
+    """Run the query, write its rows to `out` (stdout) in one of `TEXT_FORMATS` and return how many there were.
 
     Raises BadUsage where the query fails on some row.
     """
-    return write_rows(rows.columns, _fetch(rows), form, out or sys.stdout)
+    schema, fetched = batches(rows)
+    return write_rows(rows.columns, rows_of(schema, fetched), form, out or sys.stdout)
 
 
 def write_rows(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], form: str, out: TextIO) -> int:
@@ -50,58 +52,45 @@ def write_rows(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], form: st
         case "csv":
             return _csv(columns, rows, out)
         case "table":
-            return _table(columns, list(rows), out)
+            return _tables(columns, rows, out)
         case _:
-            raise BadUsage(f"{form!r} is no format", f"Choose one of {', '.join(FORMATS)}.")
+            raise BadUsage(f"{form!r} is no format", f"Choose one of {', '.join(TEXT_FORMATS)}.")
 
 
-def _fetch(rows: DataFrame) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows, with what pyspark would alter on the way to Python sent in another form."""
-    names = [f"c{index}" for index in range(len(rows.columns))]  # two may have one name
-    carriers = [_carrier(field.dataType) for field in rows.schema.fields]
-    renamed = rows.toDF(*names)
-    columns = [carrier.send(F.col(name)) for carrier, name in zip(carriers, names, strict=True)]
-    with statement_errors({}):
-        for row in renamed.select(*columns).toLocalIterator(prefetchPartitions=True):
-            yield tuple(
-                None if value is None else carrier.receive(value) for carrier, value in zip(carriers, row, strict=True)
-            )
+def write_parquet(rows: DataFrame, out: BinaryIO) -> int:
+    """Run the query, write its rows to `out` as one Parquet file and return how many there were."""
+    schema, fetched = batches(rows)
+    _need_distinct(rows.columns)
+    count = 0
+    with pq.ParquetWriter(_Forward(out), schema, compression="zstd") as writer:
+        for batch in fetched:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
 
 
-@dataclass(frozen=True, slots=True)
-class _Carrier:
-    """How values of one column travel to Python."""
+class _Forward:
+    """Counts what it passes on: a pipe cannot tell its place, and Parquet's footer needs it."""
 
-    send: Callable[[Column], Column]
-    receive: Callable[[Any], Any]
+    closed = False
 
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._written = 0
 
-_AS_IS = _Carrier(lambda column: column, lambda value: value)
-# pyspark gives an instant in the machine's own zone.
-_INSTANT = _Carrier(F.unix_micros, format_us)
-_JSON_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC", "ignoreNullFields": "false"}
-_NESTED_INSTANT = _Carrier(lambda column: F.to_json(column, _JSON_OPTIONS), Json)
-# A 4-byte float read as 8 bytes shows digits that it never had.
-_REAL = _Carrier(lambda column: column, lambda value: float(str(np.float32(value))))
+    def tell(self) -> int:
+        return self._written
 
+    def write(self, data: bytes) -> int:
+        self._written += len(data)
+        return self._out.write(data)
 
-def _carrier(kind: DataType) -> _Carrier:
-    if isinstance(kind, TimestampType):
-        return _INSTANT
-    if isinstance(kind, FloatType):
-        return _REAL
-    if '"timestamp"' in kind.json():
-        return _NESTED_INSTANT
-    return _AS_IS
+    def flush(self) -> None:
+        self._out.flush()
 
 
 def _json_lines(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: TextIO) -> int:
-    repeated = {name for name in columns if columns.count(name) > 1}
-    if repeated:
-        raise BadUsage(
-            f"several columns are called {', '.join(sorted(repeated))}, an object can have one",
-            "Give them aliases: select a.id as a_id, b.id as b_id.",
-        )
+    _need_distinct(columns)
     count = 0
     keys = [json_text(name) for name in columns]
     for row in rows:
@@ -109,6 +98,15 @@ def _json_lines(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: Te
         out.write(f"{{{fields}}}\n")
         count += 1
     return count
+
+
+def _need_distinct(columns: Sequence[str]) -> None:
+    repeated = {name for name in columns if columns.count(name) > 1}
+    if repeated:
+        raise BadUsage(
+            f"several columns are called {', '.join(sorted(repeated))}, JSON and Parquet tell them by name",
+            "Give them aliases: select a.id as a_id, b.id as b_id.",
+        )
 
 
 def _csv(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: TextIO) -> int:
@@ -127,6 +125,13 @@ def _csv_field(value: Any) -> str:  # noqa: ANN401 - any value of a row
     if not text or _CSV_SPECIAL.search(text):
         return '"' + text.replace('"', '""') + '"'
     return text
+
+
+def _tables(columns: Sequence[str], rows: Iterator[tuple[Any, ...]], out: TextIO) -> int:
+    count = _table(columns, list(islice(rows, _TABLE_ROWS)), out)
+    while more := list(islice(rows, _TABLE_ROWS)):
+        count += _table(columns, more, out)
+    return count
 
 
 def _table(columns: Sequence[str], rows: Sequence[tuple[Any, ...]], out: TextIO) -> int:

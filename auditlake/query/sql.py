@@ -1,8 +1,9 @@
-"""Run one statement over a lake as of a moment.
+"""Run a statement, or a script of several, over a lake as of a moment.
 
-Every WHEN of the statement, and the moment of those tables that name none, is resolved once, from one look at the
-lake; so joins see one state of the database. `prepare_sql` does all that without a JVM: a misspelt name or an unknown
-moment is told before Spark starts. `ask` then opens the tables that are named, and no other.
+Every WHEN of a script, and the moment of those tables that name none, is resolved from one look at the lake; so joins
+see one state of the database, and so do the statements that follow each other. `prepare_sql` and `prepare_script` do
+all that without a JVM: a misspelt name or an unknown moment is told before Spark starts. `ask` then opens the tables
+that are named, and no other.
 
 The views live while Spark analyses the statement and are gone when `ask` returns: statements do not see each other's.
 """
@@ -23,6 +24,7 @@ from auditlake.query.moments import Known, read_known, resolve
 from auditlake.query.names import SYSTEM_SCHEMA
 from auditlake.query.period import Reading
 from auditlake.query.rewrite import Names, rewrite
+from auditlake.query.script import split
 from auditlake.query.selection import Selection, select_period, select_state
 from auditlake.query.state import read_selection
 from auditlake.query.when import When, parse_when
@@ -56,13 +58,37 @@ def run_sql(spark: SparkSession, lake: Lake, sql: str, as_of: str | None = None)
 
 def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> Question:
     """Do what `run_sql` does before it needs Spark; raises the same."""
+    return _prepare(_look(lake, as_of), sql)
+
+
+def prepare_script(lake: Lake, script: str, as_of: str | None = None) -> list[Question]:
+    """Prepare the statements of a script, all of them from one look at the lake; raises as `prepare_sql` does."""
+    look = _look(lake, as_of)
+    return [_prepare(look, sql) for sql in split(script) or [script]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a statement is answered from: the lake once looked at, the clock, and what `as_of` came to."""
+
+    known: Known
+    now: datetime
+    when: When | None
+    lsn: Lsn
+
+
+def _look(lake: Lake, as_of: str | None) -> _Look:
     now = datetime.now(UTC)
     when = None if as_of is None else parse_when(as_of, now)
     known = read_known(lake)
-    rewritten = rewrite(sql, Names(tuple(known.tables), now, f"auditlake_{uuid.uuid4().hex}_"))
-    lsn = known.now_lsn if when is None else resolve(known, when)
-    views = {view: (reading.table, _selection(known, reading, lsn, when)) for view, reading in rewritten.views.items()}
-    return Question(known, lsn, rewritten.sql, views)
+    return _Look(known, now, when, known.now_lsn if when is None else resolve(known, when))
+
+
+def _prepare(look: _Look, sql: str) -> Question:
+    known = look.known
+    rewritten = rewrite(sql, Names(tuple(known.tables), look.now, f"auditlake_{uuid.uuid4().hex}_"))
+    views = {name: (reading.table, _selection(look, reading)) for name, reading in rewritten.views.items()}
+    return Question(known, look.lsn, rewritten.sql, views)
 
 
 def ask(spark: SparkSession, question: Question) -> DataFrame:
@@ -80,13 +106,13 @@ def ask(spark: SparkSession, question: Question) -> DataFrame:
             spark.catalog.dropTempView(view)
 
 
-def _selection(known: Known, reading: Reading, lsn: Lsn, when: When | None) -> Selection | Log:
+def _selection(look: _Look, reading: Reading) -> Selection | Log:
     if reading.table.schema == SYSTEM_SCHEMA:
-        return Log(lsn)
-    table = known.tables[reading.table]
+        return Log(look.lsn)
+    table = look.known.tables[reading.table]
     if reading.period is None:
-        return select_state(known, table, lsn, when)
-    return select_period(known, table, reading.period)
+        return select_state(look.known, table, look.lsn, look.when)
+    return select_period(look.known, table, reading.period)
 
 
 def _read(spark: SparkSession, known: Known, table: TableName, selection: Selection | Log) -> DataFrame:

@@ -2,8 +2,11 @@
 
 import io
 import json
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -11,8 +14,9 @@ import auditlake
 from auditlake.apply.apply import apply_tail
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
+from auditlake.query.answer import Form, answer
 from auditlake.query.render import render
-from auditlake.query.sql import run_sql
+from auditlake.query.sql import ask, prepare_script, run_sql
 from tests.small_lake import write_small_lake
 
 pytestmark = pytest.mark.spark
@@ -181,11 +185,56 @@ def test_rendering(spark: SparkSession, lake: Lake) -> None:
     )
     assert out.getvalue() == f'{{"id": 3, "note": null, "price": null, "ats": ["{at}"]}}\n'
     out = io.StringIO()
-    render(spark.sql("select cast(0.1 as float) as f, x'00ff' as b, map('k', 1.50) as m"), "json", out)
-    assert json.loads(out.getvalue()) == {"f": 0.1, "b": "\\x00ff", "m": {"k": 1.5}}
-    out = io.StringIO()
     assert render(rows, "table", out) == 2
     assert "10.50" in out.getvalue()
+
+
+def test_rendering_every_type(spark: SparkSession) -> None:
+    """What Python or Arrow would alter, or has no type for, is exact too, also inside arrays, maps and structs."""
+    expected = {
+        "cast(0.1 as float)": 0.1,
+        "array(cast(0.1 as float), null)": [0.1, None],
+        "map('k', named_struct('f', cast(0.1 as float), 'at', timestamp'2026-01-01 00:00:00Z'))": {
+            "k": {"f": 0.1, "at": "2026-01-01T00:00:00Z"}
+        },
+        "x'00ff'": "\\x00ff",
+        "map('k', 1.50)": {"k": 1.5},
+        "timestamp_ntz'2026-01-01 00:00:00.25'": "2026-01-01T00:00:00.250000",
+        "timestamp_micros(-62135596800000001)": "-62135596800000001 µs since 1970",
+        "interval '1' month": "INTERVAL '1' MONTH",
+        "interval '25' hour": "INTERVAL '25' HOUR",
+        "array(interval '1' month)": ["INTERVAL '1' MONTH"],
+        "parse_json('{\"a\": 1}')": {"a": 1},
+        "double('nan')": "NaN",
+        "null": None,
+    }
+    out = io.StringIO()
+    render(spark.sql("select " + ", ".join(f"{sql} as c{n}" for n, sql in enumerate(expected))), "json", out)
+    assert dict(zip(expected, json.loads(out.getvalue()).values(), strict=True)) == expected
+
+
+def test_a_script_in_a_file(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    """Statements are answered in order, as of one moment; a Parquet file holds typed rows; a failure leaves none."""
+    script = "select count(*) as n from orders; select note from orders order by id;"
+    questions = prepare_script(lake, script, "0/1FF")
+    path = tmp_path / "answer"
+    answer([ask(spark, question) for question in questions], Form("csv", path))
+    assert path.read_text() == 'n\n2\n\nnote\nb\n""\n'
+    wanted = Form("parquet", path)
+    with pytest.raises(BadUsage):
+        wanted.check(len(questions))
+    orders = run_sql(spark, lake, "select * from orders order by id", "0/1FF")
+    answer([orders], wanted)
+    found = pq.read_table(path)
+    assert pa.types.is_decimal128(found.schema.field("price").type)
+    assert [tuple(row.values())[:3] for row in found.to_pylist()] == [
+        (1, "b", Decimal("2.00")),
+        (2, "", Decimal("10.50")),
+    ]
+    with pytest.raises(BadUsage, match="fails on some row"):
+        answer([orders, run_sql(spark, lake, "select cast(note as int) from orders")], Form("json", path))
+    assert pq.read_table(path).equals(found)
+    assert set(tmp_path.iterdir()) == {lake.root, path}
 
 
 def test_from_python(spark: SparkSession, lake: Lake) -> None:

@@ -175,12 +175,15 @@ def test_a_column_may_carry_the_schema() -> None:
     ],
 )
 def test_periods(clause: str, period: object) -> None:
-    """Every SQL:2011 form, with and without an alias, before other clauses."""
+    """Every SQL:2011 form, without an alias, before it and after it, before other clauses."""
     bare = rewritten(f"select * from orders {clause} where id = 1")
     assert bare.sql == "select * from v0  as `orders` where id = 1"
     assert bare.views == {"v0": Reading(ORDERS, period)}  # type: ignore[arg-type]
     aliased = rewritten(f"select * from public.orders {clause} as o join customers c on o.id = c.id")
     assert aliased.sql == "select * from v0  as o join v1 c on o.id = c.id"
+    after = rewritten(f"select * from public.orders as o {clause} join customers c {clause} on o.id = c.id")
+    assert after.sql == "select * from v0 as o  join v1 c  on o.id = c.id"
+    assert list(after.views.values()) == [Reading(ORDERS, period), Reading(CUSTOMERS, period)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,11 @@ def test_which_table_a_name_means(sql: str, table: TableName | None) -> None:
         ("select * from orders for version as of 3", ["VERSION AS OF"]),
         ("select * from orders system_time as of '2026-01-01'", ["SYSTEM_TIME AS OF", "FOR SYSTEM_TIME AS OF"]),
         ("select *\nfrom orders wher x = = 1", ["line 2", "column 18", "'x'"]),
-        ("select * from orders o for system_time as of '-2h'", ["line 1", "'for'", "before its alias"]),
+        ("select * from orders for system_time all o for system_time all", ["twice", "orders"]),
+        ("select * from (select 1) x for system_time all", ["x", "no table"]),
+        ("select * from range(3) r for system_time all", ["r", "no table"]),
+        ("select * from orders o version as of 3", ["VERSION AS OF", "FOR SYSTEM_TIME AS OF"]),
+        ("with c as (select 1) select * from c d for system_time all", ["common table expression"]),
         ("select * from orders for system_time as of now()", ["quotes"]),
         ("select * from orders for system_time as of 'noon'", ["noon", "ISO"]),
         ("select * from orders for system_time from '0/1' and '0/2'", ["expected TO"]),
