@@ -15,36 +15,41 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.lake.history import type_of
-from auditlake.pgtypes import Kind
+from auditlake.pgtypes import ColumnType, Kind
 from auditlake.relation import Column
 
 _NO_DECIMAL = ("NaN", "Infinity", "-Infinity")
 _ISO_DATE_LENGTH = len("2026-11-21")
+_ELEMENT = '"[^"]*"|[^,{}"]+'
 _YEAR_END = 5  # of 'YYYY-': a longer year, 'infinity' and '-infinity' have another character there
 
 
 def value(column: Column, text: Expression) -> Expression:
     """The typed value of `text`; NULL where the text is NULL or does not fit."""
-    typed = _typed(column, text)
-    return F.when(fits(column, text), typed) if type_of(column).may_not_fit else typed
+    held = type_of(column)
+    typed = _typed(held, text, column.name)
+    return F.when(fits(held, text), typed) if held.may_not_fit else typed
 
 
 def raw(column: Column, text: Expression) -> Expression:
     """The text where the typed column cannot hold it, else NULL."""
-    if not type_of(column).may_not_fit:
+    held = type_of(column)
+    if not held.may_not_fit:
         return F.lit(None).cast("string")
-    return F.when(~fits(column, text), text)
+    return F.when(~fits(held, text), text)
 
 
-def fits(column: Column, text: Expression) -> Expression:
-    """Whether the column's type holds this value; NULL for NULL."""
-    match type_of(column).kind:
+def fits(held: ColumnType, text: Expression) -> Expression:
+    """Whether the type holds this value; NULL for NULL."""
+    match held.kind:
         case Kind.DECIMAL:
             return ~text.isin(*_NO_DECIMAL)
         case Kind.DATE:
             return F.length(text) == _ISO_DATE_LENGTH
         case Kind.TIMESTAMP | Kind.TIMESTAMPTZ:
             return (F.substring(text, _YEAR_END, 1) == "-") & ~text.endswith(" BC")
+        case Kind.ARRAY:
+            return _array_fits(held, text)
         case _:
             return text.isNotNull()
 
@@ -62,17 +67,42 @@ def raw_map(columns: Sequence[Column], raws: Sequence[Expression]) -> Expression
     return F.when(needed, F.map_from_entries(F.array_compact(F.array(*entries))))
 
 
-def _typed(column: Column, text: Expression) -> Expression:
-    kind, delta = type_of(column).kind, type_of(column).delta
-    match kind:
+def _typed(held: ColumnType, text: Expression, name: str) -> Expression:
+    match held.kind:
         case Kind.TEXT:
             return text
         case Kind.BYTEA:
             digits = F.when(text.startswith("\\x"), F.substring(text, 3, 2**31 - 1))
-            return F.when(text.isNotNull(), F.to_binary(F.coalesce(digits, _not_hex(column)), F.lit("hex")))
+            return F.when(text.isNotNull(), F.to_binary(F.coalesce(digits, _not_hex(name)), F.lit("hex")))
+        case Kind.ARRAY if held.element is not None:
+            element = held.element
+            return F.transform(_elements(text), lambda each: _typed(element, each, name))
         case _:
-            return text.cast(delta)
+            return text.cast(held.delta)
 
 
-def _not_hex(column: Column) -> Expression:
-    return F.raise_error(F.lit(f"a value of column {column.name} is not bytea in hex form")).cast("string")
+def _not_hex(name: str) -> Expression:
+    return F.raise_error(F.lit(f"a value of column {name} is not bytea in hex form")).cast("string")
+
+
+def _array_fits(held: ColumnType, text: Expression) -> Expression:
+    flat = text.startswith("{") & ~text.startswith("{{")
+    element = held.element
+    if element is None or not element.may_not_fit:
+        return flat
+    return flat & F.forall(_elements(text), lambda each: each.isNull() | fits(element, each))
+
+
+def _elements(text: Expression) -> Expression:
+    """The texts of a flat array's elements.
+
+    Escapes are first spelled with NUL, which no text of PostgreSQL contains: every quote left then delimits.
+    """
+    plain = F.replace(F.replace(text, F.lit("\\\\"), F.lit("\0b")), F.lit('\\"'), F.lit("\0q"))
+    return F.transform(F.regexp_extract_all(plain, F.lit(_ELEMENT), F.lit(0)), _element)
+
+
+def _element(found: Expression) -> Expression:
+    inside = F.substring(found, F.lit(2), F.length(found) - 2)
+    quoted = F.replace(F.replace(inside, F.lit("\0q"), F.lit('"')), F.lit("\0b"), F.lit("\\"))
+    return F.when(found.startswith('"'), quoted).when(found != "NULL", found)

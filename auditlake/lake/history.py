@@ -14,7 +14,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import TableNotFoundError
-from deltalake.schema import MapType, PrimitiveType
+from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake, source_name
 from auditlake.pgtypes import ColumnType, column_type
@@ -116,7 +116,9 @@ def _period_fields() -> list[Field]:
     return [Field(name, _delta_type(spelling), nullable=True) for name, spelling in PERIOD_COLUMNS]
 
 
-def _delta_type(spelling: str) -> PrimitiveType | MapType:
+def _delta_type(spelling: str) -> PrimitiveType | MapType | ArrayType:
+    if spelling.startswith("array<"):
+        return ArrayType(_delta_type(spelling.removeprefix("array<").removesuffix(">")), contains_null=True)
     if spelling == "map<string,string>":
         return MapType(PrimitiveType("string"), PrimitiveType("string"), value_contains_null=True)
     return PrimitiveType(_DELTA_NAMES.get(spelling, spelling))

@@ -1,11 +1,12 @@
 """What to select so that a value arrives exact, and how its Arrow column becomes the column of `history`. Pure.
 
 Numbers, strings and times travel in PostgreSQL's binary form; every other type as the text its output function gives.
-Two kinds of values have no place in their typed column:
+Three kinds of values have no place in their typed column:
   - dates and timestamps at infinity, BC or past 9999. The binary reader moves them to our epoch without a check,
     which wraps around, but always to a value outside the years 1 to 9999: `OutOfRange` is raised and the range is
     read again with `guarded=True`, where the server sends NULL and, beside it, the exact text.
-  - NaN and infinities of numeric(p,s), which travels as text.
+  - NaN and infinities of numeric(p,s), which travels as text;
+  - arrays that are not flat, or have such values in them (`snapshot.arrays`).
 Those become NULL in the typed column and exact text in `_raw`, as they do from the stream (`apply.typing`).
 
 Authority: postgresql.org/docs/current/functions-string.html, format(): %s calls the type's output function
@@ -18,30 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.errors import InvariantBroken
-from auditlake.pgtypes import ColumnType, Kind, column_type
+from auditlake.pgtypes import OID_OID, STRING_OIDS, ColumnType, Kind, column_type
 from auditlake.relation import Column, TableName
+from auditlake.snapshot.arrays import arrow_type, read_arrays
 
-_ARROW = {
-    "boolean": pa.bool_(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
+_AS_TEXT = frozenset({Kind.TEXT, Kind.ARRAY})
 _TIMES = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY_US = 86_400_000_000
 _NOT_FINITE = pa.array(["NaN", "Infinity", "-Infinity"])
-
-# Binary strings on the wire; every other type without a typed column is asked for as text.
-_STRING_OIDS = frozenset({25, 1043, 1042})
-_OID_TYPE = 26
 
 
 class OutOfRange(Exception):
@@ -77,20 +63,13 @@ class Selection:
                 raw[column.name] = exact
         for column, exact in zip(self._guarded_columns(), batch.columns[len(self.columns) :], strict=True):
             raw[column.name] = _storage(exact).cast(pa.string())
-        return arrays, raw_map(raw, batch.num_rows)
+        in_order = {column.name: raw[column.name] for column in self.columns if column.name in raw}
+        return arrays, raw_map(in_order, batch.num_rows)
 
 
 def identifier(name: str) -> str:
     """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def arrow_type(column_type_: ColumnType) -> pa.DataType:
-    """Return the Arrow type of a history column."""
-    if column_type_.kind is Kind.DECIMAL:
-        precision, scale = column_type_.delta.removeprefix("decimal(").removesuffix(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return _ARROW[column_type_.delta]
 
 
 def _type(column: Column) -> ColumnType:
@@ -103,9 +82,9 @@ def _typed(column: Column, *, guarded: bool) -> str:
         return f"{name}::pg_catalog.text"
     if kind in _TIMES and guarded:
         return f"case when {_in_range(name, kind)} then {name} end"
-    if kind is not Kind.TEXT:
-        return f"{name}::pg_catalog.int8" if column.type_oid == _OID_TYPE else name
-    if column.type_oid in _STRING_OIDS:
+    if kind not in _AS_TEXT:
+        return f"{name}::pg_catalog.int8" if column.type_oid == OID_OID else name
+    if column.type_oid in STRING_OIDS:
         return name
     # A composite of NULLs `is null` without being NULL, and format() gives '' for NULL.
     return f"case when pg_catalog.num_nulls({name}) = 0 then pg_catalog.format('%s', {name}) end"
@@ -135,6 +114,8 @@ def _storage(array: pa.Array) -> pa.Array:
 def _convert(target: ColumnType, array: pa.Array, *, guarded: bool) -> tuple[pa.Array, pa.Array | None]:
     if target.kind is Kind.DECIMAL:
         return _decimal(array.cast(pa.string()), arrow_type(target))
+    if target.kind is Kind.ARRAY:
+        return read_arrays(array.cast(pa.string()), target)
     typed = array.cast(arrow_type(target))
     if target.kind in _TIMES and not guarded:
         _check_years(typed)

@@ -1,0 +1,97 @@
+"""PostgreSQL's own text of a value in a lake: from its typed column, which is lossless for what fits, else from `_raw`.
+
+    exact_text(value, held, raw)      one Python value, as `to_pylist()` of a history gives it
+    exact_texts(values, held, raws)   an Arrow column, as a history's file has it
+
+`held` is where the column lives (`lake.history.type_of(column)`), `raw` the entry of `_raw` under the column's name.
+The text is what PostgreSQL's output function prints under the settings of `postgres.connection.PINNED`, byte for byte.
+Starts no JVM.
+
+Authority: postgresql.org/docs/current/datatype.html, "Output" of each type
+"""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditlake.pgarrays import array_text
+from auditlake.pgfloats import double_text, real_text
+from auditlake.pgtypes import ColumnType, Kind
+
+
+def exact_text(value: Any, held: ColumnType, raw: str | None = None) -> str | None:  # noqa: ANN401 - of any type
+    """Print one value; None for SQL NULL."""
+    if raw is not None or value is None:
+        return raw
+    return _writer(held)(value)
+
+
+def exact_texts(values: pa.Array, held: ColumnType, raws: pa.Array | None = None) -> pa.Array:
+    """Print a column of values; NULL for SQL NULL."""
+    texts = _texts(values, held)
+    return texts if raws is None else pc.coalesce(raws.cast(pa.string()), texts)
+
+
+def _texts(values: pa.Array, held: ColumnType) -> pa.Array:
+    match held.kind:
+        case Kind.TEXT | Kind.INTEGER | Kind.DATE:
+            return values.cast(pa.string())
+        case Kind.BOOLEAN:
+            return pc.if_else(values, "t", "f")
+        case _:
+            write = _writer(held)
+            return pa.array([None if value is None else write(value) for value in values.to_pylist()], pa.string())
+
+
+def _writer(held: ColumnType) -> Callable[[Any], str]:
+    if held.element is not None:
+        return partial(_array, _writer(held.element))
+    if held.kind is Kind.FLOAT:
+        return real_text if held.delta == "float" else double_text
+    return _WRITERS[held.kind]
+
+
+def _array(write: Callable[[Any], str], values: list[Any]) -> str:
+    return array_text(None if value is None else write(value) for value in values)
+
+
+def _boolean(value: bool) -> str:  # noqa: FBT001 - the value itself
+    return "t" if value else "f"
+
+
+def _decimal(value: Decimal) -> str:
+    return f"{value:f}"
+
+
+def _date(value: date) -> str:
+    return value.isoformat()
+
+
+def _timestamp(value: datetime) -> str:
+    text = value.isoformat(sep=" ")
+    return text.rstrip("0") if value.microsecond else text
+
+
+def _timestamptz(value: datetime) -> str:
+    return f"{_timestamp(value.astimezone(UTC).replace(tzinfo=None))}+00"
+
+
+def _bytea(value: bytes) -> str:
+    return f"\\x{value.hex()}"
+
+
+_WRITERS: dict[Kind, Callable[[Any], str]] = {
+    Kind.TEXT: str,
+    Kind.BOOLEAN: _boolean,
+    Kind.INTEGER: str,
+    Kind.DECIMAL: _decimal,
+    Kind.DATE: _date,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.TIMESTAMPTZ: _timestamptz,
+    Kind.BYTEA: _bytea,
+}
