@@ -15,9 +15,6 @@ from auditlake.pgoutput.spans import Spans
 from auditlake.pgoutput.wire import decode
 from auditlake.relation import Relation
 
-CONTEXT_PREFIX = "auditlake"
-"""Prefix of the transactional logical message whose content becomes the transaction's context."""
-
 NO_TABLE = -1
 """Slot of a row that is about no table."""
 

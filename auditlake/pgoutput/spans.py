@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from auditlake.pgoutput.context import Scope
 from auditlake.pgoutput.cursor import MAX_TIME_US, MIN_TIME_US
 from auditlake.pgoutput.frames import Bools, Frames, Ints, require
 
@@ -26,7 +27,7 @@ class OpenTransaction:
     xid: int
     time: int
     origin: str | None = None
-    context: str | None = None
+    context: Scope = field(default=Scope())
     rows: int = 0
     inserts: int = 0
     updates: int = 0

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from auditlake.pgoutput.context import Scope
 from auditlake.pgoutput.frames import Ints
-from auditlake.pgoutput.messages import LogicalMessage
-from auditlake.pgoutput.rows import CONTEXT_PREFIX
 from auditlake.pgoutput.schema import TRANSACTIONS_SCHEMA
 from auditlake.pgoutput.spans import OpenTransaction, Spans
 from auditlake.pgoutput.tables import Placed
@@ -22,7 +21,7 @@ class Totals:
 
     spans: Spans
     origins: dict[int, str | None]
-    contexts: dict[int, str | None]
+    contexts: dict[int, Scope]
     rows: Ints
     counts: Mapping[str, Ints]
     names: Sequence[str]
@@ -41,7 +40,7 @@ class Totals:
             "xid": self.spans.xid[ended],
             "time": self.spans.time[ended],
             "origin": spread(self.origins, self.spans.count, ended),
-            "context": spread(self.contexts, self.spans.count, ended),
+            "context": spread({t: scope.text for t, scope in self.contexts.items()}, self.spans.count, ended),
             **{name: count[ended] for name, count in self.counts.items()},
             "tables": self._table_lists(ended),
         }
@@ -66,7 +65,7 @@ class Totals:
             xid=int(self.spans.xid[last]),
             time=int(self.spans.time[last]),
             origin=self.origins.get(last),
-            context=self.contexts.get(last),
+            context=self.contexts.get(last, Scope()),
             rows=int(self.rows[last]),
             tables=frozenset(self.names[i] for i in place[transaction == last].tolist()),
             **{name: int(count[last]) for name, count in self.counts.items()},
@@ -78,12 +77,12 @@ def add_up(placed: Placed) -> Totals:
     spans, rows, rare = placed.spans, placed.rows, placed.rare
     carried = spans.carried or OpenTransaction(lsn=0, xid=0, time=0)
     origins: dict[int, str | None] = {0: carried.origin}
-    contexts: dict[int, str | None] = {0: carried.context}
+    contexts = {0: carried.context}
     for number, origin in rare.origins:
         origins[int(spans.of[number])] = origin.name
     for number, message in rare.messages:
-        if message.prefix == CONTEXT_PREFIX:
-            contexts[int(spans.of[number])] = context_text(message)
+        transaction, ordinal = int(spans.of[number]), int(rows.ordinal[rows.first[number]])
+        contexts[transaction] = contexts.get(transaction, Scope()).after(message.prefix, message.content, ordinal)
     tags = placed.frames.tags[rows.message]
     counts = {name: _count(rows.transaction[tags == ord(tag)], spans) for name, tag in _COUNTED.items()}
     for name, count in counts.items():
@@ -92,17 +91,6 @@ def add_up(placed: Placed) -> Totals:
     of_all[0] += carried.rows
     names, tables = _tables(placed, carried.tables)
     return Totals(spans, origins, contexts, of_all, counts, names, tables)
-
-
-def context_text(message: LogicalMessage) -> str:
-    r"""Give the content as text, whatever it holds.
-
-    Content that is not UTF-8 becomes a JSON string of its bytea spelling, such as `"\\xff00"`: still JSON, and exact.
-    """
-    try:
-        return message.content.decode()
-    except UnicodeDecodeError:
-        return f'"\\\\x{message.content.hex()}"'
 
 
 def _count(transactions: Ints, spans: Spans) -> Ints:

@@ -104,7 +104,7 @@ def test_transactions_are_counted(database: str, lake: Lake) -> None:
     capture(database, lake)
     first, second = oracle.transactions(lake)
     names = ("inserts", "updates", "deletes", "truncates", "tables", "context")
-    assert [first[name] for name in names] == [2, 2, 2, 0, ["public.t"], '{"user": "ann"}']
+    assert [first[name] for name in names] == [2, 2, 2, 0, ["public.t"], '{"app": {"user": "ann"}}']
     assert [second[name] for name in names] == [1, 0, 0, 1, ["public.u"], None]
     assert before <= first["time"] <= second["time"] <= after
     assert [first["time_mono"], second["time_mono"]] == [first["time"], second["time"]]

@@ -1,5 +1,6 @@
 """What the fast decoder must give, said slowly: one message after the other into dictionaries."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,7 +68,7 @@ class Model:
             case LogicalMessage(transactional=True, prefix=prefix, content=content):
                 self._row("message", prefix=prefix, content=content)
                 if prefix == "auditlake":
-                    self._open["context"] = context(content)
+                    self._open["context"] = '{"app": ' + context(content) + "}"
             case _:
                 pass
 
@@ -108,8 +109,13 @@ def tuples(old: OldTuple | None = None, new: tuple[Value, ...] | None = None) ->
 
 
 def context(content: bytes) -> str:
-    """Spell a context as `transactions` does."""
+    """Spell what is asserted: itself where it is JSON, else a JSON string."""
     try:
-        return content.decode()
+        said = content.decode()
     except UnicodeDecodeError:
         return '"\\\\x' + content.hex() + '"'
+    try:
+        json.loads(said, parse_constant=int)
+    except ValueError:
+        return json.dumps(said, ensure_ascii=False)
+    return said.strip()

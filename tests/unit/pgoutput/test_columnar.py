@@ -295,11 +295,11 @@ def test_takes_a_bytearray() -> None:
 @pytest.mark.parametrize(
     ("contents", "context"),
     [
-        ([b'{"user":"ann"}'], '{"user":"ann"}'),
-        ([b"1", b"2"], "2"),
-        ([b"no json"], "no json"),
-        ([b"\xff\x00"], r'"\\xff00"'),
-        ([b""], ""),
+        ([b'{"user":"ann"}'], '{"app": {"user":"ann"}}'),
+        ([b"1", b"2"], '{"app": 2}'),
+        ([b"no json"], '{"app": "no json"}'),
+        ([b"\xff\x00"], r'{"app": "\\xff00"}'),
+        ([b""], '{"app": ""}'),
     ],
 )
 def test_the_context_is_kept_as_text(contents: list[bytes], context: str) -> None:

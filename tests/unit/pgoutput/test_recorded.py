@@ -71,7 +71,8 @@ def test_the_rows_are_those_of_the_statements(payloads: list[bytes]) -> None:
         assert {(transaction["xid"], transaction["time"], wanted.get("origin"))} == {
             (row["xid"], row["time"], row["origin"]) for row in rows
         }
-        assert (wanted.get("origin"), wanted.get("context")) == (transaction["origin"], transaction["context"])
+        context = f'{{"app": {wanted["context"]}}}' if "context" in wanted else None
+        assert (wanted.get("origin"), context) == (transaction["origin"], transaction["context"])
         assert sorted(wanted["tables"]) == transaction["tables"]
         for op in ("insert", "update", "delete", "truncate"):
             assert sum(row[0] == op for row in wanted["rows"]) == transaction[f"{op}s"]
