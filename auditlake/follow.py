@@ -2,10 +2,10 @@
 
 Capture runs in a thread (it waits in select, which lets go of the interpreter), apply in the caller's. They share
 nothing but the lake, so they may as well run as two processes (`auditlake capture`, `auditlake apply`). A capture
-that loses its connection is started again, with growing pauses, unless the run has a target: then whoever waits for
-it is told.
+that loses its connection is started again, with growing pauses; where the run has a target, for a minute at most.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,16 +16,18 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.apply import apply_tail
 from auditlake.capture import Capture, Source
-from auditlake.errors import SourceUnreachable
+from auditlake.errors import AuditlakeError, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
+from auditlake.lake.runstate import write_state
 from auditlake.lsn import Lsn
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import WalEnd, wal_end
 from auditlake.relation import TableName
+from auditlake.retry import Attempts
 
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
+# Whoever waits for a target is told soon; a restart or a failover of the source fits in.
+_PATIENCE_S = 60.0
 # A MERGE costs the same for ten changes as for ten thousand: let some gather.
 _BATCH_INTERVAL_S = 2.0
 _POLL_S = 0.1
@@ -58,22 +60,30 @@ def make_task(conninfo: str, lake: Lake, until: Until) -> Task:
 def run_capture(task: Task, stop: threading.Event, say: Say, tried: threading.Event | None = None) -> None:
     """Capture until the target or `stop`; sets `tried` once the source has let us in, or could not be reached.
 
-    Raises SourceUnreachable at once where there is a target; without one only where trying again cannot help.
+    Raises SourceUnreachable where trying again cannot help; where there is a target also if the source was never
+    reached, or stays away for a minute.
     """
     tried = tried or threading.Event()
-    pause_s = _FIRST_PAUSE_S
+    attempts = Attempts(say, functools.partial(write_state, task.lake), None if task.until is None else _PATIENCE_S)
+    try:
+        _capture_on(task, stop, attempts, tried)
+    except AuditlakeError as exc:
+        attempts.ended(exc)
+        raise
+    attempts.ended()
+
+
+def _capture_on(task: Task, stop: threading.Event, attempts: Attempts, tried: threading.Event) -> None:
     while not stop.is_set():
         try:
             capture = Capture(task.source, task.lake, stop)
             tried.set()
+            attempts.succeeded()
             capture.run(task.until)
         except SourceUnreachable as exc:
-            if not exc.retryable or task.until is not None:
-                raise
+            pause_s = attempts.failed(exc)
             tried.set()
-            say(f"{exc.message}; trying again in {pause_s:g} s")
             stop.wait(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         else:
             return
 

@@ -6,23 +6,32 @@ The lake answers alone; what PostgreSQL knows (retained log, the slot) is added 
 import time
 from dataclasses import dataclass
 
-from auditlake.errors import SourceUnreachable
+import psycopg
+
+from auditlake.errors import AuditlakeError, SourceUnreachable
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.positions import Positions, read_positions
+from auditlake.lake.runstate import CaptureState, read_state
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import connect
-from auditlake.postgres.server import wal_end
-from auditlake.postgres.slot import SlotState, read_slot
+from auditlake.mainslot import see_slot
+from auditlake.postgres.connection import Row, connect
+from auditlake.postgres.slot import SlotReader, SlotState, read_reader, read_slot
+from auditlake.sameness import current_manifest
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """What the source says now; `lag_bytes` is log that capture has not acknowledged."""
+    """What the source says now; `lag_bytes` is log that capture has not acknowledged.
+
+    `problem` is what would stop a capture that started now, None where nothing would.
+    """
 
     slot: SlotState | None
-    lag_bytes: int
+    reader: SlotReader | None
+    lag_bytes: int | None
+    problem: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +45,15 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A lake at one moment. `source` is None where it could not be asked, `problem` says why."""
+    """A lake at one moment. `source` is None where it could not be asked, `problem` says why.
+
+    `capture` is what the last capture said of itself; a killed one said nothing more.
+    """
 
     manifest: Manifest
     positions: Positions | None
     tables: tuple[TableStatus, ...]
+    capture: CaptureState | None
     source: SourceStatus | None
     problem: str | None
 
@@ -60,25 +73,41 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     manifest = require_manifest(lake)
     positions = read_positions(lake)
     tables = tuple(TableStatus(str(t.name), Lsn(t.horizon), Lsn(t.position)) for t in list_histories(lake))
-    if conninfo is None:
-        return Status(manifest, positions, tables, None, "no source is set")
-    try:
-        source = _ask_source(conninfo, manifest, positions)
-    except SourceUnreachable as exc:
-        return Status(manifest, positions, tables, None, exc.message)
-    return Status(manifest, positions, tables, source, None)
+    source: SourceStatus | None = None
+    problem: str | None = "no source is set"
+    if conninfo is not None:
+        try:
+            source = _ask_source(conninfo, manifest, positions)
+            problem = source.problem
+        except SourceUnreachable as exc:
+            problem = exc.message
+    return Status(manifest, positions, tables, read_state(lake), source, problem)
 
 
 def _ask_source(conninfo: str, manifest: Manifest, positions: Positions | None) -> SourceStatus:
     with connect(conninfo) as conn:
-        slot = read_slot(conn, manifest.slot)
-        end = wal_end(conn).lsn
-    return SourceStatus(slot, max(0, end - (positions.acknowledged if positions else end)))
+        slot, reader = read_slot(conn, manifest.slot), read_reader(conn, manifest.slot)
+        acknowledged = positions.acknowledged if positions else None
+        lag = None if slot is None or acknowledged is None else max(0, slot.wal_end - acknowledged)
+        return SourceStatus(slot, reader, lag, _problem(conn, manifest, slot, acknowledged))
+
+
+def _problem(
+    conn: psycopg.Connection[Row], manifest: Manifest, slot: SlotState | None, acknowledged: Lsn | None
+) -> str | None:
+    try:
+        manifest.check_same(current_manifest(conn, manifest.slot, manifest.publication))
+        # The lake was read first: a capture that runs may have moved the slot beyond that since.
+        if acknowledged is not None and (slot is None or slot.active_pid is None):
+            see_slot(manifest.slot, slot, acknowledged)
+    except AuditlakeError as exc:
+        return exc.message
+    return None
 
 
 def as_json(status: Status) -> dict[str, object]:
     """Return the status as plain values: LSNs as text, sizes in bytes, ages in seconds."""
-    positions, source = status.positions, status.source
+    positions, source, capture = status.positions, status.source, status.capture
     slot = source.slot if source else None
     return {
         "database": status.manifest.database,
@@ -89,9 +118,16 @@ def as_json(status: Status) -> dict[str, object]:
         "current_age_s": status.current_age_s,
         "lag_bytes": source.lag_bytes if source else None,
         "retained_bytes": slot.retained_bytes if slot else None,
-        "slot_active_pid": slot.active_pid if slot else None,
-        "slot_wal_status": slot.wal_status if slot else None,
+        "safe_wal_bytes": slot.safe_wal_bytes if slot else None,
         "slot_exists": None if source is None else slot is not None,
+        "slot_active_pid": slot.active_pid if slot else None,
+        "slot_reader": str(source.reader) if source and source.reader else None,
+        "slot_wal_status": slot.wal_status if slot else None,
+        "slot_invalidation": slot.invalidation if slot else None,
+        "slot_failover": slot.failover if slot else None,
+        "capture": capture.state if capture else None,
+        "capture_since": capture.since if capture else None,
+        "capture_problem": capture.problem if capture else None,
         "source_problem": status.problem,
         "tables": [{"table": t.name, "horizon": str(t.horizon), "position": str(t.position)} for t in status.tables],
     }

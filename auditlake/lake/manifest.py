@@ -1,11 +1,14 @@
 """lake.json: which source this lake is the history of.
 
-Written once, before anything is created at the source, by rename, so that it is there whole or not at all. Every
-command compares it with the server it reaches: a lake never mixes two databases.
+Written before anything is created at the source, and again when the source was promoted to another timeline; by
+rename, so that it is there whole or not at all. Every command compares it with the server it reaches: a lake never
+mixes two databases.
 """
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,13 +83,29 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
     Raises LakeUnusable where the folder cannot be written or holds something else.
     """
     content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
-    try:
+    with _writing(lake):
         lake.root.mkdir(parents=True, exist_ok=True)
         if others := sorted(path.name for path in lake.root.iterdir() if path != _unfinished(lake)):
             raise LakeUnusable(
                 f"{lake.root} is not empty and is no lake: it holds {others[0]}", "Use another folder as lake."
             )
         _write_whole(lake, json.dumps(content, indent=2) + "\n")
+
+
+def record_timeline(lake: Lake, timeline: int) -> None:
+    """Record that the lake goes on with another timeline of its source.
+
+    Raises LakeUnusable where lake.json cannot be read or written.
+    """
+    with _writing(lake):
+        content = json.loads(lake.manifest.read_text()) | {"timeline": timeline}
+        _write_whole(lake, json.dumps(content, indent=2) + "\n")
+
+
+@contextmanager
+def _writing(lake: Lake) -> Iterator[None]:
+    try:
+        yield
     except OSError as exc:
         raise LakeUnusable(
             f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder or choose another."

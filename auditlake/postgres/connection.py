@@ -2,8 +2,9 @@
 
 A value must read the same from the snapshot and from the stream, whatever `ALTER ROLE … SET` or `ALTER DATABASE …
 SET` say; so every connection carries `PINNED` in its startup packet, which outranks both. Time-outs that could end an
-idle holder are off. A failed connection becomes `SourceUnreachable`, retryable unless PostgreSQL itself said no.
-libpq's messages name host, user and database, never the password.
+idle holder are off. TCP notices within about a minute that the other end is gone; of several hosts the primary is
+taken. A failed connection becomes `SourceUnreachable`, retryable unless PostgreSQL itself said no. libpq's messages
+name host, user and database, never the password.
 
 Authority: postgresql.org/docs/current/config-setting.html; libpq-connect.html, "options"
 """
@@ -34,6 +35,7 @@ PINNED = {
     "idle_session_timeout": "0",
 }
 
+# libpq keeps no SQLSTATE of a connection that failed, so its text must do; the text of an answer need not.
 _REFUSED = (
     "password authentication failed",
     "no password supplied",
@@ -46,6 +48,10 @@ _REFUSED = (
     "invalid connection option",
     "certificate",
 )
+# Refused: authorisation (28), catalog name (3D), privilege and undefined objects (42). Passing: broken connections
+# (08), resources and too many connections (53), shutdown, crash, recovery (57P), the system's own errors (58).
+_FINAL_STATES = ("28", "3D", "42")
+_PASSING_STATES = ("08", "53", "57P", "58")
 
 Row: TypeAlias = tuple[object, ...]
 
@@ -68,6 +74,10 @@ def pinned_conninfo(source: str, **overrides: str) -> str:
         "application_name": "auditlake",
         "connect_timeout": "10",
         "keepalives_idle": "30",
+        "keepalives_interval": "10",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "60000",
+        **({"target_session_attrs": "primary"} if "," in f"{given.get('host')}{given.get('hostaddr')}" else {}),
         **given,
         "client_encoding": "UTF8",
         "options": f"{given.get('options', '')} {options}".strip(),
@@ -82,16 +92,16 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except psycopg.OperationalError as exc:
-        # Without a SQLSTATE libpq itself failed; 08 is a broken connection, 57P a server going down.
-        if exc.sqlstate is not None and not exc.sqlstate.startswith(("08", "57P")):
+        # Without a SQLSTATE libpq itself failed.
+        if exc.sqlstate is not None and not exc.sqlstate.startswith(_PASSING_STATES):
             raise
-        raise unreachable(str(exc)) from exc
+        raise unreachable(str(exc), exc.sqlstate) from exc
 
 
-def unreachable(message: str) -> SourceUnreachable:
-    """Say why there is no connection, and whether trying again can help."""
+def unreachable(message: str, sqlstate: str | None = None) -> SourceUnreachable:
+    """Say why there is no connection, and whether trying again can help; only an answer has a `sqlstate`."""
     line = " ".join(message.split())
-    if any(word in line for word in _REFUSED):
+    if sqlstate.startswith(_FINAL_STATES) if sqlstate else any(word in line for word in _REFUSED):
         return SourceUnreachable(
             f"the source refuses the connection: {line}",
             "Correct user, password, database or pg_hba.conf; passwords are best kept in ~/.pgpass.",

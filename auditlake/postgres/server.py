@@ -14,11 +14,16 @@ from auditlake.postgres.connection import Row, fetch_one
 
 _LONG_PAGE_HEADER_BYTES = 40
 
+# The control file learns of a promotion only at the next checkpoint; the name of a log file tells at once.
 _IDENTITY = """
 select (select system_identifier from pg_catalog.pg_control_system())::text,
-       (select timeline_id from pg_catalog.pg_control_checkpoint()),
+       case when pg_catalog.pg_is_in_recovery()
+            then (select timeline_id from pg_catalog.pg_control_checkpoint())
+            else ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int
+       end,
        pg_catalog.current_database()::text,
-       pg_catalog.current_setting('server_version_num')::int
+       pg_catalog.current_setting('server_version_num')::int,
+       pg_catalog.pg_is_in_recovery()
 """
 
 _WAL_END = """
@@ -30,12 +35,13 @@ select pg_catalog.pg_current_wal_insert_lsn()::text,
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What makes a source the same source: cluster, timeline and database."""
+    """What makes a source the same source: cluster, timeline and database; a standby is `in_recovery`."""
 
     system_identifier: str
     timeline: int
     database: str
     version_num: int
+    in_recovery: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +54,10 @@ class WalEnd:
 
 def identify(conn: psycopg.Connection[Row]) -> ServerIdentity:
     """Read the identity of the cluster and database behind `conn`."""
-    system, timeline, database, version = fetch_one(conn, _IDENTITY)
-    return ServerIdentity(str(system), cast("int", timeline), str(database), cast("int", version))
+    system, timeline, database, version, in_recovery = fetch_one(conn, _IDENTITY)
+    return ServerIdentity(
+        str(system), cast("int", timeline), str(database), cast("int", version), in_recovery=bool(in_recovery)
+    )
 
 
 def wal_end(conn: psycopg.Connection[Row]) -> WalEnd:

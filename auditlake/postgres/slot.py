@@ -11,7 +11,7 @@ view-pg-replication-slots.html
 import select
 import time
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import psycopg
 from psycopg import pq, sql
@@ -21,14 +21,19 @@ from auditlake.errors import SourceUnready
 from auditlake.lsn import Lsn
 from auditlake.postgres.connection import Row, fetch, unreachable
 
+# Whole rows, because every version has columns of its own. A standby has no end of the log but what it has replayed.
 _SLOT = """
-select plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status::text, restart_lsn::text,
-       pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), restart_lsn)::bigint
-  from pg_catalog.pg_replication_slots where slot_name = %s
+select pg_catalog.to_jsonb(s),
+       pg_catalog.pg_wal_lsn_diff(here.wal_end, s.restart_lsn)::bigint, here.wal_end::text
+  from pg_catalog.pg_replication_slots s,
+       (select case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn()
+                    else pg_catalog.pg_current_wal_lsn() end as wal_end) here
+ where s.slot_name = %s
 """
 
 _READER = """
-select a.pid, a.application_name::text, coalesce(a.client_addr::text, 'a local socket'), r.reply_time::text
+select a.pid, coalesce(a.application_name::text, ''), coalesce(a.client_addr::text, 'a local socket'),
+       pg_catalog.date_trunc('second', a.backend_start)::text, r.reply_time::text
   from pg_catalog.pg_replication_slots s
   join pg_catalog.pg_stat_activity a on a.pid = s.active_pid
   left join pg_catalog.pg_stat_replication r on r.pid = a.pid
@@ -45,15 +50,31 @@ select pid, usename::text, extract(epoch from pg_catalog.clock_timestamp() - xac
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A slot as pg_replication_slots shows it; `plugin` and `database` are None for a physical slot."""
+    """A slot as pg_replication_slots shows it; `plugin` and `database` are None for a physical slot.
+
+    `wal_end` is the end of the server's log at that moment, `safe_wal_bytes` what may still be written before the slot
+    is lost (None: no limit). `failover` and `synced` are None before version 17, which knows neither. `invalidation`
+    says why the slot can never be read again, where the server knows it.
+    """
 
     plugin: str | None
     database: str | None
+    temporary: bool
     active_pid: int | None
     confirmed_flush_lsn: Lsn | None
-    wal_status: str | None
     restart_lsn: Lsn | None
+    wal_status: str | None
     retained_bytes: int | None
+    safe_wal_bytes: int | None
+    failover: bool | None
+    synced: bool | None
+    invalidation: str | None
+    wal_end: Lsn
+
+    @property
+    def lost(self) -> bool:
+        """Whether PostgreSQL has given the slot up."""
+        return self.wal_status == "lost" or self.invalidation is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +84,11 @@ class SlotReader:
     pid: int
     application: str
     address: str
+    since: str
     spoke_at: str | None
 
     def __str__(self) -> str:
-        return f"pid {self.pid} ({self.application or 'without a name'}, from {self.address})"
+        return f"pid {self.pid} ({self.application or 'without a name'}, from {self.address}, since {self.since})"
 
     def spoke_since(self, earlier: "SlotReader | None") -> bool:
         """Whether this is the reader of `earlier` and it has reported since: its client lives."""
@@ -92,15 +114,23 @@ def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:
     rows = fetch(conn, _SLOT, name)
     if not rows:
         return None
-    plugin, database, active_pid, confirmed, wal_status, restart, retained = rows[0]
+    row, retained, wal_end = rows[0]
+    slot = cast("dict[str, Any]", row)
+    confirmed, restart = slot["confirmed_flush_lsn"], slot["restart_lsn"]
     return SlotState(
-        plugin=cast("str | None", plugin),
-        database=cast("str | None", database),
-        active_pid=cast("int | None", active_pid),
-        confirmed_flush_lsn=None if confirmed is None else Lsn.parse(str(confirmed)),
-        wal_status=cast("str | None", wal_status),
-        restart_lsn=None if restart is None else Lsn.parse(str(restart)),
+        plugin=slot["plugin"],
+        database=slot["database"],
+        temporary=slot["temporary"],
+        active_pid=slot["active_pid"],
+        confirmed_flush_lsn=None if confirmed is None else Lsn.parse(confirmed),
+        restart_lsn=None if restart is None else Lsn.parse(restart),
+        wal_status=slot["wal_status"],
         retained_bytes=cast("int | None", retained),
+        safe_wal_bytes=slot["safe_wal_size"],
+        failover=slot.get("failover"),
+        synced=slot.get("synced"),
+        invalidation=slot.get("invalidation_reason") or ("conflict" if slot.get("conflicting") else None),
+        wal_end=Lsn.parse(str(wal_end)),
     )
 
 
@@ -109,8 +139,8 @@ def read_reader(conn: psycopg.Connection[Row], name: str) -> SlotReader | None:
     rows = fetch(conn, _READER, name)
     if not rows:
         return None
-    pid, application, address, spoke_at = rows[0]
-    return SlotReader(cast("int", pid), str(application), str(address), cast("str | None", spoke_at))
+    pid, application, address, since, spoke_at = rows[0]
+    return SlotReader(cast("int", pid), str(application), str(address), str(since), cast("str | None", spoke_at))
 
 
 def drop_slot(conn: psycopg.Connection[Row], name: str) -> bool:

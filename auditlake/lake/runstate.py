@@ -1,0 +1,48 @@
+"""capture.json: what the last capture said of itself, for `status` in another process. No more than a note.
+
+Written when capture connects, loses its source or ends, by rename. Nothing depends on it: a capture that was killed
+leaves its last word behind, so only the slot's reader tells whether one runs now.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from auditlake.errors import LakeUnusable
+from auditlake.lake.layout import Lake
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureState:
+    """What capture did from `since` (ISO, UTC) on: running, trying again or ended; `problem` says why."""
+
+    state: str
+    since: str
+    problem: str | None = None
+
+
+def write_state(lake: Lake, state: str, problem: str | None = None) -> None:
+    """Note what capture does from now on.
+
+    Raises LakeUnusable where the folder cannot be written.
+    """
+    note = CaptureState(state, datetime.now(UTC).isoformat(timespec="seconds"), problem)
+    unfinished = lake.capture_state.with_suffix(".partial")
+    try:
+        unfinished.write_text(json.dumps(asdict(note), indent=2) + "\n")
+        unfinished.rename(lake.capture_state)
+    except OSError as exc:
+        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder.") from exc
+
+
+def read_state(lake: Lake) -> CaptureState | None:
+    """Read the note; None where capture never ran.
+
+    Raises LakeUnusable where it is none of ours.
+    """
+    try:
+        return CaptureState(**json.loads(lake.capture_state.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as exc:
+        raise LakeUnusable(f"{lake.capture_state} cannot be read: {exc}", "Remove it; capture makes it anew.") from exc
