@@ -1,7 +1,9 @@
 """Commands that ask the history."""
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -14,7 +16,10 @@ from auditlake.options import with_settings
 from auditlake.terminal import working
 
 if TYPE_CHECKING:  # pyspark takes a second to import
+    from pyspark.sql import SparkSession
+
     from auditlake.query.answer import Form
+    from auditlake.query.shell import Shell
 
 _FORMATS = click.Choice(["table", "csv", "json", "parquet"])
 _OUTPUT = click.Path(path_type=Path, dir_okay=False)
@@ -82,4 +87,46 @@ def sql(settings: Settings, as_of: str | None, form: "Form", script: str) -> Non
     answer(results, form)
 
 
-COMMANDS = (sql,)
+@click.command()
+@with_settings
+@as_of_option
+def shell(settings: Settings, as_of: str | None) -> None:
+    r"""Ask one question after the other, with completion and history; reads a pipe as well.
+
+    \b
+    Example:
+      auditlake shell
+      auditlake shell --as-of -2h < questions.sql
+    """
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.query.shell import Shell, gathered
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    with ThreadPoolExecutor(1) as starting:  # the JVM takes seconds, which pass while the first statement is typed
+        spark = starting.submit(_start_spark, settings)
+        running = Shell(lake, spark.result, chatty=sys.stdin.isatty())
+        if as_of is not None:
+            running.set_as_of(as_of)
+        sys.exit(running.run(_prompted(lake, running) if sys.stdin.isatty() else gathered(sys.stdin)))
+
+
+def _start_spark(settings: Settings) -> "SparkSession":
+    from auditlake.lake.session import spark_session
+
+    return spark_session(settings.spark)
+
+
+def _prompted(lake: Lake, running: "Shell") -> Iterator[str]:
+    from auditlake.query.moments import read_known
+    from auditlake.query.prompt import Prompt
+
+    columns = {name: [column.name for column in table.columns] for name, table in read_known(lake).tables.items()}
+
+    def message() -> str:
+        return "auditlake> " if running.as_of is None else f"auditlake {running.as_of}> "
+
+    return Prompt.kept(message, lambda: columns).inputs()
+
+
+COMMANDS = (sql, shell)

@@ -35,26 +35,26 @@ class Form:
             raise BadUsage("Parquet is not for a terminal", "Add --output FILE, or send standard output somewhere.")
 
 
-def answer(results: Iterable[DataFrame], form: Form) -> None:
-    """Write the rows of each result.
+def answer(results: Iterable[DataFrame], form: Form) -> int:
+    """Write the rows of each result; return how many there were.
 
     Raises BadUsage where a query fails on some row, or the file cannot be written.
     """
     with _opened(form.path) as out:
-        for number, rows in enumerate(results):
-            _write(rows, form.name, out, first=not number)
+        count = sum(_write(rows, form.name, out, first=not number) for number, rows in enumerate(results))
         out.flush()
+    return count
 
 
-def _write(rows: DataFrame, form: str, out: BinaryIO, *, first: bool) -> None:
+def _write(rows: DataFrame, form: str, out: BinaryIO, *, first: bool) -> int:
     if form == "parquet":
-        write_parquet(rows, out)
-        return
+        return write_parquet(rows, out)
     text = TextIOWrapper(out, encoding="utf-8", newline="")
     if form == "csv" and not first:
         text.write("\n")
-    render(rows, form, text)
+    count = render(rows, form, text)
     text.detach()
+    return count
 
 
 @contextmanager

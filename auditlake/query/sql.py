@@ -84,6 +84,11 @@ def _look(lake: Lake, as_of: str | None) -> _Look:
     return _Look(known, now, when, known.now_lsn if when is None else resolve(known, when))
 
 
+def moment_lsn(known: Known, when: str) -> Lsn:
+    """Give the commit LSN that a WHEN means now; raises BadUsage, NotAnswerable."""
+    return resolve(known, parse_when(when, datetime.now(UTC)))
+
+
 def _prepare(look: _Look, sql: str) -> Question:
     known = look.known
     rewritten = rewrite(sql, Names(tuple(known.tables), look.now, f"auditlake_{uuid.uuid4().hex}_"))

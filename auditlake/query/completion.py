@@ -1,0 +1,91 @@
+r"""What a half-written statement may go on with: tables, their columns, keywords, moments' clauses. Pure.
+
+After `x.` come the tables of the schema x, or the columns of the table that is called x in the statement. Elsewhere
+come keywords, every table, and the columns of the tables that the statement names, wherever it names them.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from auditlake.lake.history import PERIOD_COLUMNS
+from auditlake.query.names import SYSTEM_TABLES
+from auditlake.relation import TableName
+
+KEYWORDS = (
+    *("select", "from", "where", "group by", "order by", "having", "limit", "distinct", "as", "and", "or", "not"),
+    *("join", "left join", "right join", "full outer join", "cross join", "on", "using", "with", "union all", "except"),
+    *("intersect", "case", "when", "then", "else", "end", "is null", "is not null", "between", "in", "like", "exists"),
+    *("count(", "sum(", "min(", "max(", "avg(", "coalesce(", "cast(", "over (", "partition by", "desc", "asc"),
+    *("explain", "describe", "show tables"),
+    *("for", "system_time as of '", "system_time from '", "system_time between '", "system_time contained in ('"),
+    "system_time all",
+)
+META = ("\\as-of ", "\\d ", "\\format ", "\\q", "\\?")
+_FORMATS = ("table", "csv", "json")
+_PLAIN = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"(?:(?P<owner>\w+|`(?:[^`]|``)+`)\.)?(?P<word>\\?[\w-]*)$")
+_VERSION_COLUMNS = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
+
+Tables = Mapping[TableName, Sequence[str]]
+"""Every table with the names of its columns."""
+
+
+def complete(text: str, tables: Tables) -> Iterator[tuple[str, int]]:
+    """Yield what may stand at the end of `text`, each with how many characters of `text` it replaces."""
+    match = _WORD.search(text)
+    word = match["word"] if match else ""
+    owner = match["owner"].strip("`") if match and match["owner"] else None
+    for candidate in dict.fromkeys(_candidates(text, owner, tables)):
+        if candidate.casefold().lstrip("`").startswith(word.casefold()) and candidate != word:
+            yield candidate, len(word)
+
+
+def _candidates(text: str, owner: str | None, tables: Tables) -> Iterator[str]:
+    if text.lstrip().startswith("\\"):
+        yield from _of_meta(text, tables)
+    elif owner is not None:
+        yield from (quoted(name.table) for name in _all(tables) if name.schema == owner)
+        for name in _called(owner, text, tables):
+            yield from map(quoted, [*tables[name], *_VERSION_COLUMNS])
+    else:
+        yield from (quoted(column) for name in _named(text, tables) for column in [*tables[name], *_VERSION_COLUMNS])
+        yield from _table_names(tables)
+        yield from KEYWORDS
+
+
+def _of_meta(text: str, tables: Tables) -> Iterator[str]:
+    if " " not in text.strip() and not text.endswith(" "):
+        yield from META
+    elif text.startswith("\\d"):
+        yield from _table_names(tables)
+    elif text.startswith("\\format"):
+        yield from _FORMATS
+
+
+def _all(tables: Tables) -> list[TableName]:
+    return [*tables, *SYSTEM_TABLES]
+
+
+def _table_names(tables: Tables) -> Iterator[str]:
+    yield from (quoted(name.table) for name in tables)
+    yield from (f"{quoted(name.schema)}.{quoted(name.table)}" for name in _all(tables))
+
+
+def _named(text: str, tables: Tables) -> list[TableName]:
+    words = {word.casefold() for word in re.findall(r"\w+", text)}
+    return [name for name in tables if name.table.casefold() in words]
+
+
+def _called(owner: str, text: str, tables: Tables) -> list[TableName]:
+    """The tables that go by `owner` in the statement: by their own name, or by an alias right after it."""
+    found = []
+    for name in tables:
+        alias = rf"\b{re.escape(name.table)}`?\s+(?:as\s+)?{re.escape(owner)}\b"
+        if name.table.casefold() == owner.casefold() or re.search(alias, text, re.IGNORECASE):
+            found.append(name)
+    return found
+
+
+def quoted(name: str) -> str:
+    """Spell a name as one may in Spark SQL."""
+    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"

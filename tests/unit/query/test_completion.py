@@ -1,0 +1,48 @@
+"""The shell offers what may come next, and nothing that may not."""
+
+import pytest
+
+from auditlake.query.completion import complete
+from auditlake.relation import TableName
+
+TABLES = {
+    TableName("public", "orders"): ["order_id", "status", "Odd name"],
+    TableName("public", "customers"): ["customer_id", "name"],
+    TableName("audit", "log"): ["at"],
+}
+
+
+def offered(text: str) -> list[str]:
+    """What stands there after each completion is taken."""
+    return [text[: len(text) - replaced] + candidate for candidate, replaced in complete(text, TABLES)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sele", "select"),
+        ("select * from ord", "select * from orders"),
+        ("select * from public.cu", "select * from public.customers"),
+        ("select * from auditlake.tr", "select * from auditlake.transactions"),
+        ("select * from orders where sta", "select * from orders where status"),
+        ("select * from orders o join customers as c on c.na", "select * from orders o join customers as c on c.name"),
+        ("select orders.st", "select orders.status"),
+        ("select * from orders where od", "select * from orders where `Odd name`"),
+        ("select * from orders for s", "select * from orders for system_time all"),
+        ("from orders for system_time all where _from", "from orders for system_time all where _from_lsn"),
+        ("\\as", "\\as-of "),
+        ("\\d ord", "\\d orders"),
+        ("\\format j", "\\format json"),
+    ],
+)
+def test_offers(text: str, expected: str) -> None:
+    """One completion of each kind of word."""
+    assert expected in offered(text)
+
+
+def test_offers_nothing_foreign() -> None:
+    """After a table's name come its own columns alone; columns of tables that are not named are not offered."""
+    assert "select o.customer_id" not in offered("select o.cu")
+    assert [text for text in offered("select * from orders o where o.") if "customer" in text] == []
+    assert "select status" not in offered("select sta")
+    assert offered("select * from nowhere.x") == []
