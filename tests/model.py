@@ -5,6 +5,7 @@ key → state and, when the transaction commits, compares the dict before with t
 real fold works: no windows, no effects, no chains.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -134,6 +135,39 @@ def apply_operation(
         case Truncate():
             deaths.update(dict.fromkeys(rows, "truncate"))
             rows.clear()
+
+
+@dataclass
+class Bag:
+    """Rows without a key, as the model above sees them: equal rows are numbered from 1, and the last one goes first.
+
+    Operations name a row by its values, as `key`; what comes back has (row, number) for a key and the row as values.
+    """
+
+    counts: Counter[Key] = field(default_factory=Counter)
+
+    def numbered(self, operation: Operation) -> Operation:
+        """Do one operation and say which copies it touches."""
+        match operation:
+            case Insert(row, _):
+                return Insert(self._next(row), (row,))
+            case Update(row, new_row, _) if row == new_row:
+                return Update((row, self.counts[row]), (row, self.counts[row]), (row,))
+            case Update(row, new_row, _):
+                return Update(self._last(row), self._next(new_row), (new_row,))
+            case Delete(row):
+                return Delete(self._last(row))
+            case Truncate():
+                self.counts.clear()
+                return operation
+
+    def _next(self, row: Key) -> Key:
+        self.counts[row] += 1
+        return row, self.counts[row]
+
+    def _last(self, row: Key) -> Key:
+        self.counts[row] -= 1
+        return row, self.counts[row] + 1
 
 
 def _touched(operation: Operation) -> tuple[Key, ...]:

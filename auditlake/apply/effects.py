@@ -58,13 +58,11 @@ def open_rows(versions: DataFrame, columns: Sequence[Column], positions: Iterabl
 
 def with_truncates(effects: DataFrame, changes: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """Add a death at every TRUNCATE to the keys alive there; `effects` must hold every open row."""
-    truncates = changes.where(F.col("op") == "truncate").select(F.struct(*_PLACE).alias("place"))
-    ordered = truncates.agg(F.sort_array(F.collect_list("place")).alias("truncates"))
     here = F.struct("lsn", "ordinal")
     following = F.lead(here).over(Window.partitionBy(*keys.names(columns)).orderBy("lsn", "ordinal"))
-    rows = effects.withColumn("following", following).crossJoin(F.broadcast(ordered))
-    rows = rows.withColumn("cut", F.get(F.filter("truncates", lambda t: _place(t) > here), F.lit(0)))
-    in_time = F.col("following").isNull() | (_place(F.col("cut")) < F.col("following"))
+    rows = effects.withColumn("following", following).crossJoin(F.broadcast(ordered_truncates(changes)))
+    rows = rows.withColumn("cut", F.get(F.filter("truncates", lambda t: place_of(t) > here), F.lit(0)))
+    in_time = F.col("following").isNull() | (place_of(F.col("cut")) < F.col("following"))
     cut_off = ~F.col("died") & F.col("cut").isNotNull() & in_time
     both = F.when(cut_off, F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))
     rows = rows.withColumn("is_cut", F.explode(both))
@@ -75,8 +73,15 @@ def with_truncates(effects: DataFrame, changes: DataFrame, columns: Sequence[Col
     return rows.select(*key, *(F.when(F.col("is_cut"), death.get(n)).otherwise(F.col(n)).alias(n) for n in rest))
 
 
-def _place(of: Expression) -> Expression:
-    return F.struct(of["lsn"], of["ordinal"])
+def ordered_truncates(changes: DataFrame) -> DataFrame:
+    """One row: `truncates`, the place, xid and time of every TRUNCATE in order."""
+    truncates = changes.where(F.col("op") == "truncate").select(F.struct(*_PLACE).alias("place"))
+    return truncates.agg(F.sort_array(F.collect_list("place")).alias("truncates"))
+
+
+def place_of(change: Expression) -> Expression:
+    """Its lsn and ordinal, by which changes are ordered."""
+    return F.struct(change["lsn"], change["ordinal"])
 
 
 def _plain_effect(columns: Sequence[Column], shape: TailShape) -> Expression:
@@ -110,10 +115,11 @@ def _effect(key: list[Expression], born: Expression, died: Expression, op: Expre
 def _key_text(new: Expression, position: int, shape: TailShape) -> Expression:
     if position not in shape.unchanged:
         return new[position]
-    return F.when(_is_unchanged(position), F.col("old")[position]).otherwise(new[position])
+    return F.when(is_unchanged(position), F.col("old")[position]).otherwise(new[position])
 
 
-def _is_unchanged(position: int) -> Expression:
+def is_unchanged(position: int) -> Expression:
+    """Whether the new tuple leaves this value out as unchanged TOAST."""
     flagged = F.array_contains(F.col("unchanged"), F.lit(position).cast("smallint"))
     return F.coalesce(flagged, F.lit(False))
 
@@ -126,7 +132,11 @@ def _known_texts(columns: Sequence[Column], positions: Iterable[int]) -> list[Ex
     known = []
     for position in sorted(positions):
         old, new = F.col("old")[position], F.col("new")[position]
-        given = F.when(_is_unchanged(position), F.when(old.isNotNull(), _pair(columns[position], old)))
+        # An UPDATE can come as an INSERT, when the row comes into the publication's row filter. What it leaves out was
+        # never sent, and must not be taken from an earlier row of this key.
+        unknown = F.raise_error(F.lit(f"an INSERT left out a TOASTed value of column {columns[position].name}"))
+        value = F.when(old.isNotNull(), old).when(F.col("op") == "insert", unknown.cast("string"))
+        given = F.when(is_unchanged(position), F.when(value.isNotNull(), _pair(columns[position], value)))
         state = F.when(~F.col("effect.died"), given.otherwise(_pair(columns[position], new)))
         known.append(state.alias(f"f{position}"))
     return known

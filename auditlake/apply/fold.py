@@ -18,14 +18,14 @@ Not done here: messages and gaps are no changes of a table, and relations must h
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from auditlake.apply import keys, typing
+from auditlake.apply import copies, keys, typing
 from auditlake.apply.effects import BEFORE, effects_of, open_rows, with_truncates
 from auditlake.apply.shape import TailShape
 from auditlake.apply.unchanged import filled
@@ -53,15 +53,18 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """`rows` have a history's columns and `_kind`; of a close, only the key and what ends a version counts."""
+    """`rows` have a history's columns and `_kind`; of a close, only what identifies and ends a version counts."""
 
     rows: DataFrame
     columns: tuple[Column, ...]
 
     @property
     def closes(self) -> DataFrame:
-        """Key columns, `_raw` (of the key alone), `_to_lsn`, `_to_time`, `_end_op`, `_end_xid`, `_part`."""
-        key = [keys.source(column.name) for column in keys.key_of(self.columns)]
+        """Key columns, `_raw` (of the key alone), `_to_lsn`, `_to_time`, `_end_op`, `_end_xid`, `_part`.
+
+        Without a key, what tells versions apart (`keys.BEGIN`) in its place.
+        """
+        key = [keys.source(column.name) for column in keys.key_of(self.columns)] or [F.col(n) for n in keys.BEGIN]
         return self.rows.where(F.col("_kind") == Kind.CLOSE).select(*key, *_CLOSE_COLUMNS)
 
     @property
@@ -72,10 +75,23 @@ class Folded:
 
 def fold(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> Folded:
     """Say what the changes do to the history; `open_versions` are its rows with `_part = 'open'` before them."""
+    if not keys.key_of(columns):
+        return _fold_copies(changes, open_versions, columns, shape)
     effects = effects_of(changes, columns, shape)
     if not shape.inserts_only:
         effects = _in_context(effects, changes, open_versions, columns, shape)
     return Folded(_rows(_net(effects, columns, shape), columns, shape), tuple(columns))
+
+
+def _fold_copies(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> Folded:
+    effects = copies.effects_of(changes, columns, shape)
+    if not shape.inserts_only:
+        before = copies.open_rows(open_versions, columns)
+        if not shape.has_truncate:
+            before = _of_keys_in(before, effects, ["row"], shape)
+        effects = copies.numbered(effects.unionByName(before), changes, columns, shape)
+    whole = replace(shape, unchanged=frozenset())
+    return Folded(_rows(_net(effects, columns, whole), columns, whole), tuple(columns))
 
 
 def _in_context(
@@ -87,7 +103,7 @@ def _in_context(
         return effects
     before = open_rows(open_versions, columns, shape.unchanged)
     if not shape.has_truncate:
-        before = _of_keys_in(before, effects, columns, shape)
+        before = _of_keys_in(before, effects, keys.names(columns), shape)
     effects = effects.unionByName(before)
     if shape.has_truncate:
         effects = with_truncates(effects, changes, columns)
@@ -96,11 +112,11 @@ def _in_context(
     return effects.where(F.col("lsn") > BEFORE)
 
 
-def _of_keys_in(before: DataFrame, effects: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
-    touched = effects.select(*keys.names(columns)).distinct()
+def _of_keys_in(before: DataFrame, effects: DataFrame, key: Sequence[str], shape: TailShape) -> DataFrame:
+    touched = effects.select(*key).distinct()
     if shape.rows <= _BROADCAST_ROWS:
         touched = F.broadcast(touched)
-    pairs = (F.col(f"b.{name}").eqNullSafe(F.col(f"t.{name}")) for name in keys.names(columns))
+    pairs = (F.col(f"b.{name}").eqNullSafe(F.col(f"t.{name}")) for name in key)
     condition = F.lit(True)
     for pair in pairs:
         condition = condition & pair
@@ -164,6 +180,9 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
         "_raw": typing.raw_map(columns, [raw for _, raw in pairs]),
         "_part": F.coalesce(F.date_format(end_time, "yyyy-MM"), F.lit(OPEN_PART)),
     }
+    if not keys.key_of(columns) and not shape.inserts_only:  # a close says which version it ends
+        began = {"_from_lsn": F.col("began.lsn"), "_ordinal": F.col("began.ordinal")}
+        period |= {name: F.when(ends_before, place).otherwise(period[name]) for name, place in began.items()}
     values = [value.alias(column.name) for column, (value, _) in zip(columns, pairs, strict=True)]
     return rows.select(*values, *(period[name].alias(name) for name, _ in PERIOD_COLUMNS), "_kind")
 

@@ -3,11 +3,14 @@
 A key column is identified by its typed value; where the type cannot hold every value (a date may be 'infinity'), by
 the typed value and the text in `_raw` together, compared as null-safe pairs. Inside the fold the key is the columns
 `k0, k1, …` and, for such types, `r0, r1, …`. No source column is there, so none can have one of these names.
+In a table without a key it is `row` and `copy` (see `copies`), and a version is found by where it began.
 
 Builds expressions only.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -15,6 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from auditlake.apply import typing
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
+
+BEGIN = ("_from_lsn", "_ordinal")
+"""What tells the versions of a table without a key apart."""
 
 
 def quoted(name: str) -> str:
@@ -34,6 +40,8 @@ def key_of(columns: Sequence[Column]) -> tuple[Column, ...]:
 
 def names(columns: Sequence[Column]) -> list[str]:
     """What the key's columns are called inside the fold."""
+    if not key_of(columns):
+        return ["row", "copy"]
     found = []
     for index, column in enumerate(key_of(columns)):
         found += [f"k{index}", f"r{index}"] if type_of(column).may_not_fit else [f"k{index}"]
@@ -74,6 +82,9 @@ def pairs(columns: Sequence[Column]) -> list[tuple[Expression, Expression]]:
 
 def same(columns: Sequence[Column], left: str, right: str) -> Expression:
     """Whether two history-shaped rows, by alias, have the same key; only types that need it pay for null-safety."""
+    if not key_of(columns):
+        pairs_ = [(F.col(f"{left}.{name}"), F.col(f"{right}.{name}")) for name in BEGIN]
+        return reduce(and_, (one == other for one, other in pairs_))
     condition = F.lit(True)
     for column in key_of(columns):
         one, other = source(column.name, left), source(column.name, right)

@@ -1,8 +1,8 @@
 """Which tables have a tail, and what is in it: two questions to `changes`, answered without a JVM.
 
 A tail is what `changes` holds of a table above its position, up to a limit that is never above the watermark. It ends
-before the first transaction whose relation no longer has the history's columns: `refusal` says so, and what came before
-can still be folded.
+before the first transaction whose relation no longer has the history's columns, or no longer tells rows apart as the
+history does: `refusal` says so, and what came before can still be folded.
 
 Only `op`, tuple presence and flags are read here; no value is.
 """
@@ -25,7 +25,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
 
 FOLDED_OPS = ("insert", "update", "delete", "truncate")
-_FULL = "f"
+_FULL, _NOTHING = "f", "n"
 
 _TAILS = """
 select c."schema", c."table", c.relation,
@@ -97,7 +97,7 @@ def _text(value: str) -> str:
 def _tail(
     table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[int, Relation], log: Log, upto: Lsn
 ) -> Tail:
-    changed = [row for row in groups if _types(relations[row["relation"]].columns) != _types(table.columns)]
+    changed = [row for row in groups if not _goes_on(relations[row["relation"]], table)]
     if not changed:
         return Tail(table, upto, log.version, _shape(groups, relations), None)
     first = min(changed, key=lambda row: row["first_lsn"])
@@ -105,6 +105,25 @@ def _tail(
     foldable = [row for row in groups if row["first_lsn"] < lsn]
     shape = _shape(foldable, relations) if foldable else None
     return Tail(table, Lsn(lsn - 1), log.version, shape, _refusal(table, relations[first["relation"]], lsn))
+
+
+def _goes_on(relation: Relation, table: HistoryTable) -> bool:
+    return _types(relation.columns) == _types(table.columns) and _identity_problem(relation, table) is None
+
+
+def _identity_problem(relation: Relation, table: HistoryTable) -> str | None:
+    """What is wrong with the replica identity for a history with this key; FULL sends whatever any key needs.
+
+    Under NOTHING the server refuses what would need an identity.
+    """
+    if relation.replica_identity in {_FULL, _NOTHING}:
+        return None
+    sent = [column.name for column in relation.columns if column.key]
+    wanted = [column.name for column in table.key]
+    if sent == wanted:
+        return None
+    is_now = ", ".join(sent) or "no column"
+    return f"replica identity is {is_now}, the history's key is {', '.join(wanted) or 'the whole row'}"
 
 
 def _shape(groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation]) -> TailShape:
@@ -124,6 +143,12 @@ def _types(columns: Iterable[Column]) -> list[tuple[str, int, int]]:
 
 
 def _refusal(table: HistoryTable, relation: Relation, lsn: Lsn) -> Unsupported:
+    if _types(table.columns) == _types(relation.columns):
+        return Unsupported(
+            f"{table.name} changed at {lsn}: {_identity_problem(relation, table)}",
+            hint="This version does not follow that. Everything before that LSN is in the history; "
+            "all changes after it are kept in `changes`.",
+        )
     was, now = _types(table.columns), _types(relation.columns)
     gone = [f"{name} (type {oid}, modifier {mod})" for name, oid, mod in was if (name, oid, mod) not in now]
     new = [f"{name} (type {oid}, modifier {mod})" for name, oid, mod in now if (name, oid, mod) not in was]

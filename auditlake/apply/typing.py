@@ -39,6 +39,28 @@ def raw(column: Column, text: Expression) -> Expression:
     return F.when(~fits(held, text), text)
 
 
+def raw_of(column: Column, raw_map_: Expression) -> Expression:
+    """The exact text of a column in a history's `_raw`, else NULL."""
+    return raw_map_[column.name] if type_of(column).may_not_fit else F.lit(None).cast("string")
+
+
+def spelled(held: ColumnType, typed: Expression) -> Expression:
+    """A typed value as text that no other value of the type has: -0 is not 0 here, as `=` would have it."""
+    match held.kind:
+        case Kind.BYTEA:
+            return F.hex(typed)
+        case Kind.ARRAY if held.element is not None:
+            element = held.element
+            return F.array_join(F.transform(typed, lambda each: delimited(spelled(element, each))), "")
+        case _:
+            return typed.cast("string")
+
+
+def delimited(text: Expression) -> Expression:
+    """Text that can be strung together with others without doubt where it ends; NULL becomes text too."""
+    return F.coalesce(F.concat(F.length(text).cast("string"), F.lit(":"), text), F.lit("n"))
+
+
 def fits(held: ColumnType, text: Expression) -> Expression:
     """Whether the type holds this value; NULL for NULL."""
     match held.kind:

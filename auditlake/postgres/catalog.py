@@ -28,10 +28,11 @@ select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.
 """
 
 # The key: the primary key under DEFAULT and FULL, the chosen index under USING INDEX. A deferrable primary key is no
-# replica identity (relcache.c, RelationGetIndexList), and under FULL two rows may share it inside a transaction.
+# replica identity (relcache.c, RelationGetIndexList), and under FULL two rows may share it inside a transaction. What
+# an index only INCLUDEs is no part of its key.
 _COLUMNS = """
 select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
-       coalesce(a.attnum = any (i.indkey), false), a.attgenerated <> ''
+       coalesce(a.attnum = any ((i.indkey::int2[])[0 : i.indnkeyatts - 1]), false), a.attgenerated <> ''
   from pg_catalog.pg_attribute a
   join pg_catalog.pg_class c on c.oid = a.attrelid
   left join pg_catalog.pg_index i

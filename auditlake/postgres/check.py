@@ -111,15 +111,12 @@ def _kind_problems(table: CatalogTable) -> list[tuple[str, str]]:
 
 
 def _identity_problems(table: CatalogTable) -> list[tuple[str, str]]:
-    if table.partitioned or any(column.key for column in table.relation.columns):
-        return []
     identity = table.relation.replica_identity
-    if identity == "n":
-        mend = f"Run ALTER TABLE {table.name} REPLICA IDENTITY DEFAULT, or {_LEAVE_OUT}."
-        return [("replica identity is 'n' (nothing), need a key", mend)]
-    what = "without a primary key" if identity == "d" else "FULL without a primary key"
-    mend = f"Add a primary key to {table.name}, or {_LEAVE_OUT}."
-    return [(f"replica identity is '{identity}' ({what}), need a key", mend)]
+    if identity == "f" or any(column.key for column in table.relation.columns):
+        return []
+    what = {"n": "nothing", "d": "without a primary key"}.get(identity, "its index is gone")
+    mend = f"Give {table.name} a primary key, run ALTER TABLE {table.name} REPLICA IDENTITY FULL, or {_LEAVE_OUT}."
+    return [(f"replica identity is '{identity}' ({what}), need a key or 'f' (full)", mend)]
 
 
 def _column_problems(table: CatalogTable, reserved: frozenset[str]) -> list[tuple[str, str]]:

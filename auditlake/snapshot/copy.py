@@ -17,11 +17,12 @@ from pathlib import Path
 
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditlake.errors import AuditlakeError, SourceUnready
+from auditlake.errors import AuditlakeError, SourceUnready, Unsupported
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
 from auditlake.pgtypes import column_type
 from auditlake.relation import Column, TableName
@@ -45,7 +46,10 @@ class SnapshotMark:
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """One range to copy. `conninfo` may hold a password: it travels to the worker and is never printed."""
+    """One range to copy. `conninfo` may hold a password: it travels to the worker and is never printed.
+
+    `ordinals` are what the range's rows get as `_ordinal`, one each, or None: rows that have a key need none.
+    """
 
     conninfo: str
     snapshot_id: str
@@ -54,6 +58,7 @@ class CopyTask:
     pages: PageRange
     folder: Path
     mark: SnapshotMark
+    ordinals: range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,8 @@ def _copy(task: CopyTask, selection: Selection) -> CopiedFile:
         with contextlib.closing(_read(task, selection)) as batches, pq.ParquetWriter(path, schema) as writer:
             for batch in batches:
                 typed, raw = selection.convert(batch)
-                table = pa.Table.from_arrays([*typed, *_period(task.mark, raw, len(batch))], schema=schema)
+                ordinals = _ordinals(task, rows, len(batch))
+                table = pa.Table.from_arrays([*typed, *_period(task.mark, ordinals, raw)], schema=schema)
                 writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
                 rows += len(batch)
                 _widen(bounds, table)
@@ -139,17 +145,28 @@ _PERIOD_TYPES = {
 _PERIOD = tuple(pa.field(name, _PERIOD_TYPES[kind]) for name, kind in PERIOD_COLUMNS if name != "_part")
 
 
-def _period(mark: SnapshotMark, raw: pa.Array, length: int) -> list[pa.Array]:
+def _ordinals(task: CopyTask, first_row: int, length: int) -> pa.Array:
+    if task.ordinals is None:
+        return pa.nulls(length, pa.int32())
+    taken = task.ordinals[first_row : first_row + length]
+    if len(taken) < length:
+        raise Unsupported(
+            f"table {task.name} has no key and too many rows to number: more than {len(task.ordinals)} in one range",
+            hint="Give it a primary key, or leave it out with the setting tables.",
+        )
+    return pa.array(taken.start + taken.step * np.arange(length, dtype=np.int32))
+
+
+def _period(mark: SnapshotMark, ordinals: pa.Array, raw: pa.Array) -> list[pa.Array]:
+    length = len(raw)
     known = {
         "_from_lsn": pa.scalar(mark.lsn, pa.int64()),
         "_from_time": pa.scalar(mark.time_us, pa.int64()).cast(_TIME),
         "_op": pa.scalar("snapshot"),
     }
-    constants = [
-        pa.repeat(known[field.name], length) if field.name in known else pa.nulls(length, field.type)
-        for field in _PERIOD[:-1]
-    ]
-    return [*constants, raw]
+    columns = {name: pa.repeat(value, length) for name, value in known.items()}
+    columns |= {"_ordinal": ordinals, "_raw": raw}
+    return [columns.get(field.name, pa.nulls(length, field.type)) for field in _PERIOD]
 
 
 def _widen(bounds: dict[str, tuple[int, int]], table: pa.Table) -> None:

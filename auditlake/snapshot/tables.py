@@ -21,6 +21,7 @@ from auditlake.snapshot.ranges import page_ranges
 
 # While one table is planned and committed the tasks of others keep the cores busy.
 _TABLES_AT_ONCE = 4
+_MOST_ORDINALS = 2**31  # `_ordinal` is INT
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,21 @@ class Copier:
         snapshot, columns = self._snapshot, table.relation.columns
         delta = begin_table(self._lake, table.name, columns)
         folder = self._lake.history(table.name)
+        ranges = page_ranges(table.pages)
+        has_key = any(column.key for column in columns)
         tasks = [
-            CopyTask(snapshot.conninfo, snapshot.snapshot_id, table.name, columns, pages, folder, snapshot.mark)
-            for pages in page_ranges(table.pages)
+            CopyTask(
+                snapshot.conninfo,
+                snapshot.snapshot_id,
+                table.name,
+                columns,
+                pages,
+                folder,
+                snapshot.mark,
+                # Interleaved: how many rows a range holds is not known before it is read.
+                ordinals=None if has_key else range(number, _MOST_ORDINALS, len(ranges)),
+            )
+            for number, pages in enumerate(ranges)
         ]
         files = self._run(tasks)
         commit_table(delta, files, snapshot.mark)

@@ -182,20 +182,12 @@ def test_a_role_that_may_not_read_a_table(site: Site) -> None:
 
 
 TABLES = {
-    "no key": ("create table bad (v text)", ["public.bad", "'d'", "need a key"]),
+    "no key": ("create table bad (v text)", ["public.bad", "'d'", "need a key", "(full)"]),
     "identity nothing": (
         "create table bad (id int primary key); alter table bad replica identity nothing",
         ["public.bad", "'n'", "need a key"],
     ),
-    "full without a key": (
-        "create table bad (id int); alter table bad replica identity full",
-        ["public.bad", "'f'", "need a key"],
-    ),
     "deferrable key": ("create table bad (id int primary key deferrable)", ["public.bad", "need a key"]),
-    "deferrable key under FULL": (
-        "create table bad (id int primary key deferrable); alter table bad replica identity full",
-        ["public.bad", "need a key"],
-    ),
     "partitioned": (
         """create table bad (id int primary key) partition by range (id);
            create table part partition of bad for values from (0) to (9)""",

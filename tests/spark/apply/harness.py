@@ -51,16 +51,17 @@ class Source:
 
     lake: Lake
     full: bool = False
+    columns: tuple[Column, ...] = COLUMNS
 
     def start(self, versions: Iterable[model.Version] = ()) -> None:
         """Bootstrap with these open versions."""
-        table = create_history(self.lake, NAME, COLUMNS)
+        table = create_history(self.lake, NAME, self.columns)
         positions = [Transaction(HISTORY_APP, SNAPSHOT_LSN), Transaction(SNAPSHOT_APP, SNAPSHOT_LSN)]
         rows = [_history_row(version) for version in versions]
         arrow = pa.schema(table.schema().to_arrow())
         properties = CommitProperties(app_transactions=positions)
         write_deltalake(table, pa.Table.from_pylist(rows, schema=arrow), mode="append", commit_properties=properties)
-        self.register(1, COLUMNS)
+        self.register(1, self.columns)
 
     def register(self, number: int, columns: Sequence[Column]) -> None:
         """Write a relation version."""
@@ -194,6 +195,7 @@ def _history_row(version: model.Version) -> dict[str, Any]:
         if not fits:
             raw.append((column.name, text))
     period = {"_from_lsn": version.from_lsn, "_from_time": version.from_time, "_op": version.op, "_part": "open"}
+    period["_ordinal"] = version.ordinal
     return row | period | {"_raw": raw or None}
 
 

@@ -1,0 +1,180 @@
+"""The fold of a table without a key against the model, on random histories of rows that are often equal."""
+
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from auditlake.apply.apply import apply_tail, fold_tail, read_version
+from auditlake.apply.overlay import overlay
+from auditlake.apply.shape import TailShape
+from auditlake.apply.tails import find_tails, open_log
+from auditlake.errors import InvariantBroken, Unsupported
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from tests import model
+from tests.spark.apply.harness import COLUMNS, NAME, SNAPSHOT_LSN, Source, texts, the_history, time_of, versions_in
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+NO_KEY = tuple(replace(column, key=False) for column in COLUMNS)
+Row = tuple[tuple[str | None, ...], model.Values]
+ROWS: tuple[Row, ...] = (
+    (("1", "2024-02-29"), ("x" * 3000, "two", None, "0.00", None, "t")),
+    (("1", "2024-02-29"), ("x" * 3000, "two", None, "NaN", None, "t")),
+    (("1", "infinity"), ("x" * 3000, "2:ab", "\\x00ff", "NaN", "infinity", None)),
+    (("1", None), ("x" * 3000, None, "\\x", None, "0044-03-15 00:00:00+00 BC", "f")),
+    ((None, None), (None, None, None, None, None, None)),
+    ((None, None), ("", None, None, None, None, None)),
+    ((None, None), (None, "", None, None, None, None)),
+)
+_NOTE = 0
+
+
+class Writer:
+    """Writes random valid transactions on rows of which few are different."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - not for secrets
+        self.rows: list[Row] = [self._random.choice(ROWS) for _ in range(12)]
+        self._ordinal = 0
+
+    def transactions(self, count: int) -> Iterator[tuple[model.Transaction, list[dict[str, Any]]]]:
+        """Write transactions, each with what pgoutput sends for it."""
+        lsn = SNAPSHOT_LSN
+        for xid in range(700, 700 + count):
+            lsn += self._random.randint(1, 40)
+            operations = [self._operation() for _ in range(self._random.choice((1, 2, 5, 14)))]
+            place = {"lsn": lsn, "xid": xid, "time": time_of(lsn), "schema": NAME.schema, "table": NAME.table}
+            sent = [
+                {**place, "ordinal": ordinal, "relation": 1, **self._sent(operation)}
+                for ordinal, operation in enumerate(operations)
+            ]
+            yield model.Transaction(lsn, xid, time_of(lsn), operations), sent
+
+    def _operation(self) -> model.Operation:
+        dice = self._random.random()
+        if dice < 0.02:
+            self.rows.clear()
+            return model.Truncate()
+        if dice < 0.4 or not self.rows:
+            self.rows.append(self._random.choice(ROWS))
+            return model.Insert(self.rows[-1], ())
+        row = self.rows.pop(self._random.randrange(len(self.rows)))
+        if dice < 0.65:
+            return model.Delete(row)
+        self.rows.append(self._random.choice(ROWS))
+        return model.Update(row, self.rows[-1], ())
+
+    def _sent(self, operation: model.Operation) -> dict[str, Any]:
+        match operation:
+            case model.Insert(row, _):
+                return {"op": "insert", "new": _texts(row)}
+            case model.Delete(row):
+                return {"op": "delete", "old": _texts(row)}
+            case model.Truncate():
+                return {"op": "truncate"}
+            case model.Update(row, new_row, _):
+                old, new = _texts(row), _texts(new_row)
+                is_unchanged = bool(old[_NOTE]) and old[_NOTE] == new[_NOTE] and self._random.random() < 0.8
+                if is_unchanged:
+                    new[_NOTE] = None
+                return {"op": "update", "old": old, "new": new, "unchanged": [_NOTE] if is_unchanged else None}
+
+
+def _texts(row: Any) -> list[str | None]:
+    return texts(*row)
+
+
+@settings(
+    max_examples=int(os.environ.get("AUDITLAKE_PROPERTY_EXAMPLES", "1")),
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+    derandomize=False,
+)
+@given(seed=st.integers(0, 2**32))
+def test_any_history_of_copies_is_folded_as_the_model_says(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    """Whatever the transactions and wherever the batches end: overlay and merge both give the model's history."""
+    note(f"seed {seed}")
+    writer = Writer(seed)
+    bag = model.Bag()
+    expected = model.Model()
+    for number, row in enumerate(writer.rows):
+        begun = (SNAPSHOT_LSN, time_of(SNAPSHOT_LSN), "snapshot", None, number)
+        operation = bag.numbered(model.Insert(row, ()))
+        assert isinstance(operation, model.Insert)
+        expected.open[operation.key] = model.Version(operation.key, operation.values, *begun)
+    source = Source(Lake(tmp_path_factory.mktemp("lake")), full=True, columns=NO_KEY)
+    source.start(_shown(expected))
+    transactions = list(writer.transactions(50))
+    source.capture([row for _, sent in transactions for row in sent])
+    cut = random.Random(seed).randrange(len(transactions) - 1)  # noqa: S311 - not for secrets
+    for first, last in ((0, cut), (cut + 1, len(transactions) - 1)):
+        for transaction, _ in transactions[first : last + 1]:
+            numbered = [bag.numbered(operation) for operation in transaction.operations]
+            expected.commit(replace(transaction, operations=numbered))
+        _check_batch(spark, source.lake, transactions[last][0].lsn, expected, overlaid=first > 0)
+
+
+def _check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Model, *, overlaid: bool) -> None:
+    """Merge one tail; `overlaid`: read it before that, planned for any shape of tail."""
+    table = the_history(lake)
+    log = open_log(lake)
+    assert log is not None
+    (tail,) = find_tails(lake, log, {table: table.position}, Lsn(upto))
+    assert tail.shape is not None
+    if overlaid:
+        folded = fold_tail(spark, lake, replace(tail, shape=TailShape.anything(tail.shape.rows, NO_KEY)))
+        assert folded is not None
+        before = read_version(spark, str(table.path), table.delta_version)
+        _same(expected, versions_in(overlay(before, folded, NO_KEY)))
+    apply_tail(spark, lake, upto)
+    after = the_history(lake)
+    _same(expected, versions_in(read_version(spark, str(after.path), after.delta_version)))
+
+
+def _shown(expected: model.Model) -> list[model.Version]:
+    """The model's versions without their numbers."""
+    shown = []
+    for version in expected.versions():
+        ((key, values),) = version.values
+        shown.append(replace(version, key=key, values=values))
+    return shown
+
+
+def _same(expected: model.Model, actual: list[model.Version]) -> None:
+    assert sorted(map(repr, _shown(expected))) == sorted(map(repr, actual))
+
+
+def test_a_copy_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    """A row that ends more often than it began is no history: nothing is merged."""
+    row = _texts(ROWS[0])
+    source = Source(Lake(tmp_path), full=True, columns=NO_KEY)
+    begun = model.Version(*ROWS[0], SNAPSHOT_LSN, time_of(SNAPSHOT_LSN), "snapshot", None, 0)
+    source.start([begun])
+    place = {"lsn": 110, "xid": 1, "time": time_of(110), "schema": NAME.schema, "table": NAME.table, "relation": 1}
+    source.capture([{**place, "ordinal": ordinal, "op": "delete", "old": row} for ordinal in range(2)])
+    with pytest.raises(InvariantBroken, match="no copy is open"):
+        apply_tail(spark, source.lake)
+    assert the_history(source.lake).position == SNAPSHOT_LSN
+
+
+def test_an_identity_that_is_no_longer_full(spark: SparkSession, tmp_path: Path) -> None:
+    """Without the whole old row its copies cannot be found: refused at the LSN from which it is so."""
+    Source(Lake(tmp_path), full=True, columns=NO_KEY).start()
+    source = Source(Lake(tmp_path), full=False, columns=COLUMNS)
+    source.register(2, COLUMNS)
+    place = {"lsn": 110, "xid": 1, "time": time_of(110), "schema": NAME.schema, "table": NAME.table, "relation": 2}
+    source.capture([{**place, "ordinal": 0, "op": "delete", "old": _texts(ROWS[0])}])
+    with pytest.raises(Unsupported, match=r"0/6E: replica identity is id, day, the history's key is the whole row"):
+        apply_tail(spark, source.lake)
