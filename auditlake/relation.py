@@ -26,7 +26,10 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One published column; `key` marks it as part of the replica identity (of the key, in a history)."""
+    """One published column; `key` marks it as part of the replica identity (of the key, in a history).
+
+    `type_oid` is that of the base type where the column is of a domain over a built-in type; `typmod` is then -1.
+    """
 
     name: str
     type_oid: int

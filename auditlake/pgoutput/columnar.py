@@ -5,7 +5,7 @@ over messages: Begin, Commit, Insert, Update and Delete are read by numpy, one t
 messages one by one. It returns a `Decoded`, or raises DecodeError, or `Unsupported` for a transaction beyond 2^31
 changes. Every read is checked against the end of its message first.
 
-What it keeps between buffers: the relations by OID, and the open transaction with its next ordinal and its counts.
+What it keeps between buffers: relations and types by OID, and the open transaction with its next ordinal and counts.
 After an error nothing has been kept of the buffer at fault; a new connection needs a new decoder, since the server
 describes its relations again.
 
@@ -58,6 +58,7 @@ class ChangeDecoder:
         """Keep `register`: it takes each new relation version and its commit LSN, and returns the version's id."""
         self._register = register
         self._relations: dict[int, Known] = {}
+        self._base_types: dict[int, int] = {}
         self._open: OpenTransaction | None = None
 
     @property
@@ -83,12 +84,13 @@ class ChangeDecoder:
         spans = Spans(frames, self._open)
         rare = read_rare(frames, spans)
         rows = lay_out(frames, spans, rare)
-        timeline = Timeline(self._relations)
+        timeline = Timeline(self._relations, self._base_types)
         timeline.follow(rare, spans, self._register)
         placed = Placed(frames, spans, rare, rows, timeline.slots(rows), timeline.known)
         totals = add_up(placed)
         decoded = Decoded(_changes(placed, totals), totals.completed(), _last_commit(frames, spans))
         self._relations, self._open = timeline.latest, totals.still_open()
+        self._base_types = timeline.base_types
         return decoded
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from auditlake.errors import DecodeError, Unsupported
 from auditlake.pgoutput.frames import Frames, Ints, Refused, require
-from auditlake.pgoutput.messages import LogicalMessage, Message, Origin, Truncate
+from auditlake.pgoutput.messages import LogicalMessage, Message, Origin, Truncate, Type
 from auditlake.pgoutput.spans import Spans
 from auditlake.pgoutput.wire import decode
 from auditlake.relation import Relation
@@ -35,7 +35,7 @@ _LEGAL, _CHANGE, _RARE = _marks("BCORYIUDTM"), _marks("IUD"), _marks("ORYTM")
 class Rare:
     """The messages read one by one, by their number."""
 
-    relations: list[tuple[int, Relation]] = field(default_factory=list)
+    described: list[tuple[int, Relation | Type]] = field(default_factory=list)
     truncates: list[tuple[int, Truncate]] = field(default_factory=list)
     messages: list[tuple[int, LogicalMessage]] = field(default_factory=list)
     origins: list[tuple[int, Origin]] = field(default_factory=list)
@@ -69,16 +69,14 @@ def _place(rare: Rare, number: int, message: Message, *, inside: bool) -> None:
     if not inside:
         raise Refused(number, "outside a transaction")
     match message:
-        case Relation():
-            rare.relations.append((number, message))
+        case Relation() | Type():
+            rare.described.append((number, message))
         case Truncate():
             rare.truncates.append((number, message))
         case LogicalMessage():
             rare.messages.append((number, message))
         case Origin():
             rare.origins.append((number, message))
-        case _:
-            pass  # a Type says nothing that the Relation's type OIDs do not
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import cast
 
 import psycopg
 
+from auditlake.pgtypes import base_type
 from auditlake.postgres.connection import Row, fetch
 from auditlake.relation import Column, Relation, TableName
 
@@ -32,8 +33,17 @@ select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.
 # an index only INCLUDEs is no part of its key.
 _COLUMNS = """
 select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
-       coalesce(a.attnum = any ((i.indkey::int2[])[0 : i.indnkeyatts - 1]), false), a.attgenerated <> ''
+       coalesce(a.attnum = any ((i.indkey::int2[])[0 : i.indnkeyatts - 1]), false), a.attgenerated <> '',
+       b.nspname::text, b.typname::text
   from pg_catalog.pg_attribute a
+  left join lateral (
+    with recursive base as (
+      select t.* from pg_catalog.pg_type t where t.oid = a.atttypid
+      union all
+      select t.* from base join pg_catalog.pg_type t on base.typtype = 'd' and t.oid = base.typbasetype)
+    select n.nspname, base.typname
+      from base join pg_catalog.pg_namespace n on n.oid = base.typnamespace where base.typtype <> 'd'
+  ) b on true
   join pg_catalog.pg_class c on c.oid = a.attrelid
   left join pg_catalog.pg_index i
     on i.indrelid = c.oid
@@ -69,11 +79,12 @@ def read_tables(conn: psycopg.Connection[Row]) -> tuple[CatalogTable, ...]:
     rows = fetch(conn, _TABLES)
     columns: dict[int, list[Column]] = {cast("int", row[0]): [] for row in rows}
     generated: dict[int, list[str]] = {oid: [] for oid in columns}
-    for oid, name, type_oid, typmod, key, is_generated in fetch(conn, _COLUMNS, list(columns)):
+    for oid, name, type_oid, typmod, key, is_generated, *base in fetch(conn, _COLUMNS, list(columns)):
         if is_generated:
             generated[cast("int", oid)].append(str(name))
         else:
-            column = Column(str(name), cast("int", type_oid), cast("int", typmod), bool(key))
+            decisive = base_type(cast("int", type_oid), str(base[0]), str(base[1]))
+            column = Column(str(name), decisive, cast("int", typmod), bool(key))
             columns[cast("int", oid)].append(column)
     return tuple(
         _table(row, tuple(columns[oid]), tuple(generated[oid])) for row in rows for oid in [cast("int", row[0])]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from auditlake.pgtypes import NUMERIC_OID, TEXT, Kind, column_type
+from auditlake.pgtypes import NUMERIC_OID, TEXT, Kind, base_type, column_type
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,26 @@ def test_nan_has_no_place_in_decimals_but_in_floats() -> None:
     assert column_type(NUMERIC_OID, 655366).may_not_fit
     assert column_type(701, -1).kind is Kind.FLOAT
     assert not column_type(701, -1).may_not_fit
+
+
+@pytest.mark.parametrize(
+    ("schema", "name", "decisive"),
+    [
+        ("pg_catalog", "int4", 23),
+        ("pg_catalog", "_int4", 1007),
+        ("pg_catalog", "char", 18),
+        ("public", "int4", 16_400),
+        ("pg_catalog", "of a later version", 16_400),
+        ("pg_catalog", "_of a later version", 16_400),
+    ],
+)
+def test_a_domain_is_its_base_type(schema: str, name: str, decisive: int) -> None:
+    """Of a domain the stream names the base type; what is not built in stays what it is."""
+    assert base_type(16_400, schema, name) == decisive
+
+
+def test_arrays_hold_what_their_elements_hold() -> None:
+    """The modifier of an array is that of its elements."""
+    assert column_type(1007, -1).delta == "array<int>"
+    assert column_type(1231, 655366).delta == "array<decimal(10,2)>"
+    assert column_type(1231, -1).delta == "array<string>"

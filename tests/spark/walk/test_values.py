@@ -98,6 +98,10 @@ _CORPUS = {
     "public.pair": ['(1,"a,""b")', "(,)"],
     "public.mood": ["happy"],
     "public.price": ["1.5"],
+    "public.day_off": ["2026-12-24"],
+    "public.whole": ["7"],
+    "public.wholes": ["{1,NULL}"],
+    "public.moods": ["{happy,NULL}"],
 }
 
 
@@ -124,6 +128,8 @@ _DOES_NOT_FIT = {
     "timestamptz[]": ["{infinity}", '{"0044-03-15 00:00:00+00 BC"}'],
     "timestamp[]": ["{-infinity}"],
     "date[]": ["{2026-11-21,infinity}"],
+    "public.day_off": ["infinity"],
+    "public.wholes": ["{{1}}"],
 }
 """Values that PostgreSQL holds and the typed column cannot."""
 
@@ -171,7 +177,10 @@ _LITERALS = {type_name: [*values, *_DOES_NOT_FIT.get(type_name, [])] for type_na
 _COLUMNS = {type_name: f"c{n}" for n, type_name in enumerate(_LITERALS)}
 _DDL = (
     "create type public.pair as (a int, b text); create type public.mood as enum ('happy');"
-    " create domain public.price as numeric(10,2);"
+    " create domain public.price as numeric(10,2); create domain public.day as date;"
+    " create domain public.day_off as public.day;"
+    " create domain public.whole as int; create domain public.wholes as int[];"
+    " create domain public.moods as public.mood[];"
     f" create table public.v (id int primary key, {', '.join(f'{c} {t}' for t, c in _COLUMNS.items())})"
 )
 _TEXTS = ", ".join(f"case when num_nulls({c}) = 0 then format('%s', {c}) end" for c in _COLUMNS.values())

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from auditlake.pgoutput.messages import (
@@ -16,10 +16,12 @@ from auditlake.pgoutput.messages import (
     OldTuple,
     Origin,
     Truncate,
+    Type,
     Update,
     Value,
 )
 from auditlake.pgoutput.schema import CHANGES_SCHEMA
+from auditlake.pgtypes import base_type
 from auditlake.relation import Relation
 
 
@@ -31,6 +33,7 @@ class Model:
     transactions: list[dict[str, Any]] = field(default_factory=list)
     registered: list[tuple[Relation, int]] = field(default_factory=list)
     _relations: dict[int, Relation] = field(default_factory=dict)
+    _base_types: dict[int, int] = field(default_factory=dict)
     _open: dict[str, Any] = field(default_factory=dict)
 
     def feed(self, messages: Iterable[Message]) -> "Model":
@@ -47,7 +50,11 @@ class Model:
                 self._commit(end_lsn)
             case Origin(_, name):
                 self._open["origin"] = name
+            case Type(oid, schema, name):
+                self._base_types[oid] = base_type(oid, schema, name)
             case Relation(oid):
+                columns = (replace(c, type_oid=self._base_types.get(c.type_oid, c.type_oid)) for c in message.columns)
+                message = replace(message, columns=tuple(columns))
                 if self._relations.get(oid) != message:
                     self.registered.append((message, self._open["lsn"]))
                 self._relations[oid] = message

@@ -113,7 +113,9 @@ def _change(draw: st.DrawFn, oids: list[int], known: dict[int, Relation]) -> lis
     if kind == "M":
         return [LogicalMessage(transactional=True, lsn=draw(lsns), prefix=draw(prefixes), content=draw(contents))]
     if kind == "Y":
-        return [Type(draw(u32), draw(names), draw(names))]
+        used = [column.type_oid for relation in known.values() for column in relation.columns]
+        oid = draw(st.sampled_from(used) | u32 if used else u32)
+        return [Type(oid, draw(names | st.just("pg_catalog")), draw(names | st.sampled_from(["int4", "_int4"])))]
     wanted = (
         draw(st.lists(st.sampled_from(oids), unique=True, min_size=1)) if kind == "T" else [draw(st.sampled_from(oids))]
     )
