@@ -95,6 +95,7 @@ class Settings(BaseModel):
     slot: SlotName = "auditlake"
     publication: Identifier = "auditlake"
     tables: Annotated[tuple[str, ...] | None, BeforeValidator(_patterns)] = None
+    failover: bool = True
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
 
     def source_required(self) -> str:

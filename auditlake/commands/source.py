@@ -49,7 +49,12 @@ def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa
     from auditlake.snapshot.bootstrap import bootstrap as run
 
     target = Target(
-        settings.source_required(), Lake(settings.lake), settings.slot, settings.publication, settings.tables
+        settings.source_required(),
+        Lake(settings.lake),
+        settings.slot,
+        settings.publication,
+        settings.tables,
+        failover=settings.failover,
     )
     with working("copying"):
         copied = run(target, lambda: spark_session(settings.spark), say)

@@ -1,6 +1,7 @@
 """Where everything is inside a lake. Names only: nothing here reads or writes.
 
-    <root>/lake.json  capture.json  changes/  relations/  transactions/  gaps/  history/<schema>/<table>/
+    <root>/lake.json  capture.json  publication.json
+    <root>/changes/  relations/  transactions/  gaps/  history/<schema>/<table>/
 
 A source name becomes one path segment by writing every byte outside [A-Za-z0-9_-] as `~` and two hex digits; `~` is
 legal in paths and URIs without escaping, so no layer escapes it a second time. Upper case is escaped too, because
@@ -54,6 +55,10 @@ class Lake:
     @property
     def capture_state(self) -> Path:
         return self.root / "capture.json"
+
+    @property
+    def publication(self) -> Path:
+        return self.root / "publication.json"
 
     @property
     def changes(self) -> Path:

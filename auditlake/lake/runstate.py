@@ -5,20 +5,25 @@ leaves its last word behind, so only the slot's reader tells whether one runs no
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureState:
-    """What capture did from `since` (ISO, UTC) on: running, trying again or ended; `problem` says why."""
+    """What capture did from `since` (ISO, UTC) on: running, trying again or ended; `problem` says why.
+
+    `publication_seen` is the LSN up to which the publication is known to have carried what it should.
+    """
 
     state: str
     since: str
     problem: str | None = None
+    publication_seen: str | None = None
 
 
 def write_state(lake: Lake, state: str, problem: str | None = None) -> None:
@@ -26,7 +31,29 @@ def write_state(lake: Lake, state: str, problem: str | None = None) -> None:
 
     Raises LakeUnusable where the folder cannot be written.
     """
-    note = CaptureState(state, datetime.now(UTC).isoformat(timespec="seconds"), problem)
+    before = read_state(lake)
+    _write(lake, CaptureState(state, _now(), problem, before.publication_seen if before else None))
+
+
+def write_seen(lake: Lake, lsn: Lsn) -> None:
+    """Note up to where the publication is known to have carried what it should.
+
+    Raises LakeUnusable where the folder cannot be written.
+    """
+    _write(lake, replace(read_state(lake) or CaptureState("running", _now()), publication_seen=str(lsn)))
+
+
+def read_seen(lake: Lake) -> Lsn | None:
+    """Read what `write_seen` noted last."""
+    note = read_state(lake)
+    return None if note is None or note.publication_seen is None else Lsn.parse(note.publication_seen)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _write(lake: Lake, note: CaptureState) -> None:
     unfinished = lake.capture_state.with_suffix(".partial")
     try:
         unfinished.write_text(json.dumps(asdict(note), indent=2) + "\n")

@@ -151,6 +151,21 @@ def drop_slot(conn: psycopg.Connection[Row], name: str) -> bool:
     return True
 
 
+def alter_failover(replication: PGconn, name: str, *, failover: bool) -> None:
+    """Have standbys keep a copy of a slot, or not (17 and later).
+
+    Raises SourceUnready where PostgreSQL does not allow it, or somebody reads the slot.
+    """
+    options = b" (FAILOVER true)" if failover else b" (FAILOVER false)"
+    result = replication.exec_(b"ALTER_REPLICATION_SLOT " + sql.Identifier(name).as_bytes() + options)
+    if result.status != pq.ExecStatus.COMMAND_OK:
+        line = " ".join(replication.get_error_message().split())
+        raise SourceUnready(
+            f"slot {name} cannot be made {'a' if failover else 'no'} failover slot: {line}",
+            "Stop the capture that reads it and run bootstrap again, or set failover = false.",
+        )
+
+
 def create_slot(
     replication: PGconn, control: psycopg.Connection[Row], name: str, *, temporary: bool, timeout_s: float
 ) -> CreatedSlot:

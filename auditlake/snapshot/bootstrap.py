@@ -30,13 +30,15 @@ from auditlake.lake.changes import CaptureLog
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
+from auditlake.lake.membership import record_tables
 from auditlake.lake.positions import read_positions
 from auditlake.mainslot import main_slot
 from auditlake.postgres.catalog import CatalogTable
 from auditlake.postgres.connection import Row, connect, connect_replication, pinned_conninfo
 from auditlake.postgres.holder import SnapshotHolder
+from auditlake.postgres.membership import read_membership
 from auditlake.postgres.publication import add_tables, create_publication
-from auditlake.postgres.slot import CreatedSlot, create_slot, read_slot
+from auditlake.postgres.slot import CreatedSlot, alter_failover, create_slot, read_slot
 from auditlake.snapshot.copy import SnapshotMark
 from auditlake.snapshot.plan import Plan, make_plan
 from auditlake.snapshot.tables import CopiedTable, Copier, Snapshot
@@ -48,13 +50,17 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to bootstrap: from which source into which lake; `patterns` choose tables, None takes all."""
+    """What to bootstrap: from which source into which lake; `patterns` choose tables, None takes all.
+
+    With `failover` standbys keep a copy of the slot, where the server can do that (17).
+    """
 
     conninfo: str
     lake: Lake
     slot: str
     publication: str
     patterns: tuple[str, ...] | None
+    failover: bool = True
 
 
 Say = Callable[[str], None]
@@ -79,7 +85,9 @@ def bootstrap(target: Target, start_spark: Callable[[], SparkSession], say: Say)
         todo = [table for table in plan.chosen if open_history(target.lake, table.name) is None]
         if not todo:
             _ensure_started(control, target)
+            _ensure_failover(control, target, say)
             return []
+        _record_published(control, target, todo)
         with ThreadPoolExecutor(1) as starter:
             spark = starter.submit(start_spark)
             return _copy_all(_Run(target, Source(target.conninfo, manifest), control, say), todo, spark)
@@ -131,6 +139,7 @@ def _copy_all(run: _Run, todo: Sequence[CatalogTable], spark: Future[SparkSessio
         mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
         _see_unchanged(todo, holder.tables())
         replication.finish()
+        _ensure_failover(run.control, target, run.say)
         with _capturing(run, created) as capturing:
             snapshot = Snapshot(pinned_conninfo(target.conninfo), snapshot_id, mark)
             copied = Copier(spark.result(), target.lake, snapshot, run.say).copy(todo)
@@ -161,6 +170,29 @@ def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:
     if read_positions(target.lake) is None:
         CaptureLog(target.lake).start_at(confirmed)
     return True
+
+
+def _ensure_failover(control: psycopg.Connection[Row], target: Target, say: Say) -> None:
+    """Make the slot a failover slot or none, as the setting has it; one that is read now stays as it is."""
+    slot = read_slot(control, target.slot)
+    if slot is None or slot.failover is None or slot.failover == target.failover:
+        return
+    if slot.active_pid is not None:
+        say(f"slot {target.slot} is being read: run bootstrap again without that reader to set failover")
+        return
+    replication = connect_replication(target.conninfo)
+    try:
+        alter_failover(replication, target.slot, failover=target.failover)
+    finally:
+        replication.finish()
+
+
+def _record_published(control: psycopg.Connection[Row], target: Target, todo: Sequence[CatalogTable]) -> None:
+    """Record how the tables are published, before their snapshot: from there on no change may fail to come."""
+    found = read_membership(control, target.publication)
+    if found is None:
+        raise SourceUnready(f"publication {target.publication} was dropped meanwhile", "Run it again.")
+    record_tables(target.lake, found, {table.name for table in todo})
 
 
 def _see_unchanged(expected: Sequence[CatalogTable], found: Sequence[CatalogTable]) -> None:

@@ -1,0 +1,82 @@
+"""The publication under a running capture: looked at before the first byte and now and then, compared with the record.
+
+A loss is found at the next look, so what is missing lies between the last look that was well and this one. The end of
+the log is read before the catalog: what is carried at that end cannot have been lost before it.
+"""
+
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from auditlake.errors import WrongSource
+from auditlake.lake.layout import Lake
+from auditlake.lake.membership import read_recorded, recorded_or_new
+from auditlake.lake.runstate import read_seen, write_seen
+from auditlake.lsn import Lsn
+from auditlake.membership import Loss, Membership, find_losses
+from auditlake.postgres.connection import Row
+from auditlake.postgres.membership import find_existing, read_membership
+from auditlake.postgres.server import wal_end
+from auditlake.relation import TableName
+
+_INTERVAL_S = 30.0
+_NEW_LAKE = "Bootstrap a new lake with a new slot and publication; this one can still be asked."
+
+
+class PublicationGuard:
+    """Looks at the publication of one lake; tables that were dropped are told once, through `say`."""
+
+    def __init__(self, lake: Lake, publication: str, say: Callable[[str], None]) -> None:
+        self._lake = lake
+        self._name = publication
+        self._say = say
+        self._told: set[TableName] = set()
+        self._next_at = 0.0
+
+    def look(self, control: psycopg.Connection[Row], since: Lsn) -> Lsn:
+        """See that the publication carries what it did; returns the end of the log up to which that is known.
+
+        `since` stands for the last look where none is recorded. Raises WrongSource, with the bounds of what is missing.
+        """
+        end, found = wal_end(control).lsn, read_membership(control, self._name)
+        recorded = read_recorded(self._lake) if found is None else recorded_or_new(self._lake, found)
+        if recorded is None:
+            recorded = Membership(0, frozenset(), {})
+        dropped = self._dropped(control, recorded, found)
+        losses = list(find_losses(self._name, recorded, found, dropped))
+        if losses:
+            raise self._lost(losses, min(read_seen(self._lake) or since, end), wal_end(control).lsn)
+        for table in dropped - self._told:
+            self._say(f"table {table} was dropped at the source: its history ends there, as it stands")
+        self._told |= dropped
+        self._next_at = time.monotonic() + _INTERVAL_S
+        return end
+
+    def look_if_due(self, control: psycopg.Connection[Row], since: Lsn) -> None:
+        """Look again half a minute after the last look, and note how far it reached."""
+        if time.monotonic() >= self._next_at:
+            write_seen(self._lake, self.look(control, since))
+
+    def _dropped(
+        self, control: psycopg.Connection[Row], recorded: Membership, found: Membership | None
+    ) -> frozenset[TableName]:
+        carried = found.tables if found else {}
+        missing = {name: member.relation for name, member in recorded.tables.items() if name not in carried}
+        if not missing:
+            return frozenset()
+        existing = find_existing(control, missing.values())
+        return frozenset(name for name, relation in missing.items() if relation not in existing)
+
+    def _lost(self, losses: list[Loss], since: Lsn, end: Lsn) -> WrongSource:
+        what = "; ".join(loss.what for loss in losses)
+        tables = [loss.table for loss in losses if loss.table is not None]
+        if not tables:
+            return WrongSource(f"{what}: changes from {since} to {end} are missing", _NEW_LAKE)
+        names = ", ".join(str(table) for table in tables)
+        folders = ", ".join(str(self._lake.history(table)) for table in tables)
+        return WrongSource(
+            f"{what}: its changes from {since} to {end} are missing",
+            f"See that publication {self._name} carries {names} whole, move {folders} away, and run auditlake"
+            " bootstrap: it copies what has no history.",
+        )

@@ -1,0 +1,127 @@
+"""A connection to a server that can be cut, go deaf, or be slow, as networks are.
+
+`Proxy` listens on 127.0.0.1 and passes bytes on, both ways. Deaf means that both ends stay open and nothing passes any
+more: what a lost route or a dropped entry of a firewall looks like, without TCP ever saying so.
+"""
+
+import select
+import socket
+import threading
+from types import TracebackType
+from typing import Self
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+_CHUNK = 1 << 16
+_TICK_S = 0.02
+
+
+class Proxy:
+    """A proxy before the server of `dsn`, from entering to leaving the context."""
+
+    def __init__(self, dsn: str) -> None:
+        parts = conninfo_to_dict(dsn)
+        self._dsn = dsn
+        self._server = (str(parts["host"]), int(str(parts["port"])))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(_TICK_S)
+        self._closing = threading.Event()
+        self._passing = threading.Event()
+        self._passing.set()
+        self._refusing = False
+        self._delay_s = 0.0
+        self._lock = threading.Lock()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._threads: list[threading.Thread] = []
+        self.accepted = 0
+
+    @property
+    def dsn(self) -> str:
+        """The connection string, through the proxy."""
+        host, port = self._listener.getsockname()
+        return make_conninfo(self._dsn, host=host, port=port)
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._passing.set()
+        self.cut()
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def cut(self) -> None:
+        """End every connection at once."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+    def refuse(self, *, refuse: bool = True) -> None:
+        """End what is connected and whatever connects from now on, or let connections in again."""
+        self._refusing = refuse
+        if refuse:
+            self.cut()
+
+    def go_deaf(self) -> None:
+        """Pass nothing on any more, and end nothing; new connections are deaf too."""
+        self._passing.clear()
+
+    def hear(self) -> None:
+        """Pass everything on again: what had to wait, too."""
+        self._passing.set()
+
+    def delay(self, seconds: float) -> None:
+        """Hold every chunk back for so long."""
+        self._delay_s = seconds
+
+    def _start(self, target: object, *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            if self._refusing:
+                client.close()
+                continue
+            self.accepted += 1
+            pair = (client, self._connect())
+            with self._lock:
+                self._pairs.append(pair)
+            self._start(self._pass, *pair)
+
+    def _connect(self) -> socket.socket:
+        host, port = self._server
+        if not host.startswith("/"):
+            return socket.create_connection((host, port))
+        upstream = socket.socket(socket.AF_UNIX)
+        upstream.connect(f"{host}/.s.PGSQL.{port}")
+        return upstream
+
+    def _pass(self, client: socket.socket, server: socket.socket) -> None:
+        other = {client: server, server: client}
+        try:
+            while not self._closing.is_set():
+                for end in select.select([client, server], [], [], _TICK_S)[0]:
+                    data = end.recv(_CHUNK)
+                    if not data:
+                        return
+                    self._closing.wait(self._delay_s)
+                    self._passing.wait()
+                    other[end].sendall(data)
+        except (OSError, ValueError):
+            return  # cut
+        finally:
+            client.close()
+            server.close()

@@ -1,0 +1,65 @@
+"""What a publication no longer carries, as two looks at the catalog show it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from auditlake.membership import Loss, Member, Membership, find_losses
+from auditlake.relation import TableName
+
+ORDERS, ITEMS, NEW = (TableName("public", name) for name in ("orders", "items", "new"))
+ALL = frozenset({"insert", "update", "delete", "truncate"})
+TABLES: Mapping[TableName, Member] = {ORDERS: Member(10, 100), ITEMS: Member(11, None)}
+RECORDED = Membership(1, ALL, TABLES)
+
+
+def losses(found: Membership | None, dropped: tuple[TableName, ...] = ()) -> list[Loss]:
+    """Compare with the record."""
+    return list(find_losses("p", RECORDED, found, dropped))
+
+
+def test_what_is_carried_as_before_is_no_loss() -> None:
+    """Nor is a table more, or an operation more."""
+    assert losses(RECORDED) == []
+    assert losses(replace(RECORDED, tables={**TABLES, NEW: Member(12, 102)})) == []
+    some = replace(RECORDED, operations=ALL - {"truncate"})
+    assert list(find_losses("p", some, RECORDED, ())) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (None, "is gone"),
+        (replace(RECORDED, publication=2), "dropped and created again"),
+        (replace(RECORDED, operations=frozenset({"insert"})), "no longer carries delete, truncate, update"),
+    ],
+)
+def test_a_loss_of_all_tables(found: Membership | None, words: str) -> None:
+    """One loss, whatever became of single tables."""
+    (loss,) = losses(found)
+    assert words in loss.what
+    assert loss.table is None
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({ITEMS: TABLES[ITEMS]}, "no longer carries public.orders"),
+        ({**TABLES, ORDERS: Member(99, 101)}, "table public.orders was dropped and created again"),
+        ({**TABLES, ORDERS: Member(10, 101)}, "taken out and put back, or its row filter or columns"),
+        ({**TABLES, ORDERS: Member(10, None)}, "taken out and put back"),
+    ],
+)
+def test_a_loss_of_one_table(tables: Mapping[TableName, Member], words: str) -> None:
+    """It is named, and no other."""
+    (loss,) = losses(replace(RECORDED, tables=tables))
+    assert words in loss.what
+    assert loss.table == ORDERS
+
+
+def test_a_dropped_table_is_no_loss() -> None:
+    """It has nothing more to carry; a new one of its name would have."""
+    assert losses(replace(RECORDED, tables={ITEMS: TABLES[ITEMS]}), (ORDERS,)) == []
+    (loss,) = losses(replace(RECORDED, tables={**TABLES, ORDERS: Member(99, 101)}), ())
+    assert loss.table == ORDERS
