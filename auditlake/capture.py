@@ -15,34 +15,33 @@ The end of an idle stretch is recorded in `changes` before it is acknowledged, s
 the lake. If it does, somebody else has read from it: then changes are missing and capture stops.
 """
 
+import select
 import threading
 import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-import numpy as np
 import psycopg
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
-from auditlake.lake.changes import CaptureLog, CommitEnd
+from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.lake.changes import CaptureLog
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.mainslot import see_slot
-from auditlake.pgoutput.columnar import ChangeDecoder, Decoded
+from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import Row, connect, connect_replication
 from auditlake.postgres.server import WalEnd, identify, wal_end
 from auditlake.postgres.slot import read_reader, read_slot
-from auditlake.postgres.stream import FrameBuffer, Limits, ReplicationStream
+from auditlake.postgres.stream import ReplicationStream
+from auditlake.writer import Writer
 
 # One append costs about 10 ms and numpy's fixed cost some 5 ms: at 32,768 frames both are small beside the decoding,
 # and a batch is a few megabytes.
 _BATCH = Limits(frames=32_768, size_bytes=16 << 20)
-# A transaction longer than this goes in parts.
-_PART = Limits(frames=1 << 22, size_bytes=64 << 20)
+# No more is received before it can be handed over; a transaction longer than this goes in parts.
+_FULL = Limits(frames=1 << 18, size_bytes=24 << 20)
 _COMMIT_DELAY_S = 0.1
 # So many frames within that time mean that capture is behind: larger batches then catch up sooner.
 _BUSY_FRAMES = 4096
@@ -83,8 +82,7 @@ class Capture:
             self._log = CaptureLog(lake)
             self._see_slot()
             opened.pop_all()  # from here on `run` closes them
-        self._decoder = ChangeDecoder(self._log.relations.register)
-        self._partial = self._log.partial()
+        self._writer = Writer(self._log)
         self._frames = FrameBuffer()
         self._in_parts = False
         self._idle_mark: WalEnd | None = None
@@ -128,77 +126,56 @@ class Capture:
             first = first if first and reader and first.pid == reader.pid else reader
 
     @property
-    def watermark(self) -> Lsn:
-        return self._log.watermark
-
-    @property
     def done_lsn(self) -> Lsn:
         """Everything that starts before this LSN is durable."""
-        return self._log.acknowledged
+        return self._writer.done_lsn
 
     def run(self, until: WalEnd | None) -> None:
         """Capture until everything before `until` is durable, or for ever."""
-        try:
+        with closing(self._control), closing(self._stream), closing(self._writer):
             while not self._stop.is_set() and (until is None or self.done_lsn < until.lsn):
                 self._step(until)
+            self._collect_last()
             if until is not None and self.done_lsn >= until.lsn and self._log.current_us < until.time_us:
                 self._log.note_idle(self.done_lsn, until.time_us)
-        finally:
-            self._stream.close()
-            self._control.close()
 
     def _step(self, until: WalEnd | None) -> None:
-        frames, stream = self._frames, self._stream
-        stream.receive(frames, _BATCH if frames.commits else _PART, self._patience_s())
+        limits = _BATCH if self._frames.commits and not self._writer.busy else _FULL
+        self._stream.receive(self._frames, limits, self._patience_s(), self._writer)
+        if self._writer.collect():
+            self._stream.acknowledge(self.done_lsn)
+        if not self._writer.busy:
+            self._hand_over(until)
+        if self._stream.silent_for_s > _STATUS_INTERVAL_S:
+            self._stream.acknowledge(self.done_lsn)
+
+    def _hand_over(self, until: WalEnd | None) -> None:
+        """Give the writer what is ready to be written, if anything is."""
+        frames = self._frames
         if frames.commits and (_BATCH.met_by(frames) or self._patience_s() <= 0):
-            self._flush(frames.after_last_commit)
-        elif not frames.commits and _PART.met_by(frames):
-            self._flush_part()
-        elif not frames.ends and not self._in_parts:
+            whole, self._frames = frames.split()
+            self._writer.write(whole)
+            self._in_parts = False
+        elif not frames.commits and _FULL.met_by(frames):
+            self._frames = FrameBuffer()
+            self._writer.write_part(frames)
+            self._in_parts = True
+        elif not len(frames) and not self._in_parts:
             self._idle(until)
-        if stream.silent_for_s > _STATUS_INTERVAL_S:
-            stream.acknowledge(self.done_lsn)
+
+    def _collect_last(self) -> None:
+        """Wait for what is being written, so that the server hears of it."""
+        while self._writer.busy:
+            select.select([self._writer], [], [])
+            self._writer.collect()
+            self._stream.acknowledge(self.done_lsn)
 
     def _patience_s(self) -> float:
         """How long the oldest commit in the buffer may still wait for company."""
-        if not self._frames.commits:
+        if self._writer.busy or not self._frames.commits:
             return _WAIT_S
-        delay_s = _COMMIT_DELAY_S if len(self._frames.ends) < _BUSY_FRAMES else _BUSY_DELAY_S
+        delay_s = _COMMIT_DELAY_S if len(self._frames) < _BUSY_FRAMES else _BUSY_DELAY_S
         return max(0.0, self._frames.first_commit_at + delay_s - time.monotonic())
-
-    def _flush(self, frames: int) -> None:
-        whole, self._frames = self._frames.split(frames)
-        decoded = self._decode(whole)
-        commit = decoded.last_commit
-        if commit is None:
-            raise InvariantBroken("a batch that was cut at a Commit has none")
-        changes = self._unseen(decoded.changes)
-        self._log.append(changes, decoded.transactions, CommitEnd(commit.commit_lsn, commit.end_lsn))
-        self._in_parts = False
-        self._stream.acknowledge(self.done_lsn)
-
-    def _flush_part(self) -> None:
-        part, self._frames = self._frames, FrameBuffer()
-        self._log.append_part(self._unseen(self._decode(part).changes))
-        self._in_parts = True
-
-    def _decode(self, frames: FrameBuffer) -> Decoded:
-        starts = np.array(frames.starts, dtype=np.int64)
-        return self._decoder.decode(frames.data, starts, np.array(frames.ends, dtype=np.int64))
-
-    def _unseen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop the rows that an earlier run made durable."""
-        if changes.num_rows == 0:
-            return changes
-        if changes["lsn"][0].as_py() <= self.watermark:
-            changes = changes.filter(pc.greater(changes["lsn"], int(self.watermark)))
-        if self._partial is not None:
-            seen = pc.and_(
-                pc.equal(changes["lsn"], int(self._partial.lsn)),
-                pc.less(changes["ordinal"], self._partial.next_ordinal),
-            )
-            changes = changes.filter(pc.invert(seen))
-        return changes
 
     def _idle(self, until: WalEnd | None) -> None:
         """Let the slot advance over what is not ours, and note how current the lake is."""
@@ -210,8 +187,7 @@ class Capture:
         if mark is None:
             return
         if reached >= mark.lsn:
-            self._log.note_idle(reached, mark.time_us)
-            self._stream.acknowledge(self.done_lsn)
+            self._writer.note_idle(reached, mark.time_us)
             self._idle_mark = None
         elif self._stream.silent_for_s > _ASK_INTERVAL_S:
             self._stream.acknowledge(self.done_lsn, ask_reply=True)

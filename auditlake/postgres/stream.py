@@ -1,9 +1,14 @@
 """The replication stream: frames of pgoutput as the walsender sends them, and our answers.
 
-`receive` moves whole frames into a `FrameBuffer` and returns when nothing is waiting, at a limit, or after
-`timeout_s`; it never blocks in libpq (whose blocking read holds the interpreter's lock) but in select. The stream
-knows frames, not transactions: it only notes where a Commit ends, because that is where a buffer may be cut, and
-leaves out logical messages that belong to no transaction.
+`receive` moves whole frames into a `FrameBuffer` and returns when there is something to decide; it never blocks in
+libpq (whose blocking read holds the interpreter's lock) but in select. The stream knows frames, not transactions: it
+only notes where a Commit ends, because that is where a buffer may be cut, and leaves out logical messages that belong
+to no transaction.
+
+The walsender sends every frame by itself and is woken when its socket has room, so a reader that wakes for each of
+them costs both sides more than the decoding. After a small read `receive` lets the next ones gather for a moment that
+is shorter than it takes to fill the socket. For the same reason nothing is done here frame by frame in Python but the
+call that fetches it.
 
 It acknowledges what it is told to, nothing else: `flush_lsn` must be the end of a transaction that is durable, or a
 keepalive's position with nothing pending.
@@ -14,64 +19,35 @@ Authority: postgresql.org/docs/current/protocol-replication.html, START_REPLICAT
 import select
 import struct
 import time
-from dataclasses import dataclass, field
+from typing import Protocol
 
 from psycopg import pq, sql
 from psycopg.pq.abc import PGconn, PGresult
 
-from auditlake.errors import DecodeError, LakeConflict, WrongSource
+from auditlake.errors import LakeConflict, WrongSource
 from auditlake.lsn import Lsn
+from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import unreachable
+from auditlake.postgres.copyboth import Copy, LibpqCopy, SocketCopy, start_copy
 
-_XLOG_DATA, _KEEPALIVE, _COMMIT, _MESSAGE = ord("w"), ord("k"), ord("C"), ord("M")
-_XLOG_HEADER_BYTES = 25
-_FLAGS, _NOT_TRANSACTIONAL = slice(_XLOG_HEADER_BYTES + 1, _XLOG_HEADER_BYTES + 2), b"\x00"
-_KEEPALIVE_BYTES = 18
 _STATUS = struct.Struct(">cqqqqc")
 _POSTGRES_EPOCH_S = 946_684_800
-_COPY_IN_PROGRESS = 0
+# A walsender at full speed fills a Unix socket in about a millisecond, some 280 frames.
+_FEW_FRAMES, _GATHER_S = 100, 0.000_2
 
 
-@dataclass(slots=True)
-class FrameBuffer:
-    """pgoutput payloads in stream order; payload i is `data[starts[i]:ends[i]]`, `commits` of them are Commits."""
+class Waker(Protocol):
+    """What ends a wait: a descriptor that becomes readable."""
 
-    data: bytearray = field(default_factory=bytearray)
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    commits: int = 0
-    after_last_commit: int = 0
-    first_commit_at: float = 0.0
-
-    def split(self, frames: int) -> tuple["FrameBuffer", "FrameBuffer"]:
-        """Cut into the first `frames` frames and the rest."""
-        if frames == len(self.ends):
-            return self, FrameBuffer()
-        cut = self.ends[frames - 1]
-        head = FrameBuffer(self.data[:cut], self.starts[:frames], self.ends[:frames], self.commits)
-        rest = FrameBuffer(
-            self.data[cut:], [s - cut for s in self.starts[frames:]], [e - cut for e in self.ends[frames:]]
-        )
-        return head, rest
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Where `receive` stops although more is waiting."""
-
-    frames: int
-    size_bytes: int
-
-    def met_by(self, buffer: FrameBuffer) -> bool:
-        """Whether `receive` would add nothing more to this buffer."""
-        return len(buffer.ends) >= self.frames or len(buffer.data) >= self.size_bytes
+    def fileno(self) -> int: ...
 
 
 class ReplicationStream:
     """A started replication stream; `keepalive_lsn` is how far the walsender had read when it last said so."""
 
-    def __init__(self, pgconn: PGconn, start_lsn: Lsn) -> None:
+    def __init__(self, pgconn: PGconn, copy: Copy, start_lsn: Lsn) -> None:
         self._pgconn = pgconn
+        self._copy = copy
         self._flush_lsn = start_lsn
         self._last_status_at = time.monotonic()
         self._reply_wanted = False
@@ -89,72 +65,51 @@ class ReplicationStream:
         command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
             sql.Identifier(slot), sql.SQL(str(start_lsn)), options
         )
-        result = pgconn.exec_(command.as_bytes())
-        if result.status != pq.ExecStatus.COPY_BOTH:
-            raise _not_started(slot, result)
-        pgconn.nonblocking = 1
-        return cls(pgconn, start_lsn)
+        started = start_copy(pgconn, command.as_bytes())
+        if not isinstance(started, SocketCopy | LibpqCopy):
+            raise _not_started(slot, started)
+        return cls(pgconn, started, start_lsn)
 
-    def receive(self, frames: FrameBuffer, limits: Limits, timeout_s: float) -> None:
-        """Append frames for up to `timeout_s`; less if a limit is met, the first Commit or a lone keepalive comes."""
+    def receive(self, frames: FrameBuffer, limits: Limits, timeout_s: float, waker: Waker) -> None:
+        """Append frames for up to `timeout_s`, and wait for the waker alone where the buffer is full.
+
+        Returns earlier when the buffer has become full, when the first Commit or a lone keepalive has come, or when
+        `waker` is readable.
+        """
         deadline, no_commit_yet = time.monotonic() + timeout_s, not frames.commits
+        was_full = limits.met_by(frames)
         while True:
-            came = self._drain(frames, limits)
+            came = 0 if was_full else self._drain(frames, limits)
             if self._reply_wanted:
                 self.acknowledge(self._flush_lsn)
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or limits.met_by(frames) or (came and not frames.ends) or (no_commit_yet and frames.commits):
+            full = limits.met_by(frames)
+            decide = full != was_full or (came and not len(frames)) or (no_commit_yet and frames.commits)
+            if left_s <= 0 or decide or self._wait(waker, left_s, also_stream=not full, few=0 < came < _FEW_FRAMES):
                 return
-            select.select([self._pgconn.socket], [], [], left_s)
 
-    def _drain(self, frames: FrameBuffer, limits: Limits) -> bool:
-        """Read until nothing is waiting or a limit is met; True if a frame or keepalive came."""
-        pgconn = self._pgconn
-        pgconn.consume_input()
-        get, data, starts, ends = pgconn.get_copy_data, frames.data, frames.starts, frames.ends
-        came, size = False, len(data)
-        while len(ends) < limits.frames and size < limits.size_bytes:
-            length, view = get(1)
-            if length <= _COPY_IN_PROGRESS:
-                if length == _COPY_IN_PROGRESS:
-                    return came
-                raise self._ended()
-            came = True
-            if view[0] == _XLOG_DATA:
-                if view[_XLOG_HEADER_BYTES] == _MESSAGE and bytes(view[_FLAGS]) == _NOT_TRANSACTIONAL:
-                    continue  # not transactional: kept, it would look like a transaction without an end
-                data += view
-                starts.append(size + _XLOG_HEADER_BYTES)
-                size += length
-                ends.append(size)
-                if view[_XLOG_HEADER_BYTES] == _COMMIT:
-                    frames.commits += 1
-                    frames.after_last_commit = len(ends)
-                    if frames.commits == 1:
-                        frames.first_commit_at = time.monotonic()
-            else:
-                self._keepalive(bytes(view))
-        return came
+    def _wait(self, waker: Waker, timeout_s: float, *, also_stream: bool, few: bool) -> bool:
+        """Wait for the stream or the waker; True if the waker is readable."""
+        if few:
+            time.sleep(_GATHER_S)
+        watched = [self._copy, waker] if also_stream else [waker]
+        return waker in select.select(watched, [], [], timeout_s)[0]
 
-    def _keepalive(self, message: bytes) -> None:
-        if message[0] != _KEEPALIVE or len(message) != _KEEPALIVE_BYTES:
-            raise DecodeError(f"unknown replication message {message[:1]!r} of {len(message)} bytes, need 'w' or 'k'")
-        self.keepalive_lsn = Lsn(int.from_bytes(message[1:9], "big"))
-        self._reply_wanted = message[17] == 1
-
-    def _ended(self) -> Exception:
-        result = self._pgconn.get_result()
-        message = result.get_error_message() if result is not None else self._pgconn.get_error_message()
-        return unreachable(message or "the server ended the replication stream")
+    def _drain(self, frames: FrameBuffer, limits: Limits) -> int:
+        """Read until nothing is waiting or the buffer is full; give how many messages came."""
+        before = len(frames)
+        keepalives = self._copy.read(frames, limits)
+        for message in keepalives:
+            self.keepalive_lsn = Lsn(int.from_bytes(message[1:9], "big"))
+            self._reply_wanted |= message[17] == 1
+        return len(frames) - before + len(keepalives)
 
     def acknowledge(self, flush_lsn: Lsn, *, ask_reply: bool = False) -> None:
         """Tell the server that everything up to `flush_lsn` is durable here, and may be forgotten there."""
         self._flush_lsn = max(self._flush_lsn, flush_lsn)
         now_us = int((time.time() - _POSTGRES_EPOCH_S) * 1_000_000)
         lsn = self._flush_lsn
-        self._pgconn.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now_us, b"\x01" if ask_reply else b"\x00"))
-        while self._pgconn.flush():
-            select.select([], [self._pgconn.socket], [])
+        self._copy.send(_STATUS.pack(b"r", lsn, lsn, lsn, now_us, b"\x01" if ask_reply else b"\x00"))
         self._reply_wanted = False
         self._last_status_at = time.monotonic()
 

@@ -1,0 +1,202 @@
+"""COPY BOTH, the mode of a connection that streams replication: CopyData messages in, CopyData messages out.
+
+Two readers with one contract. `SocketCopy` takes a connection's bytes straight from its socket and finds the messages
+in them; libpq hands each message over in memory of its own, which costs more than decoding it. It can do so only where
+nothing is encrypted; everywhere else `LibpqCopy` reads, slower and otherwise the same. `start_copy` chooses.
+
+libpq must not have read a byte of the stream before the socket is taken from it. So the answer to START_REPLICATION is
+looked at before libpq reads it: if it is CopyBothResponse the socket is ours, if not (a refusal, or a packet of GSSAPI
+encryption, which begins with a zero) libpq reads it.
+
+Both put what XLogData carries into a `FrameBuffer` and give keepalives back. `read` never waits.
+
+Authority: postgresql.org/docs/current/protocol-message-formats.html, CopyBothResponse, CopyData, ErrorResponse
+"""
+
+import os
+import select
+import socket
+import struct
+from typing import Protocol
+
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from auditlake.errors import DecodeError, SourceUnreachable
+from auditlake.postgres.buffer import FrameBuffer, Limits
+from auditlake.postgres.connection import unreachable
+
+_XLOG_DATA, _KEEPALIVE = ord("w"), b"k"
+_XLOG_HEADER_BYTES = 25
+_KEEPALIVE_BYTES = 18
+_COPY_IN_PROGRESS = 0
+
+_COPY_BOTH, _COPY_DATA, _ERROR = b"W", b"d", b"E"
+_PASSED_OVER = b"NS"  # NoticeResponse, ParameterStatus
+_HEADER = struct.Struct(">cI")
+_LENGTH_BYTES = 4
+_BEFORE_FRAME = _LENGTH_BYTES + _XLOG_HEADER_BYTES
+_RECEIVE_BYTES = 1 << 18
+
+
+class Copy(Protocol):
+    """A started COPY BOTH."""
+
+    def read(self, frames: FrameBuffer, limits: Limits) -> list[bytes]:
+        """Move what is waiting into `frames`, until that is full; give the keepalives among it."""
+
+    def send(self, message: bytes) -> None:
+        """Send one CopyData message."""
+
+    def fileno(self) -> int:
+        """Descriptor that is readable when messages wait."""
+
+
+def start_copy(pgconn: PGconn, command: bytes) -> "SocketCopy | LibpqCopy | PGresult":
+    """Run a command that starts COPY BOTH; a result where the server would not."""
+    pgconn.send_query(command)
+    if not pgconn.ssl_in_use and _answer(pgconn) == _COPY_BOTH:
+        return SocketCopy(pgconn)
+    result = pgconn.get_result()
+    if result is None:
+        raise unreachable(pgconn.get_error_message())
+    if result.status != pq.ExecStatus.COPY_BOTH:
+        return result
+    pgconn.nonblocking = 1
+    return LibpqCopy(pgconn)
+
+
+def _answer(pgconn: PGconn) -> bytes:
+    """First byte of the server's answer, left where it is."""
+    select.select([pgconn.socket], [], [])
+    with socket.socket(fileno=os.dup(pgconn.socket)) as peeking:
+        return peeking.recv(1, socket.MSG_PEEK)
+
+
+class LibpqCopy:
+    """COPY BOTH through libpq."""
+
+    def __init__(self, pgconn: PGconn) -> None:
+        self._pgconn = pgconn
+
+    def fileno(self) -> int:
+        return self._pgconn.socket
+
+    def read(self, frames: FrameBuffer, limits: Limits) -> list[bytes]:
+        """Move what is waiting into `frames`, until that is full; give the keepalives among it."""
+        self._pgconn.consume_input()
+        get, data, keepalives = self._pgconn.get_copy_data, frames.data, []
+        while not limits.met_by(frames):
+            length, view = get(1)
+            if length <= _COPY_IN_PROGRESS:
+                if length == _COPY_IN_PROGRESS:
+                    break
+                raise self._ended()
+            if view[0] == _XLOG_DATA and length > _XLOG_HEADER_BYTES:
+                data += view
+                frames.add([len(data) - length + _XLOG_HEADER_BYTES], [len(data)])
+            else:
+                keepalives.append(_keepalive(bytes(view)))
+        return keepalives
+
+    def _ended(self) -> SourceUnreachable:
+        result = self._pgconn.get_result()
+        message = result.get_error_message() if result is not None else self._pgconn.get_error_message()
+        return unreachable(message or _ENDED)
+
+    def send(self, message: bytes) -> None:
+        """Send one CopyData message."""
+        self._pgconn.put_copy_data(message)
+        while self._pgconn.flush():
+            select.select([], [self], [])
+
+
+class SocketCopy:
+    """COPY BOTH over the socket of a connection that libpq does not read from any more."""
+
+    def __init__(self, pgconn: PGconn) -> None:
+        self._pgconn = pgconn  # which closes the socket
+        self._socket = socket.socket(fileno=os.dup(pgconn.socket))
+        self._socket.setblocking(False)
+        self._rest = bytearray()
+        self._started = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def read(self, frames: FrameBuffer, limits: Limits) -> list[bytes]:
+        """Move what is waiting into `frames`, until that is full; give the keepalives among it."""
+        keepalives: list[bytes] = []
+        while not limits.met_by(frames):
+            try:
+                received = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as exc:
+                raise unreachable(str(exc)) from exc
+            if not received:
+                raise unreachable(_ENDED)
+            self._rest += received
+            self._take(frames, keepalives)
+            if len(received) < _RECEIVE_BYTES:
+                break
+        return keepalives
+
+    def _take(self, frames: FrameBuffer, keepalives: list[bytes]) -> None:
+        """Move the whole messages of what was received, all at once, and note where each of them lies."""
+        rest, already = self._rest, len(frames.data)
+        starts: list[int] = []
+        ends: list[int] = []
+        size, at, header = len(rest), 0, _HEADER.unpack_from
+        while size - at >= _HEADER.size:
+            kind, length = header(rest, at)
+            end = at + 1 + length
+            if end > size:
+                break
+            if kind == _COPY_DATA and length > _BEFORE_FRAME and rest[at + _HEADER.size] == _XLOG_DATA:
+                starts.append(already + at + 1 + _BEFORE_FRAME)
+                ends.append(already + end)
+            else:
+                self._other(kind, bytes(rest[at + _HEADER.size : end]), keepalives)
+            at = end
+        frames.data += memoryview(rest)[:at]
+        del rest[:at]
+        frames.add(starts, ends)
+
+    def _other(self, kind: bytes, body: bytes, keepalives: list[bytes]) -> None:
+        """Take a message that holds no frame."""
+        if kind == _COPY_DATA:
+            keepalives.append(_keepalive(body))
+        elif kind == _ERROR:
+            raise unreachable(_error_text(body))
+        elif kind == _COPY_BOTH and not self._started:
+            self._started = True
+        elif kind not in _PASSED_OVER:
+            raise unreachable(_ENDED)
+
+    def send(self, message: bytes) -> None:
+        """Send one CopyData message."""
+        left = memoryview(_HEADER.pack(_COPY_DATA, _LENGTH_BYTES + len(message)) + message)
+        while left:
+            try:
+                left = left[self._socket.send(left) :]
+            except BlockingIOError:
+                select.select([], [self._socket], [])
+            except OSError as exc:
+                raise unreachable(str(exc)) from exc
+
+
+def _keepalive(message: bytes) -> bytes:
+    """See that a message without a frame is a keepalive."""
+    if message[:1] != _KEEPALIVE or len(message) != _KEEPALIVE_BYTES:
+        raise DecodeError(f"unknown replication message {message[:1]!r} of {len(message)} bytes, need 'w' or 'k'")
+    return message
+
+
+def _error_text(body: bytes) -> str:
+    """Severity and message of an ErrorResponse: fields of a letter and a text that ends in zero."""
+    fields = {field[:1]: field[1:].decode(errors="replace") for field in body.split(b"\0") if field}
+    return f"{fields.get(b'S', 'ERROR')}: {fields.get(b'M', 'no message')}"
+
+
+_ENDED = "the server ended the replication stream"
