@@ -14,7 +14,7 @@ from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
 
 if TYPE_CHECKING:  # follow imports Spark
-    from auditlake.follow import Until
+    from auditlake.capturing import Until
 
 R = TypeVar("R")
 

@@ -1,6 +1,7 @@
 """Commands that follow the source, and the one that shows how far they are."""
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +12,7 @@ from auditlake.options import stopped_by_signals, with_settings, with_target
 from auditlake.terminal import say, show_status
 
 if TYPE_CHECKING:
-    from auditlake.follow import Until
+    from auditlake.capturing import Until
 
 
 @click.command()
@@ -25,10 +26,11 @@ def follow(settings: Settings, until: "Until") -> None:
       auditlake follow --until-current
     """
     from auditlake import follow as stage
+    from auditlake.capturing import make_task
     from auditlake.lake.session import spark_session
 
     with stopped_by_signals() as stop:
-        task = stage.make_task(settings.source_required(), Lake(settings.lake), until)
+        task = make_task(settings.source_required(), Lake(settings.lake), until)
         stage.follow(task, lambda: spark_session(settings.spark), stop, say)
 
 
@@ -42,10 +44,13 @@ def capture(settings: Settings, until: "Until") -> None:
     Example:
       auditlake capture
     """
-    from auditlake import follow as stage
+    # pyarrow looks for pandas at its first array, and importing that takes longer than all the rest; nothing here is
+    # given to or taken from it.
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+    from auditlake.capturing import make_task, run_capture
 
     with stopped_by_signals() as stop:
-        stage.run_capture(stage.make_task(settings.source_required(), Lake(settings.lake), until), stop, say)
+        run_capture(make_task(settings.source_required(), Lake(settings.lake), until), stop, say)
 
 
 @click.command()

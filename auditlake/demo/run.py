@@ -17,11 +17,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from auditlake.capturing import make_task
 from auditlake.demo.questions import CHECKED, JOIN, compare, spark_rows
 from auditlake.demo.server import Server
 from auditlake.demo.shop import Moment, Shop
 from auditlake.errors import ConfigError
-from auditlake.follow import follow, make_task
+from auditlake.follow import follow
 from auditlake.lake.layout import Lake
 from auditlake.lake.session import spark_session
 from auditlake.lsn import Lsn

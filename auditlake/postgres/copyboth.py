@@ -51,6 +51,9 @@ class Copy(Protocol):
     def fileno(self) -> int:
         """Descriptor that is readable when messages wait."""
 
+    def close(self) -> None:
+        """Close the connection; the walsender notices at once."""
+
 
 def start_copy(pgconn: PGconn, command: bytes) -> "SocketCopy | LibpqCopy | PGresult":
     """Run a command that starts COPY BOTH; a result where the server would not."""
@@ -110,12 +113,16 @@ class LibpqCopy:
         while self._pgconn.flush():
             select.select([], [self], [])
 
+    def close(self) -> None:
+        """Close the connection; the walsender notices at once."""
+        self._pgconn.finish()
+
 
 class SocketCopy:
     """COPY BOTH over the socket of a connection that libpq does not read from any more."""
 
     def __init__(self, pgconn: PGconn) -> None:
-        self._pgconn = pgconn  # which closes the socket
+        self._pgconn = pgconn
         self._socket = socket.socket(fileno=os.dup(pgconn.socket))
         self._socket.setblocking(False)
         self._rest = bytearray()
@@ -184,6 +191,11 @@ class SocketCopy:
                 select.select([], [self._socket], [])
             except OSError as exc:
                 raise unreachable(str(exc)) from exc
+
+    def close(self) -> None:
+        """Close the connection; the walsender notices at once."""
+        self._socket.close()
+        self._pgconn.finish()
 
 
 def _keepalive(message: bytes) -> bytes:

@@ -45,8 +45,7 @@ class Waker(Protocol):
 class ReplicationStream:
     """A started replication stream; `keepalive_lsn` is how far the walsender had read when it last said so."""
 
-    def __init__(self, pgconn: PGconn, copy: Copy, start_lsn: Lsn) -> None:
-        self._pgconn = pgconn
+    def __init__(self, copy: Copy, start_lsn: Lsn) -> None:
         self._copy = copy
         self._flush_lsn = start_lsn
         self._last_status_at = time.monotonic()
@@ -68,7 +67,7 @@ class ReplicationStream:
         started = start_copy(pgconn, command.as_bytes())
         if not isinstance(started, SocketCopy | LibpqCopy):
             raise _not_started(slot, started)
-        return cls(pgconn, started, start_lsn)
+        return cls(started, start_lsn)
 
     def receive(self, frames: FrameBuffer, limits: Limits, timeout_s: float, waker: Waker) -> None:
         """Append frames for up to `timeout_s`, and wait for the waker alone where the buffer is full.
@@ -120,7 +119,7 @@ class ReplicationStream:
 
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""
-        self._pgconn.finish()
+        self._copy.close()
 
 
 def _not_started(slot: str, result: PGresult) -> Exception:

@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
 
 SMALL_PARTS = """
 import auditlake.capture as capture
-from auditlake.postgres.stream import Limits
+from auditlake.postgres.buffer import Limits
 capture._BATCH = Limits(frames=100, size_bytes=10_000)
-capture._PART = Limits(frames=500, size_bytes=50_000)
+capture._FULL = Limits(frames=500, size_bytes=50_000)
 """
 
 

@@ -148,8 +148,8 @@ def test_a_restart_neither_loses_nor_doubles(database: str, lake: Lake) -> None:
 
 SMALL_PARTS = """
 import auditlake.capture as capture
-from auditlake.postgres.stream import Limits
-capture._PART = Limits(frames=500, size_bytes=50_000)
+from auditlake.postgres.buffer import Limits
+capture._FULL = Limits(frames=500, size_bytes=50_000)
 """
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from auditlake.apply.apply import apply_tail
+from auditlake.capturing import make_task, run_capture
 from auditlake.exact import exact_texts
-from auditlake.follow import make_task, run_capture
 from auditlake.lake.history import open_history, type_of
 from auditlake.lake.layout import Lake
 from auditlake.postgres.connection import connect
