@@ -1,13 +1,13 @@
 """Commands that follow the source, and the one that shows how far they are."""
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
+from auditlake.leaveout import leave_out
 from auditlake.options import stopped_by_signals, with_settings, with_target
 from auditlake.terminal import say, show_status
 
@@ -44,9 +44,7 @@ def capture(settings: Settings, until: "Until") -> None:
     Example:
       auditlake capture
     """
-    # pyarrow looks for pandas at its first array, and importing that takes longer than all the rest; nothing here is
-    # given to or taken from it.
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+    leave_out("pandas")
     from auditlake.capturing import make_task, run_capture
 
     with stopped_by_signals() as stop:
