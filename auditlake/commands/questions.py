@@ -129,4 +129,28 @@ def _prompted(lake: Lake, running: "Shell") -> Iterator[str]:
     return Prompt.kept(message, lambda: columns).inputs()
 
 
-COMMANDS = (sql, shell)
+@click.command()
+@with_settings
+@click.option("--engine", type=click.Choice(["duckdb", "spark", "trino"]), required=True)
+@as_of_option
+@click.option("--parametrised", is_flag=True, help="Functions table_as_of(lsn) instead of views.")
+@click.option("--open-end", type=click.Choice(["null", "9999-12-31"]), default="null", show_default=True)
+def views(settings: Settings, engine: str, as_of: str | None, open_end: str, **given: bool) -> None:
+    """Write SQL that makes plain views over the lake, for tools that know nothing of auditlake.
+
+    \b
+    Example:
+      auditlake views --engine duckdb > views.sql
+      auditlake views --engine spark --as-of 2026-11-21
+      auditlake views --engine duckdb --parametrised
+    """
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.query.reach import Choice, view_script
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    choice = Choice(as_of, open_end=open_end != "null", parametrised=given["parametrised"])
+    click.echo(view_script(lake, engine, choice), nl=False)
+
+
+COMMANDS = (sql, shell, views)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
 import auditlake
@@ -15,7 +16,9 @@ from auditlake.apply.apply import apply_tail
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query.answer import Form, answer
+from auditlake.query.reach import Choice, view_script
 from auditlake.query.render import render
+from auditlake.query.script import split
 from auditlake.query.sql import ask, prepare_script, run_sql
 from tests.small_lake import write_small_lake
 
@@ -253,3 +256,25 @@ def test_from_python(spark: SparkSession, lake: Lake) -> None:
     finally:
         for view in views:
             spark.catalog.dropTempView(view)
+
+
+def test_views_for_spark(spark: SparkSession, lake: Lake) -> None:
+    """The scripts of `auditlake views --engine spark` run as they are; an LSN that is not merged fails."""
+    live = Choice(None, open_end=True, parametrised=False)
+    functions = Choice(None, open_end=False, parametrised=True)
+    session = spark.newSession()
+    try:
+        for choice in (live, functions):
+            for statement in split(view_script(lake, "spark", choice)):
+                session.sql(statement)
+        found = session.sql("select id, note from public.orders").collect()
+        assert {tuple(row) for row in found} == STATES["0/200"]
+        found = session.sql("select id, note from public.orders_as_of(512)").collect()
+        assert {tuple(row) for row in found} == STATES["0/200"]
+        found = session.sql("select year(_to_time), _to_lsn from public_versions.orders where id = 3").collect()
+        assert [tuple(row) for row in found] == [(9999, 2**63 - 1)]
+        with pytest.raises(SparkRuntimeException, match="known from LSN 256 to 512"):
+            session.sql("select * from public.orders_as_of(513)").collect()
+    finally:
+        session.sql("drop schema if exists public cascade")
+        session.sql("drop schema if exists public_versions cascade")

@@ -1,0 +1,97 @@
+"""The views of `auditlake views`, run by DuckDB over a small lake. Trino's are parsed, Spark's run in tests/spark."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import duckdb_extension_delta
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.layout import Lake
+from auditlake.query.reach import Choice, view_script
+from tests.small_lake import write_small_lake
+
+LIVE = Choice(None, open_end=False, parametrised=False)
+PARAMETRISED = Choice(None, open_end=False, parametrised=True)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The small lake, under a name that needs quoting."""
+    return write_small_lake(tmp_path_factory.mktemp("it's a lake") / "`lake`")
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator["duckdb.DuckDBPyConnection"]:
+    """DuckDB with the Delta extension of its wheel."""
+    folder = Path(duckdb_extension_delta.__file__).parent
+    with duckdb.connect() as connection:
+        connection.execute("set timezone = 'UTC'")
+        connection.load_extension(str(next(folder.rglob("delta.duckdb_extension"))))
+        yield connection
+
+
+def made(reader: "duckdb.DuckDBPyConnection", lake: Lake, choice: Choice) -> None:
+    """Make views; the extension is there already, and is not downloaded."""
+    reader.execute(view_script(lake, "duckdb", choice).removeprefix("install delta;\nload delta;\n"))
+
+
+def test_live_views(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """Open versions are the state at the position, 0x200; versions have their periods, open ones without an end."""
+    made(reader, lake, LIVE)
+    rows = reader.execute("select id, note from public.orders order by id").fetchall()
+    assert rows == [(1, "b"), (3, None)]
+    versions = "select id, _from_lsn, _to_lsn, _to_time is null, _op from public_versions.orders order by 1, 2"
+    assert reader.execute(versions).fetchall() == [
+        (1, 0x100, 0x150, False, "snapshot"),
+        (1, 0x150, None, True, "update"),
+        (2, 0x100, 0x200, False, "snapshot"),
+        (3, 0x200, None, True, "insert"),
+    ]
+
+
+def test_an_open_end_in_9999(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """For tools that compare with BETWEEN."""
+    made(reader, lake, Choice(None, open_end=True, parametrised=False))
+    ends = reader.execute("select _to_lsn, year(_to_time) from public_versions.orders where id = 3").fetchall()
+    assert ends == [(2**63 - 1, 9999)]
+
+
+def test_views_of_one_moment(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """The state there; a moment that is not merged yet, or not known to every table, is refused."""
+    made(reader, lake, Choice("0/180", open_end=False, parametrised=False))
+    joined = "select o.id, o.note, c.name from public.orders o join public.customers c using (id)"
+    assert reader.execute(joined).fetchall() == [(1, "b", "Ann")]
+    for when, words in (("0/250", "merged up to 0/180"), ("0/150", "begins at 0/180"), ("9/0", "knows every commit")):
+        with pytest.raises(NotAnswerable, match=words):
+            view_script(lake, "duckdb", Choice(when, open_end=False, parametrised=False))
+
+
+def test_functions(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """One table at two moments in one query; an LSN outside of what is merged fails."""
+    made(reader, lake, PARAMETRISED)
+    two = "from public.orders_as_of(335) a join public.orders_as_of(336) b using (id)"
+    query = f"select a.note, b.note {two} order by id"
+    assert reader.execute(query).fetchall() == [("a", "b"), ("", "")]
+    for lsn in (0xFF, 0x201):
+        with pytest.raises(duckdb.InvalidInputException, match="known from LSN 256 to 512"):
+            reader.execute(f"select * from public.orders_as_of({lsn})")
+
+
+def test_choices_that_make_no_sense(lake: Lake) -> None:
+    """Trino has no function for it; two choices at once are one too many."""
+    with pytest.raises(BadUsage, match="trino"):
+        view_script(lake, "trino", PARAMETRISED)
+    with pytest.raises(BadUsage, match="exclude"):
+        view_script(lake, "spark", Choice("0/180", open_end=False, parametrised=True))
+
+
+@pytest.mark.parametrize("choice", [LIVE, Choice("0/180", open_end=True, parametrised=False)])
+def test_trino_parses(lake: Lake, choice: Choice) -> None:
+    """Every statement is one that sqlglot takes for Trino's; there is no Trino here to run it."""
+    parsed = sqlglot.parse(view_script(lake, "trino", choice).replace("call system", "call_system"), dialect="trino")
+    names = {statement.this.sql("trino") for statement in parsed if isinstance(statement, exp.Create)}
+    assert {'"public"."orders"', '"public"."customers"'} <= names
