@@ -160,6 +160,8 @@ class Capture:
             self._frames = FrameBuffer()
             self._writer.write_part(frames)
             self._in_parts = True
+        elif self._writer.untidy:
+            self._writer.tidy()
         elif not len(frames) and not self._in_parts:
             self._idle(until)
 

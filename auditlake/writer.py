@@ -55,6 +55,15 @@ class Writer:
         """Record that nothing for us lies below `acknowledged`, and that all commits up to `current_us` are here."""
         self._start(lambda: self._log.note_idle(acknowledged, current_us))
 
+    @property
+    def untidy(self) -> bool:
+        """Whether `tidy` is worth its time; to be asked between jobs."""
+        return self._log.untidy
+
+    def tidy(self) -> None:
+        """Join the small files that many small batches have left."""
+        self._start(self._log.tidy)
+
     def _start(self, job: Callable[[], None]) -> None:
         if self._job is not None:
             raise InvariantBroken("a job was handed to the writer before the last one was collected")

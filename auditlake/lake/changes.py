@@ -123,6 +123,18 @@ class CaptureLog:
         columns.insert(MONO_SCHEMA.get_field_index("time_mono"), pa.array(mono).cast(_TIME))
         return pa.RecordBatch.from_arrays(columns, schema=MONO_SCHEMA)
 
+    @property
+    def untidy(self) -> bool:
+        """Whether `tidy` is worth its time."""
+        return any(log.untidy for log in (self._changes, self._transactions))
+
+    def tidy(self) -> None:
+        """Join the small files of one log that many small batches have left."""
+        for log in (self._changes, self._transactions):
+            if log.untidy:
+                log.tidy()
+                return
+
     def note_idle(self, acknowledged: Lsn, current_us: int) -> None:
         """Record that nothing for us lies below `acknowledged`, and that all commits up to `current_us` are here."""
         self._last_mono_us = max(self._last_mono_us, current_us)

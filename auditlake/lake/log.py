@@ -4,10 +4,16 @@
 is the fence against a second writer: deltalake neither skips a repeated application transaction nor keeps its version
 from going backwards, so the position is compared here, before every append.
 
+Small commits leave small files, and each of them a file in the log. `tidy` joins those that are small, and deletes what
+no reader can need any more: readers hold on to a version for the length of a question, far less than an hour. Nobody
+else may do it while the table is appended to, because every commit but our own looks like a second writer.
+
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,8 +22,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 
-# Small commits leave small files; fewer than this many are cheap to read and to list.
-_COMPACT_EVERY = 200
+# Fewer small files than this are cheap to read and to list, and joining this many takes a fraction of a second.
+_TIDY_EVERY = 200
+# A joined file stays as it is from this size on, so that joining never rewrites more than this.
+_JOINED_BYTES = 16 << 20
+_VACUUM_INTERVAL_S = 1800.0
+_KEPT_FOR = "interval 1 hours"
+_CONFIGURATION = {"delta.logRetentionDuration": _KEPT_FOR, "delta.deletedFileRetentionDuration": _KEPT_FOR}
 
 
 def open_delta(path: Path) -> DeltaTable | None:
@@ -39,10 +50,11 @@ class AppendLog:
             raise LakeUnusable(f"{path} cannot be opened: {exc}", "Mend the folder and run it again.") from exc
         self._positions: dict[str, int | None] = {}
         self._appends = 0
+        self._vacuumed_at = time.monotonic()
 
     def _create(self, schema: pa.Schema) -> DeltaTable:
         self._path.mkdir(parents=True, exist_ok=True)
-        return DeltaTable.create(self._path, schema=schema)
+        return DeltaTable.create(self._path, schema=schema, configuration=_CONFIGURATION)
 
     @property
     def table(self) -> DeltaTable:
@@ -68,15 +80,23 @@ class AppendLog:
         properties = CommitProperties(
             app_transactions=[Transaction(app, version) for app, version in positions.items()], max_commit_retries=0
         )
-        try:
+        with self._translated_errors():
             self._commit(rows, properties)
+        self._positions.update(positions)
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
         except CommitFailedError as exc:
-            raise LakeConflict(
-                f"another process committed to {self._path}", "Only one capture may run on a lake; stop the other."
-            ) from exc
+            raise self._overtaken() from exc
         except (DeltaError, OSError) as exc:
             raise LakeUnusable(f"{self._path} cannot be written: {exc}", "Mend the folder and run it again.") from exc
-        self._positions.update(positions)
+
+    def _overtaken(self) -> LakeConflict:
+        return LakeConflict(
+            f"another process committed to {self._path}", "Only one capture may run on a lake; stop the other."
+        )
 
     def _commit(self, rows: pa.RecordBatch | None, properties: CommitProperties) -> None:
         if rows is None or rows.num_rows == 0:
@@ -85,5 +105,23 @@ class AppendLog:
             return
         write_deltalake(self._table, pa.table(rows), mode="append", commit_properties=properties)
         self._appends += 1
-        if self._appends % _COMPACT_EVERY == 0:
-            self._table.optimize.compact()
+
+    @property
+    def untidy(self) -> bool:
+        """Whether enough small files have gathered that `tidy` is worth its time."""
+        return self._appends >= _TIDY_EVERY
+
+    def tidy(self) -> None:
+        """Join small files, and now and then delete those that were joined long ago.
+
+        Raises LakeConflict and LakeUnusable as `append` does.
+        """
+        with self._translated_errors():
+            before = self._table.version()
+            joined = self._table.optimize.compact(target_size=_JOINED_BYTES)
+            # Joining does not conflict with an append, so Delta lets it catch up with another writer's commits.
+            if self._table.version() != before + (joined["numFilesRemoved"] > 0):
+                raise self._overtaken()
+            self._appends = 0
+            if time.monotonic() - self._vacuumed_at > _VACUUM_INTERVAL_S:
+                self._table.vacuum(dry_run=False)
