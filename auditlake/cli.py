@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from auditlake.commands import questions, source, stages
+from auditlake.commands import audit, questions, source, stages
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.terminal import report_bug, report_error
 
@@ -60,5 +60,5 @@ def auditlake(context: click.Context, config: Path | None) -> None:
     context.obj = config
 
 
-for _command in (*source.COMMANDS, *stages.COMMANDS, *questions.COMMANDS):
+for _command in (*source.COMMANDS, *audit.COMMANDS, *stages.COMMANDS, *questions.COMMANDS):
     auditlake.add_command(_command)

@@ -43,9 +43,30 @@ def _texts(values: pa.Array, held: ColumnType) -> pa.Array:
             return values.cast(pa.string())
         case Kind.BOOLEAN:
             return pc.if_else(values, "t", "f")
+        case Kind.TIMESTAMP:
+            return _timestamp_texts(values)
+        case Kind.TIMESTAMPTZ:
+            return pc.binary_join_element_wise(_timestamp_texts(values), "+00", "")
+        case Kind.DECIMAL if held.element is None:
+            return _decimal_texts(values, held)
         case _:
-            write = _writer(held)
-            return pa.array([None if value is None else write(value) for value in values.to_pylist()], pa.string())
+            return _each(values, held)
+
+
+def _each(values: pa.Array, held: ColumnType) -> pa.Array:
+    write = _writer(held)
+    return pa.array([None if value is None else write(value) for value in values.to_pylist()], pa.string())
+
+
+def _timestamp_texts(values: pa.Array) -> pa.Array:
+    micros = values.cast(pa.timestamp("us")).cast(pa.string())  # always six digits
+    return pc.replace_substring_regex(pc.replace_substring_regex(micros, "0+$", ""), r"\.$", "")
+
+
+def _decimal_texts(values: pa.Array, held: ColumnType) -> pa.Array:
+    texts = values.cast(pa.string())
+    # Arrow writes small numbers with an exponent, numeric never does.
+    return _each(values, held) if pc.any(pc.match_substring(texts, "E")).as_py() else texts
 
 
 def _writer(held: ColumnType) -> Callable[[Any], str]:

@@ -26,13 +26,12 @@ from auditlake.errors import BadUsage
 from auditlake.query.batches import batches
 from auditlake.query.text import json_text, plain_text
 from auditlake.query.values import rows_of
+from auditlake.visible import visible
 
 TEXT_FORMATS = ("table", "csv", "json")
 FORMATS = (*TEXT_FORMATS, "parquet")
 _TABLE_ROWS = 10_000
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CSV_SPECIAL = re.compile(r'[",\r\n]')
-_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def render(rows: DataFrame, form: str, out: TextIO | None = None) -> int:
@@ -138,7 +137,7 @@ def _table(columns: Sequence[str], rows: Sequence[tuple[Any, ...]], out: TextIO)
     table = Table(show_lines=False)
     for index, name in enumerate(columns):
         numeric = any(isinstance(row[index], int | float | Decimal) for row in rows)
-        table.add_column(Text(_visible(name)), overflow="fold", justify="right" if numeric else "left")
+        table.add_column(Text(visible(name)), overflow="fold", justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*map(_cell, row))
     console = Console(file=out, highlight=False)
@@ -149,9 +148,4 @@ def _table(columns: Sequence[str], rows: Sequence[tuple[Any, ...]], out: TextIO)
 
 
 def _cell(value: Any) -> Text:  # noqa: ANN401 - any value of a row
-    return Text("NULL", style="dim italic") if value is None else Text(_visible(plain_text(value)))
-
-
-def _visible(text: str) -> str:
-    """Escape what would move the cursor or speak to the terminal: the text comes from somebody's rows."""
-    return _CONTROL.sub(lambda match: _NAMED.get(match[0]) or f"\\u{ord(match[0]):04x}", text)
+    return Text("NULL", style="dim italic") if value is None else Text(visible(plain_text(value)))

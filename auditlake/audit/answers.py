@@ -1,0 +1,219 @@
+"""The audit questions as commands ask them: names and moments resolved, refusals made, transactions put beside.
+
+Everything is checked before the first line of an answer: the table, the key, the moments, and that nothing between them
+can be missing.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from auditlake.audit.compared import Compared
+from auditlake.audit.deleted import Deleted, deleted_rows
+from auditlake.audit.keys import parse_key
+from auditlake.audit.life import Blame, Book, Event, blame, last_version
+from auditlake.audit.reading import Reader, Span
+from auditlake.audit.touching import lsns_of_table
+from auditlake.audit.transactions import Transaction, Wanted, find, transactions_at
+from auditlake.audit.versions import Mark
+from auditlake.errors import BadUsage
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from auditlake.query.when import format_us
+from auditlake.relation import Column
+
+_POLL_S = 0.3
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuestion:
+    """What `auditlake log` asks; texts as typed. `limit` None is no limit."""
+
+    table: str | None
+    keys: tuple[str, ...]
+    column: str | None
+    actor: str | None
+    reason: str | None
+    unattributed: bool
+    since: str | None
+    until: str | None
+    limit: int | None
+
+    @classmethod
+    def read(cls, given: Given) -> Self:
+        """Read the options of the command."""
+        return cls(**{**given, "limit": given["limit"] or None})
+
+    def wanted(self, reader: Reader, span: Span) -> Wanted:
+        """Say which transactions of a span.
+
+        Raises BadUsage.
+        """
+        if self.table is None:
+            if self.keys or self.column:
+                raise BadUsage("--key and --column need --table", "Name the table they are of.")
+            return Wanted(None, None, self.actor, self.reason, self.unattributed)
+        table = reader.table(self.table)
+        key = parse_key(table, self.keys) if self.keys else None
+        lsns = lsns_of_table(reader, table, span, key, self.column)
+        return Wanted(str(table.name), lsns, self.actor, self.reason, self.unattributed)
+
+
+def log_of(reader: Reader, question: LogQuestion) -> Iterator[Transaction]:
+    """Give the transactions, newest first.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    span = reader.span(question.since, question.until)
+    return find(reader, span, question.wanted(reader, span), question.limit)
+
+
+def follow_log(
+    reader: Reader, question: LogQuestion, first: Iterable[Transaction], stop: threading.Event
+) -> Iterator[Transaction]:
+    """Give `first`, then new transactions as capture makes them durable, oldest first, until `stop` is set."""
+    yield from first
+    seen = reader.watermark
+    while not stop.wait(_POLL_S):
+        positions = read_positions(reader.lake)
+        if positions is None or positions.watermark <= seen:
+            continue
+        now = Reader(reader.lake, datetime.now(UTC))
+        span = Span(seen, now.watermark)
+        yield from reversed(list(find(now, span, question.wanted(now, span), None)))
+        seen = now.watermark
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuestion:
+    """Which row, and between which moments; texts as typed."""
+
+    table: str
+    key: tuple[str, ...]
+    since: str | None
+    until: str | None
+
+    @classmethod
+    def read(cls, given: Given) -> Self:
+        """Read the arguments of the command."""
+        return cls(given["table"], given["key"], given.get("since"), given["until"])
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One row's life within a span; `key` are the table's key columns."""
+
+    reader: Reader
+    table: HistoryTable
+    events: list[Event]
+    span: Span
+
+    @property
+    def key(self) -> tuple[Column, ...]:
+        return self.table.key
+
+    def entries(self) -> Iterator[tuple[Event | dict[str, Any], Transaction | None]]:
+        """Give events and gaps, newest first, each event with its transaction."""
+        events = [event for event in self.events if event.mark.lsn in self.span]
+        transactions = transactions_at(self.reader, (event.mark.lsn for event in events))
+        gaps = [gap for gap in self.reader.gaps_of(self.table) if gap["lsn_to"] in self.span]
+        entries: list[tuple[int, Event | dict[str, Any]]] = [(event.mark.lsn, event) for event in events]
+        entries += [(gap["lsn_to"], gap) for gap in gaps]
+        entries.sort(key=lambda pair: pair[0])
+        for lsn, entry in reversed(entries):
+            yield entry, None if isinstance(entry, dict) else transactions.get(lsn)
+
+
+def life_of(reader: Reader, question: RowQuestion) -> Life:
+    """Find the life of a row; without events where no row ever had the key.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    table = reader.table(question.table)
+    key = parse_key(table, question.key)
+    span = reader.span(question.since, question.until)
+    reader.check(table, span.upto, question.until)
+    events = Book(reader, table, span.upto).life(key)
+    return Life(reader, table, events, span)
+
+
+def never(table: HistoryTable, upto: Lsn) -> str:
+    """Say that no row had the key that was asked for."""
+    return f"no row of {table.name} had this key at any moment from {Lsn(table.horizon)} to {upto}"
+
+
+@dataclass(frozen=True, slots=True)
+class Blamed:
+    """Who set each column, and what ended the row, if that is."""
+
+    columns: list[tuple[Blame, Transaction | None]]
+    ended: tuple[Mark | None, Transaction | None]
+    table: HistoryTable
+    upto: Lsn
+
+    @property
+    def horizon(self) -> Lsn:
+        return Lsn(self.table.horizon)
+
+    @property
+    def ended_at(self) -> str:
+        return format_us(self.ended[0].time_us) if self.ended[0] else ""
+
+
+def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
+    """Find who set each column; no columns where no row ever had the key.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    life = life_of(reader, question)
+    if not life.events:
+        return Blamed([], (None, None), life.table, life.span.upto)
+    last, mark = last_version(life.events, parse_key(life.table, question.key))
+    columns = blame(life.events, last)
+    marks = [each.mark for each in columns] + [mark]
+    transactions = transactions_at(reader, (each.lsn for each in marks if each is not None))
+    beside = [(each, transactions.get(each.mark.lsn) if each.mark else None) for each in columns]
+    return Blamed(beside, (mark, transactions.get(mark.lsn) if mark else None), life.table, life.span.upto)
+
+
+def deleted_of(
+    reader: Reader, name: str, since: str | None, until: str | None
+) -> tuple[HistoryTable, list[tuple[Deleted, Transaction | None]]]:
+    """Find the rows of a table that are gone, newest first.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    table = reader.table(name)
+    span = reader.span(since, until)
+    reader.check(table, span.upto, until)
+    rows = deleted_rows(reader, table, span)
+    transactions = transactions_at(reader, (row.mark.lsn for row in rows))
+    return table, [(row, transactions.get(row.mark.lsn)) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffQuestion:
+    """Two moments and the tables to compare, as typed; no tables are all of them."""
+
+    moment_a: str
+    moment_b: str
+    tables: tuple[str, ...]
+    reverse: bool
+
+    def diffs(self, reader: Reader) -> list[Compared]:
+        """Compare the tables.
+
+        Raises BadUsage, NotAnswerable where a table is not known at both moments.
+        """
+        a, b = reader.moment(self.moment_a), reader.moment(self.moment_b)
+        tables = [reader.table(name) for name in self.tables] or list(reader.known.tables.values())
+        for table in tables:
+            reader.check(table, a, self.moment_a)
+            reader.check(table, b, self.moment_b)
+        span = Span(min(a, b), max(a, b))
+        return [Compared(reader, table, span, reverse=(a > b) != self.reverse) for table in tables]

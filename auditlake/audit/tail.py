@@ -1,0 +1,203 @@
+"""The tail of one table as Arrow: which keys it touches, and their states at any LSN inside it. For many rows.
+
+A tail is every change above the table's position, up to a limit. Per key the last effect up to an LSN decides: alive
+with the values of its change, or dead; a truncate kills every key that has no later effect. All of that is done by
+column, whatever the number of changes. Only rows whose last change left out-of-line values unsent are gone through one
+by one, because such a value may come from any earlier change, or from a row with another key.
+
+The rows before the tail (`base`) are the open versions of the history of the keys that the tail touches: of all keys
+where it holds a truncate.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditlake.audit.changes import States, change_of, fetch
+from auditlake.audit.keys import Key, in_history, key_places
+from auditlake.audit.reading import Reader, Span, about, identifier
+from auditlake.audit.versions import history_texts, row_values, value_column
+from auditlake.lake.history import OPEN_PART, HistoryTable, type_of
+from auditlake.lsn import Lsn
+from auditlake.pgtypes import Kind
+
+LSN = "lsn"
+"""Of a row of a state: the commit that gave it."""
+
+_CASTS = {Kind.INTEGER: "bigint", Kind.TEXT: "varchar", Kind.BOOLEAN: "boolean"}
+_FEW_KEYS = 20
+
+
+class Tail:
+    """The changes of a table with a key in (its position, `upto`]."""
+
+    def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
+        self._reader = reader
+        self._table = table
+        self._span = Span(Lsn(table.position), upto)
+        self._key = [column.name for column in table.key]
+        self.rows = fetch(reader, table.name, self._span).combine_chunks()
+        self._lsn: npt.NDArray[np.int64] = self.rows["lsn"].to_numpy()
+        self._truncates = np.flatnonzero(pc.equal(self.rows["op"], "truncate").to_numpy(zero_copy_only=False))
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The key's columns in what this gives."""
+        return [value_column(name) for name in self._key]
+
+    @cached_property
+    def effects(self) -> pa.Table:
+        """What happens to which key: key columns, `row` (of `rows`), `dead`, in order."""
+        before, after = self._keys("old", "new"), self._keys("new", "old")
+        number = pa.array(np.arange(self.rows.num_rows))
+        op = self.rows["op"]
+        is_update = pc.equal(op, "update")
+        same = pa.array(np.ones(self.rows.num_rows, np.bool_))
+        for one, other in zip(before, after, strict=True):
+            same = pc.and_(same, pc.fill_null(pc.equal(one, other), fill_value=True))
+        moved = pc.and_(is_update, pc.invert(same))
+        left = self._effect(before, number, moved, dead=True)
+        gone = self._effect(before, number, pc.equal(op, "delete"), dead=True)
+        there = self._effect(after, number, pc.or_(is_update, pc.equal(op, "insert")), dead=False)
+        # Of a key change the death comes first: under deferred constraints both keys may be the same row's.
+        return pa.concat_tables([left, gone, there]).sort_by([("row", "ascending"), ("dead", "descending")])
+
+    def _effect(self, keys: list[pa.Array], number: pa.Array, here: pa.ChunkedArray, *, dead: bool) -> pa.Table:
+        columns = dict(zip(self.key_columns, keys, strict=True))
+        table = pa.table({**columns, "row": number}).filter(here)
+        return table.append_column("dead", pa.array(np.full(table.num_rows, dead)))
+
+    def _keys(self, first: str, second: str) -> list[pa.Array]:
+        places = key_places(self._table.name, self._reader.relations, self._key)
+        found = []
+        for index in range(len(self._key)):
+            wanted = {number: where[index] for number, where in places.items()}
+            found.append(pc.coalesce(self._elements(first, wanted), self._elements(second, wanted)))
+        return found
+
+    def _elements(self, side: str, places: dict[int, int], rows: pa.Table | None = None) -> pa.Array:
+        """The text of one column in every row, wherever the row's relation has it."""
+        of = self.rows if rows is None else rows
+        relations = of["relation"].to_numpy()
+        parts, numbers = [pa.array([], pa.string())], [np.array([], np.int64)]
+        for relation, place in places.items():
+            here = np.flatnonzero(relations == relation)
+            lists = of[side].take(pa.array(here)).combine_chunks()
+            parts.append(pc.list_element(lists, place))
+            numbers.append(here)
+        where = np.full(of.num_rows, -1, np.int64)
+        order = np.concatenate(numbers)
+        where[order] = np.arange(order.size)
+        return pa.concat_arrays(parts).take(pa.array(where, mask=where < 0))
+
+    def touched(self, after: int) -> pa.Table | None:
+        """The keys touched above `after`; None where that is every key."""
+        first = int(np.searchsorted(self._lsn, after, side="right"))
+        if (self._truncates >= first).any():
+            return None
+        here = self.effects.filter(pc.greater_equal(self.effects["row"], first))
+        return here.select(self.key_columns).group_by(self.key_columns).aggregate([])
+
+    @cached_property
+    def base(self) -> pa.Table:
+        """The open versions at the position of the keys that the tail touches: value columns and `lsn`."""
+        keys = self.touched(self._table.position)
+        rows = self.history(f"_part = '{OPEN_PART}'", keys)
+        return rows.select([name for name in rows.column_names if not name.startswith("_")])
+
+    def history(self, condition: str, keys: pa.Table | None) -> pa.Table:
+        """Versions that fulfil `condition` and have one of `keys` (None: any), as `history_texts`, with `lsn`."""
+        found = history_texts(self._reader, self._table, f"{condition} and {self.of_keys(keys)}")
+        if keys is not None:
+            found = found.join(keys, keys=self.key_columns, join_type="left semi")
+        return found.append_column(LSN, found["_from_lsn"])
+
+    def of_keys(self, keys: pa.Table | None) -> str:
+        """A condition on history that holds for all of `keys`, and for few others where it can."""
+        if keys is None:
+            return "true"
+        if keys.num_rows <= _FEW_KEYS:
+            rows: list[Key] = [tuple(row.values()) for row in keys.select(self.key_columns).to_pylist()]
+            return f"({' or '.join(f'({in_history(self._table, key)})' for key in rows) or 'false'})"
+        return self._among_changes()
+
+    def _among_changes(self) -> str:
+        casts = [(i, _CASTS.get(type_of(column).kind)) for i, column in enumerate(self._table.key)]
+        usable = [(i, cast) for i, cast in casts if cast is not None]
+        if not usable:
+            return "true"
+        where = f"{about(self._table.name)} and lsn > {self._span.after:d} and lsn <= {self._span.upto:d}"
+        parts = []
+        for number, places in key_places(self._table.name, self._reader.relations, self._key).items():
+            for side in ("new", "old"):
+                columns = ", ".join(f"cast({side}[{places[i] + 1}] as {cast}) as k{i}" for i, cast in usable)
+                parts.append(
+                    f'select {columns} from changes where {where} and relation = {number:d} and "{side}" is not null'
+                )
+        same = " and ".join(f"a.{identifier(self._table.key[i].name)} = t.k{i}" for i, _ in usable)
+        return f"exists (select 1 from ({' union all '.join(parts)}) t where {same})"
+
+    def state(self, lsn: int) -> pa.Table:
+        """The rows at `lsn` of every key that the tail touches: value columns and `lsn`."""
+        upto = int(np.searchsorted(self._lsn, lsn, side="right"))
+        cuts = self._truncates[self._truncates < upto]
+        first = int(cuts[-1]) + 1 if cuts.size else 0
+        rows = self.effects["row"].to_numpy()
+        begin, end = np.searchsorted(rows, [first, upto])
+        effects = self.effects.slice(int(begin), int(end - begin))
+        effects = effects.append_column("n", pa.array(np.arange(effects.num_rows)))
+        last = effects.group_by(self.key_columns).aggregate([("n", "max")])
+        winners = effects.take(last["n_max"].combine_chunks()) if last.num_rows else effects.slice(0, 0)
+        alive = winners.filter(pc.invert(winners["dead"]))
+        found = self._values(alive, upto)
+        if cuts.size:
+            return found
+        rest = self.base.join(winners.select(self.key_columns), keys=self.key_columns, join_type="left anti")
+        return pa.concat_tables([found, rest.select(found.column_names)], promote_options="permissive")
+
+    def _values(self, winners: pa.Table, upto: int) -> pa.Table:
+        rows = self.rows.take(winners["row"].combine_chunks())
+        columns: dict[str, pa.Array] = dict(
+            zip(self.key_columns, winners.select(self.key_columns).columns, strict=True)
+        )
+        for name in self.names:
+            if name not in self._key:
+                columns[value_column(name)] = self._elements("new", self._places(name), rows)
+        found = pa.table({**columns, LSN: rows["lsn"]})
+        unsent = pc.fill_null(pc.greater(pc.list_value_length(rows["unchanged"]), 0), fill_value=False)
+        return self._filled(found, np.flatnonzero(unsent.to_numpy(zero_copy_only=False)), upto)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Every column that the history or a relation of the tail has."""
+        used = set(self.rows["relation"].unique().to_pylist())
+        relations = [relation for number, relation in self._reader.relations.items() if number in used]
+        shapes = [self._table.columns, *(relation.columns for relation in relations)]
+        return list(dict.fromkeys(column.name for columns in shapes for column in columns))
+
+    def _places(self, name: str) -> dict[int, int]:
+        return {n: p[0] for n, p in key_places(self._table.name, self._reader.relations, [name]).items()}
+
+    def _filled(self, found: pa.Table, unsent: npt.NDArray[np.int64], upto: int) -> pa.Table:
+        """Give the rows at `unsent` their whole state, going through the tail row by row."""
+        if not unsent.size:
+            return found
+        states = self._replayed(upto)
+        keys = [tuple(row.values()) for row in found.take(unsent).select(self.key_columns).to_pylist()]
+        whole = [states.rows[key] for key in keys]
+        sent = np.setdiff1d(np.arange(found.num_rows), unsent)
+        columns = {value_column(n): pa.array([row.get(n) for row in whole], pa.string()) for n in self.names}
+        mended = pa.table({**columns, LSN: found[LSN].take(pa.array(unsent))})
+        return pa.concat_tables([found.take(pa.array(sent)), mended.select(found.column_names)])
+
+    def _replayed(self, upto: int) -> States:
+        key = tuple(self._key)
+        states = States(key)
+        for row in self.base.to_pylist():
+            states.rows[tuple(row[column] for column in self.key_columns)] = row_values(row)
+        for row in self.rows.slice(0, upto).to_pylist():
+            states.apply(change_of(row, self._reader.relations[row["relation"]]))
+        return states

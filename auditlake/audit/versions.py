@@ -1,0 +1,181 @@
+"""Rows of a history with PostgreSQL's texts: as an Arrow table, or as versions of few keys.
+
+`versions_of` gives every version of some keys as of a moment, from history and the tail of `changes` above its
+position: what apply will make of the tail, made here for these keys alone. A version that ends after the moment is
+open as of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditlake.audit.changes import Change, States, Step, Values, changes_of
+from auditlake.audit.keys import Key, in_changes, in_history
+from auditlake.audit.reading import Reader, Span, identifier
+from auditlake.exact import exact_texts
+from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lsn import Lsn
+from auditlake.relation import Column
+
+_PERIOD = (
+    "_from_lsn, _to_lsn, arrow_cast(_from_time, 'Int64') as _from_us, arrow_cast(_to_time, 'Int64') as _to_us, "
+    "_op, _end_op, _xid, _end_xid"
+)
+PERIOD = ("_from_lsn", "_to_lsn", "_from_us", "_to_us", "_op", "_end_op", "_xid", "_end_xid")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A commit that began or ended a version; `op` says how. Times in microseconds since 1970."""
+
+    lsn: int
+    time_us: int
+    op: str
+    xid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One state of one key; `end` is None while it is true."""
+
+    key: Key
+    values: Values
+    begin: Mark
+    end: Mark | None
+
+
+_VALUE = "v:"
+
+
+def value_column(name: str) -> str:
+    """What a source column is called in `history_texts`: no other column there begins like this."""
+    return _VALUE + name
+
+
+def row_values(row: Mapping[str, Any]) -> dict[str, str | None]:
+    """The source's columns of a row of `history_texts`, by their own names."""
+    return {name.removeprefix(_VALUE): value for name, value in row.items() if name.startswith(_VALUE)}
+
+
+def history_texts(
+    reader: Reader, table: HistoryTable, condition: str, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read history rows: the texts of the source's columns (or of those named), and PERIOD.
+
+    `condition` is SQL on `history`, here called `a`, and may look into `changes`.
+    """
+    chosen = [column for column in table.columns if columns is None or column.name in columns]
+    names = ", ".join(f"{identifier(column.name)} as {identifier(value_column(column.name))}" for column in chosen)
+    sql = f"select {names}{', ' if names else ''}_raw, {_PERIOD} from history a where {condition}"
+    rows = reader.query(sql, history=reader.history(table), changes=reader.changes)
+    written = {value_column(c.name): _texts(c, rows) for c in chosen}
+    return pa.table({**written, **{name: rows[name] for name in PERIOD}})
+
+
+def _texts(column: Column, rows: pa.Table) -> pa.Array:
+    values, raw = rows[value_column(column.name)].combine_chunks(), rows["_raw"].combine_chunks()
+    outside = type_of(column).may_not_fit and raw.null_count < len(raw)
+    return exact_texts(values, type_of(column), pc.map_lookup(raw, column.name, "first") if outside else None)
+
+
+def versions_of(reader: Reader, table: HistoryTable, keys: Iterable[Key], upto: Lsn) -> list[Version]:
+    """Every version of these keys that began up to `upto`, in the order of their beginning."""
+    wanted = list(keys)
+    past = [v for key in wanted for v in _in_history(reader, table, key, upto)]
+    if upto > table.position:
+        past = list(_with_tail(reader, table, wanted, past, upto))
+    return sorted(past, key=lambda version: version.begin.lsn)
+
+
+def _in_history(reader: Reader, table: HistoryTable, key: Key, upto: Lsn) -> Iterator[Version]:
+    rows = history_texts(reader, table, f"({in_history(table, key)}) and _from_lsn <= {upto:d}")
+    for version in versions_from(table, rows):
+        if version.key == key:
+            yield version if version.end is None or version.end.lsn <= upto else replace(version, end=None)
+
+
+def versions_from(table: HistoryTable, rows: pa.Table) -> Iterator[Version]:
+    """Read the rows of `history_texts`."""
+    for row in rows.to_pylist():
+        values = row_values(row)
+        begin = Mark(row["_from_lsn"], row["_from_us"], row["_op"], row["_xid"])
+        end = None if row["_to_lsn"] is None else Mark(row["_to_lsn"], row["_to_us"], row["_end_op"], row["_end_xid"])
+        yield Version(tuple(str(values[column.name]) for column in table.key), values, begin, end)
+
+
+def _with_tail(
+    reader: Reader, table: HistoryTable, wanted: list[Key], past: list[Version], upto: Lsn
+) -> Iterator[Version]:
+    tail = Span(Lsn(table.position), upto)
+    keys, changes = linked_changes(reader, table, wanted, tail)
+    others = [key for key in keys if key not in wanted]
+    before = [*past, *(v for key in others for v in _in_history(reader, table, key, Lsn(table.position)))]
+    now = {version.key: version for version in before if version.end is None}
+    folded = Fold(States(tuple(c.name for c in table.key), {key: v.values for key, v in now.items()}), now)
+    for _, transaction in groupby(changes, key=lambda change: change.lsn):
+        folded.commit(list(transaction))
+    done = [version for version in before if version.end is not None]
+    yield from (version for version in (*done, *folded.closed, *folded.open.values()) if version.key in wanted)
+
+
+def linked_changes(reader: Reader, table: HistoryTable, keys: list[Key], span: Span) -> tuple[set[Key], list[Change]]:
+    """The changes of some rows under all the keys they had in a span, and those keys."""
+    names = tuple(column.name for column in table.key)
+    known: set[Key] = set()
+    changes: list[Change] = []
+    found = set(keys)
+    while found - known:
+        known |= found
+        condition = f"op = 'truncate' or {in_changes(table, reader.relations, sorted(known))}"
+        changes = list(changes_of(reader, table.name, span, condition))
+        moves = (change for change in changes if change.op == "update")
+        found = {key for change in moves for key in (change.key_before(names), change.key_after(names))}
+    return known, changes
+
+
+class Fold:
+    """Versions of few keys under construction: one net version for a key and a commit, as in history."""
+
+    def __init__(self, states: States, now: dict[Key, Version]) -> None:
+        self._states = states
+        self.open = now
+        self.closed: list[Version] = []
+
+    def commit(self, transaction: list[Change]) -> None:
+        """Add what one transaction does."""
+        births: dict[Key, str] = {}
+        deaths: dict[Key, str] = {}
+        touched: set[Key] = set()
+        for change in transaction:
+            standing = set(self._states.rows) if change.op == "truncate" else set()
+            _note(self._states.apply(change), standing, births, deaths)
+            if change.op != "truncate":
+                touched |= {change.key_before(self._states.key), change.key_after(self._states.key)}
+        for key in touched | set(deaths):
+            self._close(key, transaction[-1], deaths.get(key, "update"))
+            if key in self._states.rows:
+                begin = _mark(transaction[-1], births.get(key, "update"))
+                self.open[key] = Version(key, self._states.rows[key], begin, None)
+
+    def _close(self, key: Key, change: Change, op: str) -> None:
+        if key in self.open:
+            self.closed.append(replace(self.open.pop(key), end=_mark(change, op)))
+
+
+def _mark(change: Change, op: str) -> Mark:
+    return Mark(change.lsn, change.time_us, op, change.xid)
+
+
+def _note(step: Step, standing: set[Key], births: dict[Key, str], deaths: dict[Key, str]) -> None:
+    op = step.change.op
+    if op == "truncate":
+        deaths.update(dict.fromkeys(standing, op))
+    elif step.key_before != step.key_after:
+        if step.key_before is not None:
+            deaths[step.key_before] = op
+        if step.key_after is not None:
+            births[step.key_after] = op
