@@ -15,37 +15,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from auditlake.lake.layout import Lake
 
-__all__ = ["read", "register"]
+__all__ = ["exact_text", "read", "register"]
 
 
-def read(spark: "SparkSession", lake: str | Path, table: str, as_of: str | None = None) -> "DataFrame":
+def read(
+    spark: "SparkSession", lake: str | Path, table: str, as_of: str | None = None, *, raw: bool = False
+) -> "DataFrame":
     """Read a table as of a moment.
 
     `table` is named as in SQL: `public.orders`, `orders`, `auditlake.changes`, odd names in backticks. `as_of` is a
-    WHEN: an ISO time, `-2h`, an LSN or `xid:N`; None is the latest complete transaction of the lake.
+    WHEN: an ISO time, `-2h`, an LSN or `xid:N`; None is the latest complete transaction of the lake. `raw` adds the
+    column `_raw`: the exact text of values that their typed column cannot hold.
 
     Raises BadUsage (the name or the WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
     """
     from auditlake.query.frames import read_table  # noqa: PLC0415 - pyspark takes a second to import
 
-    return read_table(spark, _lake(lake), table, as_of)
+    return read_table(spark, _lake(lake), table, as_of, raw=raw)
 
 
-def register(spark: "SparkSession", lake: str | Path, as_of: str | None = None) -> list[str]:
+def register(spark: "SparkSession", lake: str | Path, as_of: str | None = None, *, raw: bool = False) -> list[str]:
     """Register every table as temporary views as of one moment, and return the views' names.
 
     A temporary view's name has one part: each table is `schema__table`, and `table` too where only one schema has it.
-    Views of these names that exist already are replaced.
+    Views of these names that exist already are replaced. With `raw` they have the column `_raw` too, and the SQL
+    function `exact_text(column, _raw, 'column')` gives PostgreSQL's own text of any value.
 
     Raises as `read` does; then nothing is registered.
     """
     from auditlake.query.frames import register_tables  # noqa: PLC0415 - pyspark takes a second to import
 
-    return register_tables(spark, _lake(lake), as_of)
+    return register_tables(spark, _lake(lake), as_of, raw=raw)
+
+
+def exact_text(name: str, of: str | None = None) -> "Column":
+    """Give PostgreSQL's own text of column `name`: from the typed value where that is lossless, else from `_raw`.
+
+    For rows of `read(…, raw=True)` or of versions; `of` is the table's alias where there are several.
+    """
+    from auditlake.query.exact import exact_text as column  # noqa: PLC0415 - as above
+
+    return column(name, of)
 
 
 def _lake(root: str | Path) -> "Lake":

@@ -3,7 +3,8 @@
     exact_text(value, held, raw)      one Python value, as `to_pylist()` of a history gives it
     exact_texts(values, held, raws)   an Arrow column, as a history's file has it
 
-`held` is where the column lives (`lake.history.type_of(column)`), `raw` the entry of `_raw` under the column's name.
+`held` is where the column lives (`lake.history.type_of(column)`, or `held_in` for an Arrow column), `raw` its entry in
+`_raw`, by `column.stored`.
 The text is what PostgreSQL's output function prints under the settings of `postgres.connection.PINNED`, byte for byte.
 Starts no JVM.
 
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 
 from auditlake.pgarrays import array_text
 from auditlake.pgfloats import double_text, real_text
-from auditlake.pgtypes import ColumnType, Kind
+from auditlake.pgtypes import TEXT, ColumnType, Kind
 
 
 def exact_text(value: Any, held: ColumnType, raw: str | None = None) -> str | None:  # noqa: ANN401 - of any type
@@ -35,6 +36,29 @@ def exact_texts(values: pa.Array, held: ColumnType, raws: pa.Array | None = None
     """Print a column of values; NULL for SQL NULL."""
     texts = _texts(values, held)
     return texts if raws is None else pc.coalesce(raws.cast(pa.string()), texts)
+
+
+def held_in(arrow: pa.DataType) -> ColumnType:
+    """Say what a column of a history holds by its Arrow type, as far as it decides about the text."""
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        element = held_in(arrow.value_type)
+        return ColumnType(Kind.ARRAY, f"array<{element.delta}>", element)
+    if pa.types.is_timestamp(arrow):
+        return _NAIVE if arrow.tz is None else _ZONED
+    return next((held for is_type, held in _HELD if is_type(arrow)), TEXT)
+
+
+_NAIVE, _ZONED = ColumnType(Kind.TIMESTAMP, "timestamp_ntz"), ColumnType(Kind.TIMESTAMPTZ, "timestamp")
+_HELD = (
+    (pa.types.is_boolean, ColumnType(Kind.BOOLEAN, "boolean")),
+    (pa.types.is_integer, ColumnType(Kind.INTEGER, "bigint")),
+    (pa.types.is_float32, ColumnType(Kind.FLOAT, "float")),
+    (pa.types.is_float64, ColumnType(Kind.FLOAT, "double")),
+    (pa.types.is_decimal, ColumnType(Kind.DECIMAL, "decimal")),
+    (pa.types.is_date, ColumnType(Kind.DATE, "date")),
+    (pa.types.is_binary, ColumnType(Kind.BYTEA, "binary")),
+    (pa.types.is_large_binary, ColumnType(Kind.BYTEA, "binary")),
+)
 
 
 def _texts(values: pa.Array, held: ColumnType) -> pa.Array:

@@ -29,12 +29,19 @@ class Column:
     """One published column; `key` marks it as part of the replica identity (of the key, in a history).
 
     `type_oid` is that of the base type where the column is of a domain over a built-in type; `typmod` is then -1.
+    `stored_as` is its name in the history where that is another one (`lake.names`).
     """
 
     name: str
     type_oid: int
     typmod: int
     key: bool
+    stored_as: str | None = None
+
+    @property
+    def stored(self) -> str:
+        """The column's name in the history."""
+        return self.stored_as or self.name
 
 
 @dataclass(frozen=True, slots=True)

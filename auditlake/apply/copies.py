@@ -63,7 +63,7 @@ def open_rows(versions: DataFrame, columns: Sequence[Column]) -> DataFrame:
     parts = []
     for column in columns:
         raw = typing.raw_of(column, F.col("_raw"))
-        parts.append(_spelled(column, keys.source(column.name), raw))
+        parts.append(_spelled(column, keys.source(column.stored), raw))
     kinds = {"xid": "bigint", "time": "timestamp", "op": "string", "new": "array<string>"}
     nothing = {name: F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()}
     return versions.select(

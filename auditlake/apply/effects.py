@@ -144,8 +144,8 @@ def _known_texts(columns: Sequence[Column], positions: Iterable[int]) -> list[Ex
 
 def _known_version(columns: Sequence[Column], position: int) -> Expression:
     column = columns[position]
-    raw = F.col("_raw")[column.name] if type_of(column).may_not_fit else F.lit(None).cast("string")
-    pair = F.struct(keys.source(column.name).alias("value"), raw.alias("raw"))
+    raw = F.col("_raw")[column.stored] if type_of(column).may_not_fit else F.lit(None).cast("string")
+    pair = F.struct(keys.source(column.stored).alias("value"), raw.alias("raw"))
     return pair.alias(f"f{position}")
 
 

@@ -64,7 +64,7 @@ class Folded:
 
         Without a key, what tells versions apart (`keys.BEGIN`) in its place.
         """
-        key = [keys.source(column.name) for column in keys.key_of(self.columns)] or [F.col(n) for n in keys.BEGIN]
+        key = [keys.source(column.stored) for column in keys.key_of(self.columns)] or [F.col(n) for n in keys.BEGIN]
         return self.rows.where(F.col("_kind") == Kind.CLOSE).select(*key, *_CLOSE_COLUMNS)
 
     @property
@@ -183,7 +183,7 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
     if not keys.key_of(columns) and not shape.inserts_only:  # a close says which version it ends
         began = {"_from_lsn": F.col("began.lsn"), "_ordinal": F.col("began.ordinal")}
         period |= {name: F.when(ends_before, place).otherwise(period[name]) for name, place in began.items()}
-    values = [value.alias(column.name) for column, (value, _) in zip(columns, pairs, strict=True)]
+    values = [value.alias(column.stored) for column, (value, _) in zip(columns, pairs, strict=True)]
     return rows.select(*values, *(period[name].alias(name) for name, _ in PERIOD_COLUMNS), "_kind")
 
 

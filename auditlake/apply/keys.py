@@ -65,9 +65,9 @@ def from_history(columns: Sequence[Column]) -> list[Expression]:
     """The key of a history row."""
     found = []
     for column in key_of(columns):
-        found.append(source(column.name))
+        found.append(source(column.stored))
         if type_of(column).may_not_fit:
-            found.append(F.col("_raw")[column.name])
+            found.append(F.col("_raw")[column.stored])
     return [each.alias(name) for each, name in zip(found, names(columns), strict=True)]
 
 
@@ -87,9 +87,9 @@ def same(columns: Sequence[Column], left: str, right: str) -> Expression:
         return reduce(and_, (one == other for one, other in pairs_))
     condition = F.lit(True)
     for column in key_of(columns):
-        one, other = source(column.name, left), source(column.name, right)
+        one, other = source(column.stored, left), source(column.stored, right)
         if type_of(column).may_not_fit:
-            pair = F.col(f"{left}._raw")[column.name].eqNullSafe(F.col(f"{right}._raw")[column.name])
+            pair = F.col(f"{left}._raw")[column.stored].eqNullSafe(F.col(f"{right}._raw")[column.stored])
             condition = condition & one.eqNullSafe(other) & pair
         else:
             condition = condition & (one == other)

@@ -88,7 +88,7 @@ def _merge(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> None:
 
 
 def _all_columns(columns: Sequence[Column]) -> dict[str, str | Expression]:
-    names = [*(column.name for column in columns), *(name for name, _ in PERIOD_COLUMNS)]
+    names = [*(column.stored for column in columns), *(name for name, _ in PERIOD_COLUMNS)]
     return {keys.quoted(name): keys.source(name, "s") for name in names}
 
 

@@ -41,7 +41,7 @@ def raw(column: Column, text: Expression) -> Expression:
 
 def raw_of(column: Column, raw_map_: Expression) -> Expression:
     """The exact text of a column in a history's `_raw`, else NULL."""
-    return raw_map_[column.name] if type_of(column).may_not_fit else F.lit(None).cast("string")
+    return raw_map_[column.stored] if type_of(column).may_not_fit else F.lit(None).cast("string")
 
 
 def spelled(held: ColumnType, typed: Expression) -> Expression:
@@ -82,7 +82,7 @@ def raw_map(columns: Sequence[Column], raws: Sequence[Expression]) -> Expression
     if not partial:
         return F.lit(None).cast("map<string,string>")
     entries = [
-        F.when(text.isNotNull(), F.struct(F.lit(column.name).alias("name"), text.alias("text")))
+        F.when(text.isNotNull(), F.struct(F.lit(column.stored).alias("name"), text.alias("text")))
         for column, text in partial
     ]
     needed = F.coalesce(*(text for _, text in partial)).isNotNull()

@@ -1,9 +1,10 @@
 """History tables: their columns, how one is created and what it says of itself. No JVM.
 
 A history table has the source's columns, then `PERIOD_COLUMNS`, partitioned by `_part` (`open`, or the month of the
-version's end). Each source column's field metadata carries its PostgreSQL type and whether it is part of the key, so
-the table describes itself and needs no second file. Its position and its horizon are application transactions of the
-commits that moved them: a table without a position does not exist for readers.
+version's end). Each source column's field metadata carries its PostgreSQL type, whether it is part of the key, and its
+own name where it is stored under another (`names`), so the table describes itself and needs no second file. Position
+and horizon are application transactions of the commits that moved them: a table without a position does not exist for
+readers.
 
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
 """
@@ -98,17 +99,24 @@ def list_histories(lake: Lake) -> Iterator[HistoryTable]:
 
 
 def _source_field(column: Column) -> Field:
-    metadata = {"auditlake.type_oid": column.type_oid, "auditlake.typmod": column.typmod, "auditlake.key": column.key}
-    return Field(column.name, _delta_type(type_of(column).delta), nullable=True, metadata=metadata)
+    metadata: dict[str, str | int] = {
+        "auditlake.type_oid": column.type_oid,
+        "auditlake.typmod": column.typmod,
+        "auditlake.key": column.key,
+    }
+    if column.stored_as:
+        metadata["auditlake.name"] = column.name
+    return Field(column.stored, _delta_type(type_of(column).delta), nullable=True, metadata=metadata)
 
 
 def _column(field: Field) -> Column:
     metadata = field.metadata
     return Column(
-        name=field.name,
+        name=str(metadata.get("auditlake.name", field.name)),
         type_oid=int(metadata["auditlake.type_oid"]),
         typmod=int(metadata["auditlake.typmod"]),
         key=metadata["auditlake.key"] in (True, "true"),
+        stored_as=field.name if "auditlake.name" in metadata else None,
     )
 
 

@@ -93,9 +93,9 @@ def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Finding]:
     return found
 
 
-def check_table(table: CatalogTable, reserved: frozenset[str]) -> list[Finding]:
-    """Judge one table; `reserved` are the column names that `history` keeps for itself."""
-    problems = [*_kind_problems(table), *_identity_problems(table), *_column_problems(table, reserved)]
+def check_table(table: CatalogTable) -> list[Finding]:
+    """Judge one table."""
+    problems = [*_kind_problems(table), *_identity_problems(table)]
     if not table.readable:
         problems.append(("may not be read", f"Run GRANT SELECT ON {table.name} TO our role (and USAGE on its schema)."))
     return [Finding(f"table {table.name}", problem, mend) for problem, mend in problems]
@@ -117,19 +117,6 @@ def _identity_problems(table: CatalogTable) -> list[tuple[str, str]]:
     what = {"n": "nothing", "d": "without a primary key"}.get(identity, "its index is gone")
     mend = f"Give {table.name} a primary key, run ALTER TABLE {table.name} REPLICA IDENTITY FULL, or {_LEAVE_OUT}."
     return [(f"replica identity is '{identity}' ({what}), need a key or 'f' (full)", mend)]
-
-
-def _column_problems(table: CatalogTable, reserved: frozenset[str]) -> list[tuple[str, str]]:
-    names = [column.name for column in table.relation.columns]
-    folded = [name.lower() for name in names]
-    problems = [
-        (f"column {name} has a name that history keeps for itself", f"Rename it at the source, or {_LEAVE_OUT}.")
-        for name in names
-        if name.lower() in reserved
-    ]
-    if len(set(folded)) < len(folded):
-        problems.append(("has columns whose names differ only in case", f"Rename one, or {_LEAVE_OUT}."))
-    return problems
 
 
 def check_publication(publication: Publication, chosen: Iterable[CatalogTable]) -> list[Finding]:

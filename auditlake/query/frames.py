@@ -1,6 +1,7 @@
 """Tables of a lake as DataFrames and as views: what `auditlake.read` and `auditlake.register` do."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -8,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.query.dialect import tokenize
+from auditlake.query.exact import register_function
 from auditlake.query.moments import read_known, resolve
 from auditlake.query.names import SYSTEM_SCHEMA, find_table
 from auditlake.query.selection import select_state
@@ -16,8 +18,8 @@ from auditlake.query.state import read_selection
 from auditlake.query.when import When, parse_when
 
 
-def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None) -> DataFrame:
-    """Read one table as of `as_of`, by its name as one writes it in SQL.
+def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *, raw: bool) -> DataFrame:
+    """Read one table as of `as_of`, by its name as one writes it in SQL, with `_raw` if `raw`.
 
     Raises BadUsage, NotAnswerable.
     """
@@ -28,24 +30,27 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None) ->
     if table.schema == SYSTEM_SCHEMA:
         return read_log(spark, known, table, lsn)
     history = known.tables[table]
-    return read_selection(spark, known, history, select_state(known, history, lsn, when))
+    return read_selection(spark, known, history, replace(select_state(known, history, lsn, when), raw=raw))
 
 
-def register_tables(spark: SparkSession, lake: Lake, as_of: str | None) -> list[str]:
+def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: bool) -> list[str]:
     """Register every table as temporary views, all as of one commit LSN, and return the views' names.
+
+    The function `exact_text` comes with them; `raw` gives them the column `_raw` that it needs.
 
     Raises NotAnswerable where one of the tables has no answer; then no view is registered.
     """
     when = _moment(as_of)
     known = read_known(lake)
     lsn = known.now_lsn if when is None else resolve(known, when)
-    states = {name: select_state(known, table, lsn, when) for name, table in known.tables.items()}
+    states = {name: replace(select_state(known, table, lsn, when), raw=raw) for name, table in known.tables.items()}
     frames = {name: read_selection(spark, known, known.tables[name], state) for name, state in states.items()}
     bare = Counter(name.table.casefold() for name in frames)
     views = {f"{name.schema}__{name.table}": frame for name, frame in frames.items()}
     views |= {name.table: frame for name, frame in frames.items() if bare[name.table.casefold()] == 1}
     for view, frame in views.items():
         frame.createOrReplaceTempView("`" + view.replace("`", "``") + "`")
+    register_function(spark)
     return sorted(views)
 
 

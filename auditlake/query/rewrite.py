@@ -32,6 +32,7 @@ _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into, exp.QueryTransform)
 _READ_ONLY = "Write a query, or EXPLAIN, DESCRIBE or SHOW TABLES: nothing here changes a lake."
 _WITH_SCHEMA = 3
+EXACT_TEXT = "exact_text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Rewritten:
 
     sql: str
     views: dict[str, Reading]
+    exact: bool = False
+    """Whether it asks for exact texts, for which a state needs its `_raw`."""
 
 
 def rewrite(sql: str, names: Names) -> Rewritten:
@@ -126,7 +129,10 @@ class _Rewriter:
                 self._table(table)
         for column in tree.find_all(exp.Column):
             self._column(column)
-        return Rewritten(self._spliced(), {name: reading for reading, name in self._views.items()})
+        calls = [call for call in tree.find_all(exp.Anonymous) if call.name.casefold() == EXACT_TEXT]
+        for call in calls:
+            self._exact_text(call)
+        return Rewritten(self._spliced(), {name: reading for reading, name in self._views.items()}, bool(calls))
 
     def _table(self, table: exp.Table) -> None:
         parts, version = table.parts, table.args.get("version")
@@ -165,6 +171,21 @@ class _Rewriter:
             return
         if (parts[0].name.casefold(), parts[1].name.casefold()) in self._unaliased:
             self._edits.append(_Edit(self._offset(parts[0], "start"), self._offset(parts[1], "start"), ""))
+
+    def _exact_text(self, call: exp.Anonymous) -> None:
+        """`exact_text(o.price)` → `exact_text(o.price, o._raw, 'price')`."""
+        match call.expressions:
+            case [exp.Column() as column]:
+                *_, name = parts = column.parts
+                table = (
+                    "" if len(parts) == 1 else self._sql[self._offset(parts[-2], "start") : self._offset(name, "start")]
+                )
+                end = self._offset(name, "end") + 1
+                self._edits.append(_Edit(end, end, f", {table}_raw, {_text(name.name)}"))
+            case [_, _, _]:
+                pass
+            case _:
+                raise BadUsage("exact_text takes a column", "Write exact_text(price), or exact_text(o.price).")
 
     def _period(self, version: exp.Version, name: TableName) -> Period:
         if name.schema == SYSTEM_SCHEMA:

@@ -23,9 +23,10 @@ from auditlake.query.when import AtTime, When
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A table as it was after the commit at `lsn`, in the source's columns."""
+    """A table as it was after the commit at `lsn`, in the source's columns, with `_raw` too if that is wanted."""
 
     lsn: Lsn
+    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ The views live while Spark analyses the statement and are gone when `ask` return
 """
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,13 +19,14 @@ from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.log import open_delta
 from auditlake.lsn import Lsn
+from auditlake.query.exact import register_function
 from auditlake.query.failure import statement_errors
 from auditlake.query.moments import Known, read_known, resolve
 from auditlake.query.names import SYSTEM_SCHEMA
 from auditlake.query.period import Reading
 from auditlake.query.rewrite import Names, rewrite
 from auditlake.query.script import split
-from auditlake.query.selection import Selection, select_period, select_state
+from auditlake.query.selection import Selection, State, select_period, select_state
 from auditlake.query.state import read_selection
 from auditlake.query.when import When, parse_when
 from auditlake.relation import TableName
@@ -46,6 +47,7 @@ class Question:
     lsn: Lsn
     sql: str
     views: dict[str, tuple[TableName, Selection | Log]]
+    exact: bool = False
 
 
 def run_sql(spark: SparkSession, lake: Lake, sql: str, as_of: str | None = None) -> DataFrame:
@@ -93,7 +95,9 @@ def _prepare(look: _Look, sql: str) -> Question:
     known = look.known
     rewritten = rewrite(sql, Names(tuple(known.tables), look.now, f"auditlake_{uuid.uuid4().hex}_"))
     views = {name: (reading.table, _selection(look, reading)) for name, reading in rewritten.views.items()}
-    return Question(known, look.lsn, rewritten.sql, views)
+    if rewritten.exact:
+        views = {name: (table, _with_raw(selection)) for name, (table, selection) in views.items()}
+    return Question(known, look.lsn, rewritten.sql, views, rewritten.exact)
 
 
 def ask(spark: SparkSession, question: Question) -> DataFrame:
@@ -101,6 +105,8 @@ def ask(spark: SparkSession, question: Question) -> DataFrame:
 
     Raises BadUsage where Spark refuses it.
     """
+    if question.exact:
+        register_function(spark)
     try:
         for view, (table, selection) in question.views.items():
             _read(spark, question.known, table, selection).createOrReplaceTempView(view)
@@ -109,6 +115,11 @@ def ask(spark: SparkSession, question: Question) -> DataFrame:
     finally:
         for view in question.views:
             spark.catalog.dropTempView(view)
+
+
+def _with_raw(selection: Selection | Log) -> Selection | Log:
+    """Add `_raw` to a state; versions have it."""
+    return replace(selection, raw=True) if isinstance(selection, State) else selection
 
 
 def _selection(look: _Look, reading: Reading) -> Selection | Log:

@@ -27,8 +27,9 @@ _SHOWN = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 def read_selection(spark: SparkSession, known: Known, table: HistoryTable, selection: Selection) -> DataFrame:
     """Read the rows of a selection: source columns, and for versions those of their periods too."""
     match selection:
-        case State(lsn):
-            return _state(spark, known, table, lsn)
+        case State(lsn, raw):
+            rows = _state(spark, known, table, lsn)
+            return rows.select(*_source_columns(table), *(["_raw"] if raw else []))
         case Versions(bounds):
             rows = versions(spark, known, table, known.now_lsn)
             rows = rows.where(F.lit(False) if bounds is None else _within(bounds))
@@ -43,7 +44,7 @@ def _state(spark: SparkSession, known: Known, table: HistoryTable, lsn: Lsn) -> 
         history = history.where(F.col("_part") == OPEN_PART)
     rows = _overlaid(spark, known, table, history, lsn)
     holds = (F.col("_from_lsn") <= int(lsn)) & (F.col("_to_lsn").isNull() | (F.col("_to_lsn") > int(lsn)))
-    return rows.where(holds).select(*_source_columns(table))
+    return rows.where(holds)
 
 
 def versions(spark: SparkSession, known: Known, table: HistoryTable, upto: Lsn) -> DataFrame:
@@ -83,4 +84,4 @@ def _within(limits: Bounds) -> Expression:
 
 
 def _source_columns(table: HistoryTable) -> list[Expression]:
-    return [F.col("`" + column.name.replace("`", "``") + "`") for column in table.columns]
+    return [F.col("`" + column.stored.replace("`", "``") + "`") for column in table.columns]

@@ -129,7 +129,7 @@ def _refused(task: CopyTask, exc: adbc_driver_manager.Error) -> AuditlakeError:
 
 def history_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """Return the Arrow schema of a history table's files: the source's columns and the period's, without `_part`."""
-    source = [pa.field(c.name, arrow_type(column_type(c.type_oid, c.typmod))) for c in columns]
+    source = [pa.field(c.stored, arrow_type(column_type(c.type_oid, c.typmod))) for c in columns]
     return pa.schema([*source, *_PERIOD])
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import psycopg
 
 from auditlake.errors import ConfigError, SourceUnready
-from auditlake.lake.history import RESERVED
 from auditlake.postgres.catalog import CatalogTable, read_tables
 from auditlake.postgres.check import (
     Finding,
@@ -73,7 +72,7 @@ def findings(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
     facts = read_server_facts(conn)
     found = check_server(facts, slot_exists=plan.slot is not None)
     for table in plan.chosen:
-        found += check_table(table, RESERVED)
+        found += check_table(table)
     if plan.publication is None:
         return [*found, *check_ownership(facts, plan.chosen, create=True)]
     found += check_publication(plan.publication, plan.chosen)

@@ -60,10 +60,10 @@ class Selection:
             typed, exact = _convert(_type(column), _storage(array), guarded=self.guarded)
             arrays.append(typed)
             if exact is not None:
-                raw[column.name] = exact
+                raw[column.stored] = exact
         for column, exact in zip(self._guarded_columns(), batch.columns[len(self.columns) :], strict=True):
-            raw[column.name] = _storage(exact).cast(pa.string())
-        in_order = {column.name: raw[column.name] for column in self.columns if column.name in raw}
+            raw[column.stored] = _storage(exact).cast(pa.string())
+        in_order = {column.stored: raw[column.stored] for column in self.columns if column.stored in raw}
         return arrays, raw_map(in_order, batch.num_rows)
 
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from auditlake.errors import AuditlakeError
+from auditlake.lake.history import RESERVED
 from auditlake.lake.layout import Lake
+from auditlake.lake.names import as_stored
 from auditlake.postgres.catalog import CatalogTable
 from auditlake.relation import TableName
 from auditlake.snapshot.commit import begin_table, commit_table
@@ -74,7 +76,7 @@ class Copier:
 
     def _copy_table(self, table: CatalogTable) -> CopiedTable:
         started = time.monotonic()
-        snapshot, columns = self._snapshot, table.relation.columns
+        snapshot, columns = self._snapshot, as_stored(table.relation.columns, RESERVED)
         delta = begin_table(self._lake, table.name, columns)
         folder = self._lake.history(table.name)
         ranges = page_ranges(table.pages)

@@ -193,14 +193,6 @@ TABLES = {
            create table part partition of bad for values from (0) to (9)""",
         ["public.bad", "public.part", "is partitioned"],
     ),
-    "reserved name": (
-        "create table bad (id int primary key, _From_Lsn int)",
-        ["public.bad", "_from_lsn", "keeps for itself"],
-    ),
-    "names that differ in case": (
-        'create table bad (id int primary key, "Name" text, name text)',
-        ["public.bad", "differ only in case"],
-    ),
 }
 
 

@@ -5,12 +5,15 @@ PostgreSQL spells a value; both roads must not care.
 """
 
 from dataclasses import dataclass
+from datetime import date, timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
+import auditlake
 from auditlake.apply.apply import apply_tail
 from auditlake.capturing import make_task, run_capture
 from auditlake.exact import exact_texts
@@ -138,9 +141,11 @@ _DOES_NOT_FIT = {
 class Versions:
     """Every literal by the road it took, and PostgreSQL's own text of each, in the order of `id`."""
 
+    lake: Lake
     columns: tuple[Column, ...]
     snapshot: pa.Table
     stream: pa.Table
+    printed: pa.Table
     texts: list[list[str | None]]
 
 
@@ -156,19 +161,32 @@ def versions(server: Server, spark: "SparkSession", tmp_path_factory: pytest.Tem
     conninfo = server.dsn(name)
     with connect(conninfo) as conn:
         conn.execute(_DDL)
+        columns = ", ".join(f"{_quoted(name)} date" for name in _NAMES)
+        conn.execute(f"create table public.names ({_quoted(_KEY)} int primary key, {columns})".encode())
         _insert(conn, 0)
+        _insert_names(conn, 1)
         bootstrap(Target(conninfo, lake, "values", "values", None), lambda: spark, lambda _: None)
         _insert(conn, _STREAMED)
+        _insert_names(conn, 2)
         run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
         apply_tail(spark, lake)
+        conn.execute(f"update public.names set {_set_names()} where {_quoted(_KEY)} = 2".encode())
+        run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
         found = run_sql(spark, lake, "select * from public.v for system_time all order by id").toArrow()
+        exact = ", ".join(f"exact_text(v.{column}) as {column}" for column in _COLUMNS.values())
+        printed = run_sql(spark, lake, f"select {exact} from public.v order by id").toArrow()
         texts = conn.execute(f"select array[{_TEXTS}] from public.v order by id").fetchall()
     server.drop_database(name)
     history = open_history(lake, TableName("public", "v"))
     assert history is not None
     half = _DEPTH + 1
     return Versions(
-        history.columns[1:], found[:half], found[half:], [cast("list[str | None]", row) for (row,) in texts]
+        lake,
+        history.columns[1:],
+        found[:half],
+        found[half:],
+        printed,
+        [cast("list[str | None]", row) for (row,) in texts],
     )
 
 
@@ -210,6 +228,12 @@ def test_exact_text_is_what_the_server_prints(versions: Versions) -> None:
             assert [row[n] for row in texts[: _DEPTH + 1]] == found.to_pylist(), type_name
 
 
+def test_exact_text_in_sql_is_what_the_server_prints(versions: Versions) -> None:
+    """`exact_text` of a state, whose `_raw` is not among its columns."""
+    for n, (type_name, column) in enumerate(_COLUMNS.items()):
+        assert [row[n] for row in versions.texts] == versions.printed[column].to_pylist(), type_name
+
+
 def test_values_that_do_not_fit_are_raw_and_only_they(versions: Versions) -> None:
     """What the typed column cannot hold is NULL there and in `_raw`; what it can hold is not in `_raw`."""
     for column, (type_name, literals) in zip(versions.columns, _LITERALS.items(), strict=True):
@@ -219,6 +243,53 @@ def test_values_that_do_not_fit_are_raw_and_only_they(versions: Versions) -> Non
         for depth in range(_DEPTH + 1):
             fits, missing = depth < fitting, depth >= len(literals)
             assert ((typed[depth] is None), (raws[depth] is None)) == (not fits, fits or missing), (type_name, depth)
+
+
+_KEY = 'the "key"`'
+_NAMES = [
+    *("a b", "c,d;e", "f{g}(h)", "i\nj\tk", "l=m", "n.o", "100%", 'p"q', "r's", "🐘", "select", "~", "x" * 63),
+    *("Case", "case", "CASE", "_part", "_From_Lsn", "_raw", "lsn", "new"),
+]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _insert_names(conn: "psycopg.Connection[Any]", key: int) -> None:
+    days = ", ".join(["'infinity'"] * len(_NAMES))
+    conn.execute(f"insert into public.names values ({key}, {days})".encode())
+
+
+def _set_names() -> str:
+    return ", ".join(f"{_quoted(name)} = date '2026-11-21' + {n}" for n, name in enumerate(_NAMES))
+
+
+def test_columns_of_any_name(versions: Versions, spark: "SparkSession") -> None:
+    """Every name goes down both roads, through fold, tail and SQL; only what Delta cannot have is spelled otherwise."""
+    spelled = {"Case": "~43ase", "CASE": "~43~41~53~45", "_part": "~5fpart", "_raw": "~5fraw"}
+    spelled |= {"_From_Lsn": "~5fFrom_Lsn", _KEY: 'the "key"~60'}
+    listed = ", ".join("`" + spelled.get(name, name) + "`" for name in _NAMES)
+    key = spelled[_KEY]
+    rows = run_sql(spark, versions.lake, f"select {listed} from names order by `{key}`").collect()
+    days = [date(2026, 11, 21) + timedelta(n) for n in range(len(_NAMES))]
+    assert [tuple(row) for row in rows] == [(None,) * len(_NAMES), tuple(days)]
+    query = f"select `{key}`, _raw from names for system_time all order by `{key}`, _from_lsn"
+    raws = run_sql(spark, versions.lake, query).collect()
+    printed = ", ".join(f"exact_text(`{spelled.get(name, name)}`)" for name in _NAMES)
+    texts = run_sql(spark, versions.lake, f"select {printed} from names order by `{key}`").collect()
+    assert [tuple(row) for row in texts] == [("infinity",) * len(_NAMES), tuple(map(str, days))]
+    frame = auditlake.read(spark, versions.lake.root, "names", raw=True)
+    in_python = frame.orderBy(F.col(f"`{key}`")).select(auditlake.exact_text("~43ASE"), auditlake.exact_text("n.o"))
+    assert [tuple(row) for row in in_python.collect()] == [
+        ("infinity",) * 2,
+        tuple(str(days[_NAMES.index(n)]) for n in ("Case", "n.o")),
+    ]
+    auditlake.register(spark, versions.lake.root, raw=True)
+    in_view = spark.sql("select exact_text(c0, _raw, 'c0') from v where id = 0").collect()
+    assert in_view == [("-32768",)]
+    infinite = {spelled.get(name, name): "infinity" for name in _NAMES}
+    assert [(1, infinite), (2, infinite), (2, None)] == [tuple(row) for row in raws]
 
 
 def _raws(rows: pa.Table, column: Column) -> pa.Array:

@@ -320,3 +320,18 @@ def test_without_tables_nothing_changes(tail: str) -> None:
         return
     if not result.views:
         assert result.sql == f"select {tail}"
+
+
+def test_exact_text_is_given_the_raw_texts_of_its_row() -> None:
+    """The column's table and name go with it; three arguments stay as they are; anything but a column is refused."""
+    sql = "select exact_text(o.`it's`), EXACT_TEXT( id ), exact_text(a, r, 'a') from orders o"
+    rewritten = rewrite(sql, NAMES)
+    assert rewritten.exact
+    expected = "select exact_text(o.`it's`, o._raw, 'it\\'s'), EXACT_TEXT( id, _raw, 'id' ), exact_text(a, r, 'a')"
+    assert rewritten.sql.startswith(expected)
+    qualified = rewrite("select exact_text(public.orders.id) from public.orders", NAMES).sql
+    assert qualified.startswith("select exact_text(orders.id, orders._raw, 'id') from ")
+    assert not rewrite("select id from orders", NAMES).exact
+    for wrong in ("exact_text(id + 1)", "exact_text()", "exact_text(id, 2)", "exact_text('id')"):
+        with pytest.raises(BadUsage, match="takes a column"):
+            rewrite(f"select {wrong} from orders", NAMES)
