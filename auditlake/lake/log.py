@@ -125,3 +125,4 @@ class AppendLog:
             self._appends = 0
             if time.monotonic() - self._vacuumed_at > _VACUUM_INTERVAL_S:
                 self._table.vacuum(dry_run=False)
+                self._vacuumed_at = time.monotonic()

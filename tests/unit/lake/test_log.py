@@ -1,5 +1,6 @@
 """An append-only log stays tidy while it is written, and only one may write it."""
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,3 +61,19 @@ def test_tidying_beside_another_writer(tmp_path: Path) -> None:
     with pytest.raises(LakeConflict):
         late.tidy()
     assert numbers(tmp_path) == [0, 1, 2, 3]
+
+
+def test_a_log_that_is_vacuumed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old files are let go in between appends; what a reader of the last hour needs stays."""
+    log = AppendLog(tmp_path, SCHEMA)
+    log.append(rows(0), {"app": 0})
+    reader = open_delta(tmp_path)
+    assert reader is not None
+    for number in range(1, 4):
+        log.append(rows(number), {"app": number})
+        with monkeypatch.context() as clock:
+            clock.setattr(time, "monotonic", lambda: 1e9 + number)  # noqa: B023  # read within the loop's turn
+            log.tidy()
+    assert numbers(tmp_path) == [0, 1, 2, 3]
+    found = QueryBuilder().register("log", reader).execute("select count(*) as n from log").read_all()
+    assert pa.table(found).to_pylist() == [{"n": 1}]
