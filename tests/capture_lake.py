@@ -18,8 +18,11 @@ from auditlake.snapshot.copy import SnapshotMark
 _NAME = "auditlake"
 
 
-def make_lake(dsn: str, root: Path, without: Container[str] = ()) -> Lake:
-    """Make publication and slot, and the lake with a history of every table but those, all of them empty."""
+def make_lake(dsn: str, root: Path, without: Container[str] = (), *, copied: bool = True) -> Lake:
+    """Make publication and slot, and the lake with a history of every table but those, all of them empty.
+
+    Unless `copied`, only the log is made, and the tables may hold rows.
+    """
     lake = Lake(root)
     with connect(dsn) as control:
         tables = [table for table in read_tables(control) if table.name.table not in without]
@@ -32,7 +35,7 @@ def make_lake(dsn: str, root: Path, without: Container[str] = ()) -> Lake:
             replication.finish()
         mark = SnapshotMark(created.snapshot_lsn, wal_end(control).time_us)
         CaptureLog(lake).start_at(created.consistent_point)
-        for table in tables:
+        for table in tables if copied else []:
             assert table.pages == 0
             commit_table(begin_table(lake, table.name, table.relation.columns), [], mark)
     return lake

@@ -1,0 +1,121 @@
+"""What the benches share: an embedded server, a lake on it, and processes measured from start to end.
+
+CPU-seconds and memory are those of a process and the children it waited for, so not the server's and, of commands that
+start Spark, not the JVM's.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+import psycopg
+
+from auditlake.demo.server import Server
+
+sys.path.append(str(Path(__file__).parents[2]))
+from tests.capture_lake import make_lake
+
+_OPTIONS = ("-o", "proto_version=1", "-o", "publication_names=auditlake", "-o", "messages=true")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one process took."""
+
+    seconds: float
+    cpu_s: float
+    peak_mb: float
+
+    def line(self, what: str, remark: str = "") -> str:
+        """One row of a report."""
+        return f"{what:<58}{self.seconds:8.2f} s {self.cpu_s:7.1f} CPU-s {self.peak_mb:6.0f} MB  {remark}"
+
+
+def measure(command: Sequence[str | Path], environment: Mapping[str, str]) -> Run:
+    """Run a command to its end."""
+    started = time.monotonic()
+    with Path(os.devnull).open("wb") as null:
+        process = subprocess.Popen([str(part) for part in command], env=dict(environment), stdout=null)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return Run(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+class Site:
+    """One database of a server, and a folder for its lakes."""
+
+    def __init__(self, server: Server, folder: Path, name: str) -> None:
+        self.server = server
+        self.folder = folder
+        self.name = server.create_database(name)
+        self.dsn = server.dsn(self.name)
+        self.lake = folder / self.name
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings of a command of ours."""
+        return {**os.environ, "AUDITLAKE_SOURCE": self.dsn, "AUDITLAKE_SPARK": '{"master": "local[2]"}'}
+
+    def auditlake(self, *arguments: str, lake: Path | None = None) -> Run:
+        """Run a command of ours."""
+        command = [sys.executable, "-m", "auditlake", *arguments]
+        return measure(command, {**self.environment, "AUDITLAKE_LAKE": str(lake or self.lake)})
+
+    def tool(self, name: str, *arguments: str) -> Run:
+        """Run a PostgreSQL tool on this server."""
+        where = ["-h", str(self.server.folder), "-p", str(self.server.port), "-U", "postgres"]
+        return measure([self.server.bin / name, *where, *arguments], self.environment)
+
+    def sql(self, statement: str) -> str:
+        """Run a statement and return its first value."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            cursor = conn.execute(statement)
+            return str((cursor.fetchone() or ("",))[0]) if cursor.description else ""
+
+    def start_log(self) -> None:
+        """Make publication, slot and the lake's log, without a JVM; tables may hold rows, which are not copied."""
+        make_lake(self.dsn, self.lake, copied=False)
+
+    def receive(self, until: str) -> Run:
+        """Read a copy of the slot up to an LSN with pg_recvlogical, to nowhere."""
+        with self._slot_copy("peer"):
+            where = ["-d", self.name, "-S", "peer"]
+            return self.tool("pg_recvlogical", *where, *_OPTIONS, "--start", "-f", "-", f"--endpos={until}")
+
+    def capture(self, *arguments: str) -> Run:
+        """Capture from a copy of the slot into a copy of the lake, so that it can be done again."""
+        lake = self.folder / "captured"
+        shutil.rmtree(lake, ignore_errors=True)
+        shutil.copytree(self.lake, lake, ignore=shutil.ignore_patterns("history"))
+        manifest = json.loads((lake / "lake.json").read_text())
+        (lake / "lake.json").write_text(json.dumps({**manifest, "slot": "captured"}))
+        with self._slot_copy("captured"):
+            return self.auditlake("capture", "--until-current", *arguments, lake=lake)
+
+    @contextmanager
+    def _slot_copy(self, name: str) -> Iterator[None]:
+        self.sql(f"select pg_copy_logical_replication_slot('auditlake', '{name}')")
+        yield
+        self.sql(f"select pg_drop_replication_slot('{name}')")
+
+
+@contextmanager
+def bench_server() -> Iterator[tuple[Server, Path]]:
+    """A server and a folder, both gone afterwards."""
+    folder = Path(mkdtemp(prefix="auditlake-bench-"))
+    try:
+        with Server() as server:
+            print(f"PostgreSQL {server.version}, {os.cpu_count()} cores")
+            yield server, folder
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,93 @@
+"""Commit to durable, at a steady rate of small transactions: how long until the slot has heard that a commit is safe.
+
+    python bench/latency.py [--rate 500] [--seconds 60]
+
+The slot's confirmed_flush_lsn moves only after the commit of `changes`, so what is shown is an upper bound of the time
+to durability. At the end: the files that so many small commits have left, and how long a question takes that reads
+them all.
+"""
+
+import argparse
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psycopg
+from deltalake import DeltaTable, QueryBuilder
+from harness.site import Site, bench_server
+
+_POLL_S = 0.005
+
+
+def _write(site: Site, rate: int, seconds: float) -> tuple[list[float], list[int]]:
+    """Commit `rate` transactions a second; give when each was done and where the log ended then."""
+    done, ends = [], []
+    with psycopg.connect(site.dsn, autocommit=True) as conn:
+        conn.execute("set synchronous_commit = off")
+        start = time.monotonic()
+        for number in range(int(rate * seconds)):
+            time.sleep(max(0.0, start + number / rate - time.monotonic()))
+            conn.execute("insert into t values (%s, 'some text')", [number], prepare=True)
+            done.append(time.monotonic())
+            row = conn.execute("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn", prepare=True).fetchone()
+            ends.append(int(row[0]) if row else 0)
+    return done, ends
+
+
+def _watch(site: Site, stop: threading.Event, seen: list[tuple[float, int]]) -> None:
+    query = "select confirmed_flush_lsn - '0/0'::pg_lsn from pg_replication_slots where slot_name = 'auditlake'"
+    with psycopg.connect(site.dsn, autocommit=True) as conn:
+        while not stop.wait(_POLL_S):
+            row = conn.execute(query, prepare=True).fetchone()
+            seen.append((time.monotonic(), int(row[0]) if row else 0))
+
+
+def _report(done: list[float], ends: list[int], seen: list[tuple[float, int]]) -> None:
+    times, flushed = np.array([at for at, _ in seen]), np.array([lsn for _, lsn in seen])
+    place = np.searchsorted(flushed, np.array(ends))
+    heard = place < flushed.size
+    delays = times[place[heard]] - np.array(done)[heard]
+    p50, p99, worst = np.percentile(delays, [50, 99, 100])
+    print(f"{heard.sum():,} commits: p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, worst {worst * 1000:.0f} ms")
+
+
+def _leftovers(lake: Path) -> None:
+    table = DeltaTable(lake / "changes")
+    files, logs = len(table.file_uris()), len(list((lake / "changes" / "_delta_log").iterdir()))
+    started = time.monotonic()
+    query = "select count(*), max(lsn) from changes where op = 'insert'"
+    QueryBuilder().register("changes", DeltaTable(lake / "changes")).execute(query).read_all()
+    print(f"changes: {files} files, {logs} in its log; opened and counted in {time.monotonic() - started:.2f} s")
+
+
+def main() -> None:
+    """Parse, write while capture runs, report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rate", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=60)
+    arguments = parser.parse_args()
+    with bench_server() as (server, folder):
+        site = Site(server, folder, "latency")
+        site.sql("create table t (id bigint primary key, v text)")
+        site.start_log()
+        stop, seen = threading.Event(), list[tuple[float, int]]()
+        environment = {**site.environment, "AUDITLAKE_LAKE": str(site.lake)}
+        capture = subprocess.Popen([sys.executable, "-m", "auditlake", "capture"], env=environment)
+        watcher = threading.Thread(target=_watch, args=(site, stop, seen))
+        watcher.start()
+        done, ends = _write(site, arguments.rate, arguments.seconds)
+        while not seen or seen[-1][1] < ends[-1]:
+            time.sleep(_POLL_S)
+        stop.set()
+        watcher.join()
+        capture.terminate()
+        capture.wait()
+        _report(done, ends, seen)
+        _leftovers(site.lake)
+
+
+if __name__ == "__main__":
+    main()
