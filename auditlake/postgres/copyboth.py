@@ -19,12 +19,13 @@ import socket
 import struct
 from typing import Protocol
 
+import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from auditlake.errors import DecodeError, SourceUnreachable
 from auditlake.postgres.buffer import FrameBuffer, Limits
-from auditlake.postgres.connection import unreachable
+from auditlake.postgres.connection import translated_errors, unreachable
 
 _XLOG_DATA, _KEEPALIVE = ord("w"), b"k"
 _XLOG_HEADER_BYTES = 25
@@ -49,7 +50,7 @@ class Copy(Protocol):
         """Send one CopyData message."""
 
     def fileno(self) -> int:
-        """Descriptor that is readable when messages wait."""
+        """Descriptor that is readable when more has come; what `read` left behind does not show in it."""
 
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""
@@ -81,26 +82,38 @@ class LibpqCopy:
 
     def __init__(self, pgconn: PGconn) -> None:
         self._pgconn = pgconn
+        self._descriptor = pgconn.socket  # which libpq does not tell any more once the connection is lost
 
     def fileno(self) -> int:
-        return self._pgconn.socket
+        return self._descriptor
 
     def read(self, frames: FrameBuffer, limits: Limits) -> list[bytes]:
         """Move what is waiting into `frames`, until that is full; give the keepalives among it."""
-        self._pgconn.consume_input()
+        lost = self._consume()
         get, data, keepalives = self._pgconn.get_copy_data, frames.data, []
         while not limits.met_by(frames):
-            length, view = get(1)
+            with translated_errors():
+                length, view = get(1)
             if length <= _COPY_IN_PROGRESS:
-                if length == _COPY_IN_PROGRESS:
-                    break
-                raise self._ended()
+                if length != _COPY_IN_PROGRESS:
+                    raise self._ended()
+                if lost is not None:
+                    raise lost
+                break
             if view[0] == _XLOG_DATA and length > _XLOG_HEADER_BYTES:
                 data += view
                 frames.add([len(data) - length + _XLOG_HEADER_BYTES], [len(data)])
             else:
                 keepalives.append(_keepalive(bytes(view)))
         return keepalives
+
+    def _consume(self) -> SourceUnreachable | None:
+        """Let libpq read; give the error where the connection is lost, because what came before it is still there."""
+        try:
+            self._pgconn.consume_input()
+        except psycopg.OperationalError as exc:
+            return unreachable(str(exc))
+        return None
 
     def _ended(self) -> SourceUnreachable:
         result = self._pgconn.get_result()
@@ -109,9 +122,10 @@ class LibpqCopy:
 
     def send(self, message: bytes) -> None:
         """Send one CopyData message."""
-        self._pgconn.put_copy_data(message)
-        while self._pgconn.flush():
-            select.select([], [self], [])
+        with translated_errors():
+            self._pgconn.put_copy_data(message)
+            while self._pgconn.flush():
+                select.select([], [self], [])
 
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""
