@@ -18,23 +18,15 @@ the lake. If it does, somebody else has read from it: then changes are missing a
 import select
 import threading
 import time
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import closing
 
-import psycopg
-
-from auditlake.errors import LakeConflict, LakeUnusable
-from auditlake.lake.changes import CaptureLog
 from auditlake.lake.layout import Lake
-from auditlake.lake.manifest import Manifest
-from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.mainslot import see_slot
+from auditlake.opening import Opener, Say, Source
 from auditlake.postgres.buffer import FrameBuffer, Limits
-from auditlake.postgres.connection import Row, connect, connect_replication
-from auditlake.postgres.server import WalEnd, identify, wal_end
-from auditlake.postgres.slot import read_reader, read_slot
-from auditlake.postgres.stream import ReplicationStream
+from auditlake.postgres.connection import hung_up_after, unreachable
+from auditlake.postgres.server import WalEnd, wal_end
+from auditlake.postgres.slot import SlotReader
 from auditlake.writer import Writer
 
 # One append costs about 10 ms and numpy's fixed cost some 5 ms: at 32,768 frames both are small beside the decoding,
@@ -47,83 +39,31 @@ _COMMIT_DELAY_S = 0.1
 _BUSY_FRAMES = 4096
 _BUSY_DELAY_S = 0.5
 _WAIT_S = 0.1
-_STATUS_INTERVAL_S = 5.0
 _ASK_INTERVAL_S = 0.05
 _IDLE_COMMIT_S = 10.0
 _TARGET_COMMIT_S = 1.0
-_SLOT_FREE_TIMEOUT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where to capture from: a conninfo, and the identity recorded in the lake."""
-
-    conninfo: str
-    manifest: Manifest
-
-
-def current_manifest(conn: psycopg.Connection[Row], slot: str, publication: str) -> Manifest:
-    """What lake.json would say of the server behind `conn`."""
-    server = identify(conn)
-    return Manifest(server.system_identifier, server.timeline, server.database, slot, publication)
 
 
 class Capture:
     """One run of the capture stage. `run` returns at its target or when `stop` is set."""
 
-    def __init__(self, source: Source, lake: Lake, stop: threading.Event) -> None:
-        self._source = source
+    def __init__(
+        self,
+        source: Source,
+        lake: Lake,
+        stop: threading.Event,
+        say: Say = lambda _: None,
+        left: SlotReader | None = None,
+    ) -> None:
         self._stop = stop
-        with ExitStack() as opened:
-            self._control = opened.enter_context(closing(connect(source.conninfo)))
-            found = current_manifest(self._control, source.manifest.slot, source.manifest.publication)
-            source.manifest.check_same(found)
-            self._stream = opened.enter_context(closing(self._open_stream(lake)))
-            self._log = CaptureLog(lake)
-            self._see_slot()
-            opened.pop_all()  # from here on `run` closes them
+        opened = Opener(source, lake, stop, say, left).open()  # from here on `run` closes it
+        self._control, self._stream, self._log = opened.control, opened.stream, opened.log
+        self._guard, self._pace, self.reader = opened.guard, opened.pace, opened.reader
         self._writer = Writer(self._log)
         self._frames = FrameBuffer()
         self._in_parts = False
         self._idle_mark: WalEnd | None = None
         self._next_mark_at = 0.0
-
-    def _open_stream(self, lake: Lake) -> ReplicationStream:
-        """Start where the lake ends."""
-        slot = self._source.manifest.slot
-        state, positions = read_slot(self._control, slot), read_positions(lake)
-        if positions is None:
-            raise LakeUnusable(f"the bootstrap of {lake.root} did not get as far as its log", "Run it again.")
-        see_slot(slot, state, positions.acknowledged)
-        return self._start_when_free(positions.acknowledged)
-
-    def _see_slot(self) -> None:
-        """See that the slot is not beyond the lake, now that nobody else moves it: it would start there in silence."""
-        slot = self._source.manifest.slot
-        see_slot(slot, read_slot(self._control, slot), self._log.acknowledged)
-
-    def _start_when_free(self, start: Lsn) -> ReplicationStream:
-        """Start the stream; a walsender whose client was killed holds the slot until it notices, so wait a while.
-
-        A reader that reports meanwhile is alive: no use to wait for it.
-        """
-        slot, publication = self._source.manifest.slot, self._source.manifest.publication
-        deadline = time.monotonic() + _SLOT_FREE_TIMEOUT_S
-        first = None
-        while True:
-            pgconn = connect_replication(self._source.conninfo)
-            try:
-                return ReplicationStream.start(pgconn, slot, publication, start)
-            except LakeConflict:
-                pgconn.finish()
-            except Exception:
-                pgconn.finish()
-                raise
-            reader = read_reader(self._control, slot)
-            alive = reader is not None and reader.spoke_since(first)
-            if alive or time.monotonic() > deadline or self._stop.wait(_WAIT_S):
-                raise LakeConflict(f"slot {slot} is read by {reader or 'somebody'}, need it for this one", _STOP_IT)
-            first = first if first and reader and first.pid == reader.pid else reader
 
     @property
     def done_lsn(self) -> Lsn:
@@ -146,8 +86,18 @@ class Capture:
             self._stream.acknowledge(self.done_lsn)
         if not self._writer.busy:
             self._hand_over(until)
-        if self._stream.silent_for_s > _STATUS_INTERVAL_S:
-            self._stream.acknowledge(self.done_lsn)
+        self._stay_in_touch()
+        if self._guard.due:
+            with hung_up_after(self._control.fileno(), self._pace.deaf_s):
+                self._guard.note(self._guard.look(self._control, self.done_lsn))
+
+    def _stay_in_touch(self) -> None:
+        """Let the server hear from us in time, and see that it answers."""
+        unheard_s, pace = self._stream.unheard_for_s, self._pace
+        if unheard_s > pace.deaf_s:
+            raise unreachable(f"nothing has come from it for {unheard_s:.0f} s")
+        if self._stream.silent_for_s > pace.status_s:
+            self._stream.acknowledge(self.done_lsn, ask_reply=unheard_s > pace.status_s)
 
     def _hand_over(self, until: WalEnd | None) -> None:
         """Give the writer what is ready to be written, if anything is."""
@@ -183,7 +133,8 @@ class Capture:
         """Let the slot advance over what is not ours, and note how current the lake is."""
         now = time.monotonic()
         if self._idle_mark is None and now >= self._next_mark_at:
-            self._idle_mark = wal_end(self._control)
+            with hung_up_after(self._control.fileno(), self._pace.deaf_s):
+                self._idle_mark = wal_end(self._control)
             self._next_mark_at = now + (_IDLE_COMMIT_S if until is None else _TARGET_COMMIT_S)
         mark, reached = self._idle_mark, max(self.done_lsn, self._stream.keepalive_lsn)
         if mark is None:
@@ -193,6 +144,3 @@ class Capture:
             self._idle_mark = None
         elif self._stream.silent_for_s > _ASK_INTERVAL_S:
             self._stream.acknowledge(self.done_lsn, ask_reply=True)
-
-
-_STOP_IT = "Stop that one first; if it is dead, PostgreSQL lets go of the slot after wal_sender_timeout."

@@ -6,24 +6,24 @@ most. Starts no JVM and imports no Spark.
 
 import functools
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from auditlake.capture import Capture, Source
+from auditlake.capture import Capture
 from auditlake.errors import AuditlakeError, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.runstate import write_state
 from auditlake.lsn import Lsn
+from auditlake.opening import Say, Source
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import WalEnd, wal_end
 from auditlake.retry import Attempts
+from auditlake.sameness import see_primary
 
 # Whoever waits for a target is told soon; a restart or a failover of the source fits in.
 _PATIENCE_S = 60.0
 
-Say = Callable[[str], None]
 Until: TypeAlias = Lsn | Literal["current"] | None
 
 
@@ -44,6 +44,7 @@ def make_task(conninfo: str, lake: Lake, until: Until) -> Task:
     source = Source(conninfo, require_manifest(lake))
     if until == "current":
         with connect(conninfo) as conn:
+            see_primary(conn)
             return Task(source, lake, wal_end(conn))
     return Task(source, lake, None if until is None else WalEnd(until, time_us=0))
 
@@ -57,17 +58,19 @@ def run_capture(task: Task, stop: threading.Event, say: Say, tried: threading.Ev
     tried = tried or threading.Event()
     attempts = Attempts(say, functools.partial(write_state, task.lake), None if task.until is None else _PATIENCE_S)
     try:
-        _capture_on(task, stop, attempts, tried)
+        _capture_on(task, stop, say, attempts, tried)
     except AuditlakeError as exc:
         attempts.ended(exc)
         raise
     attempts.ended()
 
 
-def _capture_on(task: Task, stop: threading.Event, attempts: Attempts, tried: threading.Event) -> None:
+def _capture_on(task: Task, stop: threading.Event, say: Say, attempts: Attempts, tried: threading.Event) -> None:
+    reader = None
     while not stop.is_set():
         try:
-            capture = Capture(task.source, task.lake, stop)
+            capture = Capture(task.source, task.lake, stop, say, reader)
+            reader = capture.reader
             tried.set()
             attempts.succeeded()
             capture.run(task.until)

@@ -53,10 +53,14 @@ class PublicationGuard:
         self._next_at = time.monotonic() + _INTERVAL_S
         return end
 
-    def look_if_due(self, control: psycopg.Connection[Row], since: Lsn) -> None:
-        """Look again half a minute after the last look, and note how far it reached."""
-        if time.monotonic() >= self._next_at:
-            write_seen(self._lake, self.look(control, since))
+    @property
+    def due(self) -> bool:
+        """Whether the last look was half a minute ago."""
+        return time.monotonic() >= self._next_at
+
+    def note(self, seen: Lsn) -> None:
+        """Note how far a look reached, once the slot is ours."""
+        write_seen(self._lake, seen)
 
     def _dropped(
         self, control: psycopg.Connection[Row], recorded: Membership, found: Membership | None

@@ -1,12 +1,14 @@
 """A connection to a server that can be cut, go deaf, or be slow, as networks are.
 
-`Proxy` listens on 127.0.0.1 and passes bytes on, both ways. Deaf means that both ends stay open and nothing passes any
-more: what a lost route or a dropped entry of a firewall looks like, without TCP ever saying so.
+`Proxy` listens on 127.0.0.1 and passes bytes on, both ways. A connection that has gone deaf stays open at both ends and
+passes nothing any more, not even that one of them closed it: what a lost route or a dropped entry of a firewall looks
+like, where TCP never says so. Connections made later pass.
 """
 
 import select
 import socket
 import threading
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -26,12 +28,10 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(_TICK_S)
         self._closing = threading.Event()
-        self._passing = threading.Event()
-        self._passing.set()
         self._refusing = False
         self._delay_s = 0.0
         self._lock = threading.Lock()
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._pairs: list[_Pair] = []
         self._threads: list[threading.Thread] = []
         self.accepted = 0
 
@@ -49,7 +49,6 @@ class Proxy:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing.set()
-        self._passing.set()
         self.cut()
         for thread in self._threads:
             thread.join()
@@ -60,8 +59,8 @@ class Proxy:
         with self._lock:
             pairs, self._pairs = self._pairs, []
         for pair in pairs:
-            for end in pair:
-                end.close()
+            pair.client.close()
+            pair.server.close()
 
     def refuse(self, *, refuse: bool = True) -> None:
         """End what is connected and whatever connects from now on, or let connections in again."""
@@ -70,12 +69,10 @@ class Proxy:
             self.cut()
 
     def go_deaf(self) -> None:
-        """Pass nothing on any more, and end nothing; new connections are deaf too."""
-        self._passing.clear()
-
-    def hear(self) -> None:
-        """Pass everything on again: what had to wait, too."""
-        self._passing.set()
+        """Pass nothing on any more between those that are connected, and end nothing."""
+        with self._lock:
+            for pair in self._pairs:
+                pair.deaf.set()
 
     def delay(self, seconds: float) -> None:
         """Hold every chunk back for so long."""
@@ -96,10 +93,10 @@ class Proxy:
                 client.close()
                 continue
             self.accepted += 1
-            pair = (client, self._connect())
+            pair = _Pair(client, self._connect())
             with self._lock:
                 self._pairs.append(pair)
-            self._start(self._pass, *pair)
+            self._start(self._pass, pair)
 
     def _connect(self) -> socket.socket:
         host, port = self._server
@@ -109,19 +106,27 @@ class Proxy:
         upstream.connect(f"{host}/.s.PGSQL.{port}")
         return upstream
 
-    def _pass(self, client: socket.socket, server: socket.socket) -> None:
-        other = {client: server, server: client}
+    def _pass(self, pair: "_Pair") -> None:
+        ends = (pair.client, pair.server)
         try:
             while not self._closing.is_set():
-                for end in select.select([client, server], [], [], _TICK_S)[0]:
+                for end in select.select(ends, [], [], _TICK_S)[0]:
                     data = end.recv(_CHUNK)
-                    if not data:
-                        return
                     self._closing.wait(self._delay_s)
-                    self._passing.wait()
-                    other[end].sendall(data)
-        except (OSError, ValueError):
-            return  # cut
-        finally:
-            client.close()
-            server.close()
+                    if pair.deaf.is_set():
+                        return
+                    if not data:
+                        pair.client.close()
+                        pair.server.close()
+                        return
+                    ends[end is pair.client].sendall(data)
+        except (OSError, ValueError):  # cut
+            pair.client.close()
+            pair.server.close()
+
+
+@dataclass(frozen=True)
+class _Pair:
+    client: socket.socket
+    server: socket.socket
+    deaf: threading.Event = field(default_factory=threading.Event)

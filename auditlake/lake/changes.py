@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import QueryBuilder
 
+from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.log import AppendLog
@@ -71,6 +72,20 @@ class CaptureLog:
     @property
     def current_us(self) -> int:
         return self._changes.position(CURRENT_APP) or 0
+
+    @property
+    def held_to(self) -> Lsn:
+        """Just behind the start of the last commit of which anything is held, be it visible or not."""
+        partial = self.partial()
+        last = max(self.watermark, self._transactions.position(TRANSACTIONS_APP) or 0, partial.lsn if partial else 0)
+        return Lsn(last + 1)
+
+    def return_to(self, lsn: Lsn) -> None:
+        """Go back to `lsn` where nothing is held beyond it: the source has taken another way from there."""
+        if lsn < self.held_to:
+            raise InvariantBroken(f"{lsn} is asked for again, and transactions up to {self.held_to} are held")
+        if lsn < self.acknowledged:
+            self._changes.put_back(ACKNOWLEDGED_APP, lsn)
 
     def start_at(self, consistent_point: Lsn) -> None:
         """Record where the slot starts: everything before `consistent_point` is the snapshot's."""

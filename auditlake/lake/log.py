@@ -77,6 +77,16 @@ class AppendLog:
             recorded = self.position(app)
             if recorded is not None and version < recorded:
                 raise InvariantBroken(f"{app} of {self._path} would go back from {recorded} to {version}")
+        self._commit_positions(rows, positions)
+
+    def put_back(self, app: str, version: int) -> None:
+        """Move a position back, in a commit of its own.
+
+        Raises as `append`.
+        """
+        self._commit_positions(None, {app: version})
+
+    def _commit_positions(self, rows: pa.RecordBatch | None, positions: Mapping[str, int]) -> None:
         properties = CommitProperties(
             app_transactions=[Transaction(app, version) for app, version in positions.items()], max_commit_retries=0
         )

@@ -9,16 +9,22 @@ name host, user and database, never the password.
 Authority: postgresql.org/docs/current/config-setting.html; libpq-connect.html, "options"
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import LiteralString, TypeAlias
+import math
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, LiteralString, TypeAlias
 
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGconn
 
-from auditlake.errors import ConfigError, SourceUnreachable
+from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable
 
 PINNED = {
     "datestyle": "ISO,YMD",
@@ -52,6 +58,8 @@ _REFUSED = (
 # (08), resources and too many connections (53), shutdown, crash, recovery (57P), the system's own errors (58).
 _FINAL_STATES = ("28", "3D", "42")
 _PASSING_STATES = ("08", "53", "57P", "58")
+
+_LONGEST_SELECT_S = 3600.0
 
 Row: TypeAlias = tuple[object, ...]
 
@@ -100,7 +108,7 @@ def translated_errors() -> Iterator[None]:
 
 def unreachable(message: str, sqlstate: str | None = None) -> SourceUnreachable:
     """Say why there is no connection, and whether trying again can help; only an answer has a `sqlstate`."""
-    line = " ".join(message.split())
+    line = " ".join(message.split()).split("All failures were: ")[-1]  # psycopg says the last one twice
     if sqlstate.startswith(_FINAL_STATES) if sqlstate else any(word in line for word in _REFUSED):
         return SourceUnreachable(
             f"the source refuses the connection: {line}",
@@ -111,6 +119,32 @@ def unreachable(message: str, sqlstate: str | None = None) -> SourceUnreachable:
         "See that PostgreSQL runs and that host and port in the setting source are right.",
         retryable=True,
     )
+
+
+@contextmanager
+def hung_up_after(fileno: int, timeout_s: float) -> Iterator[None]:
+    """Shut a connection down where the block takes longer: libpq alone would wait for a silent server for ever.
+
+    Raises SourceUnreachable, to be tried again, instead of what the block then fails with.
+    """
+    fired = threading.Event()
+    timer = threading.Timer(timeout_s, _hang_up, (fileno, fired))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (psycopg.Error, AuditlakeError) as exc:
+        if not fired.is_set():
+            raise
+        raise unreachable(f"no answer for {timeout_s:g} s") from exc
+    finally:
+        timer.cancel()
+
+
+def _hang_up(fileno: int, fired: threading.Event) -> None:
+    fired.set()
+    with suppress(OSError), socket.socket(fileno=os.dup(fileno)) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def connect(source: str) -> psycopg.Connection[Row]:
@@ -127,12 +161,43 @@ def connect_replication(source: str) -> PGconn:
 
     Raises SourceUnreachable.
     """
-    pgconn = pq.PGconn.connect(pinned_conninfo(source, replication="database").encode())
-    if pgconn.status != pq.ConnStatus.OK:
-        message = pgconn.get_error_message()
+    messages = []
+    for parts in _one_host_each(conninfo_to_dict(pinned_conninfo(source, replication="database"))):
+        pgconn = pq.PGconn.connect_start(make_conninfo("", **parts).encode())
+        timeout_s = float(parts["connect_timeout"])
+        if not _finish_connecting(pgconn, timeout_s if timeout_s > 0 else math.inf):
+            messages.append("timeout expired")
+        elif pgconn.status == pq.ConnStatus.OK:
+            return pgconn
+        else:
+            messages.append(pgconn.get_error_message())
         pgconn.finish()
-        raise unreachable(message)
-    return pgconn
+    raise unreachable("; ".join(messages))
+
+
+def _one_host_each(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Split a connection string at its hosts, so that each has its time; libpq waits for all of them as one."""
+    lists = {name: str(parts[name]).split(",") for name in ("host", "hostaddr", "port") if parts.get(name)}
+    for at in range(max((len(values) for values in lists.values()), default=1)):
+        yield {**parts, **{name: values[at % len(values)] for name, values in lists.items()}}
+
+
+def _finish_connecting(pgconn: PGconn, timeout_s: float) -> bool:
+    """Wait until the connection stands or has failed; False where that takes too long.
+
+    libpq's blocking connect would keep every other thread of this process from running.
+    """
+    deadline = time.monotonic() + timeout_s
+    waits_for = pq.PollingStatus.WRITING
+    while pgconn.status != pq.ConnStatus.BAD and waits_for in {pq.PollingStatus.READING, pq.PollingStatus.WRITING}:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return False
+        watched = [pgconn.socket]
+        reading = waits_for == pq.PollingStatus.READING
+        select.select(watched if reading else [], [] if reading else watched, [], min(left_s, _LONGEST_SELECT_S))
+        waits_for = pq.PollingStatus(pgconn.connect_poll())
+    return True
 
 
 def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> list[Row]:

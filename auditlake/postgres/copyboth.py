@@ -23,7 +23,7 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
-from auditlake.errors import DecodeError, SourceUnreachable
+from auditlake.errors import AuditlakeError, DecodeError, SourceUnreachable, WrongSource
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import translated_errors, unreachable
 
@@ -115,10 +115,12 @@ class LibpqCopy:
             return unreachable(str(exc))
         return None
 
-    def _ended(self) -> SourceUnreachable:
+    def _ended(self) -> AuditlakeError:
         result = self._pgconn.get_result()
-        message = result.get_error_message() if result is not None else self._pgconn.get_error_message()
-        return unreachable(message or _ENDED)
+        if result is None:
+            return unreachable(self._pgconn.get_error_message() or _ENDED)
+        sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
+        return _failed(result.get_error_message() or _ENDED, sqlstate.decode() if sqlstate else None)
 
     def send(self, message: bytes) -> None:
         """Send one CopyData message."""
@@ -189,7 +191,7 @@ class SocketCopy:
         if kind == _COPY_DATA:
             keepalives.append(_keepalive(body))
         elif kind == _ERROR:
-            raise unreachable(_error_text(body))
+            raise _refused(body)
         elif kind == _COPY_BOTH and not self._started:
             self._started = True
         elif kind not in _PASSED_OVER:
@@ -219,10 +221,19 @@ def _keepalive(message: bytes) -> bytes:
     return message
 
 
-def _error_text(body: bytes) -> str:
-    """Severity and message of an ErrorResponse: fields of a letter and a text that ends in zero."""
+def _refused(body: bytes) -> AuditlakeError:
+    """Read an ErrorResponse: fields of a letter and a text that ends in zero."""
     fields = {field[:1]: field[1:].decode(errors="replace") for field in body.split(b"\0") if field}
-    return f"{fields.get(b'S', 'ERROR')}: {fields.get(b'M', 'no message')}"
+    return _failed(f"{fields.get(b'S', 'ERROR')}: {fields.get(b'M', 'no message')}", fields.get(b"C"))
 
 
+def _failed(message: str, sqlstate: str | None) -> AuditlakeError:
+    """Tell a stream that broke from one that can go no further, whoever reads it."""
+    if sqlstate not in UNDECODABLE:
+        return unreachable(message, sqlstate)
+    return WrongSource(f"the slot can be read no further: {' '.join(message.split())}", "Bootstrap a new lake.")
+
+
+UNDECODABLE = ("42704", "55000")
+"""undefined_object: its publication is gone; object_not_in_prerequisite_state: the slot was invalidated."""
 _ENDED = "the server ended the replication stream"

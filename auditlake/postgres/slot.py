@@ -33,7 +33,7 @@ select pg_catalog.to_jsonb(s),
 
 _READER = """
 select a.pid, coalesce(a.application_name::text, ''), coalesce(a.client_addr::text, 'a local socket'),
-       pg_catalog.date_trunc('second', a.backend_start)::text, r.reply_time::text
+       a.backend_start::text, r.reply_time::text
   from pg_catalog.pg_replication_slots s
   join pg_catalog.pg_stat_activity a on a.pid = s.active_pid
   left join pg_catalog.pg_stat_replication r on r.pid = a.pid
@@ -88,11 +88,16 @@ class SlotReader:
     spoke_at: str | None
 
     def __str__(self) -> str:
-        return f"pid {self.pid} ({self.application or 'without a name'}, from {self.address}, since {self.since})"
+        since = self.since.split(".")[0]
+        return f"pid {self.pid} ({self.application or 'without a name'}, from {self.address}, since {since})"
+
+    def is_same(self, other: "SlotReader | None") -> bool:
+        """Whether both are one session."""
+        return other is not None and (self.pid, self.since) == (other.pid, other.since)
 
     def spoke_since(self, earlier: "SlotReader | None") -> bool:
         """Whether this is the reader of `earlier` and it has reported since: its client lives."""
-        return earlier is not None and self.pid == earlier.pid and self.spoke_at != earlier.spoke_at
+        return self.is_same(earlier) and earlier is not None and self.spoke_at != earlier.spoke_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,17 @@ def read_reader(conn: psycopg.Connection[Row], name: str) -> SlotReader | None:
         return None
     pid, application, address, since, spoke_at = rows[0]
     return SlotReader(cast("int", pid), str(application), str(address), str(since), cast("str | None", spoke_at))
+
+
+def end_reader(conn: psycopg.Connection[Row], reader: SlotReader) -> None:
+    """End the session of a reader of our own role."""
+    fetch(
+        conn,
+        "select pg_catalog.pg_terminate_backend(pid) from pg_catalog.pg_stat_activity"
+        " where pid = %s and backend_start = %s::timestamptz",
+        reader.pid,
+        reader.since,
+    )
 
 
 def drop_slot(conn: psycopg.Connection[Row], name: str) -> bool:

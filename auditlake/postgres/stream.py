@@ -28,7 +28,7 @@ from auditlake.errors import LakeConflict, WrongSource
 from auditlake.lsn import Lsn
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import unreachable
-from auditlake.postgres.copyboth import Copy, LibpqCopy, SocketCopy, start_copy
+from auditlake.postgres.copyboth import UNDECODABLE, Copy, LibpqCopy, SocketCopy, start_copy
 
 _STATUS = struct.Struct(">cqqqqc")
 _POSTGRES_EPOCH_S = 946_684_800
@@ -48,7 +48,7 @@ class ReplicationStream:
     def __init__(self, copy: Copy, start_lsn: Lsn) -> None:
         self._copy = copy
         self._flush_lsn = start_lsn
-        self._last_status_at = time.monotonic()
+        self._last_status_at = self._heard_at = time.monotonic()
         self._reply_wanted = False
         self.keepalive_lsn = Lsn(0)
 
@@ -79,6 +79,8 @@ class ReplicationStream:
         was_full = limits.met_by(frames)
         while True:
             came = 0 if was_full else self._drain(frames, limits)
+            if came or was_full:  # nothing is read into a full buffer, however much the server says
+                self._heard_at = time.monotonic()
             if self._reply_wanted:
                 self.acknowledge(self._flush_lsn)
             left_s = deadline - time.monotonic()
@@ -92,12 +94,19 @@ class ReplicationStream:
         if few:
             time.sleep(_GATHER_S)
         watched = [self._copy, waker] if also_stream else [waker]
-        return waker in select.select(watched, [], [], timeout_s)[0]
+        ready = select.select(watched, [], [], timeout_s)[0]
+        if self._copy in ready:  # be it only part of a message
+            self._heard_at = time.monotonic()
+        return waker in ready
 
     def _drain(self, frames: FrameBuffer, limits: Limits) -> int:
         """Read until nothing is waiting or the buffer is full; give how many messages came."""
         before = len(frames)
-        keepalives = self._copy.read(frames, limits)
+        try:
+            keepalives = self._copy.read(frames, limits)
+        except WrongSource as exc:
+            missing = f"changes from {self._flush_lsn} on are missing"
+            raise WrongSource(f"{exc.message}; {missing}", exc.hint) from exc
         for message in keepalives:
             self.keepalive_lsn = Lsn(int.from_bytes(message[1:9], "big"))
             self._reply_wanted |= message[17] == 1
@@ -117,6 +126,11 @@ class ReplicationStream:
         """Seconds since the server last heard from us."""
         return time.monotonic() - self._last_status_at
 
+    @property
+    def unheard_for_s(self) -> float:
+        """Seconds since we last heard from the server, or would not listen."""
+        return time.monotonic() - self._heard_at
+
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""
         self._copy.close()
@@ -130,9 +144,9 @@ def _not_started(slot: str, result: PGresult) -> Exception:
             f"slot {slot} is in use: {message}",
             "Another capture reads it; stop that one first (auditlake status shows it).",
         )
-    if sqlstate in {"42704", "55000"}:  # undefined_object, object_not_in_prerequisite_state
+    if sqlstate in UNDECODABLE:
         return WrongSource(
             f"slot {slot} cannot serve this lake any more: {message}",
             "Changes are missing; bootstrap a new lake.",
         )
-    return unreachable(message)
+    return unreachable(message, sqlstate or None)

@@ -23,7 +23,7 @@ import psycopg
 from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
-from auditlake.capture import Capture, Source, current_manifest
+from auditlake.capture import Capture
 from auditlake.errors import InvariantBroken, SourceUnready, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake.changes import CaptureLog
@@ -33,12 +33,14 @@ from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
 from auditlake.lake.membership import record_tables
 from auditlake.lake.positions import read_positions
 from auditlake.mainslot import main_slot
+from auditlake.opening import Source
 from auditlake.postgres.catalog import CatalogTable
 from auditlake.postgres.connection import Row, connect, connect_replication, pinned_conninfo
 from auditlake.postgres.holder import SnapshotHolder
 from auditlake.postgres.membership import read_membership
 from auditlake.postgres.publication import add_tables, create_publication
 from auditlake.postgres.slot import CreatedSlot, alter_failover, create_slot, read_slot
+from auditlake.sameness import current_manifest
 from auditlake.snapshot.copy import SnapshotMark
 from auditlake.snapshot.plan import Plan, make_plan
 from auditlake.snapshot.tables import CopiedTable, Copier, Snapshot

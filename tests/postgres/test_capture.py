@@ -11,12 +11,13 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from auditlake.capture import Capture, Source
+from auditlake.capture import Capture
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lake.relations import read_relations
+from auditlake.opening import Source
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import WalEnd, wal_end
 from tests import oracle

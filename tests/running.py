@@ -1,0 +1,72 @@
+"""A capture in a thread, as `auditlake capture` runs it, with what it says."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from auditlake.capturing import make_task, run_capture
+from auditlake.errors import AuditlakeError
+from auditlake.lake.layout import Lake
+from tests import oracle
+
+_TIMEOUT_S = 30
+_POLL_S = 0.01
+
+
+def await_true(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    pause, deadline = threading.Event(), time.monotonic() + _TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        pause.wait(_POLL_S)
+
+
+class Running:
+    """A capture without a target, from entering to leaving the context."""
+
+    def __init__(self, dsn: str, lake: Lake) -> None:
+        self._task = make_task(dsn, lake, None)
+        self._lake = lake
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self.said: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._run = self._pool.submit(run_capture, self._task, self._stop, self.said.append)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._pool.shutdown()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended it, if anything did."""
+        return self._run.exception() if self._run.done() else None
+
+    def await_said(self, word: str) -> None:
+        """Wait until it says something with this word."""
+        await_true(lambda: self.failure or any(word in line for line in self.said))
+        assert self.failure is None, self.failure
+
+    def await_failure(self) -> AuditlakeError:
+        """Wait until it ends by itself."""
+        failure = self._run.exception(_TIMEOUT_S)
+        assert isinstance(failure, AuditlakeError), failure
+        return failure
+
+    def await_keys(self, *keys: int) -> None:
+        """Wait until exactly these first columns were inserted, in this order and each once."""
+        await_true(lambda: self.failure or len(inserted(self._lake)) >= len(keys))
+        assert self.failure is None, self.failure
+        assert inserted(self._lake) == list(keys)
+
+
+def inserted(lake: Lake) -> list[int]:
+    """First column of every inserted row in the log."""
+    return [int(row["new"][0]) for row in oracle.changes(lake) if row["op"] == "insert"]
