@@ -27,6 +27,8 @@ def check(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: AR
     with connect(settings.source_required()) as conn:
         plan = survey(conn, settings.tables, settings.publication, settings.slot)
         found = findings(conn, plan)
+    for remark in plan.remarks:
+        say(remark)
     for finding in found:
         click.echo(f"{finding}\n    {finding.mend}")
     if found:

@@ -1,12 +1,13 @@
 """Tables as the catalog knows them: shape, identity and size.
 
-`read_tables` gives what the Relation message will give, so that the two can be compared. Read under a lock it stays
-true for as long as the lock is held. It does not decide whether a table can be taken: `check` does.
+`read_tables` gives what the Relation message of a whole table would give, and what is in the way of it. Read under a
+lock it stays true for as long as the lock is held. It does not decide what of it is published (`followed` does), nor
+whether the table can be taken (`check` does).
 
 Authority: postgresql.org/docs/current/catalogs.html; logicalreplication-publication.html, "Replica Identity"
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import psycopg
@@ -16,14 +17,18 @@ from auditlake.postgres.connection import Row, fetch
 from auditlake.relation import Column, Relation, TableName
 
 _TABLES = """
-select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind::text, c.relispartition,
+select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind::text, c.relpersistence::text,
+       case when c.relispartition
+            then array(select a.relid::bigint from pg_catalog.pg_partition_ancestors(c.oid) a where a.relid <> c.oid)
+            else '{}' end,
        pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::int,
        greatest(c.reltuples, 0)::bigint,
        pg_catalog.has_table_privilege(c.oid, 'select') and pg_catalog.has_schema_privilege(n.oid, 'usage'),
-       pg_catalog.pg_has_role(c.relowner, 'usage')
+       pg_catalog.pg_has_role(c.relowner, 'usage'),
+       pg_catalog.row_security_active(c.oid)
   from pg_catalog.pg_class c
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
- where c.relkind in ('r', 'p') and c.relpersistence = 'p'
+ where c.relkind in ('r', 'p', 'f') and c.relpersistence <> 't'
    and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^pg_(toast|temp)'
  order by n.nspname, c.relname
 """
@@ -33,8 +38,8 @@ select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.
 # an index only INCLUDEs is no part of its key.
 _COLUMNS = """
 select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
-       coalesce(a.attnum = any ((i.indkey::int2[])[0 : i.indnkeyatts - 1]), false), a.attgenerated <> '',
-       b.nspname::text, b.typname::text
+       coalesce(a.attnum = any ((i.indkey::int2[])[0 : i.indnkeyatts - 1]), false), a.attgenerated::text,
+       a.attlen = -1 and a.attstorage <> 'p', b.nspname::text, b.typname::text
   from pg_catalog.pg_attribute a
   left join lateral (
     with recursive base as (
@@ -58,48 +63,76 @@ select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """One table of the source. `pages` is its true size in blocks, `row_estimate` the planner's guess."""
+    """One table of the source. `pages` is its true size in blocks, `row_estimate` the planner's guess.
+
+    `relation` has all columns; `stored` and `virtual` name the generated ones, `toastable` those whose values may be
+    kept out of line. `kind` is pg_class.relkind: r (table), p (partitioned) or f (foreign). `ancestors` are the OIDs of
+    the tables that it is a partition of. `row_security`: policies hide rows from our role.
+    """
 
     relation: Relation
-    generated: tuple[str, ...]
-    partitioned: bool
-    partition: bool
-    pages: int
-    row_estimate: int
-    readable: bool
-    owned: bool
+    kind: str = "r"
+    logged: bool = True
+    ancestors: tuple[int, ...] = ()
+    stored: frozenset[str] = frozenset()
+    virtual: frozenset[str] = frozenset()
+    toastable: frozenset[str] = frozenset()
+    pages: int = 0
+    row_estimate: int = 0
+    readable: bool = True
+    owned: bool = True
+    row_security: bool = False
 
     @property
     def name(self) -> TableName:
         return self.relation.name
 
+    @property
+    def publishable(self) -> bool:
+        """Whether its changes are in the write-ahead log at all."""
+        return self.logged and self.kind != "f"
+
+
+@dataclass(slots=True)
+class _Columns:
+    columns: list[Column] = field(default_factory=list)
+    stored: set[str] = field(default_factory=set)
+    virtual: set[str] = field(default_factory=set)
+    toastable: set[str] = field(default_factory=set)
+
+    def add(self, row: Row) -> None:
+        _, name, type_oid, typmod, key, generated, toastable, *base = row
+        decisive = base_type(cast("int", type_oid), str(base[0]), str(base[1]))
+        self.columns.append(Column(str(name), decisive, cast("int", typmod), bool(key)))
+        if generated:
+            (self.stored if generated == "s" else self.virtual).add(str(name))
+        if toastable:
+            self.toastable.add(str(name))
+
 
 def read_tables(conn: psycopg.Connection[Row]) -> tuple[CatalogTable, ...]:
-    """Read every permanent user table, ordered by schema and name; generated columns are kept apart."""
+    """Read every user table that is not temporary, ordered by schema and name."""
     rows = fetch(conn, _TABLES)
-    columns: dict[int, list[Column]] = {cast("int", row[0]): [] for row in rows}
-    generated: dict[int, list[str]] = {oid: [] for oid in columns}
-    for oid, name, type_oid, typmod, key, is_generated, *base in fetch(conn, _COLUMNS, list(columns)):
-        if is_generated:
-            generated[cast("int", oid)].append(str(name))
-        else:
-            decisive = base_type(cast("int", type_oid), str(base[0]), str(base[1]))
-            column = Column(str(name), decisive, cast("int", typmod), bool(key))
-            columns[cast("int", oid)].append(column)
-    return tuple(
-        _table(row, tuple(columns[oid]), tuple(generated[oid])) for row in rows for oid in [cast("int", row[0])]
-    )
+    found = {cast("int", row[0]): _Columns() for row in rows}
+    for row in fetch(conn, _COLUMNS, list(found)):
+        found[cast("int", row[0])].add(row)
+    return tuple(_table(row, found[cast("int", row[0])]) for row in rows)
 
 
-def _table(row: Row, columns: tuple[Column, ...], generated: tuple[str, ...]) -> CatalogTable:
-    oid, schema, table, replica_identity, kind, is_partition, pages, estimate, readable, owned = row
+def _table(row: Row, columns: _Columns) -> CatalogTable:
+    oid, schema, table, identity, kind, persistence, ancestors, pages, estimate, readable, owned, row_security = row
+    name = TableName(str(schema), str(table))
     return CatalogTable(
-        relation=Relation(cast("int", oid), TableName(str(schema), str(table)), str(replica_identity), columns),
-        generated=generated,
-        partitioned=kind == "p",
-        partition=bool(is_partition),
+        relation=Relation(cast("int", oid), name, str(identity), tuple(columns.columns)),
+        kind=str(kind),
+        logged=persistence == "p",
+        ancestors=tuple(cast("list[int]", ancestors)),
+        stored=frozenset(columns.stored),
+        virtual=frozenset(columns.virtual),
+        toastable=frozenset(columns.toastable),
         pages=cast("int", pages),
         row_estimate=cast("int", estimate),
         readable=bool(readable),
         owned=bool(owned),
+        row_security=bool(row_security),
     )

@@ -15,7 +15,8 @@ import psycopg
 
 from auditlake.postgres.catalog import CatalogTable
 from auditlake.postgres.connection import Row, fetch_one
-from auditlake.postgres.publication import Publication
+from auditlake.postgres.followed import FollowedTable
+from auditlake.postgres.publication import STORED_GENERATED_SINCE, Publication
 from auditlake.relation import TableName
 
 _FIRST_VERSION, _LAST_VERSION = 14, 18
@@ -93,54 +94,100 @@ def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Finding]:
     return found
 
 
-def check_table(table: CatalogTable) -> list[Finding]:
-    """Judge one table."""
-    problems = [*_kind_problems(table), *_identity_problems(table)]
-    if not table.readable:
-        problems.append(("may not be read", f"Run GRANT SELECT ON {table.name} TO our role (and USAGE on its schema)."))
+def check_table(table: FollowedTable, major: int) -> list[Finding]:
+    """Judge one table of a server of version `major`."""
+    problems = [*_identity_problems(table), *_partition_problems(table), *_publication_problems(table, major)]
+    for part in (table.table, *table.members):
+        problems += _access_problems(part)
     return [Finding(f"table {table.name}", problem, mend) for problem, mend in problems]
 
 
+def remarks_on(table: FollowedTable) -> list[str]:
+    """Say what may stop this table's history later, and cannot be told now."""
+    out_of_line = sorted(c.name for c in table.relation.columns if c.name in table.table.toastable and not c.key)
+    if table.row_filter is None or table.relation.replica_identity == _FULL or not out_of_line:
+        return []
+    what = f"does not send unchanged large values of {', '.join(out_of_line)}, and would stop its history"
+    remark = f"{table.name} is published with a row filter: an UPDATE that brings a row into it {what}"
+    return [f"{remark}; REPLICA IDENTITY FULL would send them"]
+
+
 _LEAVE_OUT = "leave it out with the setting tables"
+_FULL = "f"
+_STORED_GENERATED_SINCE = STORED_GENERATED_SINCE // 10000
 
 
-def _kind_problems(table: CatalogTable) -> list[tuple[str, str]]:
-    if table.partitioned or table.partition:
-        return [("is partitioned, which this version does not follow", f"For now {_LEAVE_OUT}.")]
-    return []
+def _access_problems(part: CatalogTable) -> list[tuple[str, str]]:
+    problems = []
+    if not part.readable:
+        problems.append(
+            (f"{part.name} may not be read", f"Run GRANT SELECT ON {part.name} TO our role (and USAGE on its schema).")
+        )
+    if part.row_security:
+        mend = "Connect as a role with BYPASSRLS, or as the owner where row security is not forced."
+        problems.append((f"row security hides rows of {part.name} from our role", mend))
+    return problems
 
 
-def _identity_problems(table: CatalogTable) -> list[tuple[str, str]]:
+def _identity_problems(table: FollowedTable) -> list[tuple[str, str]]:
     identity = table.relation.replica_identity
-    if identity == "f" or any(column.key for column in table.relation.columns):
+    if not table.relation.columns:
+        return [("has no columns, so there is nothing to follow", f"Add one, or {_LEAVE_OUT}.")]
+    if identity == _FULL or any(column.key for column in table.table.relation.columns):
         return []
     what = {"n": "nothing", "d": "without a primary key"}.get(identity, "its index is gone")
     mend = f"Give {table.name} a primary key, run ALTER TABLE {table.name} REPLICA IDENTITY FULL, or {_LEAVE_OUT}."
     return [(f"replica identity is '{identity}' ({what}), need a key or 'f' (full)", mend)]
 
 
-def check_publication(publication: Publication, chosen: Iterable[CatalogTable]) -> list[Finding]:
-    """Judge a publication that exists already, for the tables chosen."""
-    name = f"publication {publication.name}"
-    found = []
-    if not publication.all_operations:
-        mend = f"Run ALTER PUBLICATION {publication.name} SET (publish = 'insert, update, delete, truncate')."
-        found.append(Finding(name, "does not publish all of insert, update, delete, truncate", mend))
-    published = {table.name: table for table in publication.tables}
-    for table in chosen:
-        entry = published.get(table.name)
-        if entry is None:
-            continue
-        columns = {column.name for column in table.relation.columns}
-        partial = entry.column_names is not None and entry.column_names != columns
-        if entry.row_filter or partial:
-            what = "a row filter" if entry.row_filter else "only some columns, or generated ones"
-            mend = f"Publish {table.name} whole, or {_LEAVE_OUT}."
-            found.append(Finding(name, f"carries {table.name} with {what}, which this version does not follow", mend))
-    return found
+def _partition_problems(table: FollowedTable) -> list[tuple[str, str]]:
+    """What keeps partitions from sending the same as the table that they are published as."""
+    problems = []
+    whole = table.table.relation
+    key = {column.name for column in whole.columns if column.key}
+    for part in table.members:
+        here = part.relation
+        if not part.publishable:
+            what = "foreign" if part.kind == "f" else "unlogged"
+            problem = f"partition {part.name} is {what}, so its changes are not in the log"
+            problems.append((problem, f"Detach it, or {_LEAVE_OUT}."))
+        elif part.kind != "p" and (here.replica_identity, {c.name for c in here.columns if c.key}) != (
+            whole.replica_identity,
+            key,
+        ):
+            problem = (
+                f"replica identity of partition {part.name} is '{here.replica_identity}', "
+                f"of the table '{whole.replica_identity}', need the same key for both"
+            )
+            problems.append((problem, f"Run ALTER TABLE {part.name} REPLICA IDENTITY as for the table."))
+    return problems
 
 
-def check_ownership(facts: ServerFacts, tables: Iterable[CatalogTable], *, create: bool) -> list[Finding]:
+def _publication_problems(table: FollowedTable, major: int) -> list[tuple[str, str]]:
+    """What the publication leaves out that UPDATE and DELETE need."""
+    every = table.table.relation.columns
+    published = {column.name for column in table.relation.columns}
+    needed = {c.name for c in every if c.key}
+    if table.relation.replica_identity == _FULL:
+        generated = table.table.stored | table.table.virtual
+        # Until 17 a FULL identity goes without generated columns; since 18 the server refuses the UPDATE.
+        needed |= {c.name for c in every if major >= _STORED_GENERATED_SINCE or c.name not in generated}
+    if missing := sorted(needed - published):
+        mend = f"Publish them with {table.name}, choose a replica identity without them, or {_LEAVE_OUT}."
+        return [(f"columns {', '.join(missing)} of its replica identity are not published", mend)]
+    return []
+
+
+def check_publication(publication: Publication) -> list[Finding]:
+    """Judge a publication that exists already."""
+    if publication.all_operations:
+        return []
+    mend = f"Run ALTER PUBLICATION {publication.name} SET (publish = 'insert, update, delete, truncate')."
+    problem = "does not publish all of insert, update, delete, truncate"
+    return [Finding(f"publication {publication.name}", problem, mend)]
+
+
+def check_ownership(facts: ServerFacts, tables: Iterable[FollowedTable], *, create: bool) -> list[Finding]:
     """Judge whether we may create the publication (`create`) and put these tables into it."""
     found = []
     if create and not facts.may_create:
@@ -154,6 +201,6 @@ def check_ownership(facts: ServerFacts, tables: Iterable[CatalogTable], *, creat
     return found
 
 
-def not_owned(tables: Iterable[CatalogTable]) -> list[TableName]:
+def not_owned(tables: Iterable[FollowedTable]) -> list[TableName]:
     """Name the tables that our role does not own."""
-    return [table.name for table in tables if not table.owned]
+    return [table.name for table in tables if not table.table.owned]

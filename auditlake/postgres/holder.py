@@ -20,8 +20,7 @@ import psycopg
 from psycopg import sql
 
 from auditlake.errors import SourceUnready
-from auditlake.postgres.catalog import CatalogTable, read_tables
-from auditlake.postgres.connection import connect, fetch, fetch_one, translated_errors
+from auditlake.postgres.connection import Row, connect, fetch, fetch_one, translated_errors
 from auditlake.relation import TableName
 
 _BLOCKERS = """
@@ -82,9 +81,10 @@ class SnapshotHolder:
             self._conn.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot_id)))
         return str(fetch_one(self._conn, "select pg_catalog.pg_export_snapshot()")[0])
 
-    def tables(self) -> tuple[CatalogTable, ...]:
-        """Read the catalog as the snapshot has it; locked tables cannot have changed since."""
-        return read_tables(self._conn)
+    @property
+    def connection(self) -> psycopg.Connection[Row]:
+        """For reading the catalog as the snapshot has it; locked tables cannot have changed since."""
+        return self._conn
 
     def time_us(self) -> int:
         """Read the server's clock, in microseconds since 1970."""

@@ -34,15 +34,15 @@ from auditlake.lake.membership import record_tables
 from auditlake.lake.positions import read_positions
 from auditlake.mainslot import main_slot
 from auditlake.opening import Source
-from auditlake.postgres.catalog import CatalogTable
 from auditlake.postgres.connection import Row, connect, connect_replication, pinned_conninfo
+from auditlake.postgres.followed import FollowedTable
 from auditlake.postgres.holder import SnapshotHolder
 from auditlake.postgres.membership import read_membership
 from auditlake.postgres.publication import add_tables, create_publication
 from auditlake.postgres.slot import CreatedSlot, alter_failover, create_slot, read_slot
 from auditlake.sameness import current_manifest
 from auditlake.snapshot.copy import SnapshotMark
-from auditlake.snapshot.plan import Plan, make_plan
+from auditlake.snapshot.plan import Plan, chosen_of, make_plan, read_source
 from auditlake.snapshot.tables import CopiedTable, Copier, Snapshot
 
 _LOCK_TIMEOUT_S = 30.0
@@ -78,6 +78,8 @@ def bootstrap(target: Target, start_spark: Callable[[], SparkSession], say: Say)
         manifest = current_manifest(control, target.slot, target.publication)
         is_ours = _is_ours(target.lake, manifest)
         plan = make_plan(control, target.patterns, target.publication, target.slot)
+        for remark in plan.remarks:
+            say(remark)
         if is_ours:
             main_slot(control, target.lake, target.slot)
         else:
@@ -129,17 +131,18 @@ class _Run:
     say: Say
 
 
-def _copy_all(run: _Run, todo: Sequence[CatalogTable], spark: Future[SparkSession]) -> list[CopiedTable]:
+def _copy_all(run: _Run, todo: Sequence[FollowedTable], spark: Future[SparkSession]) -> list[CopiedTable]:
     target = run.target
     with ExitStack() as held:
         holder = held.enter_context(SnapshotHolder(target.conninfo))
-        holder.lock([table.name for table in todo], _LOCK_TIMEOUT_S)
+        holder.lock([name for table in todo for name in table.locked], _LOCK_TIMEOUT_S)
         replication = connect_replication(target.conninfo)
         held.callback(replication.finish)
         created = _create_slot(run, replication)
         snapshot_id = holder.import_snapshot(created.snapshot_id)
         mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
-        _see_unchanged(todo, holder.tables())
+        source = read_source(holder.connection, target.publication)
+        _see_unchanged(todo, chosen_of(source, target.patterns))
         replication.finish()
         _ensure_failover(run.control, target, run.say)
         with _capturing(run, created) as capturing:
@@ -189,7 +192,7 @@ def _ensure_failover(control: psycopg.Connection[Row], target: Target, say: Say)
         replication.finish()
 
 
-def _record_published(control: psycopg.Connection[Row], target: Target, todo: Sequence[CatalogTable]) -> None:
+def _record_published(control: psycopg.Connection[Row], target: Target, todo: Sequence[FollowedTable]) -> None:
     """Record how the tables are published, before their snapshot: from there on no change may fail to come."""
     found = read_membership(control, target.publication)
     if found is None:
@@ -197,11 +200,14 @@ def _record_published(control: psycopg.Connection[Row], target: Target, todo: Se
     record_tables(target.lake, found, {table.name for table in todo})
 
 
-def _see_unchanged(expected: Sequence[CatalogTable], found: Sequence[CatalogTable]) -> None:
-    """See that no table changed its shape between the check and the lock."""
-    shapes = {table.name: table.relation for table in found}
+def _see_unchanged(expected: Sequence[FollowedTable], found: Sequence[FollowedTable]) -> None:
+    """See that no table changed its shape, its partitions or what is published of it between the check and the lock.
+
+    `found` is as the snapshot has it: a partition attached later is not among it, and its rows are not copied.
+    """
+    shapes = {table.name: table.shape for table in found}
     for table in expected:
-        if shapes.get(table.name) != table.relation:
+        if shapes.get(table.name) != table.shape:
             raise SourceUnready(f"table {table.name} changed while it was being locked", "Run it again.")
 
 

@@ -48,7 +48,9 @@ class SnapshotMark:
 class CopyTask:
     """One range to copy. `conninfo` may hold a password: it travels to the worker and is never printed.
 
-    `ordinals` are what the range's rows get as `_ordinal`, one each, or None: rows that have a key need none.
+    `name` is the table that holds the rows, which may be a partition of the one whose history they become; `row_filter`
+    SQL for which of them, None for all. `ordinals` are what they get as `_ordinal`, one each, or None: rows that have a
+    key need none.
     """
 
     conninfo: str
@@ -58,6 +60,7 @@ class CopyTask:
     pages: PageRange
     folder: Path
     mark: SnapshotMark
+    row_filter: str | None = None
     ordinals: range | None = None
 
 
@@ -106,7 +109,7 @@ def _copy(task: CopyTask, selection: Selection) -> CopiedFile:
 
 
 def _read(task: CopyTask, selection: Selection) -> Generator[pa.RecordBatch]:
-    query = selection.sql(task.name, task.pages.condition())
+    query = selection.sql(task.name, task.pages.condition(task.row_filter))
     try:
         with adbc_driver_postgresql.dbapi.connect(task.conninfo) as conn, conn.cursor() as cursor:
             cursor.execute("set transaction isolation level repeatable read read only")

@@ -15,20 +15,26 @@ from auditlake.postgres.check import (
     check_server,
     check_table,
     read_server_facts,
+    remarks_on,
 )
 from auditlake.postgres.connection import Row
-from auditlake.postgres.publication import Publication, read_publication
+from auditlake.postgres.followed import FollowedTable, Source, choose, skipped
+from auditlake.postgres.publication import Publication, can_carry_stored, read_publication
 from auditlake.postgres.slot import SlotState, read_slot
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tables to take, those of them that the publication lacks, and what exists of publication and slot."""
+    """The tables to take, those of them that the publication lacks, and what exists of publication and slot.
 
-    chosen: tuple[CatalogTable, ...]
-    unpublished: tuple[CatalogTable, ...]
+    `remarks` are sentences about what is wanted but is not followed, or not in every case.
+    """
+
+    chosen: tuple[FollowedTable, ...]
+    unpublished: tuple[FollowedTable, ...]
     publication: Publication | None
     slot: SlotState | None
+    remarks: tuple[str, ...]
 
 
 def make_plan(
@@ -53,18 +59,27 @@ def survey(
 
     Raises ConfigError where none is chosen.
     """
-    publication = read_publication(conn, publication_name)
-    published = {table.name for table in publication.tables} if publication else set()
-    everything = read_tables(conn)
-    if patterns is not None:
-        chosen = tuple(table for table in everything if matches(table, patterns))
-    else:
-        chosen = tuple(table for table in everything if publication is None or table.name in published)
+    source = read_source(conn, publication_name)
+    chosen = chosen_of(source, patterns)
     if not chosen:
         what = f"match {', '.join(patterns)}" if patterns else "are there to take"
         raise ConfigError(f"no tables {what}", "Correct the setting tables, or create tables first.")
-    unpublished = tuple(table for table in chosen if publication is not None and table.name not in published)
-    return Plan(chosen, unpublished, publication, read_slot(conn, slot_name))
+    lacks = source.publication is not None
+    unpublished = tuple(table for table in chosen if lacks and source.published(table.name) is None)
+    left_out = skipped(source, lambda table: matches(table, patterns or ()))
+    remarks = [f"{name} is left out: it is unlogged or foreign, so its changes are not in the log" for name in left_out]
+    remarks += [remark for table in chosen for remark in remarks_on(table)]
+    return Plan(chosen, unpublished, source.publication, read_slot(conn, slot_name), tuple(remarks))
+
+
+def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
+    """Read tables and publication as the connection sees them."""
+    return Source(read_tables(conn), read_publication(conn, publication_name), can_carry_stored(conn))
+
+
+def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[FollowedTable, ...]:
+    """Choose the tables that match; None: all of the publication, or all there are where there is none."""
+    return choose(source, None if patterns is None else lambda table: matches(table, patterns))
 
 
 def findings(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
@@ -72,10 +87,10 @@ def findings(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
     facts = read_server_facts(conn)
     found = check_server(facts, slot_exists=plan.slot is not None)
     for table in plan.chosen:
-        found += check_table(table)
+        found += check_table(table, facts.major)
     if plan.publication is None:
         return [*found, *check_ownership(facts, plan.chosen, create=True)]
-    found += check_publication(plan.publication, plan.chosen)
+    found += check_publication(plan.publication)
     return [*found, *check_ownership(facts, plan.unpublished, create=False)]
 
 

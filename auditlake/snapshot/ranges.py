@@ -19,9 +19,10 @@ class PageRange:
     first_page: int
     end_page: int | None
 
-    def condition(self) -> str:
-        """Return the WHERE clause, empty for a whole table."""
-        bounds = [f"ctid >= '({self.first_page},0)'"] if self.first_page else []
+    def condition(self, row_filter: str | None = None) -> str:
+        """Return the WHERE clause for the range's rows that the filter lets through, empty for a whole table."""
+        bounds = [f"({row_filter})"] if row_filter else []
+        bounds += [f"ctid >= '({self.first_page},0)'"] if self.first_page else []
         if self.end_page is not None:
             bounds.append(f"ctid < '({self.end_page},0)'")
         return f" where {' and '.join(bounds)}" if bounds else ""

@@ -15,8 +15,8 @@ from auditlake.errors import AuditlakeError
 from auditlake.lake.history import RESERVED
 from auditlake.lake.layout import Lake
 from auditlake.lake.names import as_stored
-from auditlake.postgres.catalog import CatalogTable
-from auditlake.relation import TableName
+from auditlake.postgres.followed import FollowedTable
+from auditlake.relation import Column, TableName
 from auditlake.snapshot.commit import begin_table, commit_table
 from auditlake.snapshot.copy import CopiedFile, CopyTask, SnapshotMark, copy_range
 from auditlake.snapshot.ranges import page_ranges
@@ -55,7 +55,7 @@ class Copier:
         self._snapshot = snapshot
         self._say = say
 
-    def copy(self, tables: Sequence[CatalogTable]) -> list[CopiedTable]:
+    def copy(self, tables: Sequence[FollowedTable]) -> list[CopiedTable]:
         """Copy all; a table that fails does not keep the others from finishing."""
         copied: list[CopiedTable] = []
         failed: list[AuditlakeError] = []
@@ -74,33 +74,40 @@ class Copier:
             raise failed[0]
         return sorted(copied, key=lambda table: table.name)
 
-    def _copy_table(self, table: CatalogTable) -> CopiedTable:
+    def _copy_table(self, table: FollowedTable) -> CopiedTable:
         started = time.monotonic()
         snapshot, columns = self._snapshot, as_stored(table.relation.columns, RESERVED)
         delta = begin_table(self._lake, table.name, columns)
-        folder = self._lake.history(table.name)
-        ranges = page_ranges(table.pages)
-        has_key = any(column.key for column in columns)
-        tasks = [
-            CopyTask(
-                snapshot.conninfo,
-                snapshot.snapshot_id,
-                table.name,
-                columns,
-                pages,
-                folder,
-                snapshot.mark,
-                # Interleaved: how many rows a range holds is not known before it is read.
-                ordinals=None if has_key else range(number, _MOST_ORDINALS, len(ranges)),
-            )
-            for number, pages in enumerate(ranges)
-        ]
-        files = self._run(tasks)
+        files = self._run(self._tasks(table, columns))
         commit_table(delta, files, snapshot.mark)
         rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
         return CopiedTable(table.name, rows, size_bytes, time.monotonic() - started, snapshot.mark.lsn)
 
+    def _tasks(self, table: FollowedTable, columns: tuple[Column, ...]) -> list[CopyTask]:
+        """One for each range of each table that holds rows; a table that is empty has one, too."""
+        snapshot = self._snapshot
+        folder = self._lake.history(table.name)
+        ranges = [(part.name, pages) for part in table.parts for pages in page_ranges(part.pages)]
+        has_key = any(column.key for column in columns)
+        return [
+            CopyTask(
+                snapshot.conninfo,
+                snapshot.snapshot_id,
+                part,
+                columns,
+                pages,
+                folder,
+                snapshot.mark,
+                row_filter=table.row_filter,
+                # Interleaved: how many rows a range holds is not known before it is read.
+                ordinals=None if has_key else range(number, _MOST_ORDINALS, len(ranges)),
+            )
+            for number, (part, pages) in enumerate(ranges)
+        ]
+
     def _run(self, tasks: Sequence[CopyTask]) -> list[CopiedFile]:
+        if not tasks:  # a partitioned table without a partition
+            return []
         results = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(_attempt).collect()
         for result in results:
             if isinstance(result, AuditlakeError):

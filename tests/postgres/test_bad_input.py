@@ -188,11 +188,6 @@ TABLES = {
         ["public.bad", "'n'", "need a key"],
     ),
     "deferrable key": ("create table bad (id int primary key deferrable)", ["public.bad", "need a key"]),
-    "partitioned": (
-        """create table bad (id int primary key) partition by range (id);
-           create table part partition of bad for values from (0) to (9)""",
-        ["public.bad", "public.part", "is partitioned"],
-    ),
 }
 
 

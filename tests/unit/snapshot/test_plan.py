@@ -9,7 +9,7 @@ from auditlake.snapshot.plan import matches
 
 def _table(schema: str, name: str) -> CatalogTable:
     relation = Relation(1, TableName(schema, name), "d", ())
-    return CatalogTable(relation, (), False, False, 0, 0, True, True)
+    return CatalogTable(relation)
 
 
 @pytest.mark.parametrize(
