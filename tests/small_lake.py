@@ -159,5 +159,5 @@ def _transaction(lsn: int, mono_s: int) -> dict[str, Any]:
         "xid": _XIDS[lsn],
         "time": T0 + timedelta(seconds=_SECONDS[lsn]),
         "time_mono": T0 + timedelta(seconds=mono_s),
-        "tables": [str(ORDERS)],
+        "tables": [str(ORDERS), str(CUSTOMERS)] if lsn == 0x250 else [str(ORDERS)],
     }

@@ -25,6 +25,12 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
 _PARALLEL_TABLES = 2
+# Else Spark takes braces and brackets in a path for patterns.
+_PATHS_AS_THEY_ARE = ("__globPaths__", "false")
+_CHANGES = (
+    "lsn bigint, ordinal int, xid bigint, time timestamp, op string, `schema` string, `table` string, relation bigint, "
+    "`old` array<string>, `new` array<string>, `unchanged` array<smallint>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ def apply_tail(
         return Applied({}, {})
     limit = log.watermark if upto is None else Lsn(min(upto, log.watermark))
     tails = find_tails(lake, log, _after(tables, known or {}), limit)
-    _merge_all(spark, lake, tails)
+    _merge_all(spark, tails)
     reached = {table.name: Lsn(max(limit, table.position)) for table in tables}
     return Applied({tail.table.name: tail.shape.rows for tail in tails if tail.shape}, reached)
 
@@ -62,17 +68,17 @@ def apply_table(spark: SparkSession, lake: Lake, table: HistoryTable, upto: int)
     if log is None:
         return 0
     tails = find_tails(lake, log, {table: table.position}, Lsn(min(upto, log.watermark)))
-    _merge_all(spark, lake, tails)
+    _merge_all(spark, tails)
     return sum(tail.shape.rows for tail in tails if tail.shape)
 
 
-def fold_tail(spark: SparkSession, lake: Lake, tail: Tail) -> Folded | None:
+def fold_tail(spark: SparkSession, tail: Tail) -> Folded | None:
     """Plan the fold of one tail; None where nothing of it can be folded."""
     if tail.shape is None:
         return None
     history = read_version(spark, str(tail.table.path), tail.table.delta_version)
     open_versions = history.where(F.col("_part") == OPEN_PART)
-    return fold(_changes(spark, lake, tail), open_versions, tail.table.columns, tail.shape)
+    return fold(_changes(spark, tail), open_versions, tail.table.columns, tail.shape)
 
 
 def read_version(spark: SparkSession, path: str, version: int) -> DataFrame:
@@ -80,15 +86,20 @@ def read_version(spark: SparkSession, path: str, version: int) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", version).load(path)
 
 
-def _changes(spark: SparkSession, lake: Lake, tail: Tail) -> DataFrame:
+def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
     name = tail.table.name
-    # Literals that Delta compares with the statistics of each file: files without this tail are not opened.
-    return read_version(spark, str(lake.changes), tail.log_version).where(
-        (F.col("lsn") > tail.table.position)
-        & (F.col("lsn") <= int(tail.upto))  # py4j writes an Lsn as PostgreSQL does
-        & (F.col("schema") == name.schema)
-        & (F.col("table") == name.table)
-        & F.col("op").isin(*FOLDED_OPS)
+    # `changes` is plain Parquet, and which files to open is known: its Delta log need not be loaded into the JVM.
+    return (
+        spark.read.schema(_CHANGES)
+        .option(*_PATHS_AS_THEY_ARE)
+        .parquet(*tail.files)
+        .where(
+            (F.col("lsn") > tail.table.position)
+            & (F.col("lsn") <= int(tail.upto))  # py4j writes an Lsn as PostgreSQL does
+            & (F.col("schema") == name.schema)
+            & (F.col("table") == name.table)
+            & F.col("op").isin(*FOLDED_OPS)
+        )
     )
 
 
@@ -96,20 +107,20 @@ def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Lsn]) -> di
     return {table: max(table.position, known.get(table.name, 0)) for table in tables}
 
 
-def _merge_all(spark: SparkSession, lake: Lake, tails: list[Tail]) -> None:
+def _merge_all(spark: SparkSession, tails: list[Tail]) -> None:
     largest_first = sorted(tails, key=lambda tail: -(tail.shape.rows if tail.shape else 0))
     with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
-        done = [pool.submit(_merge_one, spark, lake, tail) for tail in largest_first]
+        done = [pool.submit(_merge_one, spark, tail) for tail in largest_first]
     failures = [failure for each in done if (failure := each.exception())]
     refusals = [tail.refusal for tail in tails if tail.refusal]
     for failure in [*failures, *refusals]:
         raise failure
 
 
-def _merge_one(spark: SparkSession, lake: Lake, tail: Tail) -> None:
+def _merge_one(spark: SparkSession, tail: Tail) -> None:
     # The position of the commit travels in the session's settings, so each table has a session of its own.
     session = spark.newSession()
-    folded = fold_tail(session, lake, tail)
+    folded = fold_tail(session, tail)
     if folded is not None and tail.shape is not None:
         merge(session, tail.table, folded, tail.shape, tail.upto)
         reach(After.TABLE_MERGED)

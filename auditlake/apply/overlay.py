@@ -16,10 +16,15 @@ _ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
 def overlay(history: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
     """The history's rows with the closes applied, and the versions; closed rows are not looked at."""
     is_open = F.col("_part") == OPEN_PART
+    return history.where(~is_open).unionByName(overlay_open(history.where(is_open), folded, columns))
+
+
+def overlay_open(open_versions: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
+    """The same of the open rows alone: they, with the closes applied, and the versions."""
     closes = F.broadcast(folded.closes).alias("c")
-    still_open = history.where(is_open).alias("h").join(closes, on=keys.same(columns, "h", "c"), how="left")
+    still_open = open_versions.alias("h").join(closes, on=keys.same(columns, "h", "c"), how="left")
     ended = [
         F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in _ENDS else keys.source(name, "h")
-        for name in history.columns
+        for name in open_versions.columns
     ]
-    return history.where(~is_open).unionByName(still_open.select(*ended)).unionByName(folded.versions)
+    return still_open.select(*ended).unionByName(folded.versions)

@@ -10,9 +10,11 @@ Only `op`, tuple presence and flags are read here; no value is.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
 from auditlake.apply.shape import TailShape
@@ -45,18 +47,27 @@ group by c."schema", c."table", c.relation
 class Log:
     """`changes` at one Delta version; `watermark` is that version's."""
 
+    folder: Path
     delta: DeltaTable
-    version: int
     watermark: Lsn
+
+    def files(self, first: Lsn, last: Lsn) -> tuple[str, ...]:
+        """Paths of the Parquet files that may hold changes in [`first`, `last`], by the statistics in Delta's log."""
+        actions = pa.table(self.delta.get_add_actions(flatten=True))
+        above, below = pc.less(actions["max.lsn"], int(first)), pc.greater(actions["min.lsn"], int(last))
+        # A file without statistics may hold anything.
+        outside = pc.fill_null(pc.or_kleene(above, below), False)
+        paths = actions.filter(pc.invert(outside))["path"].to_pylist()
+        return tuple(str(self.folder / path) for path in paths)
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The changes of `table` in (its position, `upto`], read from version `log_version` of `changes`."""
+    """The changes of `table` in (its position, `upto`], read from `files`: those of one version of `changes`."""
 
     table: HistoryTable
     upto: Lsn
-    log_version: int
+    files: tuple[str, ...]
     shape: TailShape | None
     refusal: Unsupported | None
 
@@ -67,7 +78,7 @@ def open_log(lake: Lake) -> Log | None:
     watermark = None if delta is None else delta.transaction_version(CHANGES_APP)
     if delta is None or watermark is None:
         return None
-    return Log(delta, delta.version(), Lsn(watermark))
+    return Log(lake.changes, delta, Lsn(watermark))
 
 
 def find_tails(lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Lsn) -> list[Tail]:
@@ -99,12 +110,17 @@ def _tail(
 ) -> Tail:
     changed = [row for row in groups if not _goes_on(relations[row["relation"]], table)]
     if not changed:
-        return Tail(table, upto, log.version, _shape(groups, relations), None)
+        return Tail(table, upto, _files(groups, log, upto), _shape(groups, relations), None)
     first = min(changed, key=lambda row: row["first_lsn"])
     lsn = Lsn(first["first_lsn"])
     foldable = [row for row in groups if row["first_lsn"] < lsn]
     shape = _shape(foldable, relations) if foldable else None
-    return Tail(table, Lsn(lsn - 1), log.version, shape, _refusal(table, relations[first["relation"]], lsn))
+    files = _files(foldable, log, Lsn(lsn - 1)) if foldable else ()
+    return Tail(table, Lsn(lsn - 1), files, shape, _refusal(table, relations[first["relation"]], lsn))
+
+
+def _files(groups: Iterable[dict[str, Any]], log: Log, upto: Lsn) -> tuple[str, ...]:
+    return log.files(Lsn(min(row["first_lsn"] for row in groups)), upto)
 
 
 def _goes_on(relation: Relation, table: HistoryTable) -> bool:

@@ -121,7 +121,7 @@ def _prompted(lake: Lake, running: "Shell") -> Iterator[str]:
     from auditlake.query.moments import read_known
     from auditlake.query.prompt import Prompt
 
-    columns = {name: [column.name for column in table.columns] for name, table in read_known(lake).tables.items()}
+    columns = {name: [column.stored for column in table.columns] for name, table in read_known(lake).tables.items()}
 
     def message() -> str:
         return "auditlake> " if running.as_of is None else f"auditlake {running.as_of}> "

@@ -15,6 +15,7 @@ from auditlake.query.names import SYSTEM_SCHEMA, find_table
 from auditlake.query.selection import select_state
 from auditlake.query.sql import read_log
 from auditlake.query.state import read_selection
+from auditlake.query.tail import find_reading_tails
 from auditlake.query.when import When, parse_when
 
 
@@ -30,7 +31,8 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *,
     if table.schema == SYSTEM_SCHEMA:
         return read_log(spark, known, table, lsn)
     history = known.tables[table]
-    return read_selection(spark, known, history, replace(select_state(known, history, lsn, when), raw=raw))
+    state = replace(select_state(known, history, lsn, when), raw=raw)
+    return read_selection(spark, known, history, state, find_reading_tails(known, [(history, state)]))
 
 
 def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: bool) -> list[str]:
@@ -44,7 +46,9 @@ def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: 
     known = read_known(lake)
     lsn = known.now_lsn if when is None else resolve(known, when)
     states = {name: replace(select_state(known, table, lsn, when), raw=raw) for name, table in known.tables.items()}
-    frames = {name: read_selection(spark, known, known.tables[name], state) for name, state in states.items()}
+    readings = {name: (known.tables[name], state) for name, state in states.items()}
+    tails = find_reading_tails(known, readings.values())
+    frames = {name: read_selection(spark, known, *reading, tails) for name, reading in readings.items()}
     bare = Counter(name.table.casefold() for name in frames)
     views = {f"{name.schema}__{name.table}": frame for name, frame in frames.items()}
     views |= {name.table: frame for name, frame in frames.items() if bare[name.table.casefold()] == 1}

@@ -28,6 +28,7 @@ from auditlake.query.rewrite import Names, rewrite
 from auditlake.query.script import split
 from auditlake.query.selection import Selection, State, select_period, select_state
 from auditlake.query.state import read_selection
+from auditlake.query.tail import Tails, find_reading_tails
 from auditlake.query.when import When, parse_when
 from auditlake.relation import TableName
 
@@ -47,6 +48,7 @@ class Question:
     lsn: Lsn
     sql: str
     views: dict[str, tuple[TableName, Selection | Log]]
+    tails: Tails
     exact: bool = False
 
 
@@ -97,7 +99,8 @@ def _prepare(look: _Look, sql: str) -> Question:
     views = {name: (reading.table, _selection(look, reading)) for name, reading in rewritten.views.items()}
     if rewritten.exact:
         views = {name: (table, _with_raw(selection)) for name, (table, selection) in views.items()}
-    return Question(known, look.lsn, rewritten.sql, views, rewritten.exact)
+    readings = [(known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
+    return Question(known, look.lsn, rewritten.sql, views, find_reading_tails(known, readings), rewritten.exact)
 
 
 def ask(spark: SparkSession, question: Question) -> DataFrame:
@@ -109,7 +112,7 @@ def ask(spark: SparkSession, question: Question) -> DataFrame:
         register_function(spark)
     try:
         for view, (table, selection) in question.views.items():
-            _read(spark, question.known, table, selection).createOrReplaceTempView(view)
+            _read(spark, question, table, selection).createOrReplaceTempView(view)
         with statement_errors({view: str(table) for view, (table, _) in question.views.items()}):
             return spark.sql(question.sql)
     finally:
@@ -131,10 +134,11 @@ def _selection(look: _Look, reading: Reading) -> Selection | Log:
     return select_period(look.known, table, reading.period)
 
 
-def _read(spark: SparkSession, known: Known, table: TableName, selection: Selection | Log) -> DataFrame:
+def _read(spark: SparkSession, question: Question, table: TableName, selection: Selection | Log) -> DataFrame:
+    known = question.known
     if isinstance(selection, Log):
         return read_log(spark, known, table, selection.lsn)
-    return read_selection(spark, known, known.tables[table], selection)
+    return read_selection(spark, known, known.tables[table], selection, question.tails)
 
 
 def read_log(spark: SparkSession, known: Known, name: TableName, lsn: Lsn) -> DataFrame:

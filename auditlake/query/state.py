@@ -14,56 +14,44 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply.apply import fold_tail, read_version
-from auditlake.apply.overlay import overlay
-from auditlake.apply.tails import find_tails, open_log
+from auditlake.apply.fold import Folded
+from auditlake.apply.overlay import overlay, overlay_open
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.query.moments import Known
 from auditlake.query.selection import Bounds, Selection, State, Versions
+from auditlake.query.tail import Tails, upto
 
 _SHOWN = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
 
-def read_selection(spark: SparkSession, known: Known, table: HistoryTable, selection: Selection) -> DataFrame:
+def read_selection(
+    spark: SparkSession, known: Known, table: HistoryTable, selection: Selection, tails: Tails
+) -> DataFrame:
     """Read the rows of a selection: source columns, and for versions those of their periods too."""
+    tail = tails.get((table, upto(known, selection)))
+    folded = None if tail is None else fold_tail(spark, tail)
     match selection:
         case State(lsn, raw):
-            rows = _state(spark, known, table, lsn)
+            rows = _state(spark, table, lsn, folded)
             return rows.select(*_source_columns(table), *(["_raw"] if raw else []))
         case Versions(bounds):
-            rows = versions(spark, known, table, known.now_lsn)
+            rows = _history(spark, table)
+            rows = rows if folded is None else overlay(rows, folded, table.columns)
             rows = rows.where(F.lit(False) if bounds is None else _within(bounds))
             return rows.select(*_source_columns(table), *_SHOWN)
         case _:
             assert_never(selection)
 
 
-def _state(spark: SparkSession, known: Known, table: HistoryTable, lsn: Lsn) -> DataFrame:
-    history = _history(spark, table)
+def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, folded: Folded | None) -> DataFrame:
+    rows = _history(spark, table)
     if lsn >= table.position:  # every closed version ended at or before the position
-        history = history.where(F.col("_part") == OPEN_PART)
-    rows = _overlaid(spark, known, table, history, lsn)
+        rows = rows.where(F.col("_part") == OPEN_PART)
+    if folded is not None:  # then the position is before the LSN
+        rows = overlay_open(rows, folded, table.columns)
     holds = (F.col("_from_lsn") <= int(lsn)) & (F.col("_to_lsn").isNull() | (F.col("_to_lsn") > int(lsn)))
     return rows.where(holds)
-
-
-def versions(spark: SparkSession, known: Known, table: HistoryTable, upto: Lsn) -> DataFrame:
-    """Read every version of a table as history tables hold them, with all that is known up to `upto`."""
-    return _overlaid(spark, known, table, _history(spark, table), upto)
-
-
-def _overlaid(spark: SparkSession, known: Known, table: HistoryTable, history: DataFrame, upto: Lsn) -> DataFrame:
-    last = known.changes_up_to(upto)
-    log = open_log(known.lake) if last > table.position else None
-    if log is None:
-        return history
-    for tail in find_tails(known.lake, log, {table: table.position}, last):
-        if tail.refusal is not None:
-            raise tail.refusal
-        folded = fold_tail(spark, known.lake, tail)
-        if folded is not None:
-            return overlay(history, folded, table.columns)
-    return history
 
 
 def _history(spark: SparkSession, table: HistoryTable) -> DataFrame:

@@ -106,7 +106,7 @@ def functions(name: str, tables: Sequence[Reach]) -> Iterator[str]:
         yield engine.function.format(
             name=engine.name(table.name.schema, f"{table.name.table}_as_of"),
             parameter=_PARAMETER,
-            columns=", ".join(f"{engine.name(column.name)} {type_of(column).delta}" for column in table.columns),
+            columns=", ".join(f"{engine.name(column.stored)} {type_of(column).delta}" for column in table.columns),
             query=f"{_query(engine, table, source, _holds(engine, _PARAMETER))}\nunion all\n{check}",
         )
 
@@ -143,7 +143,7 @@ def _holds(engine: Engine, lsn: str) -> str:
 
 
 def _source(engine: Engine, table: HistoryTable) -> list[str]:
-    return [engine.name(column.name) for column in table.columns]
+    return [engine.name(column.stored) for column in table.columns]
 
 
 def _period(engine: Engine, *, open_end: bool) -> Iterator[str]:

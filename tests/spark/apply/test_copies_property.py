@@ -134,7 +134,7 @@ def _check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mod
     (tail,) = find_tails(lake, log, {table: table.position}, Lsn(upto))
     assert tail.shape is not None
     if overlaid:
-        folded = fold_tail(spark, lake, replace(tail, shape=TailShape.anything(tail.shape.rows, NO_KEY)))
+        folded = fold_tail(spark, replace(tail, shape=TailShape.anything(tail.shape.rows, NO_KEY)))
         assert folded is not None
         before = read_version(spark, str(table.path), table.delta_version)
         _same(expected, versions_in(overlay(before, folded, NO_KEY)))

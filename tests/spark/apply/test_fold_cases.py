@@ -235,7 +235,7 @@ def test_a_second_applier_is_refused(spark: SparkSession, tmp_path: Path, theirs
     log, table = open_log(source.lake), the_history(source.lake)
     assert log is not None
     (tail,) = find_tails(source.lake, log, {table: table.position}, Lsn(120))
-    folded = fold_tail(spark, source.lake, tail)
+    folded = fold_tail(spark, tail)
     assert folded is not None
     assert tail.shape is not None
 

@@ -207,7 +207,7 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
     assert tail.shape is not None
     if pessimistic:
         tail = replace(tail, shape=TailShape.anything(tail.shape.rows, COLUMNS))
-    folded = fold_tail(spark, lake, tail)
+    folded = fold_tail(spark, tail)
     assert folded is not None
     before = read_version(spark, str(table.path), table.delta_version)
     same_versions(expected, versions_in(overlay(before, folded, COLUMNS)))

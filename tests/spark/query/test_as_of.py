@@ -40,8 +40,8 @@ PERIODS = {
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """The small lake, for this test alone."""
-    return write_small_lake(tmp_path / "lake")
+    """The small lake, for this test alone; its path is one that looks like a pattern."""
+    return write_small_lake(tmp_path / "a {b,c} lake")
 
 
 def states(spark: SparkSession, lake: Lake) -> dict[str, set[tuple[int, str | None]]]:
