@@ -1,8 +1,9 @@
 """Rows that existed and do not: their last state, who ended them and when. Tables with a key.
 
-A row is deleted as of a moment if its key's last version ended by then and the row did not go on under another key. A
-key that was inserted again is there; a row that was inserted and deleted in one transaction was never seen by anybody.
-The ends that history has merged come from it; the tail may add ends, and take back those of keys inserted again.
+A row is deleted as of a moment if it ended by then and no row has its key; of several that had the key it is the last.
+A row that went on under another key did not end; a key that was inserted again is there; a row that was inserted and
+deleted in one transaction was never seen by anybody. The ends that history has merged come from it; the tail may add
+ends, and take back those of keys inserted again.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from auditlake.audit.changes import States, changes_of
 from auditlake.audit.keys import Key, same_in_history
-from auditlake.audit.life import Book, last_version
+from auditlake.audit.life import Book
 from auditlake.audit.reading import Reader, Span
 from auditlake.audit.tail import Tail
 from auditlake.audit.versions import Fold, Mark, Version, history_texts, row_values, versions_from
@@ -75,9 +76,10 @@ def _open(table: HistoryTable, base: pa.Table) -> Iterator[Version]:
 
 
 def _judged(version: Version, book: Book) -> Deleted | None:
-    """What ended the row, if it did not go on under another key."""
+    """The last row that ended under the key: the one of its last version may have gone on under another key."""
     assert version.end is not None  # noqa: S101 - only ended ones are asked for
     if version.end.op != "update":
         return Deleted(version, version.end)
-    last, mark = last_version(book.life(version.key), version.key)
-    return Deleted(last, mark) if mark is not None and last.key == version.key else None
+    ends = [event for event in book.life(version.key) if event.after is None]
+    ended = [(event.before, event.mark) for event in ends if event.before and event.before.key == version.key]
+    return Deleted(*ended[-1]) if ended else None

@@ -57,9 +57,14 @@ def _of_column(reader: Reader, table: HistoryTable, span: Span, column: str) -> 
     if not table.key:
         raise BadUsage(f"{table.name} has no key: its rows have no past that a column could change in", None)
     merged = Span(span.after, Lsn(min(span.upto, table.position)))
-    if merged.after < merged.upto and column in {c.name for c in table.columns}:
-        yield from _in_history(reader, table, merged, column)
-    yield from _of_moves(reader, table, merged, column)
+    if merged.after < merged.upto:
+        moved = _lsns_of_moves(reader, table, merged)
+        in_history = column in {c.name for c in table.columns}
+        yield from (
+            lsn for lsn in (_in_history(reader, table, merged, column) if in_history else ()) if lsn not in moved
+        )
+        for lsn in moved:
+            yield from _in_stretch(reader, table, Span(Lsn(lsn - 1), Lsn(lsn)), column)
     if span.upto > table.position:
         tail = Span(Lsn(max(span.after, table.position)), span.upto)
         yield from _in_stretch(reader, table, tail, column)
@@ -76,15 +81,14 @@ def _in_history(reader: Reader, table: HistoryTable, span: Span, column: str) ->
     return found
 
 
-def _of_moves(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
+def _lsns_of_moves(reader: Reader, table: HistoryTable, span: Span) -> set[int]:
     """The transactions that changed keys: history does not link their rows, the changes do."""
     names = [c.name for c in table.key]
     moved = " or ".join(
         f"(relation = {number:d} and (" + " or ".join(f"old[{p + 1}] <> new[{p + 1}]" for p in places) + "))"
         for number, places in key_places(table.name, reader.relations, names).items()
     )
-    for lsn in _lsns(reader, table, span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})"):
-        yield from _in_stretch(reader, table, Span(Lsn(lsn - 1), Lsn(lsn)), column)
+    return set(_lsns(reader, table, span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})"))
 
 
 def _in_stretch(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:

@@ -1,0 +1,39 @@
+"""The audit questions against PostgreSQL's own states, half merged into the history and wholly merged."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from auditlake.apply.apply import apply_tail
+from auditlake.postgres.connection import connect
+from tests.audit_oracle import AuditOracle
+from tests.audit_walk import SCHEMA, Walk
+from tests.capture_lake import make_lake
+from tests.capture_once import capture
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark]
+
+_TRANSACTIONS = int(os.environ.get("AUDITLAKE_AUDIT_TRANSACTIONS", "20"))
+_MOST = int(os.environ.get("AUDITLAKE_AUDIT_MOST", "4"))
+
+
+def test_answers_do_not_depend_on_apply(database: str, spark: "SparkSession", tmp_path: Path) -> None:
+    """Half of a walk is merged and half is tail; then all is merged: every answer follows from the states."""
+    with connect(database) as conn:
+        conn.execute(SCHEMA.encode())
+    lake = make_lake(database, tmp_path / "lake")
+    with Walk(database, seed=5) as walk:
+        walk.step(_TRANSACTIONS)
+        capture(database, lake)
+        apply_tail(spark, lake)
+        walk.step(_TRANSACTIONS)
+        capture(database, lake)
+    moments = walk.placed(lake)
+    AuditOracle(lake, moments, _MOST).check(pairs=3)
+    apply_tail(spark, lake)
+    AuditOracle(lake, moments, _MOST).check(pairs=3)
