@@ -18,6 +18,7 @@ from auditlake.lsn import Lsn
 from auditlake.opening import Say, Source
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import WalEnd, wal_end
+from auditlake.postgres.streaming import Streaming
 from auditlake.retry import Attempts
 from auditlake.sameness import see_primary
 
@@ -36,12 +37,12 @@ class Task:
     until: WalEnd | None
 
 
-def make_task(conninfo: str, lake: Lake, until: Until) -> Task:
+def make_task(conninfo: str, lake: Lake, until: Until, streaming: Streaming | None = None) -> Task:
     """Make a task out of what the user said; `current` is the end of the source's log now.
 
     Raises LakeUnusable where there is no lake, SourceUnreachable where the end of the log cannot be asked for.
     """
-    source = Source(conninfo, require_manifest(lake))
+    source = Source(conninfo, require_manifest(lake), streaming or Streaming())
     if until == "current":
         with connect(conninfo) as conn:
             see_primary(conn)

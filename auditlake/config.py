@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints, ValidationError
 
 from auditlake.errors import ConfigError, Unsupported
+from auditlake.postgres.streaming import Streaming, StreamingMode
 
 DEFAULT_FILE = Path("auditlake.toml")
 _PREFIX = "AUDITLAKE_"
@@ -48,6 +49,11 @@ def _local_path(value: object) -> object:
             "give a folder, for example --lake ./lake.",
         )
     return Path(unquote(parts.path))
+
+
+def _folder(value: object) -> object:
+    """Make a path absolute."""
+    return Path(str(value)).expanduser().absolute()
 
 
 def _patterns(value: object) -> object:
@@ -96,7 +102,14 @@ class Settings(BaseModel):
     publication: Identifier = "auditlake"
     tables: Annotated[tuple[str, ...] | None, BeforeValidator(_patterns)] = None
     failover: bool = True
+    streaming: StreamingMode = "off"
+    spool: Annotated[Path | None, BeforeValidator(_folder)] = None
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
+
+    @property
+    def how_to_stream(self) -> Streaming:
+        """How large transactions are to come."""
+        return Streaming(self.streaming, self.spool)
 
     def source_required(self) -> str:
         """Give the connection string.

@@ -52,6 +52,12 @@ def _see_kind(name: str, slot: SlotState) -> None:
         raise WrongSource(f"slot {name} is {kind}, need a logical one of plugin pgoutput", _OTHER_SLOT)
     if slot.temporary:
         raise WrongSource(f"slot {name} is temporary: it goes with its session (pid {slot.active_pid})", _OTHER_SLOT)
+    if slot.two_phase:
+        raise WrongSource(
+            f"slot {name} has two_phase, need one without: what it sends at PREPARE it does not send again at COMMIT"
+            " PREPARED",
+            _OTHER_SLOT,
+        )
     if slot.synced and slot.confirmed_flush_lsn is None:
         raise WrongSource(f"slot {name} was not yet copied to this server when it was promoted", _NEW_LAKE)
 

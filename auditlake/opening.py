@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psycopg
 
@@ -32,6 +32,7 @@ from auditlake.postgres.connection import Row, connect, connect_replication, hun
 from auditlake.postgres.pace import Pace, read_pace
 from auditlake.postgres.slot import SlotReader, end_reader, read_reader, read_slot
 from auditlake.postgres.stream import ReplicationStream
+from auditlake.postgres.streaming import Streaming
 from auditlake.sameness import Fork, current_manifest, see_primary, see_timeline
 
 _WAIT_S = 0.1
@@ -41,10 +42,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where to capture from: a conninfo, and the identity recorded in the lake."""
+    """Where to capture from: a conninfo, the identity recorded in the lake, and how large transactions come."""
 
     conninfo: str
     manifest: Manifest
+    streaming: Streaming = field(default_factory=Streaming)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ class Opener:
             pgconn = connect_replication(self.source.conninfo)
             try:
                 with hung_up_after(pgconn.socket, pace.deaf_s):
-                    return ReplicationStream.start(pgconn, self._slot, self.source.manifest.publication, start)
+                    publication, streaming = self.source.manifest.publication, self.source.streaming
+                    return ReplicationStream.start(pgconn, self._slot, publication, start, streaming)
             except LakeConflict:
                 pgconn.finish()
             except Exception:

@@ -32,9 +32,17 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
         flags = {name: given.pop(name) for name in ("source", "lake", "slot", "publication")}
         if given.get("tables"):
             flags["tables"] = given.pop("tables")
+        flags |= {name: given.pop(name) for name in ("streaming", "spool") if name in given}
         return command(settings=load_settings(context.obj, **flags), **given)
 
     return wrapped
+
+
+def with_streaming(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a command that captures the settings of streaming; goes below `with_settings`."""
+    command = click.option("--spool", help="Folder for large transactions until they commit [the system's].")(command)
+    modes = click.Choice(["off", "on", "parallel"])
+    return click.option("--streaming", type=modes, help="Take large transactions while they run [off].")(command)
 
 
 def with_target(command: Callable[..., R]) -> Callable[..., R]:

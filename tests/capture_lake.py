@@ -15,10 +15,10 @@ from auditlake.sameness import current_manifest
 from auditlake.snapshot.commit import begin_table, commit_table
 from auditlake.snapshot.copy import SnapshotMark
 
-_NAME = "auditlake"
 
-
-def make_lake(dsn: str, root: Path, without: Container[str] = (), *, copied: bool = True) -> Lake:
+def make_lake(
+    dsn: str, root: Path, without: Container[str] = (), *, copied: bool = True, name: str = "auditlake"
+) -> Lake:
     """Make publication and slot, and the lake with a history of every table but those, all of them empty.
 
     Unless `copied`, only the log is made, and the tables may hold rows.
@@ -26,11 +26,11 @@ def make_lake(dsn: str, root: Path, without: Container[str] = (), *, copied: boo
     lake = Lake(root)
     with connect(dsn) as control:
         tables = [table for table in read_tables(control) if table.name.table not in without]
-        write_manifest(lake, current_manifest(control, _NAME, _NAME))
-        create_publication(control, _NAME, [table.name for table in tables])
+        write_manifest(lake, current_manifest(control, name, name))
+        create_publication(control, name, [table.name for table in tables])
         replication = connect_replication(dsn)
         try:
-            created = create_slot(replication, control, _NAME, temporary=False, timeout_s=60)
+            created = create_slot(replication, control, name, temporary=False, timeout_s=60)
         finally:
             replication.finish()
         mark = SnapshotMark(created.snapshot_lsn, wal_end(control).time_us)

@@ -24,7 +24,7 @@ def pytest_report_header() -> str:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server with logical replication, for the whole run."""
-    with Server(chosen_version()) as running:
+    with Server(chosen_version(), settings={"max_prepared_transactions": "10"}) as running:
         yield running
 
 

@@ -7,12 +7,13 @@ import click
 
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
-from auditlake.options import with_settings
+from auditlake.options import with_settings, with_streaming
 from auditlake.terminal import say, show_copied, working
 
 
 @click.command()
 @with_settings
+@with_streaming
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
 def check(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by with_settings
     """Say what stands between this database and a complete history.
@@ -38,6 +39,7 @@ def check(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: AR
 
 @click.command()
 @with_settings
+@with_streaming
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
 def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by with_settings
     """Copy every table that has no history yet, and start its log.
@@ -57,6 +59,7 @@ def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa
         settings.publication,
         settings.tables,
         failover=settings.failover,
+        streaming=settings.how_to_stream,
     )
     with working("copying"):
         copied = run(target, lambda: spark_session(settings.spark), say)

@@ -8,7 +8,7 @@ import click
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
 from auditlake.leaveout import leave_out
-from auditlake.options import stopped_by_signals, with_settings, with_target
+from auditlake.options import stopped_by_signals, with_settings, with_streaming, with_target
 from auditlake.terminal import say, show_status
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @with_settings
+@with_streaming
 @with_target
 def follow(settings: Settings, until: "Until") -> None:
     """Keep the history up to date, until stopped or as far as told.
@@ -30,12 +31,13 @@ def follow(settings: Settings, until: "Until") -> None:
     from auditlake.lake.session import spark_session
 
     with stopped_by_signals() as stop:
-        task = make_task(settings.source_required(), Lake(settings.lake), until)
+        task = make_task(settings.source_required(), Lake(settings.lake), until, settings.how_to_stream)
         stage.follow(task, lambda: spark_session(settings.spark), stop, say)
 
 
 @click.command()
 @with_settings
+@with_streaming
 @with_target
 def capture(settings: Settings, until: "Until") -> None:
     """Make changes durable in the lake; the light half of follow, without a JVM.
@@ -48,7 +50,8 @@ def capture(settings: Settings, until: "Until") -> None:
     from auditlake.capturing import make_task, run_capture
 
     with stopped_by_signals() as stop:
-        run_capture(make_task(settings.source_required(), Lake(settings.lake), until), stop, say)
+        task = make_task(settings.source_required(), Lake(settings.lake), until, settings.how_to_stream)
+        run_capture(task, stop, say)
 
 
 @click.command()

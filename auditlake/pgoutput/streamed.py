@@ -67,12 +67,12 @@ def relation_oid(payload: bytes) -> int:
     return int.from_bytes(payload[1:5])
 
 
-def read_block(data: bytearray, starts: Sequence[int], ends: Sequence[int], xid: int) -> Segment:
+def read_block(data: bytearray, starts: Ints, ends: Ints, xid: int) -> Segment:
     """Read the payloads of (part of) a block of the transaction `xid`, and keep `data`, changed.
 
     Raises DecodeError for a message that cannot stand in a block, and for one without an xid.
     """
-    frames = Frames(data, np.array(starts, np.int64), np.array(ends, np.int64))
+    frames = Frames(data, starts, ends)
     try:
         return _read(frames, data, xid)
     except Refused as refused:

@@ -36,7 +36,11 @@ class FrameBuffer:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def add(self, starts: Iterable[int], ends: Iterable[int]) -> None:
+    def tags(self, starts: Iterable[int]) -> bytes:
+        """Read the first bytes of the frames that begin there."""
+        return bytes(map(self.data.__getitem__, starts))
+
+    def add(self, starts: Iterable[int], ends: Iterable[int], tags: bytes) -> None:
         """Take these stretches of `data`, which lie after the last frame, as the next frames; none may be empty.
 
         Logical messages that belong to no transaction are left out: kept, one would look like a transaction without
@@ -45,17 +49,13 @@ class FrameBuffer:
         before = len(self)
         self.starts.extend(starts)
         self.ends.extend(ends)
-        tags = self._tags(before)
         if _MESSAGE in tags:
             self._leave_out_messages(before)
-            tags = self._tags(before)
+            tags = self.tags(self.starts[before:])
         if _COMMIT in tags:
             self.first_commit_at = self.first_commit_at or time.monotonic()
             self.commits += tags.count(_COMMIT)
             self.after_last_commit = before + tags.rfind(_COMMIT) + 1
-
-    def _tags(self, first: int) -> bytes:
-        return bytes(map(self.data.__getitem__, self.starts[first:]))
 
     def _leave_out_messages(self, first: int) -> None:
         data = self.data

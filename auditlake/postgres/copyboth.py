@@ -8,7 +8,7 @@ libpq must not have read a byte of the stream before the socket is taken from it
 looked at before libpq reads it: if it is CopyBothResponse the socket is ours, if not (a refusal, or a packet of GSSAPI
 encryption, which begins with a zero) libpq reads it.
 
-Both put what XLogData carries into a `FrameBuffer` and give keepalives back. `read` never waits.
+Both put what XLogData carries into an `Intake` and give keepalives back. `read` never waits.
 
 Authority: postgresql.org/docs/current/protocol-message-formats.html, CopyBothResponse, CopyData, ErrorResponse
 """
@@ -24,8 +24,8 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from auditlake.errors import AuditlakeError, DecodeError, SourceUnreachable, WrongSource
-from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import translated_errors, unreachable
+from auditlake.postgres.intake import Intake
 
 _XLOG_DATA, _KEEPALIVE = ord("w"), b"k"
 _XLOG_HEADER_BYTES = 25
@@ -43,8 +43,8 @@ _RECEIVE_BYTES = 1 << 18
 class Copy(Protocol):
     """A started COPY BOTH."""
 
-    def read(self, frames: FrameBuffer, limits: Limits) -> list[bytes]:
-        """Move what is waiting into `frames`, until that is full; give the keepalives among it."""
+    def read(self, intake: Intake) -> list[bytes]:
+        """Move what is waiting into `intake`, until that is full; give the keepalives among it."""
 
     def send(self, message: bytes) -> None:
         """Send one CopyData message."""
@@ -87,11 +87,11 @@ class LibpqCopy:
     def fileno(self) -> int:
         return self._descriptor
 
-    def read(self, frames: FrameBuffer, limits: Limits) -> list[bytes]:
-        """Move what is waiting into `frames`, until that is full; give the keepalives among it."""
+    def read(self, intake: Intake) -> list[bytes]:
+        """Move what is waiting into `intake`, until that is full; give the keepalives among it."""
         lost = self._consume()
-        get, data, keepalives = self._pgconn.get_copy_data, frames.data, []
-        while not limits.met_by(frames):
+        get, keepalives = self._pgconn.get_copy_data, []
+        while not intake.full:
             with translated_errors():
                 length, view = get(1)
             if length <= _COPY_IN_PROGRESS:
@@ -101,8 +101,9 @@ class LibpqCopy:
                     raise lost
                 break
             if view[0] == _XLOG_DATA and length > _XLOG_HEADER_BYTES:
+                data = intake.data
                 data += view
-                frames.add([len(data) - length + _XLOG_HEADER_BYTES], [len(data)])
+                intake.add([len(data) - length + _XLOG_HEADER_BYTES], [len(data)])
             else:
                 keepalives.append(_keepalive(bytes(view)))
         return keepalives
@@ -147,10 +148,10 @@ class SocketCopy:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def read(self, frames: FrameBuffer, limits: Limits) -> list[bytes]:
-        """Move what is waiting into `frames`, until that is full; give the keepalives among it."""
+    def read(self, intake: Intake) -> list[bytes]:
+        """Move what is waiting into `intake`, until that is full; give the keepalives among it."""
         keepalives: list[bytes] = []
-        while not limits.met_by(frames):
+        while not intake.full:
             try:
                 received = self._socket.recv(_RECEIVE_BYTES)
             except BlockingIOError:
@@ -160,14 +161,15 @@ class SocketCopy:
             if not received:
                 raise unreachable(_ENDED)
             self._rest += received
-            self._take(frames, keepalives)
+            self._take(intake, keepalives)
             if len(received) < _RECEIVE_BYTES:
                 break
         return keepalives
 
-    def _take(self, frames: FrameBuffer, keepalives: list[bytes]) -> None:
+    def _take(self, intake: Intake, keepalives: list[bytes]) -> None:
         """Move the whole messages of what was received, all at once, and note where each of them lies."""
-        rest, already = self._rest, len(frames.data)
+        rest, data = self._rest, intake.data
+        already = len(data)
         starts: list[int] = []
         ends: list[int] = []
         size, at, header = len(rest), 0, _HEADER.unpack_from
@@ -182,9 +184,9 @@ class SocketCopy:
             else:
                 self._other(kind, bytes(rest[at + _HEADER.size : end]), keepalives)
             at = end
-        frames.data += memoryview(rest)[:at]
+        data += memoryview(rest)[:at]
         del rest[:at]
-        frames.add(starts, ends)
+        intake.add(starts, ends)
 
     def _other(self, kind: bytes, body: bytes, keepalives: list[bytes]) -> None:
         """Take a message that holds no frame."""

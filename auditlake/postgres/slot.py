@@ -54,12 +54,14 @@ class SlotState:
 
     `wal_end` is the end of the server's log at that moment, `safe_wal_bytes` what may still be written before the slot
     is lost (None: no limit). `failover` and `synced` are None before version 17, which knows neither. `invalidation`
-    says why the slot can never be read again, where the server knows it.
+    says why the slot can never be read again, where the server knows it. With `two_phase` it sends what is prepared at
+    PREPARE (version 14 and later).
     """
 
     plugin: str | None
     database: str | None
     temporary: bool
+    two_phase: bool
     active_pid: int | None
     confirmed_flush_lsn: Lsn | None
     restart_lsn: Lsn | None
@@ -126,6 +128,7 @@ def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:
         plugin=slot["plugin"],
         database=slot["database"],
         temporary=slot["temporary"],
+        two_phase=slot.get("two_phase", False),
         active_pid=slot["active_pid"],
         confirmed_flush_lsn=None if confirmed is None else Lsn.parse(confirmed),
         restart_lsn=None if restart is None else Lsn.parse(restart),

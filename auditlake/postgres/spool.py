@@ -27,6 +27,7 @@ from pathlib import Path
 
 from auditlake.errors import DecodeError, WrongSource
 from auditlake.pgoutput.descriptions import Description
+from auditlake.pgoutput.frames import Ints
 from auditlake.pgoutput.messages import Message, StreamAbort, StreamCommit, StreamStart, StreamStop
 from auditlake.pgoutput.streamed import Segment, plain_bounds, read_block, relation_oid, segment_of
 from auditlake.pgoutput.wire import decode
@@ -60,6 +61,11 @@ class Spool:
         return self._block is not None
 
     @property
+    def active(self) -> bool:
+        """Whether any transaction is open, so that plain frames need a look too."""
+        return bool(self._open)
+
+    @property
     def memory_used(self) -> int:
         """Bytes of messages in memory, with what keeping them costs."""
         return sum(each.memory_bytes for each in self._open.values())
@@ -69,7 +75,7 @@ class Spool:
         """Bytes of messages in files."""
         return sum(each.file_bytes for each in self._open.values())
 
-    def add(self, data: bytearray, starts: list[int], ends: list[int]) -> None:
+    def add(self, data: bytearray, starts: Ints, ends: Ints) -> None:
         """Take messages of the block; `data` is changed and kept.
 
         Raises DecodeError.

@@ -19,7 +19,7 @@ Authority: postgresql.org/docs/current/protocol-replication.html, START_REPLICAT
 import select
 import struct
 import time
-from typing import Protocol
+from typing import Protocol, Self
 
 from psycopg import pq, sql
 from psycopg.pq.abc import PGconn, PGresult
@@ -29,6 +29,9 @@ from auditlake.lsn import Lsn
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import unreachable
 from auditlake.postgres.copyboth import UNDECODABLE, Copy, LibpqCopy, SocketCopy, start_copy
+from auditlake.postgres.intake import Intake
+from auditlake.postgres.spool import Spool
+from auditlake.postgres.streaming import Streaming
 
 _STATUS = struct.Struct(">cqqqqc")
 _POSTGRES_EPOCH_S = 946_684_800
@@ -45,20 +48,23 @@ class Waker(Protocol):
 class ReplicationStream:
     """A started replication stream; `keepalive_lsn` is how far the walsender had read when it last said so."""
 
-    def __init__(self, copy: Copy, start_lsn: Lsn) -> None:
+    def __init__(self, copy: Copy, start_lsn: Lsn, intake: Intake) -> None:
         self._copy = copy
+        self._intake = intake
         self._flush_lsn = start_lsn
         self._last_status_at = self._heard_at = time.monotonic()
         self._reply_wanted = False
         self.keepalive_lsn = Lsn(0)
 
     @classmethod
-    def start(cls, pgconn: PGconn, slot: str, publication: str, start_lsn: Lsn) -> "ReplicationStream":
-        """Start streaming transactions that end after `start_lsn`.
+    def start(cls, pgconn: PGconn, slot: str, publication: str, start_lsn: Lsn, streaming: Streaming) -> Self:
+        """Start the stream of transactions that end after `start_lsn`.
 
-        Raises LakeConflict where somebody else reads the slot, WrongSource where the slot cannot serve it any more.
+        Raises LakeConflict where somebody else reads the slot, WrongSource where the slot cannot serve it any more,
+        ConfigError where it does not know `streaming`, LakeUnusable where the spool's folder cannot be written.
         """
-        options = sql.SQL("proto_version '1', publication_names {}, messages 'true'").format(
+        intake = Intake(None if streaming.mode == "off" else Spool(streaming.spool))
+        options = streaming.options(pgconn.server_version) + sql.SQL(", publication_names {}, messages 'true'").format(
             sql.Literal(sql.Identifier(publication).as_string())
         )
         command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
@@ -67,7 +73,7 @@ class ReplicationStream:
         started = start_copy(pgconn, command.as_bytes())
         if not isinstance(started, SocketCopy | LibpqCopy):
             raise _not_started(slot, started)
-        return cls(started, start_lsn)
+        return cls(started, start_lsn, intake)
 
     def receive(self, frames: FrameBuffer, limits: Limits, timeout_s: float, waker: Waker) -> None:
         """Append frames for up to `timeout_s`, and wait for the waker alone where the buffer is full.
@@ -103,7 +109,8 @@ class ReplicationStream:
         """Read until nothing is waiting or the buffer is full; give how many messages came."""
         before = len(frames)
         try:
-            keepalives = self._copy.read(frames, limits)
+            self._intake.fill(frames, limits)
+            keepalives = self._copy.read(self._intake)
         except WrongSource as exc:
             missing = f"changes from {self._flush_lsn} on are missing"
             raise WrongSource(f"{exc.message}; {missing}", exc.hint) from exc

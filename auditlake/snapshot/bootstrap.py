@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psycopg
 from psycopg.pq.abc import PGconn
@@ -40,6 +40,7 @@ from auditlake.postgres.holder import SnapshotHolder
 from auditlake.postgres.membership import read_membership
 from auditlake.postgres.publication import add_tables, create_publication
 from auditlake.postgres.slot import CreatedSlot, alter_failover, create_slot, read_slot
+from auditlake.postgres.streaming import Streaming
 from auditlake.sameness import current_manifest
 from auditlake.snapshot.copy import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, make_plan, read_source
@@ -63,6 +64,7 @@ class Target:
     publication: str
     patterns: tuple[str, ...] | None
     failover: bool = True
+    streaming: Streaming = field(default_factory=Streaming)
 
 
 Say = Callable[[str], None]
@@ -94,7 +96,9 @@ def bootstrap(target: Target, start_spark: Callable[[], SparkSession], say: Say)
         _record_published(control, target, todo)
         with ThreadPoolExecutor(1) as starter:
             spark = starter.submit(start_spark)
-            return _copy_all(_Run(target, Source(target.conninfo, manifest), control, say), todo, spark)
+            return _copy_all(
+                _Run(target, Source(target.conninfo, manifest, target.streaming), control, say), todo, spark
+            )
 
 
 def _is_ours(lake: Lake, manifest: Manifest) -> bool:

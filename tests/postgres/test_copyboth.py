@@ -13,6 +13,7 @@ from auditlake.errors import SourceUnreachable
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import connect_replication
 from auditlake.postgres.copyboth import Copy, LibpqCopy, SocketCopy, start_copy
+from auditlake.postgres.intake import Intake
 
 pytestmark = pytest.mark.pg
 
@@ -52,12 +53,19 @@ def slot(database: str) -> str:
     return database
 
 
+def into(frames: FrameBuffer, limits: Limits) -> Intake:
+    """Say where plain frames go."""
+    intake = Intake()
+    intake.fill(frames, limits)
+    return intake
+
+
 def read_all(copy: Copy, commits: int) -> list[bytes]:
     """Read into small buffers, as a capture under pressure would, until so many commits have come."""
     found: list[bytes] = []
     while commits > 0:
         frames = FrameBuffer()
-        if not copy.read(frames, SMALL) and not len(frames):
+        if not copy.read(into(frames, SMALL)) and not len(frames):
             select.select([copy], [], [], 10)
         data, starts, ends = frames.payloads()
         found += [bytes(data[start:end]) for start, end in zip(starts, ends, strict=True)]

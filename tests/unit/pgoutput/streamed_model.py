@@ -6,6 +6,8 @@
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from auditlake.errors import DecodeError
 from auditlake.pgoutput.messages import (
     Begin,
@@ -124,11 +126,11 @@ def payloads_of(segment: Segment) -> list[bytes]:
 
 
 def _hand_over(spool: Spool, block: list[bytes]) -> None:
-    data, starts, ends = bytearray(), [], []
+    data, starts, ends = bytearray(), list[int](), list[int]()
     for payload in block:
         data += b"w" + b"\xff" * 24  # XLogData's header, which must not be read
         starts.append(len(data))
         data += payload
         ends.append(len(data))
     block.clear()
-    spool.add(data, starts, ends)
+    spool.add(data, np.array(starts), np.array(ends))

@@ -10,6 +10,7 @@ import pytest
 from auditlake.errors import DecodeError, SourceUnreachable
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.copyboth import SocketCopy
+from auditlake.postgres.intake import Intake
 
 PLENTY = Limits(frames=1000, size_bytes=1 << 20)
 KEEPALIVE = b"k" + struct.pack(">qqc", 77, 5, b"\x01")
@@ -33,6 +34,13 @@ def pair() -> Iterator[tuple[SocketCopy, socket.socket]]:
         copy = SocketCopy(Connection(ours.fileno()))  # type: ignore[arg-type]  # of PGconn it uses no more than that
         yield copy, servers
         copy.close()
+
+
+def into(frames: FrameBuffer, limits: Limits) -> Intake:
+    """Say where plain frames go."""
+    intake = Intake()
+    intake.fill(frames, limits)
+    return intake
 
 
 def message(kind: bytes, body: bytes) -> bytes:
@@ -71,7 +79,7 @@ def test_cut_anywhere(pair: tuple[SocketCopy, socket.socket], size: int) -> None
     frames, keepalives = FrameBuffer(), []
     for at in range(0, len(STREAM), size):
         server.sendall(STREAM[at : at + size])
-        keepalives += copy.read(frames, PLENTY)
+        keepalives += copy.read(into(frames, PLENTY))
     assert (payloads(frames), keepalives) == (FRAMES, [KEEPALIVE])
     assert (frames.commits, frames.after_last_commit) == (1, 3)
 
@@ -81,10 +89,10 @@ def test_split(pair: tuple[SocketCopy, socket.socket]) -> None:
     copy, server = pair
     server.sendall(STREAM)
     frames = FrameBuffer()
-    copy.read(frames, PLENTY)
+    copy.read(into(frames, PLENTY))
     head, rest = frames.split()
     server.sendall(frame(b"C again"))
-    copy.read(rest, PLENTY)
+    copy.read(into(rest, PLENTY))
     assert (payloads(head), payloads(rest)) == (FRAMES[:3], [*FRAMES[3:], b"C again"])
     assert (head.commits, rest.commits) == (1, 1)
 
@@ -94,9 +102,9 @@ def test_a_full_buffer(pair: tuple[SocketCopy, socket.socket]) -> None:
     copy, server = pair
     server.sendall(STREAM)
     frames = FrameBuffer()
-    assert copy.read(frames, Limits(frames=0, size_bytes=1)) == []
+    assert copy.read(into(frames, Limits(frames=0, size_bytes=1))) == []
     assert len(frames) == 0
-    assert copy.read(frames, PLENTY) == [KEEPALIVE]
+    assert copy.read(into(frames, PLENTY)) == [KEEPALIVE]
     assert len(frames) == len(FRAMES)
 
 
@@ -106,7 +114,7 @@ def test_neither_frame_nor_keepalive(pair: tuple[SocketCopy, socket.socket], bod
     copy, server = pair
     server.sendall(message(b"d", body))
     with pytest.raises(DecodeError, match=f"of {len(body)} bytes"):
-        copy.read(FrameBuffer(), PLENTY)
+        copy.read(into(FrameBuffer(), PLENTY))
 
 
 def test_an_error_of_the_server(pair: tuple[SocketCopy, socket.socket]) -> None:
@@ -114,7 +122,7 @@ def test_an_error_of_the_server(pair: tuple[SocketCopy, socket.socket]) -> None:
     copy, server = pair
     server.sendall(message(b"E", b"SFATAL\0C57P01\0Mterminating connection\0\0"))
     with pytest.raises(SourceUnreachable, match="FATAL: terminating connection"):
-        copy.read(FrameBuffer(), PLENTY)
+        copy.read(into(FrameBuffer(), PLENTY))
 
 
 @pytest.mark.parametrize("end", [b"", message(b"c", b""), message(b"W", b"\0\0\0") * 2])
@@ -124,4 +132,4 @@ def test_the_end(pair: tuple[SocketCopy, socket.socket], end: bytes) -> None:
     server.sendall(end)
     server.close()
     with pytest.raises(SourceUnreachable, match="ended the replication stream"):
-        copy.read(FrameBuffer(), PLENTY)
+        copy.read(into(FrameBuffer(), PLENTY))

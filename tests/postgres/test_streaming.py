@@ -1,0 +1,209 @@
+"""Large transactions streamed while they run: `changes` holds what it holds without streaming, row for row."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+from unittest import mock
+
+import psycopg
+import pytest
+
+from auditlake import capture as stage
+from auditlake.capture import Capture
+from auditlake.failpoints import After
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import require_manifest
+from auditlake.opening import Source
+from auditlake.postgres.buffer import Limits
+from auditlake.postgres.connection import connect
+from auditlake.postgres.server import wal_end
+from auditlake.postgres.streaming import Streaming, StreamingMode
+from tests import command, oracle
+from tests.capture_lake import make_lake
+from tests.crash.killed import killed_at
+
+pytestmark = pytest.mark.pg
+
+TABLES = "create table t (id int primary key, v text); create table u (id int primary key, v text);"
+SMALL_PARTS = """
+import auditlake.capture as capture
+from auditlake.postgres.buffer import Limits
+capture._BATCH = Limits(frames=100, size_bytes=10_000)
+capture._FULL = Limits(frames=500, size_bytes=50_000)
+"""
+
+
+Session: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+
+class Sessions:
+    """Connections to one database, each with a transaction of its own, and the walsender that streams them."""
+
+    def __init__(self, dsn: str, opened: ExitStack) -> None:
+        self._dsn = dsn
+        self._opened = opened
+        self._control = opened.enter_context(psycopg.connect(dsn, autocommit=True))
+
+    def begin(self) -> Session:
+        """Open a session."""
+        return self._opened.enter_context(psycopg.connect(self._dsn))
+
+    def run(self, statement: str) -> None:
+        """Run a statement in a transaction of its own."""
+        self._control.execute(statement)
+
+    def one(self, query: str) -> Any:
+        """Ask for one value."""
+        row = self._control.execute(query).fetchone()
+        return None if row is None else row[0]
+
+    def await_true(self, query: str) -> None:
+        """Wait until a query says true."""
+        pause = threading.Event()
+        while self.one(query) is not True:
+            pause.wait(0.01)
+
+    def await_decoded(self) -> None:
+        """Wait until the walsender has read all that is written now."""
+        self._control.execute("select pg_logical_emit_message(false, 'flush', '')")
+        end = self.one("select pg_current_wal_insert_lsn()")
+        self.await_true(f"select bool_or(sent_lsn >= '{end}') from pg_stat_replication")
+
+
+@pytest.fixture
+def sessions(database: str) -> Iterator[Sessions]:
+    """A database of two tables where next to nothing is large enough to be streamed."""
+    with ExitStack() as opened:
+        made = Sessions(database, opened)
+        made.run(TABLES)
+        made.run(f"alter database {made.one('select current_database()')} set logical_decoding_work_mem = '64kB'")
+        yield made
+
+
+@contextmanager
+def capturing(dsn: str, lake: Lake, mode: StreamingMode) -> Iterator[None]:
+    """Capture in the background, and then up to the end."""
+    stop, source = threading.Event(), Source(dsn, require_manifest(lake), Streaming(mode))
+    running = threading.Thread(target=Capture(source, lake, stop).run, args=(None,))
+    running.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        running.join()
+    capture(dsn, lake, mode)
+
+
+def capture(dsn: str, lake: Lake, mode: StreamingMode) -> None:
+    """Capture everything up to now."""
+    with connect(dsn) as conn:
+        end = wal_end(conn)
+    Capture(Source(dsn, require_manifest(lake), Streaming(mode)), lake, threading.Event()).run(end)
+
+
+def many(table: str, first: int, count: int) -> str:
+    """Insert so many rows that they are streamed."""
+    return f"insert into {table} select n, repeat('x', 100) from generate_series({first}, {first + count - 1}) n"
+
+
+def work(sessions: Sessions, await_decoded: Callable[[], None]) -> None:
+    """Do what streaming could get wrong: interleaved, nested, rolled back, prepared, described again."""
+    one, two, three = sessions.begin(), sessions.begin(), sessions.begin()
+    one.execute(many("t", 1, 2000))
+    two.execute(many("u", 1, 2000))
+    sessions.run("insert into t values (-1, 'small')")
+    await_decoded()
+    one.execute("savepoint a")
+    one.execute(many("t", 10_000, 2000))
+    one.execute("savepoint b")
+    one.execute("select pg_logical_emit_message(true, 'auditlake', '{\"user\": \"ann\"}')")
+    one.execute(many("t", 20_000, 2000))
+    one.execute("release b")
+    await_decoded()
+    one.execute("rollback to a")
+    three.execute(many("u", 10_000, 2000))
+    one.execute("update t set v = 'new' where id % 2 = 0 and id > 0")
+    await_decoded()
+    three.rollback()
+    one.commit()
+    redescribed(sessions, two, await_decoded)
+    prepared(sessions, await_decoded)
+
+
+def redescribed(sessions: Sessions, two: Session, await_decoded: Callable[[], None]) -> None:
+    """Alter a table in a streamed transaction, take it back, and alter it in another."""
+    sessions.run("insert into t values (-2, 'small'); update t set v = null where id = -1")
+    two.execute("savepoint c")
+    two.execute("alter table u add column w int default 7")
+    two.execute("insert into u select n, 'wide', n from generate_series(30000, 32000) n")
+    await_decoded()
+    two.execute("rollback to c")
+    two.execute(many("u", 40_000, 10))
+    sessions.run("delete from t where id = 1")
+    two.commit()
+    sessions.run("insert into u values (-1, 'small')")
+    sessions.run("alter table u add column w int default 7")
+
+
+def prepared(sessions: Sessions, await_decoded: Callable[[], None]) -> None:
+    """Prepare two large transactions and end them, one each way."""
+    for name, first in (("kept", 100_000), ("dropped", 200_000)):
+        session = sessions.begin()
+        session.execute(many("t", first, 2000))
+        session.execute("update u set v = 'prepared' where id = 1") if name == "kept" else None
+        session.execute(f"prepare transaction '{name}'")
+    await_decoded()
+    sessions.run("insert into t values (-3, 'small')")
+    sessions.run("rollback prepared 'dropped'")
+    sessions.run("commit prepared 'kept'")
+    sessions.run("truncate t, u")
+
+
+@pytest.mark.parametrize("mode", ["on", "parallel"])
+def test_streaming_changes_nothing(database: str, sessions: Sessions, tmp_path: Path, mode: StreamingMode) -> None:
+    """Every row of `changes` and `transactions` is the same with streaming, ordinals and relation versions too."""
+    plain = make_lake(database, tmp_path / "plain", name="plain")
+    streamed = make_lake(database, tmp_path / "streamed", name="streamed")
+    small = mock.patch.multiple(stage, _BATCH=Limits(100, 10_000), _FULL=Limits(500, 50_000))
+    with small, capturing(database, streamed, mode):
+        work(sessions, sessions.await_decoded)
+    capture(database, plain, "off")
+    expected = oracle.changes(plain)
+    assert expected == oracle.changes(streamed)
+    assert oracle.transactions(plain) == oracle.transactions(streamed)
+    assert len(expected) == 2000 + 1 + 1000 + 2 + 2010 + 1 + 1 + 2001 + 1 + 2
+    sessions.await_true("select stream_txns > 0 from pg_stat_replication_slots where slot_name = 'streamed'")
+    sessions.await_true("select stream_txns = 0 from pg_stat_replication_slots where slot_name = 'plain'")
+
+
+def test_an_open_transaction_survives_a_kill(database: str, sessions: Sessions, tmp_path: Path) -> None:
+    """What was spooled comes again, although later commits were acknowledged, also after a kill among its parts."""
+    plain = make_lake(database, tmp_path / "plain", name="plain")
+    streamed = make_lake(database, tmp_path / "streamed", name="streamed")
+    arguments: list[str | Path] = ["capture", "--source", database, "--lake", streamed.root, "--streaming", "on"]
+    large = sessions.begin()
+    large.execute(many("t", 1, 3000))
+    with command.start(arguments) as process:
+        sessions.await_true("select bool_or(application_name = 'auditlake') from pg_stat_replication")
+        sessions.run("insert into u values (1, 'small')")
+        end = sessions.one("select pg_current_wal_lsn()")
+        sessions.await_true(
+            f"select confirmed_flush_lsn >= '{end}' from pg_replication_slots where slot_name = 'streamed'"
+        )
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert len(oracle.changes(streamed)) == 1
+    large.execute(many("t", 10_000, 1000))
+    large.commit()
+    sessions.run("insert into u values (2, 'small')")
+    killed_at(After.PART, [*arguments, "--until-current"], times=3, code=SMALL_PARTS)
+    capture(database, streamed, "on")
+    capture(database, plain, "off")
+    expected = oracle.changes(plain)
+    assert len(expected) == 4002
+    assert expected == oracle.changes(streamed)
+    assert oracle.transactions(plain) == oracle.transactions(streamed)
