@@ -15,18 +15,29 @@ from auditlake.terminal import say, show_copied, working
 @with_settings
 @with_streaming
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
-def check(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by with_settings
+@click.option("--install-context", is_flag=True, help="Print the SQL that lets the server say who is connected.")
+@click.option("--yes", is_flag=True, help="Run that SQL, too.")
+def check(settings: Settings, *, install_context: bool, yes: bool, **_: object) -> None:
     """Say what stands between this database and a complete history.
 
     \b
     Example:
       auditlake check --source postgresql://me@host/shop
+      auditlake check --install-context
     """
+    from auditlake.postgres import observer
     from auditlake.postgres.connection import connect
     from auditlake.snapshot.plan import findings, survey
 
     with connect(settings.source_required()) as conn:
         plan = survey(conn, settings.tables, settings.publication, settings.slot)
+        if install_context:
+            names = [table.name for table in plan.chosen]
+            click.echo("\n".join(observer.statements(names)))
+            if yes:
+                observer.install(conn, names)
+                say(f"installed on {len(names)} tables; drop schema auditlake cascade removes it")
+            return
         found = findings(conn, plan)
     for remark in plan.remarks:
         say(remark)
