@@ -9,6 +9,7 @@ readers.
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,10 @@ PERIOD_COLUMNS = (
 )
 RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
 
+_PERIOD_BOUNDS = ("_from_lsn", "_to_lsn", "_from_time", "_to_time")
+_STATISTICS = 32
+_PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_WITHOUT_BOUNDS = ("boolean", "binary", "array", "map", "struct")
 _DELTA_NAMES = {"bigint": "long", "smallint": "short", "int": "integer"}
 
 
@@ -72,8 +77,26 @@ def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> 
         schema=Schema([*map(_source_field, columns), *_period_fields()]),
         partition_by=["_part"],
         name=str(name),
-        configuration={"delta.enableDeletionVectors": "true"},
+        configuration={
+            "delta.enableDeletionVectors": "true",
+            "delta.dataSkippingStatsColumns": ",".join(_with_statistics(columns)),
+        },
     )
+
+
+def _with_statistics(columns: tuple[Column, ...]) -> list[str]:
+    """Name the columns whose bounds each file has in Delta's log: those of the period always, however wide the table.
+
+    By default they are the first 32, and without bounds on LSNs a question about long ago opens every closed file.
+    Names that Delta would have to parse, and types it has no bounds for, are left out.
+    """
+    of_source = [c for c in (*(c for c in columns if c.key), *(c for c in columns if not c.key)) if _has_bounds(c)]
+    return [*_PERIOD_BOUNDS, *(column.stored for column in of_source[: _STATISTICS - len(_PERIOD_BOUNDS)])]
+
+
+def _has_bounds(column: Column) -> bool:
+    delta = type_of(column).delta
+    return _PLAIN_NAME.fullmatch(column.stored) is not None and not delta.startswith(_WITHOUT_BOUNDS)
 
 
 def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
@@ -90,10 +113,15 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     return HistoryTable(name, lake.history(name), columns, delta.version(), position, horizon)
 
 
+def list_names(lake: Lake) -> list[TableName]:
+    """Name every history table, in order; one without a position is being copied."""
+    folders = sorted(lake.histories.glob("*/*"))
+    return [TableName(source_name(folder.parent.name), source_name(folder.name)) for folder in folders]
+
+
 def list_histories(lake: Lake) -> Iterator[HistoryTable]:
     """Every history table that has a position, in name order."""
-    for folder in sorted(lake.histories.glob("*/*")):
-        name = TableName(source_name(folder.parent.name), source_name(folder.name))
+    for name in list_names(lake):
         if table := open_history(lake, name):
             yield table
 

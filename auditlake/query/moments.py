@@ -17,7 +17,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from auditlake.errors import LakeUnusable, NotAnswerable
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.gaps import Gap, read_gaps
+from auditlake.lake.history import HistoryTable, list_histories, list_names
 from auditlake.lake.layout import SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.log import open_delta
 from auditlake.lake.positions import Positions, read_positions
@@ -31,11 +32,13 @@ _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), cur
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One look at a lake: its positions and its histories, each at one Delta version."""
+    """One look at a lake: its positions and its histories, each at one Delta version; `copying` have no state yet."""
 
     lake: Lake
     positions: Positions
     tables: dict[TableName, HistoryTable]
+    gaps: tuple[Gap, ...] = ()
+    copying: tuple[TableName, ...] = ()
 
     @property
     def last_lsn(self) -> Lsn:
@@ -65,7 +68,8 @@ def read_known(lake: Lake) -> Known:
     tables = {table.name: table for table in list_histories(lake)}
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
-    return Known(lake, positions, tables)
+    copying = tuple(name for name in list_names(lake) if name not in tables)
+    return Known(lake, positions, tables, read_gaps(lake), copying)
 
 
 def resolve(known: Known, when: When) -> Lsn:
@@ -114,6 +118,21 @@ def check_known(known: Known, table: HistoryTable, lsn: Lsn) -> None:
     last = Lsn(max(known.positions.known_lsn, table.position))
     if lsn > last:
         raise NotAnswerable(f"asked for {table.name} as of {lsn}, it is known up to {last}", _CATCH_UP)
+
+
+def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn) -> None:
+    """See that no state of `table` in [`first`, `last`] lies in a gap.
+
+    Raises NotAnswerable.
+    """
+    for gap in known.gaps:
+        if gap.meets(table.name, first, last):
+            asked = f"as of {first}" if first == last else f"from {first} to {last}"
+            raise NotAnswerable(
+                f"asked for {table.name} {asked}, its changes between {gap.lsn_from} and {gap.lsn_to} are missing: "
+                f"{gap.reason}",
+                f"{gap.lsn_from} and {gap.lsn_to} themselves can be answered; auditlake.gaps lists what is missing.",
+            )
 
 
 def _at_time(known: Known, when: AtTime) -> Lsn:

@@ -8,7 +8,7 @@ the source may have under that name. Pure.
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from auditlake.errors import BadUsage
+from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.relation import TableName
 
 SYSTEM_SCHEMA = "auditlake"
@@ -35,6 +35,22 @@ def find_table(parts: Sequence[str], tables: Iterable[TableName]) -> TableName:
         names = ", ".join(map(str, found))
         raise BadUsage(f"{'.'.join(parts)} could be {names}", "Write the schema, and the name as PostgreSQL spells it.")
     return found[0]
+
+
+def check_copied(parts: Sequence[str], copying: Iterable[TableName], tables: Iterable[TableName]) -> None:
+    """See that a name does not mean a table that is being copied.
+
+    Raises NotAnswerable.
+    """
+    asked = [part.casefold() for part in parts]
+    names = {(table.schema.casefold(), table.table.casefold()) for table in tables}
+    for table in copying:
+        folded = [table.schema.casefold(), table.table.casefold()]
+        if asked == folded or (asked == folded[-1:] and not any(name == folded[-1] for _, name in names)):
+            raise NotAnswerable(
+                f"{table} is being copied, or its copy was broken off: there is no state of it yet",
+                "Wait for auditlake bootstrap to end, or run it again; it goes on with the tables that have none.",
+            )
 
 
 def _unqualified(name: str, known: Sequence[TableName]) -> list[TableName]:

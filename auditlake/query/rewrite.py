@@ -20,7 +20,7 @@ from sqlglot import Token, exp
 
 from auditlake.errors import BadUsage
 from auditlake.query.dialect import parse_query, tokenize
-from auditlake.query.names import SYSTEM_SCHEMA, SYSTEM_TABLES, find_table
+from auditlake.query.names import SYSTEM_SCHEMA, SYSTEM_TABLES, check_copied, find_table
 from auditlake.query.period import AllTime, AsOf, Between, ContainedIn, FromTo, Period, Reading
 from auditlake.query.when import parse_when
 from auditlake.relation import TableName
@@ -42,6 +42,7 @@ class Names:
     tables: tuple[TableName, ...]
     now: datetime
     prefix: str
+    copying: tuple[TableName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,9 @@ class _Rewriter:
                     f"FOR SYSTEM_TIME on {table.name}, a common table expression", "Put it on the tables inside."
                 )
             return
-        name = find_table([part.name for part in parts], self._names.tables)
+        asked = [part.name for part in parts]
+        check_copied(asked, self._names.copying, self._names.tables)
+        name = find_table(asked, self._names.tables)
         start, end = self._offset(parts[0], "start"), self._offset(parts[-1], "end")
         if self._sql[start] in "\"'":
             raise BadUsage(

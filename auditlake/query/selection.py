@@ -10,13 +10,15 @@ With lsn(x) the last commit at or before x, and x⁻ the last moment before x:
 
 An excluded end needs b⁻ and not `_from_lsn < lsn(b)`: for a time, lsn(b) is a commit before b as a rule, and a
 version that begins with it does hold before b. A period that ends before it begins is empty, as SQL:2011 has it.
+
+A period across a gap is refused; ALL is not, because it claims nothing of any moment: what is known, all of it.
 """
 
 from dataclasses import dataclass
 
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
-from auditlake.query.moments import Known, check_horizon, check_known, just_before, resolve
+from auditlake.query.moments import Known, check_gaps, check_horizon, check_known, just_before, resolve
 from auditlake.query.period import AllTime, AsOf, Between, ContainedIn, FromTo, Period
 from auditlake.query.when import AtTime, When
 
@@ -56,6 +58,7 @@ def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None)
     """
     check_horizon(table, lsn, when)
     check_known(known, table, lsn)
+    check_gaps(known, table, lsn, lsn)
     return State(lsn)
 
 
@@ -78,6 +81,7 @@ def _bounds(known: Known, table: HistoryTable, period: FromTo | Between | Contai
     check_horizon(table, start, period.start)
     check_horizon(table, end, period.end)
     check_known(known, table, end)
+    check_gaps(known, table, start, end)
     if _reversed(period.start, start, period.end, end):
         return None
     match period:

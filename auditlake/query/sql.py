@@ -95,7 +95,8 @@ def moment_lsn(known: Known, when: str) -> Lsn:
 
 def _prepare(look: _Look, sql: str) -> Question:
     known = look.known
-    rewritten = rewrite(sql, Names(tuple(known.tables), look.now, f"auditlake_{uuid.uuid4().hex}_"))
+    names = Names(tuple(known.tables), look.now, f"auditlake_{uuid.uuid4().hex}_", known.copying)
+    rewritten = rewrite(sql, names)
     views = {name: (reading.table, _selection(look, reading)) for name, reading in rewritten.views.items()}
     if rewritten.exact:
         views = {name: (table, _with_raw(selection)) for name, (table, selection) in views.items()}

@@ -3,6 +3,7 @@
     2026-11-21                     midnight of that day, UTC
     2026-11-21 09:30[:00[.25]]     a time; with a space or a T; no zone means UTC
     2026-11-21T09:30:00+01:00      a time with its zone: Z, +01, +0100 or +01:00
+    2026-11-21 09:30 Europe/Paris  a local time; refused where the clocks there showed it twice, or never
     -90s  -5m  -2h  -1d  -1w       that long before now
     0/16B3748                      a commit LSN
     xid:750                        the transaction with this xid
@@ -14,6 +15,7 @@ a microsecond is cut to it, which is exact: commit times are whole microseconds.
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
@@ -36,7 +38,7 @@ _XID = re.compile(r"xid:([0-9]{1,20})")
 _TIME = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:[Tt ](?P<clock>[0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?P<fraction>\.[0-9]+)?"
-    r" ?(?P<zone>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
+    r"(?: ?(?P<zone>[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)| (?P<place>[A-Z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*))?)?"
 )
 _MAX_XID = 2**32 - 1
 _FORMS = "Write an ISO time (2026-11-21T09:30:00Z), a relative time (-2h), an LSN (0/16B3748) or xid:750."
@@ -123,9 +125,26 @@ def _xid(xid: int) -> int:
 
 def _time_us(match: re.Match[str], text: str) -> int:
     fraction = (match["fraction"] or ".")[1:7].ljust(6, "0")
-    zone = (match["zone"] or "Z").upper()
+    zone = "" if match["place"] else (match["zone"] or "Z").upper()
     try:
         moment = datetime.fromisoformat(f"{match['date']}T{match['clock'] or '00:00'}{zone}")
     except ValueError as exc:
         raise BadUsage(f"not a time: {text!r}, {exc}", _FORMS) from exc
-    return to_us(moment) + int(fraction)
+    return to_us(_local(moment, match["place"], text) if match["place"] else moment) + int(fraction)
+
+
+def _local(moment: datetime, place: str, text: str) -> datetime:
+    """Give the instant that the clocks of a place showed as `moment`, if there is exactly one."""
+    try:
+        zone = ZoneInfo(place)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as exc:
+        raise BadUsage(f"no time zone {place!r}, in {text!r}", "Write one as Europe/Paris, or an offset.") from exc
+    first, second = (moment.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    if first.utcoffset() == second.utcoffset():
+        return first
+    earlier, later = sorted(at.astimezone(UTC) for at in (first, second))
+    what = "twice" if first.astimezone(UTC) == earlier else "never"
+    raise BadUsage(
+        f"the clocks of {place} showed {moment:%Y-%m-%d %H:%M:%S} {what}",
+        f"Write the instant: {earlier:%Y-%m-%dT%H:%M:%SZ} or {later:%Y-%m-%dT%H:%M:%SZ}.",
+    )

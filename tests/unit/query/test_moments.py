@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction
 
 from auditlake.errors import LakeUnusable, NotAnswerable
+from auditlake.lake.changes import GAPS_SCHEMA
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.lake.log import AppendLog
 from auditlake.lsn import Lsn
 from auditlake.query.moments import Known, read_known, resolve
 from auditlake.query.selection import Bounds, State, Versions
@@ -214,3 +217,45 @@ def test_one_moment_for_all_tables(lake: Lake) -> None:
         (CUSTOMERS, State(Lsn(0x200))),
         (("auditlake", "changes"), Log(Lsn(0x300))),
     }
+
+
+def test_a_gap_is_not_answered(tmp_path: Path) -> None:
+    """Between its ends nothing of that table is; at them, for other tables and for ALL, everything is."""
+    lake = write_small_lake(tmp_path / "lake")
+    gap = {"schema": "public", "table": "orders", "lsn_from": 0x150, "lsn_to": 0x250, "reason": "the slot was lost"}
+    AppendLog(lake.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist([gap], schema=GAPS_SCHEMA), {})
+    for sql in (
+        "select * from orders for system_time as of '0/151'",
+        "select * from orders for system_time as of '0/24F'",
+        "select * from orders for system_time between '0/100' and '0/151'",
+        "select * from orders for system_time contained in ('0/200', '0/300')",
+    ):
+        with pytest.raises(NotAnswerable, match="between 0/150 and 0/250 are missing: the slot was lost"):
+            prepare_sql(lake, sql)
+    for sql in (
+        "select * from orders for system_time as of '0/150'",
+        "select * from orders for system_time as of '0/250'",
+        "select * from orders for system_time between '0/250' and '0/300'",
+        "select * from orders for system_time all",
+        "select * from customers for system_time as of '0/200'",
+    ):
+        assert prepare_sql(lake, sql).views
+
+
+def test_a_table_that_is_being_copied(tmp_path: Path) -> None:
+    """It has a folder and no position: it is named, and not called unknown."""
+    lake = write_small_lake(tmp_path / "lake")
+    create_history(lake, TableName("public", "late"), (Column("id", 23, -1, key=True),))
+    for name in ("late", "public.late", "PUBLIC.Late"):
+        with pytest.raises(NotAnswerable, match=r"public\.late is being copied"):
+            prepare_sql(lake, f"select * from {name}")
+    assert prepare_sql(lake, "with late as (select 1) select * from late").lsn == 0x300
+
+
+def test_an_idle_table_costs_no_look_into_changes(tmp_path: Path) -> None:
+    """Which table has a tail is known from `transactions`; a tail is read from where it begins."""
+    lake = write_small_lake(tmp_path / "lake")
+    question = prepare_sql(lake, "select * from orders join customers using (id)", "0/300")
+    assert {table.name for table, _ in question.tails} == {ORDERS, CUSTOMERS}
+    assert prepare_sql(lake, "select * from customers", "0/200").tails == {}
+    assert prepare_sql(lake, "select * from orders", "0/200").tails == {}

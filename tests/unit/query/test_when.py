@@ -26,6 +26,9 @@ NOON_US = 1_795_262_400_000_000  # date -u -d 2026-11-21T12:00:00Z +%s
         ("2026-11-21T13:00:00+01:00", NOON_US),
         ("2026-11-21T13:00:00+0100", NOON_US),
         ("2026-11-21T04:30:00-07:30", NOON_US),
+        ("2026-11-21 13:00 Europe/Paris", NOON_US),
+        ("2026-11-21T06:00:00.5 America/Chicago", NOON_US + 500_000),
+        ("2026-11-21 12:00 UTC", NOON_US),
         ("2026-11-21T12:00:00.25", NOON_US + 250_000),
         ("2026-11-21T12:00:00.000001Z", NOON_US + 1),
         ("2026-11-21T12:00:00.0000019Z", NOON_US + 1),
@@ -75,7 +78,7 @@ def test_lsn_and_xid() -> None:
         "2026-11-21T12:00:00+25:00",
         "20261121",
         "21.11.2026",
-        "2026-11-21T12:00:00 Europe/Berlin",
+        "2026-11-21T12:00:00 europe/berlin",
         "16B3748",
         "0/",
         "0/123456789",
@@ -128,3 +131,20 @@ def test_any_text_is_a_moment_or_bad_usage(text: str) -> None:
     """No other exception escapes."""
     with contextlib.suppress(BadUsage):
         parse_when(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("2026-10-25 02:30 Europe/Paris", ["twice", "2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"]),
+        ("2026-03-29 02:30 Europe/Paris", ["never", "2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z"]),
+        ("2026-03-29 02:30 Europe/Nowhere", ["Europe/Nowhere"]),
+        ("2026-03-29 02:30 Europe", ["Europe"]),
+    ],
+)
+def test_a_local_time_that_is_not_one_instant(text: str, words: list[str]) -> None:
+    """The hour that clocks show twice, the one they leave out, and places that are none."""
+    with pytest.raises(BadUsage) as caught:
+        parse_when(text, NOW)
+    said = f"{caught.value.message} {caught.value.hint}"
+    assert all(word in said for word in words), said

@@ -1,0 +1,44 @@
+"""The `gaps` table: between which LSNs a table's changes are known to be missing. Reads only, no JVM.
+
+A gap (from, to) says: the state at `lsn_from` was still known, the one at `lsn_to` is known again; every state in
+between is not. A gap without a table is every table's.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import QueryBuilder
+
+from auditlake.lake.layout import Lake
+from auditlake.lake.log import open_delta
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Changes in (`lsn_from`, `lsn_to`) are missing; of all tables where `table` is None."""
+
+    table: TableName | None
+    lsn_from: Lsn
+    lsn_to: Lsn
+    reason: str
+
+    def meets(self, name: TableName, first: Lsn, last: Lsn) -> bool:
+        """Whether some state of a table in [`first`, `last`] is unknown."""
+        return self.table in {None, name} and self.lsn_from < last and first < self.lsn_to
+
+
+def read_gaps(lake: Lake) -> tuple[Gap, ...]:
+    """Read what is known to be missing."""
+    table = open_delta(lake.gaps)
+    if table is None:
+        return ()
+    query = 'select "schema", "table", lsn_from, lsn_to, reason from gaps order by lsn_from'
+    rows = pa.table(QueryBuilder().register("gaps", table).execute(query).read_all()).to_pylist()
+    return tuple(Gap(_table(row), Lsn(row["lsn_from"]), Lsn(row["lsn_to"]), row["reason"]) for row in rows)
+
+
+def _table(row: dict[str, str | None]) -> TableName | None:
+    schema, table = row["schema"], row["table"]
+    return None if schema is None or table is None else TableName(schema, table)
