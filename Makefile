@@ -8,7 +8,7 @@ demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
 
 test: setup
-	$(PYTHON_BIN)/python -m pytest $(ARGS)
+	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 check: setup
 	$(PYTHON_BIN)/ruff check .

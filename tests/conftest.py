@@ -21,6 +21,14 @@ def pytest_report_header() -> str:
     return f"PostgreSQL {chosen_version()}, {packages}"
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Put the tests that share one JVM on one worker, and those that start processes with their own on one, too."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("one-jvm"))
+    elif item.get_closest_marker("spark"):
+        item.add_marker(pytest.mark.xdist_group("own-jvm"))
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server with logical replication, for the whole run."""
