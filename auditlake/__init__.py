@@ -42,6 +42,7 @@ def register(spark: "SparkSession", lake: str | Path, as_of: str | None = None, 
     """Register every table as temporary views as of one moment, and return the views' names.
 
     A temporary view's name has one part: each table is `schema__table`, and `table` too where only one schema has it.
+    Names that differ in case alone are spelled as the lake's folders are, because Spark does not tell them apart.
     Views of these names that exist already are replaced. With `raw` they have the column `_raw` too, and the SQL
     function `exact_text(column, _raw, 'column')` gives PostgreSQL's own text of any value.
 

@@ -31,6 +31,10 @@ from auditlake.relation import Column
 BEFORE = 0
 """The lsn of an open version among effects: no commit has it."""
 
+_NEVER_SENT = (
+    "an UPDATE brought a row into the publication's row filter without its unchanged large value of column {}, "
+    "which only REPLICA IDENTITY FULL sends"
+)
 _PLACE = ("lsn", "ordinal", "xid", "time")
 _COMMON = (*_PLACE, "born", "died", "op", "new")
 
@@ -132,9 +136,8 @@ def _known_texts(columns: Sequence[Column], positions: Iterable[int]) -> list[Ex
     known = []
     for position in sorted(positions):
         old, new = F.col("old")[position], F.col("new")[position]
-        # An UPDATE can come as an INSERT, when the row comes into the publication's row filter. What it leaves out was
-        # never sent, and must not be taken from an earlier row of this key.
-        unknown = F.raise_error(F.lit(f"an INSERT left out a TOASTed value of column {columns[position].name}"))
+        # What such an UPDATE leaves out was never sent, and must not be taken from an earlier row of this key.
+        unknown = F.raise_error(F.lit(_NEVER_SENT.format(columns[position].name)))
         value = F.when(old.isNotNull(), old).when(F.col("op") == "insert", unknown.cast("string"))
         given = F.when(is_unchanged(position), F.when(value.isNotNull(), _pair(columns[position], value)))
         state = F.when(~F.col("effect.died"), given.otherwise(_pair(columns[position], new)))

@@ -5,7 +5,8 @@
 
 A source name becomes one path segment by writing every byte outside [A-Za-z0-9_-] as `~` and two hex digits; `~` is
 legal in paths and URIs without escaping, so no layer escapes it a second time. Upper case is escaped too, because
-some file systems do not tell `Orders` from `orders`.
+some file systems do not tell `Orders` from `orders`, and a `_` that comes first, because readers take such folders for
+their own (`_delta_log`) or pass over them.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ SNAPSHOT_TIME_APP = "auditlake/snapshot_time"
 
 def path_segment(name: str) -> str:
     """Spell a source name as one path segment, reversibly."""
-    return "".join(chr(b) if b in _PLAIN else f"~{b:02x}" for b in name.encode())
+    segment = "".join(chr(b) if b in _PLAIN else f"~{b:02x}" for b in name.encode())
+    return f"~5f{segment[1:]}" if segment.startswith("_") else segment
 
 
 def source_name(segment: str) -> str:

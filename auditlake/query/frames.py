@@ -1,6 +1,5 @@
 """Tables of a lake as DataFrames and as views: what `auditlake.read` and `auditlake.register` do."""
 
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,7 +10,7 @@ from auditlake.lake.layout import Lake
 from auditlake.query.dialect import tokenize
 from auditlake.query.exact import register_function
 from auditlake.query.moments import read_known, resolve
-from auditlake.query.names import SYSTEM_SCHEMA, find_table
+from auditlake.query.names import SYSTEM_SCHEMA, find_table, view_names
 from auditlake.query.selection import select_state
 from auditlake.query.sql import read_log
 from auditlake.query.state import read_selection
@@ -49,9 +48,7 @@ def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: 
     readings = {name: (known.tables[name], state) for name, state in states.items()}
     tails = find_reading_tails(known, readings.values())
     frames = {name: read_selection(spark, known, *reading, tails) for name, reading in readings.items()}
-    bare = Counter(name.table.casefold() for name in frames)
-    views = {f"{name.schema}__{name.table}": frame for name, frame in frames.items()}
-    views |= {name.table: frame for name, frame in frames.items() if bare[name.table.casefold()] == 1}
+    views = {view: frames[table] for view, table in view_names(frames).items()}
     for view, frame in views.items():
         frame.createOrReplaceTempView("`" + view.replace("`", "``") + "`")
     register_function(spark)

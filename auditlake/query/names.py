@@ -5,10 +5,12 @@ do, without regard to case, and an exact spelling wins. The schema `auditlake` h
 the source may have under that name. Pure.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.layout import path_segment
 from auditlake.relation import TableName
 
 SYSTEM_SCHEMA = "auditlake"
@@ -51,6 +53,25 @@ def check_copied(parts: Sequence[str], copying: Iterable[TableName], tables: Ite
                 f"{table} is being copied, or its copy was broken off: there is no state of it yet",
                 "Wait for auditlake bootstrap to end, or run it again; it goes on with the tables that have none.",
             )
+
+
+def view_names(tables: Iterable[TableName]) -> dict[str, TableName]:
+    """Name the views of these tables: `schema__table`, and `table` where that says which one.
+
+    Spark's views do not tell upper case from lower. Where two names would be one view, both are spelled as in the
+    lake's folders, with `~` and hexadecimal digits.
+    """
+    known = list(tables)
+    long = {table: f"{table.schema}__{table.table}" for table in known}
+    taken = Counter(name.casefold() for name in long.values())
+    names = {
+        name if taken[name.casefold()] == 1 else f"{path_segment(table.schema)}__{path_segment(table.table)}": table
+        for table, name in long.items()
+    }
+    bare = Counter(table.table.casefold() for table in known)
+    in_use = {name.casefold() for name in names}
+    names |= {t.table: t for t in known if bare[t.table.casefold()] == 1 and t.table.casefold() not in in_use}
+    return names
 
 
 def _unqualified(name: str, known: Sequence[TableName]) -> list[TableName]:

@@ -61,12 +61,13 @@ def survey(
     """
     source = read_source(conn, publication_name)
     chosen = chosen_of(source, patterns)
+    left_out = skipped(source, lambda table: matches(table, patterns or ()))
     if not chosen:
         what = f"match {', '.join(patterns)}" if patterns else "are there to take"
-        raise ConfigError(f"no tables {what}", "Correct the setting tables, or create tables first.")
+        but = f" but {', '.join(map(str, left_out))}, unlogged or foreign" if left_out else ""
+        raise ConfigError(f"no tables {what}{but}", "Correct the setting tables, or create tables first.")
     lacks = source.publication is not None
     unpublished = tuple(table for table in chosen if lacks and source.published(table.name) is None)
-    left_out = skipped(source, lambda table: matches(table, patterns or ()))
     remarks = [f"{name} is left out: it is unlogged or foreign, so its changes are not in the log" for name in left_out]
     remarks += [remark for table in chosen for remark in remarks_on(table)]
     return Plan(chosen, unpublished, source.publication, read_slot(conn, slot_name), tuple(remarks))

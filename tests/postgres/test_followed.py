@@ -12,6 +12,7 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
+from auditlake.errors import ConfigError
 from auditlake.pgoutput.messages import Insert
 from auditlake.pgoutput.wire import decode
 from auditlake.postgres.connection import connect, pinned_conninfo
@@ -165,6 +166,13 @@ REFUSED = {
         "create publication p for table t with (publish_via_partition_root = true)",
         "partition public.t1 is unlogged",
     ),
+    "a foreign partition": (
+        """create table t (id int) partition by range (id); alter table t replica identity full;
+           create foreign data wrapper w; create server s foreign data wrapper w;
+           create foreign table t1 partition of t default server s""",
+        "create publication p for table t with (publish_via_partition_root = true)",
+        "partition public.t1 is foreign",
+    ),
     "a list without the key": (
         "create table t (id int primary key, v text)",
         "create publication p for table t (v)",
@@ -212,6 +220,14 @@ def test_a_filter_may_stop_a_history(database: str) -> None:
         assert [remark for remark in _plan(conn).remarks if "large values of v" in remark]
         conn.execute("alter table t replica identity full")
         assert not _plan(conn).remarks
+
+
+def test_only_what_cannot_be_followed(database: str) -> None:
+    """An unlogged table that alone is wanted is named."""
+    with connect(database) as conn:
+        _execute(conn, "create unlogged table u (id int primary key)")
+        with pytest.raises(ConfigError, match=r"public\.u, unlogged or foreign"):
+            survey(conn, ("public.u",), "none", "p")
 
 
 def test_row_security(database: str) -> None:

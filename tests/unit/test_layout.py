@@ -32,7 +32,15 @@ def test_different_names_stay_different_whatever_the_file_system_folds(one: str,
 
 @pytest.mark.parametrize(
     ("name", "segment"),
-    [("orders", "orders"), ("Orders", "~4frders"), ("a/b", "a~2fb"), ("..", "~2e~2e"), ("~", "~7e"), ("ä", "~c3~a4")],
+    [
+        ("orders", "orders"),
+        ("Orders", "~4frders"),
+        ("a/b", "a~2fb"),
+        ("..", "~2e~2e"),
+        ("~", "~7e"),
+        ("ä", "~c3~a4"),
+        ("_a_", "~5fa_"),
+    ],
 )
 def test_escapes_bytes_in_hexadecimal(name: str, segment: str) -> None:
     """The spelling is fixed: lakes on disk depend on it."""
