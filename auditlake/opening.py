@@ -19,23 +19,26 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.errors import LakeConflict, LakeUnusable, WrongSource
 from auditlake.guard import PublicationGuard
 from auditlake.lake.changes import CaptureLog
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, record_timeline, require_manifest
-from auditlake.lake.positions import read_positions
+from auditlake.lake.positions import read_committed, read_positions
 from auditlake.lsn import Lsn
 from auditlake.mainslot import see_database, see_slot
 from auditlake.postgres.connection import Row, connect, connect_replication, hung_up_after
 from auditlake.postgres.pace import Pace, read_pace
+from auditlake.postgres.resent import read_resent
 from auditlake.postgres.slot import SlotReader, end_reader, read_reader, read_slot
 from auditlake.postgres.stream import ReplicationStream
 from auditlake.postgres.streaming import Streaming
 from auditlake.sameness import Fork, current_manifest, see_primary, see_timeline
 
 _WAIT_S = 0.1
+# Before, a transaction without a published change is sent as well, and the lake does not hold it.
+_EMPTY_LEFT_OUT = 150000
 
 Say = Callable[[str], None]
 
@@ -135,6 +138,7 @@ class Opener:
         while True:
             pgconn = connect_replication(self.source.conninfo)
             try:
+                self._see_resent(control, start)
                 with hung_up_after(pgconn.socket, pace.deaf_s):
                     publication, streaming = self.source.manifest.publication, self.source.streaming
                     return ReplicationStream.start(pgconn, self._slot, publication, start, streaming)
@@ -153,6 +157,27 @@ class Opener:
             if self.stop.wait(_WAIT_S):
                 raise LakeConflict(f"slot {self._slot} is still read by {reader or 'somebody'}", _STOP_IT)
             first = first if first and first.is_same(reader) else reader
+
+    def _see_resent(self, control: psycopg.Connection[Row], start: Lsn) -> None:
+        """See that what the slot would send again, had it not been told to start later, is what the lake holds.
+
+        A slot stands behind the lake after a crash of the server, which forgets the last acknowledgements. It also does
+        in a server that was put back to an earlier state and has gone on from there: then the same stretch of the log
+        holds other transactions now.
+        """
+        slot = read_slot(control, self._slot)
+        if slot is None or slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn >= start:
+            return
+        since = slot.confirmed_flush_lsn
+        resent = read_resent(control, self._slot, self.source.manifest.publication, start)
+        held = read_committed(self.lake, since, start)
+        other = held - resent if control.info.server_version < _EMPTY_LEFT_OUT else held ^ resent
+        if other:
+            raise WrongSource(
+                f"slot {self._slot} would send other transactions from {since} to {start} than this lake holds: the"
+                " source was put back to an earlier state, and has gone on from there",
+                "Bootstrap a new lake with a new slot; this one can still be asked.",
+            )
 
     def _held_by(self, reader: SlotReader | None) -> LakeConflict:
         return LakeConflict(f"slot {self._slot} is read by {reader or 'somebody'}, need it for this one", _STOP_IT)

@@ -7,6 +7,9 @@ capture promises that every later commit gets a later `time_mono`.
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+from deltalake import QueryBuilder
+
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lake.log import open_delta
 from auditlake.lsn import Lsn
@@ -37,3 +40,15 @@ def read_positions(lake: Lake) -> Positions | None:
     if watermark is None or acknowledged is None:
         return None
     return Positions(table.version(), Lsn(watermark), Lsn(acknowledged), table.transaction_version(CURRENT_APP) or 0)
+
+
+def read_committed(lake: Lake, since: Lsn, upto: Lsn) -> frozenset[tuple[Lsn, int, int]]:
+    """Read LSN, xid and time (us since 1970) of the visible transactions with commit LSN in `[since, upto)`."""
+    table, positions = open_delta(lake.transactions), read_positions(lake)
+    if table is None or positions is None:
+        return frozenset()
+    query = f"select lsn, xid, time from transactions where lsn >= {since:d} and lsn < {upto:d}"
+    rows = pa.table(QueryBuilder().register("transactions", table).execute(query).read_all())
+    columns = (rows["lsn"], rows["xid"], rows["time"].cast(pa.int64()))
+    found = zip(*(column.to_pylist() for column in columns), strict=True)
+    return frozenset((Lsn(lsn), xid, time_us) for lsn, xid, time_us in found if lsn <= positions.watermark)

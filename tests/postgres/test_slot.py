@@ -1,0 +1,164 @@
+"""Slots and servers that are not what they were: exit code 5 with the bounds of what is missing."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from tests import command
+from tests.capture_lake import make_lake
+from tests.running import inserted
+from tests.server import Server, chosen_version
+
+pytestmark = pytest.mark.pg
+
+WRONG_SOURCE, CONFLICT = 5, 6
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server that keeps little log for a slot, and that may be stopped."""
+    with Server(chosen_version(), settings={"max_slot_wal_keep_size": "1MB"}) as running:
+        yield running
+
+
+@dataclass(frozen=True)
+class Site:
+    """A database of one table, and its lake, from which capture has read one row."""
+
+    dsn: str
+    lake: Lake
+
+    def execute(self, *statements: str) -> None:
+        """Run statements, each in a transaction of its own."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for statement in statements:
+                conn.execute(statement)
+
+    def capture(self) -> command.Done:
+        """Capture what is there now."""
+        return command.run_here(["capture", "--until-current", "--source", self.dsn, "--lake", self.lake.root])
+
+    def refused(self, *words: str) -> None:
+        """See that capture refuses, with these words, and leaves the lake as it is."""
+        before = read_positions(self.lake)
+        done = self.capture()
+        assert done.code == WRONG_SOURCE, done.stderr
+        for word in words:
+            assert word in done.stderr
+        assert read_positions(self.lake) == before
+
+    @property
+    def end(self) -> Lsn:
+        """Where the lake ends."""
+        found = read_positions(self.lake)
+        assert found is not None
+        return found.acknowledged
+
+    def read(self, query: str) -> str:
+        """Read one value as text."""
+        with psycopg.connect(self.dsn) as conn:
+            row = conn.execute(query).fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+@pytest.fixture
+def site(database: str, tmp_path: Path) -> Site:
+    """A lake that has followed a while."""
+    with psycopg.connect(database) as conn:
+        conn.execute("create table t (id int primary key)")
+    made = Site(database, make_lake(database, tmp_path / "lake"))
+    made.execute("insert into t values (1)")
+    assert made.capture().code == 0
+    return made
+
+
+NEW = "select pg_create_logical_replication_slot('auditlake', 'pgoutput')"
+DROP = "select pg_drop_replication_slot('auditlake')"
+CONFIRMED = "select confirmed_flush_lsn from pg_replication_slots where slot_name = 'auditlake'"
+
+
+def test_another_slot_of_that_name(site: Site) -> None:
+    """Made anew, of another kind, of another session: none of them is the one that the lake needs."""
+    site.execute(DROP, NEW)
+    site.refused(f"stands at {site.read(CONFIRMED)}, this lake at {site.end}", "a new slot of that name")
+    site.execute(DROP, "select pg_create_physical_replication_slot('auditlake', true)")
+    site.refused("slot auditlake is physical")
+    site.execute(DROP)
+    with psycopg.connect(site.dsn, autocommit=True) as other:
+        other.execute("select pg_create_logical_replication_slot('auditlake', 'pgoutput', true)")
+        site.refused("slot auditlake is temporary", f"pid {other.info.backend_pid}")
+
+
+def test_a_slot_of_another_database(server: Server, site: Site) -> None:
+    """The name is taken all over the server."""
+    other = server.create_database()
+    site.execute(DROP)
+    with psycopg.connect(server.dsn(other), autocommit=True) as conn:
+        conn.execute(NEW)
+    site.refused("slot auditlake")
+    server.drop_database(other)
+
+
+def test_a_slot_whose_log_was_recycled(site: Site) -> None:
+    """Lost for good, by max_slot_wal_keep_size; `status` says the same."""
+    write = "insert into t select coalesce(max(id), 0) + 1 from t"
+    site.execute(*[write, "select pg_switch_wal()"] * 3, "checkpoint")
+    assert site.read("select wal_status from pg_replication_slots where slot_name = 'auditlake'") == "lost"
+    site.refused("has lost its log", f"changes from {site.end} to ")
+    done = command.run_here(["status", "--json", "--source", site.dsn, "--lake", site.lake.root])
+    assert done.code == 0, done.stderr
+    assert '"slot_wal_status": "lost"' in done.stdout
+    assert "has lost its log" in done.stdout
+
+
+def test_two_copies_of_a_lake(site: Site, tmp_path: Path) -> None:
+    """Whichever captures first goes on; to the other one changes are missing from then on."""
+    copy = Site(site.dsn, Lake(Path(shutil.copytree(site.lake.root, tmp_path / "copy"))))
+    site.execute("insert into t values (2)")
+    assert site.capture().code == 0
+    copy.refused(f"stands at {site.read(CONFIRMED)}, this lake at {copy.end}", "another reader took the changes")
+
+
+def test_a_server_put_back(server: Server, site: Site) -> None:
+    """A copy of its files is laid back: at once its log ends too early; later it holds other transactions there."""
+    server.stop()
+    saved = server.folder / "saved"
+    _copy(server.data, saved)
+    server.start()
+    site.execute("insert into t values (2)")
+    assert site.capture().code == 0
+    server.stop()
+    shutil.rmtree(server.data)
+    _copy(saved, server.data)
+    server.start()
+    site.refused("the source's log ends at", f"this lake at {site.end}", "put back to an earlier state")
+    while Lsn.parse(site.read("select pg_current_wal_lsn()")) <= site.end:
+        site.execute("insert into t select coalesce(max(id), 0) + 10 from t")
+    site.refused("would send other transactions", f"to {site.end} than this lake holds")
+    assert inserted(site.lake) == [1, 2]
+
+
+def _copy(source: Path, target: Path) -> None:
+    subprocess.run(["/bin/cp", "-a", source, target], check=True)
+
+
+def test_a_crash_is_not_taken_for_that(server: Server, site: Site) -> None:
+    """The slot forgets what was acknowledged last; what it would send again is what the lake holds."""
+    for key in (2, 3):
+        site.execute(f"insert into t values ({key})")
+    assert site.capture().code == 0
+    server.restart("immediate")
+    assert Lsn.parse(site.read(CONFIRMED)) < site.end
+    site.execute("insert into t values (4)")
+    done = site.capture()
+    assert done.code == 0, done.stderr
+    assert inserted(site.lake) == [1, 2, 3, 4]
