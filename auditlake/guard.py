@@ -6,6 +6,7 @@ the log is read before the catalog: what is carried at that end cannot have been
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import psycopg
 
@@ -41,8 +42,7 @@ class PublicationGuard:
         """
         end, found = wal_end(control).lsn, read_membership(control, self._name)
         recorded = read_recorded(self._lake) if found is None else recorded_or_new(self._lake, found)
-        if recorded is None:
-            recorded = Membership(0, frozenset(), {})
+        recorded = self._followed(recorded or Membership(0, frozenset(), {}))
         dropped = self._dropped(control, recorded, found)
         losses = list(find_losses(self._name, recorded, found, dropped))
         if losses:
@@ -61,6 +61,11 @@ class PublicationGuard:
     def note(self, seen: Lsn) -> None:
         """Note how far a look reached, once the slot is ours."""
         write_seen(self._lake, seen)
+
+    def _followed(self, recorded: Membership) -> Membership:
+        """Leave out what has no history: it is still to be copied, or nobody wants it any more."""
+        tables = {name: member for name, member in recorded.tables.items() if self._lake.history(name).exists()}
+        return replace(recorded, tables=tables)
 
     def _dropped(
         self, control: psycopg.Connection[Row], recorded: Membership, found: Membership | None
@@ -82,5 +87,5 @@ class PublicationGuard:
         return WrongSource(
             f"{what}: its changes from {since} to {end} are missing",
             f"See that publication {self._name} carries {names} whole, move {folders} away, and run auditlake"
-            " bootstrap: it copies what has no history.",
+            " bootstrap: it copies what has no history. To follow it no longer, only move it away.",
         )

@@ -27,6 +27,7 @@ def check(settings: Settings, *, install_context: bool, yes: bool, **_: object) 
     """
     from auditlake.postgres import observer
     from auditlake.postgres.connection import connect
+    from auditlake.postgres.failover import failover_remarks
     from auditlake.snapshot.plan import findings, survey
 
     with connect(settings.source_required()) as conn:
@@ -39,7 +40,8 @@ def check(settings: Settings, *, install_context: bool, yes: bool, **_: object) 
                 say(f"installed on {len(names)} tables; drop schema auditlake cascade removes it")
             return
         found = findings(conn, plan)
-    for remark in plan.remarks:
+        remarks = failover_remarks(conn, settings.slot, wanted=settings.failover)
+    for remark in [*plan.remarks, *remarks]:
         say(remark)
     for finding in found:
         click.echo(f"{finding}\n    {finding.mend}")

@@ -162,7 +162,7 @@ def connect_replication(source: str) -> PGconn:
     Raises SourceUnreachable.
     """
     messages = []
-    for parts in _one_host_each(conninfo_to_dict(pinned_conninfo(source, replication="database"))):
+    for parts in one_host_each(conninfo_to_dict(pinned_conninfo(source, replication="database"))):
         pgconn = pq.PGconn.connect_start(make_conninfo("", **parts).encode())
         timeout_s = float(parts["connect_timeout"])
         if not _finish_connecting(pgconn, timeout_s if timeout_s > 0 else math.inf):
@@ -175,7 +175,7 @@ def connect_replication(source: str) -> PGconn:
     raise unreachable("; ".join(messages))
 
 
-def _one_host_each(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def one_host_each(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Split a connection string at its hosts, so that each has its time; libpq waits for all of them as one."""
     lists = {name: str(parts[name]).split(",") for name in ("host", "hostaddr", "port") if parts.get(name)}
     for at in range(max((len(values) for values in lists.values()), default=1)):

@@ -83,8 +83,10 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
         dsn = old.dsn(name)
         execute(dsn, "create table t (id int primary key)", "create table elsewhere (id int)")
         behind = make_lake(dsn, root / "behind", without=["elsewhere"])
-        make_failover_slot(dsn)
         with Standby(old, name) as new:
+            assert "is no failover slot" in checked(dsn)
+            make_failover_slot(dsn)
+            assert "is no failover slot" not in checked(dsn)
             with mock.patch("auditlake.capture._IDLE_COMMIT_S", 0.1), Running(dsn, behind) as running:
                 execute(dsn, "insert into t values (1)")
                 running.await_keys(1)
@@ -156,6 +158,14 @@ def make_failover_slot(dsn: str) -> None:
         slot = read_slot(conn, "auditlake")
     assert slot is not None
     assert slot.failover
+
+
+def checked(dsn: str) -> str:
+    """What `check` remarks; the empty list of standbys to wait for among it, whatever the slot is."""
+    done = command.run_here(["check", "--source", dsn, "--table", "public.t"])
+    assert done.code == 0, done.stdout
+    assert "synchronized_standby_slots is empty" in done.stderr
+    return done.stderr
 
 
 def folder(server: Server) -> str:

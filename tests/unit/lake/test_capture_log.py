@@ -96,3 +96,23 @@ def test_parts_are_found_again(lake: Lake) -> None:
     partial = CaptureLog(lake).partial()
     assert partial is not None
     assert (partial.lsn, partial.next_ordinal) == (110, 1)
+
+
+def test_going_back_stops_before_what_is_held(lake: Lake) -> None:
+    """Only what is empty may be asked for again: neither a commit nor a part of one that nobody sees lies in it."""
+    log = CaptureLog(lake)
+    log.append(_changes(110), _transactions((110, 5)), CommitEnd(Lsn(110), Lsn(115)))
+    log.note_idle(Lsn(300), 90)
+    log.return_to(Lsn(400))
+    assert log.acknowledged == 300
+    log.return_to(Lsn(200))
+    assert (log.acknowledged, log.watermark, log.current_us, log.held_to) == (200, 110, 90, 111)
+    with pytest.raises(InvariantBroken, match="asked for again"):
+        log.return_to(Lsn(110))
+    log.append_part(_changes(150))
+    assert CaptureLog(lake).held_to == 151
+    with pytest.raises(InvariantBroken, match="asked for again"):
+        CaptureLog(lake).return_to(Lsn(150))
+    found = read_positions(lake)
+    assert found is not None
+    assert found.acknowledged == 200
