@@ -89,7 +89,9 @@ class Capture:
         self._stay_in_touch()
         if self._guard.due:
             with hung_up_after(self._control.fileno(), self._pace.deaf_s):
-                self._guard.note(self._guard.look(self._control, self.done_lsn))
+                since = self.done_lsn
+                self._guard.look(self._control, since)
+                self._guard.note(since)
 
     def _stay_in_touch(self) -> None:
         """Let the server hear from us in time, and see that it answers."""

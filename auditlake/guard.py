@@ -1,7 +1,8 @@
 """The publication under a running capture: looked at before the first byte and now and then, compared with the record.
 
-A loss is found at the next look, so what is missing lies between the last look that was well and this one. The end of
-the log is read before the catalog: what is carried at that end cannot have been lost before it.
+A loss is found at the next look, so what is missing lies between the last look that was well and this one. Noted of a
+look is what the lake held by then, well behind the end of the log: a transaction that waits for a standby is in the
+log already and not yet in the catalog.
 """
 
 import time
@@ -35,32 +36,32 @@ class PublicationGuard:
         self._told: set[TableName] = set()
         self._next_at = 0.0
 
-    def look(self, control: psycopg.Connection[Row], since: Lsn) -> Lsn:
-        """See that the publication carries what it did; returns the end of the log up to which that is known.
+    def look(self, control: psycopg.Connection[Row], since: Lsn) -> None:
+        """See that the publication carries what it did.
 
-        `since` stands for the last look where none is recorded. Raises WrongSource, with the bounds of what is missing.
+        `since`, up to where the lake holds everything, stands for the last look where none is recorded. Raises
+        WrongSource, with the bounds of what is missing.
         """
-        end, found = wal_end(control).lsn, read_membership(control, self._name)
+        found = read_membership(control, self._name)
         recorded = read_recorded(self._lake) if found is None else recorded_or_new(self._lake, found)
         recorded = self._followed(recorded or Membership(0, frozenset(), {}))
         dropped = self._dropped(control, recorded, found)
         losses = list(find_losses(self._name, recorded, found, dropped))
         if losses:
-            raise self._lost(losses, min(read_seen(self._lake) or since, end), wal_end(control).lsn)
+            raise self._lost(losses, min(read_seen(self._lake) or since, since), wal_end(control).lsn)
         for table in dropped - self._told:
             self._say(f"table {table} was dropped at the source: its history ends there, as it stands")
         self._told |= dropped
         self._next_at = time.monotonic() + _INTERVAL_S
-        return end
 
     @property
     def due(self) -> bool:
         """Whether the last look was half a minute ago."""
         return time.monotonic() >= self._next_at
 
-    def note(self, seen: Lsn) -> None:
-        """Note how far a look reached, once the slot is ours."""
-        write_seen(self._lake, seen)
+    def note(self, since: Lsn) -> None:
+        """Note a look that was well, once the slot is ours."""
+        write_seen(self._lake, since)
 
     def _followed(self, recorded: Membership) -> Membership:
         """Leave out what has no history: it is still to be copied, or nobody wants it any more."""

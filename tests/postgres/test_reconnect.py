@@ -113,11 +113,11 @@ def test_deaf_while_it_connects(database: str, lake: Lake, monkeypatch: pytest.M
     look = PublicationGuard.look
     with Proxy(make_conninfo(database, options="-c wal_sender_timeout=0")) as proxy:
 
-        def deaf_at_first(self: PublicationGuard, control: psycopg.Connection[Row], since: Lsn) -> Lsn:
+        def deaf_at_first(self: PublicationGuard, control: psycopg.Connection[Row], since: Lsn) -> None:
             if not asked.is_set():
                 proxy.go_deaf()
                 asked.set()
-            return look(self, control, since)
+            look(self, control, since)
 
         monkeypatch.setattr(PublicationGuard, "look", deaf_at_first)
         with Running(proxy.dsn, lake) as running:
