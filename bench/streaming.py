@@ -1,0 +1,108 @@
+"""One large transaction, from its commit to durable in `changes`: with streaming off and on, and its peer.
+
+    python bench/streaming.py [--rows 1000000] [--runs 2]
+
+Capture runs beside the INSERT, as it would. The delay ends when the slot has heard that the transaction is durable. The
+peer is `pg_recvlogical`, started after the commit, to nowhere: what the server alone needs to decode and send it.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from harness.site import Site, bench_server
+
+_POLL_S = 0.01
+_HEARD = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = 'auditlake'"
+_READ = "select active from pg_replication_slots where slot_name = 'auditlake'"
+
+
+@dataclass(frozen=True)
+class Delay:
+    """What one transaction took, and the capture beside it."""
+
+    insert_s: float
+    commit_s: float
+    durable_s: float
+    peak_mb: float
+
+    def line(self, mode: str) -> str:
+        """One row of the report."""
+        return (
+            f"streaming {mode:<10} insert {self.insert_s:6.2f} s, commit {self.commit_s:5.2f} s,"
+            f" commit to durable {self.durable_s:6.2f} s, peak {self.peak_mb:4.0f} MB"
+        )
+
+
+@contextmanager
+def _capturing(site: Site, mode: str) -> Iterator[int]:
+    command = [sys.executable, "-m", "auditlake", "capture", "--streaming", mode]
+    process = subprocess.Popen(command, env={**site.environment, "AUDITLAKE_LAKE": str(site.lake)})
+    try:
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def _await(conn: psycopg.Connection[tuple[object, ...]], query: str, *values: object) -> None:
+    while (conn.execute(query, values, prepare=True).fetchone() or (False,))[0] is not True:
+        time.sleep(_POLL_S)
+
+
+def _peak_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def measure(site: Site, mode: str, rows: int) -> Delay:
+    """Insert and commit beside a capture."""
+    with _capturing(site, mode) as pid, psycopg.connect(site.dsn, autocommit=True) as conn:
+        _await(conn, _READ)
+        started = time.monotonic()
+        conn.execute("begin")
+        conn.execute(f"insert into t select n, 'some text of a row ' || n from generate_series(1, {rows}) n")
+        inserted = time.monotonic()
+        conn.execute("commit")
+        committed = time.monotonic()
+        row = conn.execute("select pg_current_wal_insert_lsn()").fetchone()
+        conn.execute("select pg_logical_emit_message(true, 'after', '')")  # so that the slot moves past the commit
+        _await(conn, _HEARD, row[0] if row else None)
+        durable = time.monotonic()
+        return Delay(inserted - started, committed - inserted, durable - inserted, _peak_mb(pid))
+
+
+def main() -> None:
+    """Measure both in turn, then the peer."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=2)
+    arguments = parser.parse_args()
+    with bench_server() as (server, folder):
+        for number in range(arguments.runs):
+            for mode in ("off", "on"):
+                site = Site(server, folder, f"streaming_{mode}_{number}")
+                site.sql("create table t (id int primary key, v text)")
+                site.start_log()
+                site.sql("select pg_copy_logical_replication_slot('auditlake', 'before')")
+                print(measure(site, mode, arguments.rows).line(mode), flush=True)
+                if mode == "off":
+                    site.sql("select pg_drop_replication_slot('auditlake')")
+                    site.sql("select pg_copy_logical_replication_slot('before', 'auditlake')")
+                    received = site.receive(site.sql("select pg_current_wal_insert_lsn()"))
+                    print(received.line("pg_recvlogical to /dev/null"), flush=True)
+                for slot in ("before", "auditlake"):
+                    site.sql(f"select pg_drop_replication_slot('{slot}')")
+
+
+if __name__ == "__main__":
+    os.environ.pop("AUDITLAKE_STREAMING", None)
+    main()
