@@ -33,7 +33,7 @@ from auditlake.pgoutput.streamed import Segment, plain_bounds, read_block, relat
 from auditlake.pgoutput.wire import decode
 from auditlake.postgres.spooled import SpooledTransaction, not_writable
 
-_MEMORY_BYTES = 32 << 20
+_MEMORY_BYTES = 8 << 20
 _XIDS = 2**32
 
 
