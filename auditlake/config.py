@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints, ValidationError
 
 from auditlake.errors import ConfigError, Unsupported
@@ -29,6 +27,9 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 def _conninfo(value: object) -> object:
     """Refuse what libpq would not read, without repeating it: libpq's own message quotes the string."""
+    import psycopg  # noqa: PLC0415 - a fifth of a command's start, and many need no source
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - the same
+
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
     try:
         conninfo_to_dict(text)
@@ -143,6 +144,9 @@ def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
 
 def redacted(conninfo: str) -> str:
     """Spell a connection string for messages: without passwords, in libpq's keyword form."""
+    import psycopg  # noqa: PLC0415 - as above
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo  # noqa: PLC0415 - as above
+
     try:
         parts = conninfo_to_dict(conninfo)
     except psycopg.Error:

@@ -67,7 +67,8 @@ class Reader:
         for name, table in tables.items():
             if table is not None:
                 builder.register(name, table)
-        return plain(pa.table(builder.execute(sql).read_all()))
+        # Not pa.table(): that would import pandas to see whether it is given a frame, which takes half a second.
+        return plain(pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all())
 
     @property
     def changes(self) -> DeltaTable | None:

@@ -8,11 +8,12 @@ Authority: postgresql.org/docs/current/protocol-logical-replication.html, proto_
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-from psycopg import sql
+from typing import TYPE_CHECKING, Literal
 
 from auditlake.errors import ConfigError
+
+if TYPE_CHECKING:  # the settings name the mode, and most commands never connect
+    from psycopg import sql
 
 StreamingMode = Literal["off", "on", "parallel"]
 
@@ -29,11 +30,13 @@ class Streaming:
     mode: StreamingMode = "off"
     spool: Path | None = None
 
-    def options(self, server_version: int) -> sql.Composed:
+    def options(self, server_version: int) -> "sql.Composed":
         """Spell the options of START_REPLICATION; `server_version` is libpq's number.
 
         Raises ConfigError where the server does not know the mode.
         """
+        from psycopg import sql  # noqa: PLC0415 - as above
+
         major = server_version // _VERSION
         if self.mode == "parallel" and major < _PARALLEL_SINCE:
             raise ConfigError(

@@ -1,0 +1,49 @@
+"""The program's start, as a process of its own: what makes the commands that answer quickly start quickly.
+
+pyarrow imports pandas as soon as it is given a Python value, only to see whether that is a frame: half of the start of
+an audit command. Nobody gives those a frame, so pyarrow is told that there is no pandas. It never asks again, so this
+is done only where the process is such a command and ends with it.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+
+from auditlake.cli import main
+
+WITHOUT_PANDAS = frozenset({"log", "show", "row", "diff", "blame", "deleted"})
+
+
+def start() -> None:
+    """Run the command line."""
+    if command_of(sys.argv[1:]) in WITHOUT_PANDAS:
+        _leave_out_pandas()
+    main()
+
+
+def command_of(arguments: Sequence[str]) -> str | None:
+    """Which command the arguments call; the one option before it that takes a value is --config."""
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--config":
+            next(rest, None)
+        elif not argument.startswith("-"):
+            return argument
+    return None
+
+
+class _NoPandas(MetaPathFinder):
+    """Says that there is no pandas."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:  # noqa: ARG002 - the protocol's
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
+
+
+def _leave_out_pandas() -> None:
+    import pyarrow as pa  # noqa: PLC0415 - only these commands need it now
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    pa.scalar(0)
+    sys.meta_path.remove(finder)
