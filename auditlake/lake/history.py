@@ -18,6 +18,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import TableNotFoundError
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
+from auditlake.lake.creation import Creation, create_table
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake, source_name
 from auditlake.pgtypes import ColumnType, column_type
 from auditlake.relation import Column, TableName
@@ -71,17 +72,13 @@ def type_of(column: Column) -> ColumnType:
 def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> DeltaTable:
     """Create the empty table, without a position: readers do not see it yet."""
     path = lake.history(name)
-    path.mkdir(parents=True, exist_ok=True)
-    return DeltaTable.create(
-        path,
-        schema=Schema([*map(_source_field, columns), *_period_fields()]),
-        partition_by=["_part"],
-        name=str(name),
-        configuration={
-            "delta.enableDeletionVectors": "true",
-            "delta.dataSkippingStatsColumns": ",".join(_with_statistics(columns)),
-        },
-    )
+    schema = Schema([*map(_source_field, columns), *_period_fields()])
+    configuration = {
+        "delta.enableDeletionVectors": "true",
+        "delta.dataSkippingStatsColumns": ",".join(_with_statistics(columns)),
+    }
+    create_table(path, Creation(str(name), schema, ("_part",), configuration))
+    return DeltaTable(path)
 
 
 def _with_statistics(columns: tuple[Column, ...]) -> list[str]:
