@@ -2,7 +2,7 @@
 PYTHON_BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test check setup bench clean
+.PHONY: demo test check setup docs bench clean
 
 demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
@@ -17,6 +17,9 @@ check: setup
 
 setup:
 	@bash scripts/setup.sh
+
+docs: setup ## Write docs/types.md from the table of types
+	$(PYTHON_BIN)/python scripts/types_page.py > docs/types.md
 
 bench: setup
 	@for script in bench/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; $(PYTHON_BIN)/python "$$script" || exit 1; done

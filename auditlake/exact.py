@@ -57,6 +57,7 @@ _HELD = (
     (pa.types.is_decimal, ColumnType(Kind.DECIMAL, "decimal")),
     (pa.types.is_date, ColumnType(Kind.DATE, "date")),
     (pa.types.is_binary, ColumnType(Kind.BYTEA, "binary")),
+    (pa.types.is_binary_view, ColumnType(Kind.BYTEA, "binary")),
     (pa.types.is_large_binary, ColumnType(Kind.BYTEA, "binary")),
 )
 

@@ -30,6 +30,7 @@ _DEFAULTS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.catalogImplementation": "in-memory",  # tables are paths: no metastore, no derby.log
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 by default: others read it in ns, up to 2262
     "spark.sql.ansi.enabled": "true",  # a cast that fails is an error, never a NULL
     "spark.sql.adaptive.enabled": "false",  # a tenth of a small MERGE is its replanning
     "spark.sql.execution.arrow.pyspark.enabled": "true",

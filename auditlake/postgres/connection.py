@@ -35,6 +35,10 @@ PINNED = {
     "lc_monetary": "C",
     # regclass and its kin print a schema only where the search path does not find them.
     "search_path": "pg_catalog",
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
+    # A policy that would hide rows from the snapshot is then an error; the stream knows no policies.
+    "row_security": "off",
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",

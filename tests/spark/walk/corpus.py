@@ -27,7 +27,6 @@ HOSTILE = {
     "xmlbinary": "hex",
     "xmloption": "document",
     "quote_all_identifiers": "on",
-    "array_nulls": "off",
     "lc_monetary": "C.UTF-8",
 }
 
@@ -75,7 +74,6 @@ CORPUS = {
     "json": ['{"a":  1, "a": 2}', "null", ' "\\u00e9" '],
     "jsonb": ['{"b": 1.50, "a": [1, null]}', "null"],
     "jsonpath": ["$.a[*] ? (@ > 1)"],
-    "xml": ["<a>1 &amp; 2</a>", "a <b/>"],
     "bytea": ["\\x", "\\x00ff5c27", "\\xdeadbeef"],
     "int[]": ["{1,NULL,3}", "{}"],
     "text[]": ['{"a b",c,"",NULL,"NULL","say \\"hi\\"","back\\\\slash","{","x,y",🐘}', "{}"],
@@ -150,9 +148,9 @@ CORPUS = {
     "public.wholes": ["{1,NULL}"],
     "public.moods": ["{happy,NULL}"],
     "public.vector(3)": ["[1,2.5,-3]"],
-    # Types without an input function: only NULL.
-    **dict.fromkeys(("pg_node_tree", "pg_ndistinct", "pg_dependencies", "pg_mcv_list", "gtsvector"), []),
-    **dict.fromkeys(("pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"), []),
+    # Types without an input function, and xml, which this server was built without: only NULL.
+    **{key: [] for key in ("pg_node_tree", "pg_ndistinct", "pg_dependencies", "pg_mcv_list", "gtsvector", "xml")},
+    **{key: [] for key in ("pg_brin_bloom_summary", "pg_brin_minmax_multi_summary")},
 }
 
 DOES_NOT_FIT = {
@@ -200,11 +198,17 @@ def _arrays(of: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 _TEXTS = st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"]), max_size=30)
-_DAYS = st.builds("{:04d}-{:02d}-{:02d}{}".format, *map(st.integers, (1, 1, 1), (9999, 12, 28)), st.sampled_from(["", " BC"]))
+_MONTH_DAY = (st.integers(1, 12), st.integers(1, 28))
+_DAYS = st.one_of(
+    st.builds("{:04d}-{:02d}-{:02d}".format, st.integers(1, 9999), *_MONTH_DAY),
+    st.builds("{:04d}-{:02d}-{:02d} BC".format, st.integers(1, 4700), *_MONTH_DAY),
+)
 _DATES = st.one_of(_DAYS, _DAYS, st.sampled_from(["infinity", "-infinity", "12026-11-21"]))
 _CLOCK = st.builds("{:02d}:{:02d}:{:02d}.{:06d}".format, *map(st.integers, (0, 0, 0, 0), (23, 59, 59, 999999)))
 _ZONES = st.sampled_from(["+00", "-11:30", "+05:30", "+13"])
-_JSON = st.recursive(st.none() | st.booleans() | st.integers() | _TEXTS, lambda each: st.lists(each) | st.dictionaries(_TEXTS, each))
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | _TEXTS, lambda each: st.lists(each) | st.dictionaries(_TEXTS, each)
+)
 
 
 def _moments(zone: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -247,7 +251,7 @@ STRATEGIES: dict[str, st.SearchStrategy[str]] = {
     "date[]": _arrays(_DATES),
     "double precision[]": _arrays(_bits("<d", 8, repr)),
     "varbit": st.text("01", max_size=70),
-    "money": _scaled(16, 2),
+    "money": st.builds("{}.{:02d}".format, st.integers(-(10**15), 10**15), st.integers(0, 99)),
     "point": st.builds("({!r},{!r})".format, st.floats(), st.floats()),
     "numrange": st.builds("[{},{}]".format, st.integers(-9, 0), st.integers(0, 9)),
     "public.wholes": _arrays(st.integers(0, 9).map(str)),

@@ -1,29 +1,38 @@
 """A value is the same from the snapshot and from the stream, and what PostgreSQL itself holds, on a hostile server.
 
 Every literal is inserted twice, before the snapshot and after it. Database and role set everything that changes how
-PostgreSQL spells a value; both roads must not care.
+PostgreSQL spells a value; both roads must not care, and every reader of the history must see the same.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, cast
 
+import duckdb
+import duckdb_extension_delta
+import polars as pl
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 import auditlake
 from auditlake.apply.apply import apply_tail
 from auditlake.capturing import make_task, run_capture
-from auditlake.exact import exact_texts
+from auditlake.exact import exact_texts, held_in
 from auditlake.lake.history import open_history, type_of
 from auditlake.lake.layout import Lake
+from auditlake.pgtypes import BUILT_IN
 from auditlake.postgres.connection import connect
 from auditlake.query.sql import run_sql
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from tests.server import Server
+from tests.spark.walk.corpus import CORPUS, DOES_NOT_FIT, HOSTILE, TYPES, draw_rows
 
 if TYPE_CHECKING:
     import psycopg
@@ -31,110 +40,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark]
 
-_HOSTILE = {
-    "datestyle": "German, DMY",
-    "intervalstyle": "iso_8601",
-    "timezone": "Asia/Kolkata",
-    "bytea_output": "escape",
-    "extra_float_digits": "-15",
-    "client_encoding": "LATIN1",
-    "search_path": "public",
-}
-
-_CORPUS = {
-    "smallint": ["-32768", "32767"],
-    "integer": ["-2147483648", "0"],
-    "bigint": ["-9223372036854775808", "9223372036854775807"],
-    "oid": ["4294967295"],
-    "numeric(10,2)": ["12345678.90", "-0.01", "99999999.99"],
-    "numeric(38,10)": ["1234567890123456789012345678.0123456789"],
-    "numeric(50,2)": ["1.50"],
-    "numeric(5,-2)": ["12300"],
-    "numeric": ["1e30", "0.1000", "NaN", "Infinity", "-Infinity", "123456789012345678901234567890.123456789"],
-    "boolean": ["true", "false"],
-    "real": ["0.1", "-0", "NaN", "Infinity", "1e-40", "3.4028235e38"],
-    "double precision": ["0.1", "-0", "NaN", "-Infinity", "1e-320", "1.7976931348623157e308", "0.30000000000000004"],
-    "text": ["", "plain", "ünïcødé 🐘", "NULL", "quote ' \" \\ , {}", "line\nbreak\ttab"],
-    "varchar(5)": ["x  "],
-    "char(5)": ["ab"],
-    '"char"': ["a"],
-    "name": ["pg"],
-    "date": ["2026-11-21", "0001-01-01", "9999-12-31"],
-    "timestamp": [
-        "2026-11-21 09:30:00.123456",
-        "1582-10-10 00:00:00",
-        "0001-01-01 00:00:00",
-        "9999-12-31 23:59:59.999999",
-    ],
-    "timestamptz": [
-        "2026-11-21 09:30:00.5+05:30",
-        "1900-01-01 00:00:00+00",
-        "9999-12-31 23:59:59.999999+00",
-    ],
-    "time": ["24:00", "09:30:00.000001"],
-    "timetz": ["24:00:00+15:59:59"],
-    "interval": ["-1 mons +2 days -00:00:01", "1 year 2 hours"],
-    "uuid": ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
-    "json": ['{"a":  1, "a": 2}', "null"],
-    "jsonb": ['{"b": 1.50, "a": [1, null]}', "null"],
-    "bytea": ["\\x", "\\x00ff5c27", "\\xdeadbeef"],
-    "int[]": ["{1,NULL,3}", "{}"],
-    "text[]": ['{"a b",c,"",NULL,"NULL","say \\"hi\\"","back\\\\slash","{","x,y",🐘}', "{}"],
-    "bytea[]": ['{"\\\\x00ff",NULL}'],
-    "numeric(10,2)[]": ["{1.5,NULL}"],
-    "numeric[]": ["{1.50,NaN}"],
-    "timestamptz[]": ['{"2026-11-21 09:30:00.5+05:30",NULL}'],
-    "timestamp[]": ['{"2026-11-21 09:30:00.5"}'],
-    "date[]": ["{2026-11-21}"],
-    "boolean[]": ["{t,f,NULL}"],
-    "real[]": ["{0.1,NaN,-0,1e-40,-Infinity}"],
-    "double precision[]": ["{0.1,NaN,-0,5e-324,1e23}"],
-    "box[]": ["{(1,1),(0,0);(2,2),(1,1)}"],
-    "uuid[]": ["{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}"],
-    "inet": ["192.168.0.1", "10.0.0.0/8", "::1"],
-    "money": ["1234.50"],
-    "bit(3)": ["101"],
-    "point": ["(0.1,2)"],
-    "int4range": ["(,5]", "empty"],
-    "pg_lsn": ["16/B374D848"],
-    "tsvector": ["'fat':2 'rat':3"],
-    "public.pair": ['(1,"a,""b")', "(,)"],
-    "public.mood": ["happy"],
-    "public.price": ["1.5"],
-    "public.day_off": ["2026-12-24"],
-    "public.whole": ["7"],
-    "public.wholes": ["{1,NULL}"],
-    "public.moods": ["{happy,NULL}"],
-}
-
-
-_DOES_NOT_FIT = {
-    "numeric(10,2)": ["NaN"],
-    "date": ["infinity", "-infinity", "0044-03-15 BC", "10000-01-01", "5874897-12-31"],
-    "timestamp": [
-        "infinity",
-        "-infinity",
-        "10000-01-01 00:00:00",
-        "294276-12-31 23:59:59.999999",
-        "4713-01-01 00:00:00 BC",
-    ],
-    "timestamptz": [
-        "infinity",
-        "-infinity",
-        "10000-01-01 00:00:00+00",
-        "294276-12-31 23:59:59.999999+00",
-        "0044-03-15 00:00:00+00 BC",
-    ],
-    "int[]": ["{{1,2},{3,NULL}}", "[0:1]={1,2}"],
-    "text[]": ["{{a}}"],
-    "numeric(10,2)[]": ["{1,NaN}"],
-    "timestamptz[]": ["{infinity}", '{"0044-03-15 00:00:00+00 BC"}'],
-    "timestamp[]": ["{-infinity}"],
-    "date[]": ["{2026-11-21,infinity}"],
-    "public.day_off": ["infinity"],
-    "public.wholes": ["{{1}}"],
-}
-"""Values that PostgreSQL holds and the typed column cannot."""
+_LITERALS = {type_name: [*values, *DOES_NOT_FIT.get(type_name, [])] for type_name, values in CORPUS.items()}
+_COLUMNS = {type_name: f"c{n}" for n, type_name in enumerate(_LITERALS)}
+_DEPTH = max(map(len, _LITERALS.values()))
+_STREAMED = 1_000_000
+_TEXTS = ", ".join(f"case when num_nulls({c}) = 0 then format('%s', {c}) end" for c in _COLUMNS.values())
+_EXACT = ", ".join(f"exact_text(v.{column}) as {column}" for column in _COLUMNS.values())
 
 
 @dataclass(frozen=True)
@@ -147,6 +58,7 @@ class Versions:
     stream: pa.Table
     printed: pa.Table
     texts: list[list[str | None]]
+    types: set[str]
 
 
 @pytest.fixture(scope="module")
@@ -155,77 +67,106 @@ def versions(server: Server, spark: "SparkSession", tmp_path_factory: pytest.Tem
     name = server.create_database("values")
     lake = Lake(tmp_path_factory.mktemp("values") / "lake")
     with connect(server.dsn()) as admin:
-        for setting, value in _HOSTILE.items():
+        for setting, value in HOSTILE.items():
             admin.execute(f"alter database \"{name}\" set {setting} = '{value}'")
             admin.execute(f"alter role postgres in database \"{name}\" set {setting} = '{value}'")
     conninfo = server.dsn(name)
+    rows = _corpus_rows() + draw_rows()
     with connect(conninfo) as conn:
-        conn.execute(_DDL)
-        columns = ", ".join(f"{_quoted(name)} date" for name in _NAMES)
-        conn.execute(f"create table public.names ({_quoted(_KEY)} int primary key, {columns})".encode())
-        _insert(conn, 0)
-        _insert_names(conn, 1)
+        _create(conn)
+        _insert(conn, rows, 0)
         bootstrap(Target(conninfo, lake, "values", "values", None), lambda: spark, lambda _: None)
-        _insert(conn, _STREAMED)
-        _insert_names(conn, 2)
+        _insert(conn, rows, _STREAMED)
+        conn.execute("delete from public.v where id < 0")
+        _change_moods(conn)
         run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
         apply_tail(spark, lake)
         conn.execute(f"update public.names set {_set_names()} where {_quoted(_KEY)} = 2".encode())
         run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
-        found = run_sql(spark, lake, "select * from public.v for system_time all order by id").toArrow()
-        exact = ", ".join(f"exact_text(v.{column}) as {column}" for column in _COLUMNS.values())
-        printed = run_sql(spark, lake, f"select {exact} from public.v order by id").toArrow()
+        query = "select * from public.v for system_time all where id >= 0 order by id"
+        found = run_sql(spark, lake, query).toArrow()
+        printed = run_sql(spark, lake, f"select {_EXACT} from public.v order by id").toArrow()
         texts = conn.execute(f"select array[{_TEXTS}] from public.v order by id").fetchall()
+        types = conn.execute(_TYPES_OF_V).fetchall()
     server.drop_database(name)
     history = open_history(lake, TableName("public", "v"))
     assert history is not None
-    half = _DEPTH + 1
     return Versions(
         lake,
         history.columns[1:],
-        found[:half],
-        found[half:],
+        found[: len(rows)],
+        found[len(rows) :],
         printed,
         [cast("list[str | None]", row) for (row,) in texts],
+        {str(row[0]) for row in types},
     )
 
 
-_STREAMED = 1000
-_LITERALS = {type_name: [*values, *_DOES_NOT_FIT.get(type_name, [])] for type_name, values in _CORPUS.items()}
-_COLUMNS = {type_name: f"c{n}" for n, type_name in enumerate(_LITERALS)}
-_DDL = (
-    "create type public.pair as (a int, b text); create type public.mood as enum ('happy');"
-    " create domain public.price as numeric(10,2); create domain public.day as date;"
-    " create domain public.day_off as public.day;"
-    " create domain public.whole as int; create domain public.wholes as int[];"
-    " create domain public.moods as public.mood[];"
-    f" create table public.v (id int primary key, {', '.join(f'{c} {t}' for t, c in _COLUMNS.items())})"
-)
-_TEXTS = ", ".join(f"case when num_nulls({c}) = 0 then format('%s', {c}) end" for c in _COLUMNS.values())
-_DEPTH = max(map(len, _LITERALS.values()))
+_TYPES_OF_V = """
+select t.typname::text from pg_catalog.pg_attribute a join pg_catalog.pg_type t on t.oid = a.atttypid
+ where a.attrelid = 'public.v'::regclass and a.attnum > 0
+"""
 
 
-def _insert(conn: "psycopg.Connection[Any]", offset: int) -> None:
-    """One row per depth of the corpus: the n-th literal of every type, NULL where there is none."""
-    for depth in range(_DEPTH + 1):
-        literals = [values[depth] if depth < len(values) else None for values in _LITERALS.values()]
-        places = ", ".join(f"%s::{type_name}" for type_name in _LITERALS)
-        conn.execute(f"insert into public.v values (%s, {places})", [offset + depth, *literals])
+def _create(conn: "psycopg.Connection[Any]") -> None:
+    typed = ", ".join(f"{column} {type_name}" for type_name, column in _COLUMNS.items())
+    named = ", ".join(f"{_quoted(name)} date" for name in _NAMES)
+    days = ", ".join(["'infinity'"] * len(_NAMES))
+    conn.execute(f"{TYPES}; create table public.v (id int primary key, {typed})".encode())
+    conn.execute(f"create table public.names ({_quoted(_KEY)} int primary key, {named})".encode())
+    conn.execute(f"insert into public.names values (1, {days})".encode())
+    conn.execute("create type public.feeling as enum ('happy')")
+    conn.execute("create table public.feelings (id int primary key, mood public.feeling)")
+    conn.execute("insert into public.feelings values (1, 'happy')")
+    conn.execute("insert into public.v (id) values (-1)")
+
+
+def _corpus_rows() -> list[dict[str, str]]:
+    """One row per depth of the corpus: the n-th literal of every type; the last one is all NULL."""
+    depths = range(_DEPTH + 1)
+    return [{t: literals[n] for t, literals in _LITERALS.items() if n < len(literals)} for n in depths]
+
+
+def _insert(conn: "psycopg.Connection[Any]", rows: list[dict[str, str]], offset: int) -> None:
+    for n, row in enumerate(rows):
+        places = ", ".join(f"%s::{type_name}" for type_name in row)
+        columns = ", ".join(_COLUMNS[type_name] for type_name in row)
+        query = (
+            f"insert into public.v (id, {columns}) values (%s, {places})"
+            if row
+            else "insert into public.v (id) values (%s)"
+        )
+        conn.execute(query.encode(), [offset + n, *row.values()])
+
+
+def _change_moods(conn: "psycopg.Connection[Any]") -> None:
+    conn.execute("insert into public.feelings values (2, 'happy')")
+    conn.execute("alter type public.feeling rename value 'happy' to 'glad'")
+    conn.execute("alter type public.feeling add value 'sad' before 'glad'")
+    conn.execute("insert into public.feelings values (3, 'glad'), (4, 'sad')")
+    days = ", ".join(["'infinity'"] * len(_NAMES))
+    conn.execute(f"insert into public.names values (2, {days})".encode())
+
+
+def test_the_corpus_has_every_type(versions: Versions) -> None:
+    """Every built-in type that a column can have."""
+    assert set(BUILT_IN) <= versions.types
 
 
 def test_snapshot_and_stream_give_the_same(versions: Versions) -> None:
     """Typed columns and `_raw` are equal for every literal, bit for bit."""
-    assert _DEPTH + 1 == len(versions.snapshot) == len(versions.stream)
+    assert len(versions.snapshot) == len(versions.stream) > _DEPTH
     for type_name, column in {**_COLUMNS, "_raw": "_raw"}.items():
         assert repr(versions.snapshot[column].to_pylist()) == repr(versions.stream[column].to_pylist()), type_name
 
 
 def test_exact_text_is_what_the_server_prints(versions: Versions) -> None:
     """The text made of the typed column, or kept in `_raw`, is PostgreSQL's own; NULL is NULL."""
-    for rows, texts in ((versions.snapshot, versions.texts), (versions.stream, versions.texts[_DEPTH + 1 :])):
+    half = len(versions.snapshot)
+    for rows, texts in ((versions.snapshot, versions.texts[:half]), (versions.stream, versions.texts[half:])):
         for n, (column, type_name) in enumerate(zip(versions.columns, _LITERALS, strict=True)):
-            found = exact_texts(rows[column.name].combine_chunks(), type_of(column), _raws(rows, column))
-            assert [row[n] for row in texts[: _DEPTH + 1]] == found.to_pylist(), type_name
+            found = exact_texts(rows[column.name].combine_chunks(), type_of(column), _raws(rows, column.name))
+            assert [row[n] for row in texts] == found.to_pylist(), type_name
 
 
 def test_exact_text_in_sql_is_what_the_server_prints(versions: Versions) -> None:
@@ -236,13 +177,67 @@ def test_exact_text_in_sql_is_what_the_server_prints(versions: Versions) -> None
 
 def test_values_that_do_not_fit_are_raw_and_only_they(versions: Versions) -> None:
     """What the typed column cannot hold is NULL there and in `_raw`; what it can hold is not in `_raw`."""
-    for column, (type_name, literals) in zip(versions.columns, _LITERALS.items(), strict=True):
-        fitting = len(_CORPUS[type_name])
-        raws = _raws(versions.stream, column).to_pylist()
+    for n, (column, (type_name, literals)) in enumerate(zip(versions.columns, _LITERALS.items(), strict=True)):
+        fitting = len(CORPUS[type_name])
+        raws = _raws(versions.stream, column.name).to_pylist()
         typed = versions.stream[column.name].to_pylist()
         for depth in range(_DEPTH + 1):
             fits, missing = depth < fitting, depth >= len(literals)
             assert ((typed[depth] is None), (raws[depth] is None)) == (not fits, fits or missing), (type_name, depth)
+        for value, raw, row in zip(typed, raws, versions.texts, strict=False):
+            assert (value is not None) + (raw is not None) == (row[n] is not None), type_name
+
+
+def test_labels_of_an_enum_are_those_of_the_time(versions: Versions, spark: "SparkSession") -> None:
+    """A label renamed later keeps its name in what was written before; a new one is there at once."""
+    rows = run_sql(spark, versions.lake, "select mood from feelings order by id").collect()
+    assert [row.mood for row in rows] == ["happy", "happy", "glad", "sad"]
+
+
+def _by_spark(spark: "SparkSession", path: Path) -> pa.Table:
+    return spark.read.format("delta").load(str(path)).orderBy("id").toArrow()
+
+
+def _by_deltalake(_: "SparkSession", path: Path) -> pa.Table:
+    return pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("select * from t order by id").read_all())
+
+
+def _by_polars(_: "SparkSession", path: Path) -> pa.Table:
+    return pl.scan_delta(str(path)).sort("id").collect().to_arrow()
+
+
+def _by_duckdb(_: "SparkSession", path: Path) -> pa.Table:
+    folder = Path(duckdb_extension_delta.__file__).parent
+    with duckdb.connect() as connection:
+        connection.load_extension(str(next(folder.rglob("delta.duckdb_extension"))))
+        connection.execute("set timezone = 'UTC'")
+        return connection.execute(f"select * from delta_scan('{path}') order by id").to_arrow_table()
+
+
+_READERS: dict[str, Callable[["SparkSession", Path], pa.Table]] = {
+    "spark": _by_spark,
+    "deltalake": _by_deltalake,
+    "polars": _by_polars,
+    "duckdb": _by_duckdb,
+}
+
+
+@pytest.mark.parametrize("reader", _READERS)
+def test_readers_agree(versions: Versions, spark: "SparkSession", reader: str) -> None:
+    """The same rows and values through every reader, of a table with deletion vectors."""
+    path = versions.lake.history(TableName("public", "v"))
+    assert any("deletionVector" in log.read_text() for log in (path / "_delta_log").glob("0*2.json"))
+    rows = _READERS[reader](spark, path)
+    assert rows["id"].to_pylist() == [-1, *versions.snapshot["id"].to_pylist(), *versions.stream["id"].to_pylist()]
+    assert rows["_end_op"].to_pylist()[:2] == ["delete", None]
+    for n, (type_name, column) in enumerate(_COLUMNS.items()):
+        values = rows[column].combine_chunks()
+        found = exact_texts(values, held_in(values.type), _raws(rows, column)).to_pylist()
+        assert [None, *(row[n] for row in versions.texts)] == found, type_name
+
+
+def _raws(rows: pa.Table, column: str) -> pa.Array:
+    return pa.array([dict(raw or ()).get(column) for raw in rows["_raw"].to_pylist()], pa.string())
 
 
 _KEY = 'the "key"`'
@@ -254,11 +249,6 @@ _NAMES = [
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _insert_names(conn: "psycopg.Connection[Any]", key: int) -> None:
-    days = ", ".join(["'infinity'"] * len(_NAMES))
-    conn.execute(f"insert into public.names values ({key}, {days})".encode())
 
 
 def _set_names() -> str:
@@ -274,23 +264,19 @@ def test_columns_of_any_name(versions: Versions, spark: "SparkSession") -> None:
     rows = run_sql(spark, versions.lake, f"select {listed} from names order by `{key}`").collect()
     days = [date(2026, 11, 21) + timedelta(n) for n in range(len(_NAMES))]
     assert [tuple(row) for row in rows] == [(None,) * len(_NAMES), tuple(days)]
-    query = f"select `{key}`, _raw from names for system_time all order by `{key}`, _from_lsn"
-    raws = run_sql(spark, versions.lake, query).collect()
-    printed = ", ".join(f"exact_text(`{spelled.get(name, name)}`)" for name in _NAMES)
+    printed = re.sub("(`[^`]+`)", r"exact_text(\1)", listed)
     texts = run_sql(spark, versions.lake, f"select {printed} from names order by `{key}`").collect()
     assert [tuple(row) for row in texts] == [("infinity",) * len(_NAMES), tuple(map(str, days))]
-    frame = auditlake.read(spark, versions.lake.root, "names", raw=True)
-    in_python = frame.orderBy(F.col(f"`{key}`")).select(auditlake.exact_text("~43ASE"), auditlake.exact_text("n.o"))
-    assert [tuple(row) for row in in_python.collect()] == [
-        ("infinity",) * 2,
-        tuple(str(days[_NAMES.index(n)]) for n in ("Case", "n.o")),
-    ]
-    auditlake.register(spark, versions.lake.root, raw=True)
-    in_view = spark.sql("select exact_text(c0, _raw, 'c0') from v where id = 0").collect()
-    assert in_view == [("-32768",)]
+    query = f"select `{key}`, _raw from names for system_time all order by `{key}`, _from_lsn"
+    raws = run_sql(spark, versions.lake, query).collect()
     infinite = {spelled.get(name, name): "infinity" for name in _NAMES}
     assert [(1, infinite), (2, infinite), (2, None)] == [tuple(row) for row in raws]
 
 
-def _raws(rows: pa.Table, column: Column) -> pa.Array:
-    return pa.array([dict(raw or ()).get(column.name) for raw in rows["_raw"].to_pylist()], pa.string())
+def test_exact_text_in_python_and_in_views(versions: Versions, spark: "SparkSession") -> None:
+    """`auditlake.exact_text` on rows with `_raw`, and the SQL function on registered views."""
+    rows = auditlake.read(spark, versions.lake.root, "names", raw=True).orderBy(F.col('`the "key"~60`'))
+    texts = rows.select(auditlake.exact_text("~43ASE"), auditlake.exact_text("n.o")).collect()
+    assert [tuple(row) for row in texts] == [("infinity", "infinity"), ("2026-12-04", "2026-11-26")]
+    auditlake.register(spark, versions.lake.root, raw=True)
+    assert spark.sql("select exact_text(c0, _raw, 'c0') from v where id = 0").collect() == [("-32768",)]

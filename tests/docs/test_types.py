@@ -1,0 +1,13 @@
+"""docs/types.md is the table of types that the code uses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_of_types_is_current() -> None:
+    """Written anew by `make docs`."""
+    page = subprocess.run([sys.executable, "scripts/types_page.py"], cwd=_ROOT, capture_output=True, check=True)
+    assert page.stdout.decode() == (_ROOT / "docs" / "types.md").read_text(), "run `make docs`"
