@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg import sql
 
-from auditlake.capture import Capture, Source
+from auditlake.capture import Capture
 from auditlake.errors import SourceUnready
 from auditlake.exact import exact_texts
 from auditlake.lake.history import type_of
 from auditlake.lake.manifest import require_manifest
+from auditlake.opening import Source
 from auditlake.postgres.catalog import read_tables
 from auditlake.postgres.connection import connect, pinned_conninfo
 from auditlake.postgres.server import wal_end
