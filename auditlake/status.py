@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import psycopg
 
 from auditlake.errors import AuditlakeError, SourceUnreachable
+from auditlake.guard import PublicationGuard
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
+from auditlake.lake.membership import read_recorded
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lake.runstate import CaptureState, read_state
 from auditlake.lsn import Lsn
@@ -77,29 +79,30 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     problem: str | None = "no source is set"
     if conninfo is not None:
         try:
-            source = _ask_source(conninfo, manifest, positions)
+            source = _ask_source(conninfo, lake, manifest, positions)
             problem = source.problem
         except SourceUnreachable as exc:
             problem = exc.message
     return Status(manifest, positions, tables, read_state(lake), source, problem)
 
 
-def _ask_source(conninfo: str, manifest: Manifest, positions: Positions | None) -> SourceStatus:
+def _ask_source(conninfo: str, lake: Lake, manifest: Manifest, positions: Positions | None) -> SourceStatus:
     with connect(conninfo) as conn:
         slot, reader = read_slot(conn, manifest.slot), read_reader(conn, manifest.slot)
         acknowledged = positions.acknowledged if positions else None
         lag = None if slot is None or acknowledged is None else max(0, slot.wal_end - acknowledged)
-        return SourceStatus(slot, reader, lag, _problem(conn, manifest, slot, acknowledged))
+        return SourceStatus(slot, reader, lag, _problem(conn, lake, slot, acknowledged))
 
 
-def _problem(
-    conn: psycopg.Connection[Row], manifest: Manifest, slot: SlotState | None, acknowledged: Lsn | None
-) -> str | None:
+def _problem(conn: psycopg.Connection[Row], lake: Lake, slot: SlotState | None, acknowledged: Lsn | None) -> str | None:
+    manifest = require_manifest(lake)
     try:
         manifest.check_same(current_manifest(conn, manifest.slot, manifest.publication))
         # The lake was read first: a capture that runs may have moved the slot beyond that since.
         if acknowledged is not None and (slot is None or slot.active_pid is None):
             see_slot(manifest.slot, slot, acknowledged)
+        if acknowledged is not None and read_recorded(lake) is not None:
+            PublicationGuard(lake, manifest.publication, lambda _: None).look(conn, acknowledged)
     except AuditlakeError as exc:
         return exc.message
     return None

@@ -17,10 +17,11 @@ from auditlake.lsn import Lsn
 class CaptureState:
     """What capture did from `since` (ISO, UTC) on: running, trying again or ended; `problem` says why.
 
+    `state` is None where only bootstrap has captured yet.
     `publication_seen` is the LSN up to which the publication is known to have carried what it should.
     """
 
-    state: str
+    state: str | None
     since: str
     problem: str | None = None
     publication_seen: str | None = None
@@ -40,7 +41,7 @@ def write_seen(lake: Lake, lsn: Lsn) -> None:
 
     Raises LakeUnusable where the folder cannot be written.
     """
-    _write(lake, replace(read_state(lake) or CaptureState("running", _now()), publication_seen=str(lsn)))
+    _write(lake, replace(read_state(lake) or CaptureState(None, _now()), publication_seen=str(lsn)))
 
 
 def read_seen(lake: Lake) -> Lsn | None:

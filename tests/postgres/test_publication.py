@@ -1,5 +1,6 @@
 """A publication that was changed under a lake: said before the first byte, or soon after while capture runs."""
 
+import json
 from pathlib import Path
 from unittest import mock
 
@@ -130,6 +131,8 @@ def test_a_table_that_is_followed_no_longer(database: str, lake: Lake, tmp_path:
     done = capture(database, lake)
     assert done.code == WRONG_SOURCE
     assert f"move {lake.history(TableName('public', 't'))} away" in done.stderr
+    status = command.run_here(["status", "--json", "--source", database, "--lake", lake.root])
+    assert "no longer carries public.t: its changes from" in json.loads(status.stdout)["source_problem"]
     lake.history(TableName("public", "t")).rename(tmp_path / "away")
     done = capture(database, lake)
     assert done.code == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Slots and servers that are not what they were: exit code 5 with the bounds of what is missing."""
+"""Slots and servers that are not what they were: exit code 5 with the bounds of what is missing; or only restarted."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from tests import command
 from tests.capture_lake import make_lake
-from tests.running import inserted
+from tests.running import Running, inserted
 from tests.server import Server, chosen_version
 
 pytestmark = pytest.mark.pg
@@ -162,3 +162,17 @@ def test_a_crash_is_not_taken_for_that(server: Server, site: Site) -> None:
     done = site.capture()
     assert done.code == 0, done.stderr
     assert inserted(site.lake) == [1, 2, 3, 4]
+
+
+def test_a_server_that_goes_and_comes(server: Server, site: Site) -> None:
+    """Capture runs on over a crash, whatever it lasts, and over a stop."""
+    with Running(site.dsn, site.lake) as running:
+        server.restart("immediate")
+        site.execute("insert into t values (2)")
+        running.await_keys(1, 2)
+        server.stop()
+        running.said.clear()
+        running.await_said("trying again")
+        server.start()
+        site.execute("insert into t values (3)")
+        running.await_keys(1, 2, 3)
