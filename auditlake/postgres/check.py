@@ -103,13 +103,17 @@ def check_table(table: FollowedTable, major: int) -> list[Finding]:
 
 
 def remarks_on(table: FollowedTable) -> list[str]:
-    """Say what may stop this table's history later, and cannot be told now."""
+    """Say what may make this table's history stop, or differ, later, and cannot be told now."""
+    remarks = []
+    if table.members:
+        silent = "TRUNCATE of a single partition, ATTACH and DETACH of one that holds rows"
+        remarks.append(f"{table.name} is partitioned: {silent} are not in the stream, and so not in its history")
     out_of_line = sorted(c.name for c in table.relation.columns if c.name in table.table.toastable and not c.key)
-    if table.row_filter is None or table.relation.replica_identity == _FULL or not out_of_line:
-        return []
-    what = f"does not send unchanged large values of {', '.join(out_of_line)}, and would stop its history"
-    remark = f"{table.name} is published with a row filter: an UPDATE that brings a row into it {what}"
-    return [f"{remark}; REPLICA IDENTITY FULL would send them"]
+    if table.row_filter is not None and table.relation.replica_identity != _FULL and out_of_line:
+        what = f"does not send unchanged large values of {', '.join(out_of_line)}, and would stop its history"
+        remark = f"{table.name} is published with a row filter: an UPDATE that brings a row into it {what}"
+        remarks.append(f"{remark}; REPLICA IDENTITY FULL would send them")
+    return remarks
 
 
 _LEAVE_OUT = "leave it out with the setting tables"

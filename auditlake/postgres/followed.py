@@ -13,8 +13,9 @@ filter, or the publication's choice about generated columns leaves out is not in
 Authority: postgresql.org/docs/current/sql-createpublication.html; logical-replication-gencols.html
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from auditlake.postgres.catalog import CatalogTable
 from auditlake.postgres.publication import Publication, PublishedTable
@@ -56,7 +57,7 @@ class FollowedTable:
         return self.relation, self.row_filter, sorted(each.relation.oid for each in self.members)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """The tables of a database and its publication, if there is one.
 
@@ -67,10 +68,23 @@ class Source:
     publication: Publication | None
     carries_stored: bool
 
+    @cached_property
+    def entries(self) -> dict[TableName, PublishedTable]:
+        """What the publication has, by table."""
+        return {entry.name: entry for entry in self.publication.tables} if self.publication else {}
+
+    @cached_property
+    def partitions(self) -> dict[int, list[CatalogTable]]:
+        """The partitions of every level, by the OID of each of their ancestors; those further up come first."""
+        found: dict[int, list[CatalogTable]] = {}
+        for table in sorted(self.tables, key=lambda each: len(each.ancestors)):
+            for ancestor in table.ancestors:
+                found.setdefault(ancestor, []).append(table)
+        return found
+
     def published(self, name: TableName) -> PublishedTable | None:
         """Its entry in the publication."""
-        entries = self.publication.tables if self.publication else ()
-        return next((entry for entry in entries if entry.name == name), None)
+        return self.entries.get(name)
 
 
 def choose(source: Source, wanted: Callable[[CatalogTable], bool] | None) -> tuple[FollowedTable, ...]:
@@ -113,9 +127,9 @@ def _follow(source: Source, table: CatalogTable) -> FollowedTable:
     entry = source.published(table.name)
     names = _column_names(source, table, entry)
     columns = tuple(column for column in table.relation.columns if column.name in names)
-    members = tuple(each for each in source.tables if table.relation.oid in each.ancestors)
+    members = tuple(source.partitions.get(table.relation.oid, ()))
     row_filter = entry.row_filter if entry else None
-    return FollowedTable(table, replace(table.relation, columns=columns), row_filter, _from_the_top(members))
+    return FollowedTable(table, replace(table.relation, columns=columns), row_filter, members)
 
 
 def _column_names(source: Source, table: CatalogTable, entry: PublishedTable | None) -> frozenset[str]:
@@ -124,7 +138,3 @@ def _column_names(source: Source, table: CatalogTable, entry: PublishedTable | N
         return entry.column_names if source.carries_stored else entry.column_names - table.stored
     stored = source.publication.stored_generated if source.publication else source.carries_stored
     return every - table.virtual - (frozenset() if stored else table.stored)
-
-
-def _from_the_top(members: Iterable[CatalogTable]) -> tuple[CatalogTable, ...]:
-    return tuple(sorted(members, key=lambda member: len(member.ancestors)))

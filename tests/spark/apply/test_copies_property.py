@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 NO_KEY = tuple(replace(column, key=False) for column in COLUMNS)
 Row = tuple[tuple[str | None, ...], model.Values]
 ROWS: tuple[Row, ...] = (
-    (("1", "2024-02-29"), ("x" * 3000, "two", None, "0.00", None, "t")),
+    (("1", "2024-02-29"), ("x" * 3000, "two", None, None, None, "t")),
     (("1", "2024-02-29"), ("x" * 3000, "two", None, "NaN", None, "t")),
     (("1", "infinity"), ("x" * 3000, "2:ab", "\\x00ff", "NaN", "infinity", None)),
     (("1", None), ("x" * 3000, None, "\\x", None, "0044-03-15 00:00:00+00 BC", "f")),
