@@ -103,7 +103,7 @@ class Settings(BaseModel):
     publication: Identifier = "auditlake"
     tables: Annotated[tuple[str, ...] | None, BeforeValidator(_patterns)] = None
     failover: bool = True
-    streaming: StreamingMode = "off"
+    streaming: StreamingMode = "on"
     spool: Annotated[Path | None, BeforeValidator(_folder)] = None
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
 

@@ -42,7 +42,7 @@ def with_streaming(command: Callable[..., R]) -> Callable[..., R]:
     """Give a command that captures the settings of streaming; goes below `with_settings`."""
     command = click.option("--spool", help="Folder for large transactions until they commit [the system's].")(command)
     modes = click.Choice(["off", "on", "parallel"])
-    return click.option("--streaming", type=modes, help="Take large transactions while they run [off].")(command)
+    return click.option("--streaming", type=modes, help="Take large transactions while they run [on].")(command)
 
 
 def with_target(command: Callable[..., R]) -> Callable[..., R]:

@@ -3,6 +3,9 @@
 `on` and `parallel` give the same changes; `parallel` adds when and where a rollback was, which is for subscribers that
 apply transactions side by side.
 
+On by default: a 1 M-row transaction is durable in half the time after its commit, because only decoding is left to do
+then; and catching up is no slower, because the server need not keep it on its disk meanwhile (bench/streaming.py).
+
 Authority: postgresql.org/docs/current/protocol-logical-replication.html, proto_version and streaming
 """
 
@@ -27,7 +30,7 @@ _PARALLEL_SINCE = 16
 class Streaming:
     """Whether transactions are streamed while they run, and the folder of their spool (None: the system's)."""
 
-    mode: StreamingMode = "off"
+    mode: StreamingMode = "on"
     spool: Path | None = None
 
     def options(self, server_version: int) -> "sql.Composed":
