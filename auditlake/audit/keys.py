@@ -97,7 +97,7 @@ def in_history(table: HistoryTable, key: Key) -> str:
 
 
 def _equals(column: Column, value: str) -> str:
-    name, typed = identifier(column.name), type_of(column)
+    name, typed = identifier(column.stored), type_of(column)
     literal = _LITERALS.get(typed.kind)
     if literal is None:
         return "true"
@@ -158,9 +158,9 @@ def key_places(name: TableName, relations: Mapping[int, Relation], key: list[str
 def same_in_history(table: HistoryTable, name: str) -> str:
     """The condition that the history rows `a` and `b` have the same value in a column."""
     column = next(c for c in table.columns if c.name == name)
-    quoted = identifier(name)
+    quoted = identifier(column.stored)
     if column.key and not type_of(column).may_not_fit:
         return f"(a.{quoted} = b.{quoted})"  # what a hash join is planned for
     same = f"(a.{quoted} is not distinct from b.{quoted})"
-    entry = f"_raw[{text(name)}]"
+    entry = f"_raw[{text(column.stored)}]"
     return f"({same} and (a.{entry} is not distinct from b.{entry}))" if type_of(column).may_not_fit else same

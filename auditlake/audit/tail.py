@@ -137,7 +137,7 @@ class Tail:
                 parts.append(
                     f'select {columns} from changes where {where} and relation = {number:d} and "{side}" is not null'
                 )
-        same = " and ".join(f"a.{identifier(self._table.key[i].name)} = t.k{i}" for i, _ in usable)
+        same = " and ".join(f"a.{identifier(self._table.key[i].stored)} = t.k{i}" for i, _ in usable)
         return f"exists (select 1 from ({' union all '.join(parts)}) t where {same})"
 
     def state(self, lsn: int) -> pa.Table:

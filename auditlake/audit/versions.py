@@ -69,7 +69,7 @@ def history_texts(
     `condition` is SQL on `history`, here called `a`, and may look into `changes`.
     """
     chosen = [column for column in table.columns if columns is None or column.name in columns]
-    names = ", ".join(f"{identifier(column.name)} as {identifier(value_column(column.name))}" for column in chosen)
+    names = ", ".join(f"{identifier(column.stored)} as {identifier(value_column(column.name))}" for column in chosen)
     sql = f"select {names}{', ' if names else ''}_raw, {_PERIOD} from history a where {condition}"
     rows = reader.query(sql, history=reader.history(table), changes=reader.changes)
     written = {value_column(c.name): _texts(c, rows) for c in chosen}
@@ -79,7 +79,7 @@ def history_texts(
 def _texts(column: Column, rows: pa.Table) -> pa.Array:
     values, raw = rows[value_column(column.name)].combine_chunks(), rows["_raw"].combine_chunks()
     outside = type_of(column).may_not_fit and raw.null_count < len(raw)
-    return exact_texts(values, type_of(column), pc.map_lookup(raw, column.name, "first") if outside else None)
+    return exact_texts(values, type_of(column), pc.map_lookup(raw, column.stored, "first") if outside else None)
 
 
 def versions_of(reader: Reader, table: HistoryTable, keys: Iterable[Key], upto: Lsn) -> list[Version]:
