@@ -5,6 +5,7 @@
 
     spark = spark_session()
     auditlake.read(spark, "./lake", "public.orders", as_of="-2h").show()
+    auditlake.sql(spark, "./lake", "select * from orders for system_time all where order_id = 7").show()
     auditlake.register(spark, "./lake", as_of="2026-11-21T09:30:00Z")
     spark.sql("select * from orders join customers using (customer_id)").show()
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from auditlake.lake.layout import Lake
 
-__all__ = ["exact_text", "read", "register"]
+__all__ = ["exact_text", "read", "register", "sql"]
 
 
 def read(
@@ -36,6 +37,16 @@ def read(
     from auditlake.query.frames import read_table  # noqa: PLC0415 - pyspark takes a second to import
 
     return read_table(spark, _lake(lake), table, as_of, raw=raw)
+
+
+def sql(spark: "SparkSession", lake: str | Path, statement: str, as_of: str | None = None) -> "DataFrame":
+    """Plan one statement of `auditlake sql`: its tables are those of the lake as of one moment, with FOR SYSTEM_TIME.
+
+    Raises BadUsage (the SQL or a WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
+    """
+    from auditlake.query.sql import run_sql  # noqa: PLC0415 - pyspark takes a second to import
+
+    return run_sql(spark, _lake(lake), statement, as_of)
 
 
 def register(spark: "SparkSession", lake: str | Path, as_of: str | None = None, *, raw: bool = False) -> list[str]:

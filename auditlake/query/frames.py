@@ -10,7 +10,7 @@ from auditlake.lake.layout import Lake
 from auditlake.query.dialect import tokenize
 from auditlake.query.exact import register_function
 from auditlake.query.moments import read_known, resolve
-from auditlake.query.names import SYSTEM_SCHEMA, find_table, view_names
+from auditlake.query.names import SYSTEM_SCHEMA, check_copied, find_table, view_names
 from auditlake.query.selection import select_state
 from auditlake.query.sql import read_log
 from auditlake.query.state import read_selection
@@ -25,7 +25,9 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *,
     """
     when = _moment(as_of)
     known = read_known(lake)
-    table = find_table(_parts(name), known.tables)
+    parts = _parts(name)
+    check_copied(parts, known.copying, known.tables)
+    table = find_table(parts, known.tables)
     lsn = known.now_lsn if when is None else resolve(known, when)
     if table.schema == SYSTEM_SCHEMA:
         return read_log(spark, known, table, lsn)
