@@ -58,9 +58,15 @@ def _ended_in_history(reader: Reader, table: HistoryTable, span: Span) -> Iterat
 def _lay_tail_over(ended: dict[Key, Version], reader: Reader, table: HistoryTable, upto: Lsn) -> None:
     """Take out the keys that the tail brings back, and put in those that it ends."""
     tail = Tail(reader, table, upto)
-    now = {version.key: version for version in _open(table, tail.base)}
-    fold = Fold(States(tuple(c.name for c in table.key), {key: version.values for key, version in now.items()}), now)
+    base: pa.Table = tail.base
     changes = changes_of(reader, table.name, Span(Lsn(table.position), upto))
+    if (keys := tail.ended()) is not None:
+        alive, dead = keys
+        for row in alive.to_pylist() if ended else ():
+            ended.pop(tuple(row.values()), None)
+        base, changes = tail.only(base, dead), tail.changes_of(dead)
+    now = {version.key: version for version in _open(table, base)}
+    fold = Fold(States(tuple(c.name for c in table.key), {key: version.values for key, version in now.items()}), now)
     for _, transaction in groupby(changes, key=lambda change: change.lsn):
         fold.commit(list(transaction))
     ended |= {version.key: version for version in fold.closed}

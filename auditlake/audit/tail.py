@@ -9,6 +9,7 @@ The rows before the tail (`base`) are the open versions of the history of the ke
 where it holds a truncate.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import States, change_of, fetch
+from auditlake.audit.changes import Change, States, change_of, fetch
 from auditlake.audit.keys import Key, in_history, key_places
 from auditlake.audit.reading import Reader, Span, about, identifier
 from auditlake.audit.versions import history_texts, row_values, value_column
@@ -51,19 +52,28 @@ class Tail:
     @cached_property
     def effects(self) -> pa.Table:
         """What happens to which key: key columns, `row` (of `rows`), `dead`, in order."""
-        before, after = self._keys("old", "new"), self._keys("new", "old")
+        before, after = self._before_and_after
         number = pa.array(np.arange(self.rows.num_rows))
         op = self.rows["op"]
         is_update = pc.equal(op, "update")
-        same = pa.array(np.ones(self.rows.num_rows, np.bool_))
-        for one, other in zip(before, after, strict=True):
-            same = pc.and_(same, pc.fill_null(pc.equal(one, other), fill_value=True))
-        moved = pc.and_(is_update, pc.invert(same))
-        left = self._effect(before, number, moved, dead=True)
+        left = self._effect(before, number, self._moved, dead=True)
         gone = self._effect(before, number, pc.equal(op, "delete"), dead=True)
         there = self._effect(after, number, pc.or_(is_update, pc.equal(op, "insert")), dead=False)
         # Of a key change the death comes first: under deferred constraints both keys may be the same row's.
         return pa.concat_tables([left, gone, there]).sort_by([("row", "ascending"), ("dead", "descending")])
+
+    @cached_property
+    def _before_and_after(self) -> tuple[list[pa.Array], list[pa.Array]]:
+        """The key of every change, as it found it and as it left it."""
+        return self._keys("old", "new"), self._keys("new", "old")
+
+    @cached_property
+    def _moved(self) -> pa.ChunkedArray:
+        """Which changes gave a row another key."""
+        same = pa.array(np.ones(self.rows.num_rows, np.bool_))
+        for one, other in zip(*self._before_and_after, strict=True):
+            same = pc.and_(same, pc.fill_null(pc.equal(one, other), fill_value=True))
+        return pc.and_(pc.equal(self.rows["op"], "update"), pc.invert(same))
 
     def _effect(self, keys: list[pa.Array], number: pa.Array, here: pa.ChunkedArray, *, dead: bool) -> pa.Table:
         columns = dict(zip(self.key_columns, keys, strict=True))
@@ -139,6 +149,27 @@ class Tail:
                 )
         same = " and ".join(f"a.{identifier(self._table.key[i].stored)} = t.k{i}" for i, _ in usable)
         return f"exists (select 1 from ({' union all '.join(parts)}) t where {same})"
+
+    def ended(self) -> tuple[pa.Table, pa.Table] | None:
+        """The keys that are there at the end of the tail and those that are not, of the keys it touches.
+
+        None where a truncate or a key change makes that no matter of each key alone.
+        """
+        keys = self.touched(self._table.position)
+        if keys is None or pc.any(self._moved).as_py():
+            return None
+        alive = self.state(self._span.upto).select(self.key_columns)
+        return alive, keys.join(alive, keys=self.key_columns, join_type="left anti")
+
+    def only(self, rows: pa.Table, keys: pa.Table) -> pa.Table:
+        """Those of `rows` that have one of these keys."""
+        return rows.join(keys, keys=self.key_columns, join_type="left semi")
+
+    def changes_of(self, keys: pa.Table) -> Iterator[Change]:
+        """The changes of these keys, in their order."""
+        numbers = pc.unique(self.only(self.effects, keys)["row"])
+        for row in self.rows.take(numbers.take(pc.sort_indices(numbers))).to_pylist():
+            yield change_of(row, self._reader.relations[row["relation"]])
 
     def state(self, lsn: int) -> pa.Table:
         """The rows at `lsn` of every key that the tail touches: value columns and `lsn`."""
