@@ -60,11 +60,12 @@ def run_here(arguments: Sequence[str | Path]) -> Done:
     """Run `auditlake` in this process, with its settings and working folder."""
     import pandas  # noqa: F401, ICN001, PLC0415  # `capture` keeps a process that has not imported it from doing so
 
-    stdout, stderr, code = io.StringIO(), io.StringIO(), 0
+    stdout, stderr, code = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO(), 0
     argv = mock.patch.object(sys, "argv", ["auditlake", *map(str, arguments)])
     with argv, redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             main()
         except SystemExit as exc:
             code = int(exc.code or 0)
-    return Done(code, stdout.getvalue(), stderr.getvalue())
+    stdout.seek(0)
+    return Done(code, stdout.read(), stderr.getvalue())

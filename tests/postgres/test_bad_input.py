@@ -350,7 +350,6 @@ QUESTIONS = {
     "half an LSN": (USAGE, ["--as-of", "0/", "select * from orders"], ["0/"]),
     "a syntax error": (USAGE, ["select * frm orders where"], ["SQL"]),
     "an unknown table": (USAGE, ["select * from ordrs"], ["ordrs"]),
-    "two statements": (USAGE, ["select 1; select 2"], ["2 statements"]),
     "a write": (USAGE, ["delete from orders"], ["DELETE"]),
 }
 
