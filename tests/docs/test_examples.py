@@ -28,6 +28,12 @@ def test_periods_of_two_moments_are_understood() -> None:
     assert {"orders"} == {reading.table.table for reading in found.views.values()}
 
 
+def test_the_exact_text_of_a_column_is_understood() -> None:
+    """The query of asking.md gets the raw texts of its table."""
+    (query,) = [block for block in _sql("asking.md") if "exact_text" in block]
+    assert rewrite(query, Names((TableName("public", "products"),), datetime.now(UTC), "view_")).exact
+
+
 @pytest.mark.pg
 def test_context_of_a_transaction_runs(database: str) -> None:
     """The transaction of asking.md is one that PostgreSQL takes."""

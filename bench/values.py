@@ -1,0 +1,140 @@
+"""What exactness costs: copy and fold of lineitem, as they are and without a look at values that do not fit.
+
+    python bench/values.py [ROWS]
+
+Without it a date out of range would be wrong, NaN would stop the copy, and `_raw` stay empty. The two take turns; the
+least time of each counts, and the spread of the same thing measured again is the noise. The copy's time is that of its
+own CPU, the fold's is the clock's.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from auditlake.apply.fold import fold
+from auditlake.apply.shape import TailShape
+from auditlake.demo.server import Server
+from auditlake.lake.history import PERIOD_COLUMNS, type_of
+from auditlake.lake.session import spark_session
+from auditlake.postgres.catalog import read_tables
+from auditlake.postgres.connection import connect, pinned_conninfo
+from auditlake.relation import Column
+from auditlake.snapshot.copy import CopyTask, SnapshotMark, copy_range
+from auditlake.snapshot.ranges import PageRange
+
+ROUNDS = 5
+LINEITEM = """
+create table lineitem as
+select n as l_orderkey, n * 7 % 200000 as l_partkey, n % 10000 as l_suppkey, (n % 7)::int as l_linenumber,
+       (n % 50)::numeric(15,2) as l_quantity, (n * 3.17)::numeric(15,2) as l_extendedprice,
+       (n % 10 / 100.0)::numeric(15,2) as l_discount, (n % 8 / 100.0)::numeric(15,2) as l_tax,
+       'N'::char(1) as l_returnflag, 'O'::char(1) as l_linestatus, date '1995-01-01' + (n % 2000)::int as l_shipdate,
+       date '1995-02-01' + (n % 2000)::int as l_commitdate, date '1995-03-01' + (n % 2000)::int as l_receiptdate,
+       'DELIVER IN PERSON'::char(25) as l_shipinstruct, 'TRUCK'::char(10) as l_shipmode,
+       'carefully final deposits ' || n::varchar(44) as l_comment
+  from generate_series(1, {rows}::bigint) n;
+alter table lineitem add primary key (l_orderkey)
+"""
+
+
+def main() -> None:
+    """Measure the copy, then the fold."""
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
+    with Server(18) as server, connect(server.dsn()) as conn, tempfile.TemporaryDirectory() as folder:
+        for statement in LINEITEM.format(rows=rows).split(";"):
+            conn.execute(f"set search_path = public; {statement}".encode())
+        (table,) = read_tables(conn)
+        columns = table.relation.columns
+        conn.execute("begin isolation level repeatable read")
+        (snapshot,) = conn.execute("select pg_export_snapshot()").fetchone() or ("",)
+        pages, mark = PageRange(0, None), SnapshotMark(1, 0)
+        task = CopyTask(pinned_conninfo(server.dsn()), str(snapshot), table.name, columns, pages, Path(folder), mark)
+        compare("copy", lambda: copy_range(task), copy_unguarded(), time.process_time)
+    spark = spark_session({"spark.master": "local[2]", "spark.driver.memory": "2g"})
+    changes = tail(spark, columns, rows)
+    nothing = spark.createDataFrame([], history_ddl(columns))
+    shape = TailShape(rows, True, False, False, False, frozenset())
+    compare("fold", lambda: run(fold(changes, nothing, columns, shape).rows), fold_unguarded(), time.perf_counter)
+    spark.stop()
+
+
+def copy_unguarded() -> "list[mock._patch[Callable[..., object]]]":
+    """The copy that casts and does not look."""
+    as_cast = lambda text, target: (text.cast(target), None)  # noqa: E731
+    no_map = lambda _, length: pa.nulls(length, pa.map_(pa.string(), pa.string()))  # noqa: E731
+    names = {"_check_years": lambda _: None, "_decimal": as_cast, "raw_map": no_map}
+    return [mock.patch(f"auditlake.snapshot.select.{name}", each) for name, each in names.items()]
+
+
+def fold_unguarded() -> "list[mock._patch[Callable[..., object]]]":
+    """The fold that casts and does not look."""
+    plain = lambda column, text: text.cast(type_of(column).delta)  # noqa: E731
+    no_map = lambda *_: F.lit(None).cast("map<string,string>")  # noqa: E731
+    return [mock.patch("auditlake.apply.typing.value", plain), mock.patch("auditlake.apply.typing.raw_map", no_map)]
+
+
+def compare(
+    what: str,
+    work: Callable[[], object],
+    patches: "list[mock._patch[Callable[..., object]]]",
+    clock: Callable[[], float],
+) -> None:
+    """Run it in turns with and without, and print the ratio of the least times."""
+    exact, again, without = [], [], []
+    work()
+    for _ in range(ROUNDS):
+        exact.append(timed(work, clock))
+        for patch in patches:
+            patch.start()
+        without.append(timed(work, clock))
+        for patch in patches:
+            patch.stop()
+        again.append(timed(work, clock))
+    noise = abs(min(again) / min(exact) - 1)
+    cost = min(*exact, *again) / min(without) - 1
+    print(f"{what}: {min(*exact, *again):.2f} s, without {min(without):.2f} s: {cost:+.1%}, noise {noise:.1%}")
+
+
+def timed(work: Callable[[], object], clock: Callable[[], float]) -> float:
+    """Seconds that one run takes."""
+    begun = clock()
+    work()
+    return clock() - begun
+
+
+def tail(spark: SparkSession, columns: tuple[Column, ...], rows: int) -> DataFrame:
+    """Inserts of the same rows, as `changes` has them."""
+    n = F.col("id")
+    day = F.date_add(F.lit("1995-01-01").cast("date"), (n % 2000).cast("int")).cast("string")
+    amount = (n * 3.17).cast("decimal(15,2)").cast("string")
+    by_kind = {"date": day, "decimal(15,2)": amount, "string": F.concat(F.lit("final deposits "), n.cast("string"))}
+    texts = [by_kind.get(type_of(column).delta, n.cast("string")) for column in columns]
+    none = F.lit(None)
+    place = {"lsn": n + 1, "ordinal": F.lit(0), "xid": n, "time": F.current_timestamp(), "op": F.lit("insert")}
+    tuples = {"old": none.cast("array<string>"), "new": F.array(*texts), "unchanged": none.cast("array<smallint>")}
+    made = spark.range(1, rows + 1).select(*(each.alias(name) for name, each in {**place, **tuples}.items()))
+    cached = made.cache()
+    cached.count()
+    return cached
+
+
+def history_ddl(columns: tuple[Column, ...]) -> str:
+    """The schema of the history, as Spark spells it."""
+    source = [(column.stored, type_of(column).delta) for column in columns]
+    return ", ".join(f"`{name}` {delta}" for name, delta in [*source, *PERIOD_COLUMNS])
+
+
+def run(rows: DataFrame) -> None:
+    """Compute every row and keep none."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+if __name__ == "__main__":
+    main()
