@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import psycopg
 
+from auditlake.capture.sameness import current_manifest
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest
 from auditlake.postgres.connection import connect
 from auditlake.postgres.publication import drop_publication
 from auditlake.postgres.slot import drop_slot
-from auditlake.sameness import current_manifest
 
 
 def drop_source_objects(conninfo: str, lake: Lake, slot: str, publication: str, say: Callable[[str], None]) -> None:

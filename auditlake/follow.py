@@ -11,10 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pyspark.sql import SparkSession
 
 from auditlake.apply.apply import apply_tail
-from auditlake.capturing import Task, run_capture
+from auditlake.capture.opening import Say
+from auditlake.capture.running import Task, run_capture
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.opening import Say
 from auditlake.relation import TableName
 
 # A MERGE costs the same for ten changes as for ten thousand: let some gather.

@@ -14,7 +14,7 @@ from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
 
 if TYPE_CHECKING:  # follow imports Spark
-    from auditlake.capturing import Until
+    from auditlake.capture.running import Until
 
 R = TypeVar("R")
 

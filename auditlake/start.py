@@ -1,8 +1,8 @@
 """The program's start, as a process of its own: what makes the commands that answer quickly start quickly.
 
 pyarrow imports pandas as soon as it is given a Python value, only to see whether that is a frame: half of the start of
-an audit command. Nobody gives those a frame, so pyarrow is told that there is no pandas. It never asks again, so this
-is done only where the process is such a command and ends with it.
+an audit command, and of capture. Nobody gives those a frame, so pyarrow is told that there is no pandas. It never asks
+again, so this is done only where the process is such a command and ends with it.
 """
 
 import sys
@@ -11,7 +11,7 @@ from importlib.abc import MetaPathFinder
 
 from auditlake.cli import main
 
-WITHOUT_PANDAS = frozenset({"log", "show", "row", "diff", "blame", "deleted"})
+WITHOUT_PANDAS = frozenset({"capture", "log", "show", "row", "diff", "blame", "deleted"})
 
 
 def start() -> None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import psycopg
 
+from auditlake.capture.guard import PublicationGuard
+from auditlake.capture.mainslot import see_slot
+from auditlake.capture.sameness import current_manifest
 from auditlake.errors import AuditlakeError, SourceUnreachable
-from auditlake.guard import PublicationGuard
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
@@ -17,10 +19,8 @@ from auditlake.lake.membership import read_recorded
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lake.runstate import CaptureState, read_state
 from auditlake.lsn import Lsn
-from auditlake.mainslot import see_slot
 from auditlake.postgres.connection import Row, connect
 from auditlake.postgres.slot import SlotReader, SlotState, read_reader, read_slot
-from auditlake.sameness import current_manifest
 
 
 @dataclass(frozen=True, slots=True)

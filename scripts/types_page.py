@@ -2,7 +2,7 @@
 
 import sys
 
-from auditlake.pgtypes import BUILT_IN, DOES_NOT_FIT, NUMERIC_OID, TEXT, ColumnType, Kind, column_type
+from auditlake.values.types import BUILT_IN, DOES_NOT_FIT, NUMERIC_OID, TEXT, ColumnType, Kind, column_type
 
 _SQL_NAMES = {
     "bool": "boolean",
@@ -19,7 +19,7 @@ _NUMERIC = ((10 << 16) | 2) + 4
 
 _HEAD = """# Types
 
-Written by `make docs` from the table that the code uses (`auditlake/pgtypes.py`). Exact text is what PostgreSQL's
+Written by `make docs` from the table that the code uses (`auditlake/values/types.py`). Exact text is what PostgreSQL's
 output function prints under the settings that every connection pins ([the lake](lake.md)); it is the same from snapshot
 and stream.
 
@@ -40,7 +40,7 @@ _TAIL = """
 
 ## Exact text
 
-`exact_text` gives PostgreSQL's own text of any value ([asking](asking.md)); without Spark, `auditlake.exact.exact_text`
+`exact_text` gives PostgreSQL's own text of any value ([asking](asking.md)); without Spark, `auditlake.values.exact.exact_text`
 does. Floats print the digits PostgreSQL would (`1e23` is `9.999999999999999e+22`), times their fraction without
 trailing zeros.
 

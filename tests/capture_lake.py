@@ -3,6 +3,7 @@
 from collections.abc import Container
 from pathlib import Path
 
+from auditlake.capture.sameness import current_manifest
 from auditlake.lake.changes import CaptureLog
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import write_manifest
@@ -11,7 +12,6 @@ from auditlake.postgres.connection import connect, connect_replication
 from auditlake.postgres.publication import create_publication
 from auditlake.postgres.server import wal_end
 from auditlake.postgres.slot import create_slot
-from auditlake.sameness import current_manifest
 from auditlake.snapshot.commit import begin_table, commit_table
 from auditlake.snapshot.copy import SnapshotMark
 

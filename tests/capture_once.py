@@ -2,10 +2,10 @@
 
 import threading
 
-from auditlake.capture import Capture
+from auditlake.capture.capture import Capture
+from auditlake.capture.opening import Source
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
-from auditlake.opening import Source
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import wal_end
 

@@ -58,8 +58,6 @@ def run(arguments: Sequence[str | Path], environment: Mapping[str, str] | None =
 
 def run_here(arguments: Sequence[str | Path]) -> Done:
     """Run `auditlake` in this process, with its settings and working folder."""
-    import pandas  # noqa: F401, ICN001, PLC0415  # `capture` keeps a process that has not imported it from doing so
-
     stdout, stderr, code = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO(), 0
     argv = mock.patch.object(sys, "argv", ["auditlake", *map(str, arguments)])
     with argv, redirect_stdout(stdout), redirect_stderr(stderr):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from auditlake.capturing import make_task, run_capture
+from auditlake.capture.running import make_task, run_capture
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
 from tests import oracle

@@ -4,7 +4,7 @@ The text is what PostgreSQL prints under datestyle ISO, timezone UTC and bytea_o
 asked for it; Spark's session has time zone UTC and ANSI mode. Text that is not such a value fails the job: it never
 becomes NULL. Only a value that its column cannot hold is NULL in the column, and exact in `_raw`.
 
-Builds expressions only; which column has which type is `auditlake.pgtypes`.
+Builds expressions only; which column has which type is `auditlake.values.types`.
 
 Authority: postgresql.org/docs/current/datatype.html; spark.apache.org/docs/latest/sql-ref-ansi-compliance.html
 """
@@ -15,8 +15,8 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.lake.history import type_of
-from auditlake.pgtypes import ColumnType, Kind
 from auditlake.relation import Column
+from auditlake.values.types import ColumnType, Kind
 
 _NO_DECIMAL = ("NaN", "Infinity", "-Infinity")
 _ISO_DATE_LENGTH = len("2026-11-21")

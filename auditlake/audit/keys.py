@@ -12,9 +12,9 @@ from uuid import UUID
 from auditlake.audit.reading import identifier, text
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable, type_of
-from auditlake.pgtypes import Kind
 from auditlake.query.when import to_us
 from auditlake.relation import Column, Relation, TableName
+from auditlake.values.types import Kind
 
 Key = tuple[str, ...]
 

@@ -23,7 +23,7 @@ from auditlake.audit.reading import Reader, Span, about, identifier
 from auditlake.audit.versions import history_texts, row_values, value_column
 from auditlake.lake.history import OPEN_PART, HistoryTable, type_of
 from auditlake.lsn import Lsn
-from auditlake.pgtypes import Kind
+from auditlake.values.types import Kind
 
 LSN = "lsn"
 """Of a row of a state: the commit that gave it."""

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from auditlake.audit.changes import Change, States, Step, Values, changes_of
 from auditlake.audit.keys import Key, in_changes, in_history
 from auditlake.audit.reading import Reader, Span, identifier
-from auditlake.exact import exact_texts
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
+from auditlake.values.exact import exact_texts
 
 _PERIOD = (
     "_from_lsn, _to_lsn, arrow_cast(_from_time, 'Int64') as _from_us, arrow_cast(_to_time, 'Int64') as _to_us, "

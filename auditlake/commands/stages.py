@@ -7,12 +7,11 @@ import click
 
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
-from auditlake.leaveout import leave_out
 from auditlake.options import stopped_by_signals, with_settings, with_streaming, with_target
 from auditlake.terminal import say, show_status
 
 if TYPE_CHECKING:
-    from auditlake.capturing import Until
+    from auditlake.capture.running import Until
 
 
 @click.command()
@@ -27,7 +26,7 @@ def follow(settings: Settings, until: "Until") -> None:
       auditlake follow --until-current
     """
     from auditlake import follow as stage
-    from auditlake.capturing import make_task
+    from auditlake.capture.running import make_task
     from auditlake.lake.session import spark_session
 
     with stopped_by_signals() as stop:
@@ -46,8 +45,7 @@ def capture(settings: Settings, until: "Until") -> None:
     Example:
       auditlake capture
     """
-    leave_out("pandas")
-    from auditlake.capturing import make_task, run_capture
+    from auditlake.capture.running import make_task, run_capture
 
     with stopped_by_signals() as stop:
         task = make_task(settings.source_required(), Lake(settings.lake), until, settings.how_to_stream)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from auditlake.capturing import make_task
+from auditlake.capture.running import make_task
 from auditlake.demo.questions import CHECKED, JOIN, compare, spark_rows
 from auditlake.demo.server import Server
 from auditlake.demo.shop import Moment, Shop

@@ -20,8 +20,8 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from auditlake.lake.creation import Creation, create_table
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake, source_name
-from auditlake.pgtypes import ColumnType, column_type
 from auditlake.relation import Column, TableName
+from auditlake.values.types import ColumnType, column_type
 
 OPEN_PART = "open"
 

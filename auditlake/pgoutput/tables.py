@@ -2,7 +2,7 @@
 
 A row belongs to the last Relation message for its OID before it. The server sends one before the first change of a
 table and again after anything that may have changed it, each time after a Type message for every type that is not
-built in. For a domain that message names the base type, which then stands for it in the relation (`pgtypes.base_type`),
+built in. For a domain that message names the base type, which then stands for it in the relation (`values.types.base_type`),
 as it does in the catalog's (`postgres.catalog`): what decides about a value is its base type.
 """
 
@@ -15,8 +15,8 @@ from auditlake.pgoutput.frames import Frames, Ints, require
 from auditlake.pgoutput.messages import Type
 from auditlake.pgoutput.rows import NO_TABLE, Rare, Rows
 from auditlake.pgoutput.spans import Spans
-from auditlake.pgtypes import base_type
 from auditlake.relation import Relation
+from auditlake.values.types import base_type
 
 _NUMBER_BITS = 31
 """A buffer under 2 GiB has fewer messages than this; an OID and these bits fit 63."""

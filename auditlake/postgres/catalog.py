@@ -12,9 +12,9 @@ from typing import cast
 
 import psycopg
 
-from auditlake.pgtypes import base_type
 from auditlake.postgres.connection import Row, fetch
 from auditlake.relation import Column, Relation, TableName
+from auditlake.values.types import base_type
 
 _TABLES = """
 select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind::text, c.relpersistence::text,

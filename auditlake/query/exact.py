@@ -1,4 +1,4 @@
-"""`exact_text` in Spark: PostgreSQL's own text of a value, by the one implementation there is (`auditlake.exact`).
+"""`exact_text` in Spark: PostgreSQL's own text of a value, by the one implementation there is (`auditlake.values.exact`).
 
     exact_text(price, _raw, 'price')     as a SQL function, once `register_function` has made it known
     exact_text("price", "o")             as a Column: column `price` of the table that goes by `o`
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StringType
 
-from auditlake.exact import exact_texts, held_in
+from auditlake.values.exact import exact_texts, held_in
 
 NAME = "exact_text"
 

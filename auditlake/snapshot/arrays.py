@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from auditlake.pgarrays import elements
-from auditlake.pgtypes import ColumnType, Kind
+from auditlake.values.arrays import elements
+from auditlake.values.types import ColumnType, Kind
 
 _ARROW = {
     "boolean": pa.bool_(),

@@ -23,7 +23,10 @@ import psycopg
 from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
-from auditlake.capture import Capture
+from auditlake.capture.capture import Capture
+from auditlake.capture.mainslot import main_slot
+from auditlake.capture.opening import Source
+from auditlake.capture.sameness import current_manifest
 from auditlake.errors import InvariantBroken, SourceUnready, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake.changes import CaptureLog
@@ -32,8 +35,6 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
 from auditlake.lake.membership import record_tables
 from auditlake.lake.positions import read_positions
-from auditlake.mainslot import main_slot
-from auditlake.opening import Source
 from auditlake.postgres.connection import Row, connect, connect_replication, pinned_conninfo
 from auditlake.postgres.followed import FollowedTable
 from auditlake.postgres.holder import SnapshotHolder
@@ -41,7 +42,6 @@ from auditlake.postgres.membership import read_membership
 from auditlake.postgres.publication import add_tables, create_publication
 from auditlake.postgres.slot import CreatedSlot, alter_failover, create_slot, read_slot
 from auditlake.postgres.streaming import Streaming
-from auditlake.sameness import current_manifest
 from auditlake.snapshot.copy import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, make_plan, read_source
 from auditlake.snapshot.tables import CopiedTable, Copier, Snapshot

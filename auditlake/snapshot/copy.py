@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 
 from auditlake.errors import AuditlakeError, SourceUnready, Unsupported
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
-from auditlake.pgtypes import column_type
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.arrays import arrow_type
 from auditlake.snapshot.ranges import PageRange
 from auditlake.snapshot.select import OutOfRange, Selection
+from auditlake.values.types import column_type
 
 _BATCH_BYTES = 8 << 20
 _ROW_GROUP_ROWS = 131_072

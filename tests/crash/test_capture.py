@@ -18,7 +18,7 @@ from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
 
 SMALL_PARTS = """
-import auditlake.capture as capture
+import auditlake.capture.capture as capture
 from auditlake.postgres.buffer import Limits
 capture._BATCH = Limits(frames=100, size_bytes=10_000)
 capture._FULL = Limits(frames=500, size_bytes=50_000)

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from auditlake.capture import Capture
+from auditlake.capture.capture import Capture
+from auditlake.capture.opening import Source
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lake.relations import read_relations
-from auditlake.opening import Source
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import WalEnd, wal_end
 from tests import oracle
@@ -148,7 +148,7 @@ def test_a_restart_neither_loses_nor_doubles(database: str, lake: Lake) -> None:
 
 
 SMALL_PARTS = """
-import auditlake.capture as capture
+import auditlake.capture.capture as capture
 from auditlake.postgres.buffer import Limits
 capture._FULL = Limits(frames=500, size_bytes=50_000)
 """

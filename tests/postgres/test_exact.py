@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from auditlake.exact import exact_text, exact_texts
-from auditlake.pgarrays import array_text, elements
-from auditlake.pgtypes import BUILT_IN, ColumnType, column_type
 from auditlake.postgres.connection import connect
+from auditlake.values.arrays import array_text, elements
+from auditlake.values.exact import exact_text, exact_texts
+from auditlake.values.types import BUILT_IN, ColumnType, column_type
 from tests.server import Server
 
 pytestmark = pytest.mark.pg

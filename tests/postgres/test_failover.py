@@ -87,7 +87,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
             assert "is no failover slot" in checked(dsn)
             make_failover_slot(dsn)
             assert "is no failover slot" not in checked(dsn)
-            with mock.patch("auditlake.capture._IDLE_COMMIT_S", 0.1), Running(dsn, behind) as running:
+            with mock.patch("auditlake.capture.capture._IDLE_COMMIT_S", 0.1), Running(dsn, behind) as running:
                 execute(dsn, "insert into t values (1)")
                 running.await_keys(1)
                 await_true(lambda: new.copy_slot(name, "auditlake"))

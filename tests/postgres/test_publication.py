@@ -141,7 +141,7 @@ def test_a_table_that_is_followed_no_longer(database: str, lake: Lake, tmp_path:
 
 def test_while_capture_runs(database: str, lake: Lake) -> None:
     """The next look ends it; what came until then is in the log."""
-    with mock.patch("auditlake.guard._INTERVAL_S", 0.05), Running(database, lake) as running:
+    with mock.patch("auditlake.capture.guard._INTERVAL_S", 0.05), Running(database, lake) as running:
         execute(database, "insert into t values (1)")
         running.await_keys(1)
         low = wal_end(database)
@@ -157,7 +157,7 @@ def test_while_capture_runs(database: str, lake: Lake) -> None:
 
 def test_a_publication_that_was_missed_by_the_slot(database: str, lake: Lake) -> None:
     """Up to 17 the slot can never get past a change made without a publication; 18 leaves it out without a word."""
-    with mock.patch("auditlake.guard.find_losses", return_value=[]):
+    with mock.patch("auditlake.capture.guard.find_losses", return_value=[]):
         execute(database, "drop publication auditlake", "insert into t values (1)", AGAIN, "insert into t values (2)")
         done = capture(database, lake)
     if chosen_version() >= 18:

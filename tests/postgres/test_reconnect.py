@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from auditlake.capture.guard import PublicationGuard
 from auditlake.errors import SourceUnreachable, WrongSource
-from auditlake.guard import PublicationGuard
 from auditlake.lake.changes import CaptureLog
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
@@ -162,7 +162,7 @@ def test_what_happens_elsewhere_moves_the_slot(database: str, lake: Lake, server
     execute(database, "create table unpublished (id int)")
     other = server.create_database()
     try:
-        with mock.patch("auditlake.capture._IDLE_COMMIT_S", 0.1), Running(database, lake) as running:
+        with mock.patch("auditlake.capture.capture._IDLE_COMMIT_S", 0.1), Running(database, lake) as running:
             for dsn, table in ((server.dsn(other), "foreign_table"), (database, "unpublished")):
                 execute(
                     dsn,

@@ -14,18 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg import sql
 
-from auditlake.capture import Capture
+from auditlake.capture.capture import Capture
+from auditlake.capture.opening import Source
 from auditlake.errors import SourceUnready
-from auditlake.exact import exact_texts
 from auditlake.lake.history import type_of
 from auditlake.lake.manifest import require_manifest
-from auditlake.opening import Source
 from auditlake.postgres.catalog import read_tables
 from auditlake.postgres.connection import connect, pinned_conninfo
 from auditlake.postgres.server import wal_end
 from auditlake.snapshot.copy import CopyTask, SnapshotMark, copy_range
 from auditlake.snapshot.plan import make_plan
 from auditlake.snapshot.ranges import PageRange
+from auditlake.values.exact import exact_texts
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.server import Server

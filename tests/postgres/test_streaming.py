@@ -12,12 +12,12 @@ from unittest import mock
 import psycopg
 import pytest
 
-from auditlake import capture as stage
-from auditlake.capture import Capture
+from auditlake.capture import capture as stage
+from auditlake.capture.capture import Capture
+from auditlake.capture.opening import Source
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
-from auditlake.opening import Source
 from auditlake.postgres.buffer import Limits
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import wal_end
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.pg
 
 TABLES = "create table t (id int primary key, v text); create table u (id int primary key, v text);"
 SMALL_PARTS = """
-import auditlake.capture as capture
+import auditlake.capture.capture as capture
 from auditlake.postgres.buffer import Limits
 capture._BATCH = Limits(frames=100, size_bytes=10_000)
 capture._FULL = Limits(frames=500, size_bytes=50_000)

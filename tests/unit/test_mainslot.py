@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from auditlake.capture.mainslot import see_database, see_slot
 from auditlake.errors import WrongSource
 from auditlake.lsn import Lsn
-from auditlake.mainslot import see_database, see_slot
 from auditlake.postgres.slot import SlotState
 
 SLOT = SlotState(

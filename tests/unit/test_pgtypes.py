@@ -2,7 +2,7 @@
 
 import pytest
 
-from auditlake.pgtypes import NUMERIC_OID, TEXT, Kind, base_type, column_type
+from auditlake.values.types import NUMERIC_OID, TEXT, Kind, base_type, column_type
 
 
 @pytest.mark.parametrize(

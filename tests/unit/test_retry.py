@@ -4,10 +4,10 @@ from unittest import mock
 
 import pytest
 
-from auditlake import retry
+from auditlake.capture import retry
+from auditlake.capture.retry import Attempts
 from auditlake.errors import LakeConflict, SourceUnreachable
 from auditlake.postgres.connection import pinned_conninfo, unreachable
-from auditlake.retry import Attempts
 
 
 class Clock:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 import auditlake
 from auditlake.apply.apply import apply_tail
-from auditlake.capturing import make_task, run_capture
+from auditlake.capture.running import make_task, run_capture
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn

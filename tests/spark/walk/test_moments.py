@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from auditlake.apply.apply import apply_tail
-from auditlake.capturing import make_task, run_capture
+from auditlake.capture.running import make_task, run_capture
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn

@@ -22,15 +22,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 import auditlake
 from auditlake.apply.apply import apply_tail
-from auditlake.capturing import make_task, run_capture
-from auditlake.exact import exact_texts, held_in
+from auditlake.capture.running import make_task, run_capture
 from auditlake.lake.history import open_history, type_of
 from auditlake.lake.layout import Lake
-from auditlake.pgtypes import BUILT_IN
 from auditlake.postgres.connection import connect
 from auditlake.query.sql import run_sql
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
+from auditlake.values.exact import exact_texts, held_in
+from auditlake.values.types import BUILT_IN
 from tests.server import Server
 from tests.spark.walk.corpus import CORPUS, DOES_NOT_FIT, HOSTILE, TYPES, draw_rows
 

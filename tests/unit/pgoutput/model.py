@@ -21,8 +21,8 @@ from auditlake.pgoutput.messages import (
     Value,
 )
 from auditlake.pgoutput.schema import CHANGES_SCHEMA
-from auditlake.pgtypes import base_type
 from auditlake.relation import Relation
+from auditlake.values.types import base_type
 
 
 @dataclass

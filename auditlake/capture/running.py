@@ -9,18 +9,18 @@ import threading
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from auditlake.capture import Capture
+from auditlake.capture.capture import Capture
+from auditlake.capture.opening import Say, Source
+from auditlake.capture.retry import Attempts
+from auditlake.capture.sameness import see_primary
 from auditlake.errors import AuditlakeError, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.runstate import write_state
 from auditlake.lsn import Lsn
-from auditlake.opening import Say, Source
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import WalEnd, wal_end
 from auditlake.postgres.streaming import Streaming
-from auditlake.retry import Attempts
-from auditlake.sameness import see_primary
 
 # Whoever waits for a target is told soon; a restart or a failover of the source fits in.
 _PATIENCE_S = 60.0

@@ -20,14 +20,14 @@ import threading
 import time
 from contextlib import closing
 
+from auditlake.capture.opening import Opener, Say, Source
+from auditlake.capture.writer import Writer
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.opening import Opener, Say, Source
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import hung_up_after, unreachable
 from auditlake.postgres.server import WalEnd, wal_end
 from auditlake.postgres.slot import SlotReader
-from auditlake.writer import Writer
 
 # One append costs about 10 ms and numpy's fixed cost some 5 ms: at 32,768 frames both are small beside the decoding,
 # and a batch is a few megabytes.

@@ -19,22 +19,22 @@ from dataclasses import dataclass, field
 
 import psycopg
 
+from auditlake.capture.guard import PublicationGuard
+from auditlake.capture.mainslot import see_database, see_slot
+from auditlake.capture.sameness import Fork, current_manifest, see_primary, see_timeline
 from auditlake.errors import LakeConflict, LakeUnusable, WrongSource
-from auditlake.guard import PublicationGuard
 from auditlake.lake.changes import CaptureLog
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, record_timeline, require_manifest
 from auditlake.lake.positions import read_committed, read_positions
 from auditlake.lsn import Lsn
-from auditlake.mainslot import see_database, see_slot
 from auditlake.postgres.connection import Row, connect, connect_replication, hung_up_after
 from auditlake.postgres.pace import Pace, read_pace
 from auditlake.postgres.resent import read_resent
 from auditlake.postgres.slot import SlotReader, end_reader, read_reader, read_slot
 from auditlake.postgres.stream import ReplicationStream
 from auditlake.postgres.streaming import Streaming
-from auditlake.sameness import Fork, current_manifest, see_primary, see_timeline
 
 _WAIT_S = 0.1
 # Before, a transaction without a published change is sent as well, and the lake does not hold it.

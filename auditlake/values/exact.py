@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.pgarrays import array_text
-from auditlake.pgfloats import double_text, real_text
-from auditlake.pgtypes import TEXT, ColumnType, Kind
+from auditlake.values.arrays import array_text
+from auditlake.values.floats import double_text, real_text
+from auditlake.values.types import TEXT, ColumnType, Kind
 
 
 def exact_text(value: Any, held: ColumnType, raw: str | None = None) -> str | None:  # noqa: ANN401 - of any type
