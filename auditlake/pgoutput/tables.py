@@ -2,8 +2,9 @@
 
 A row belongs to the last Relation message for its OID before it. The server sends one before the first change of a
 table and again after anything that may have changed it, each time after a Type message for every type that is not
-built in. For a domain that message names the base type, which then stands for it in the relation (`values.types.base_type`),
-as it does in the catalog's (`postgres.catalog`): what decides about a value is its base type.
+built in. For a domain that message names the base type, which then stands for it in the relation
+(`values.types.base_type`), as it does in the catalog's (`postgres.catalog`): what decides about a value is its base
+type.
 """
 
 from collections.abc import Callable, Mapping

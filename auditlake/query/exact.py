@@ -1,4 +1,4 @@
-"""`exact_text` in Spark: PostgreSQL's own text of a value, by the one implementation there is (`auditlake.values.exact`).
+"""`exact_text` in Spark: PostgreSQL's own text of a value, by the one implementation there is, `values.exact`.
 
     exact_text(price, _raw, 'price')     as a SQL function, once `register_function` has made it known
     exact_text("price", "o")             as a Column: column `price` of the table that goes by `o`
