@@ -41,8 +41,8 @@ _TAIL = """
 ## Exact text
 
 `exact_text` gives PostgreSQL's own text of any value ([asking](asking.md)); without Spark,
-`auditlake.values.exact.exact_text` does. Floats print the digits PostgreSQL would (`1e23` is `9.999999999999999e+22`), times their fraction without
-trailing zeros.
+`auditlake.values.exact.exact_text` does. Floats print the digits PostgreSQL would (`1e23` is `9.999999999999999e+22`),
+times their fraction without trailing zeros.
 
 ## Encodings
 
