@@ -36,29 +36,34 @@ def commits(site: Site) -> None:
     """500,000 commits of one row each."""
     site.sql(_TABLE)
     site.start_log()
-    site.sql(
-        "set synchronous_commit = off; do $$ begin for n in 1..500000 loop insert into t values"
-        f" ({_ROW}); commit; end loop; end $$"
-    )
+    site.sql(f"alter database {site.name} set synchronous_commit = off")
+    site.sql(f"do $$ begin for n in 1..500000 loop insert into t values ({_ROW}); commit; end loop; end $$")
 
 
-def _memory(site: Site, rows: int) -> None:
-    insert(site, rows)
-    print(site.capture().line(f"one transaction of {rows:,} rows"))
+def _memory(rows: int, streaming: str) -> None:
+    with bench_server() as (server, folder):
+        site = Site(server, folder, "memory")
+        insert(site, rows)
+        print(site.capture("--streaming", streaming).line(f"one transaction of {rows:,} rows, streaming {streaming}"))
 
 
-def _large_values(site: Site) -> None:
-    site.sql("create table t (id bigint primary key, v text)")
-    site.start_log()
-    site.sql("insert into t select n, repeat(chr(65 + n % 26), 1000000) from generate_series(1, 500) n")
-    print(site.capture().line("one transaction of 500 values of 1 MB"))
+def _large_values(streaming: str) -> None:
+    with bench_server() as (server, folder):
+        site = Site(server, folder, "memory")
+        site.sql("create table t (id bigint primary key, v text)")
+        site.start_log()
+        site.sql("insert into t select n, repeat(chr(65 + n % 26), 1000000) from generate_series(1, 500) n")
+        print(site.capture("--streaming", streaming).line(f"500 values of 1 MB, streaming {streaming}"))
 
 
-def _compare(site: Site, what: str, runs: int) -> None:
-    until = site.sql("select pg_current_wal_insert_lsn()")
-    pairs = [(site.receive(until), site.capture()) for _ in range(runs)]
+def _compare(name: str, runs: int) -> None:
+    with bench_server() as (server, folder):
+        site = Site(server, folder, name)
+        _COMPARED[name](site)
+        until = site.sql("select pg_current_wal_insert_lsn()")
+        pairs = [(site.receive(until), site.capture()) for _ in range(runs)]
     received, captured = (_middle([pair[side] for pair in pairs]) for side in (0, 1))
-    print(received.line(f"pg_recvlogical: {what}"))
+    print(received.line(f"pg_recvlogical: {(_COMPARED[name].__doc__ or '').rstrip('.')}"))
     print(captured.line("capture: durable and acknowledged", f"{captured.seconds / received.seconds:.2f} x"))
 
 
@@ -72,19 +77,17 @@ _COMPARED: dict[str, Callable[[Site], None]] = {"tpcb": tpcb, "insert": insert, 
 def main() -> None:
     """Parse, set up, measure, clean up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", default=list(_COMPARED), choices=[*_COMPARED, "memory"])
+    parser.add_argument("what", nargs="*", help=f"{', '.join(_COMPARED)} or memory [all but memory]")
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
-    with bench_server() as (server, folder):
-        for name in arguments.what:
-            if name == "memory":
-                for rows in (10_000, 1_000_000, 10_000_000):
-                    _memory(Site(server, folder, f"memory{rows}"), rows)
-                _large_values(Site(server, folder, "values"))
-                continue
-            site = Site(server, folder, name)
-            _COMPARED[name](site)
-            _compare(site, (_COMPARED[name].__doc__ or "").rstrip("."), arguments.runs)
+    for name in arguments.what or _COMPARED:
+        if name != "memory":
+            _compare(name, arguments.runs)
+            continue
+        for streaming in ("on", "off"):
+            for rows in (10_000, 1_000_000, 10_000_000):
+                _memory(rows, streaming)
+            _large_values(streaming)
 
 
 if __name__ == "__main__":

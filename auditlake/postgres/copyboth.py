@@ -37,7 +37,7 @@ _PASSED_OVER = b"NS"  # NoticeResponse, ParameterStatus
 _HEADER = struct.Struct(">cI")
 _LENGTH_BYTES = 4
 _BEFORE_FRAME = _LENGTH_BYTES + _XLOG_HEADER_BYTES
-_RECEIVE_BYTES = 1 << 18
+_RECEIVE_BYTES = 1 << 17
 
 
 class Copy(Protocol):
@@ -142,6 +142,9 @@ class SocketCopy:
         self._pgconn = pgconn
         self._socket = socket.socket(fileno=os.dup(pgconn.socket))
         self._socket.setblocking(False)
+        # Kept: to ask the system for a fresh one costs more than most reads.
+        self._room = bytearray(_RECEIVE_BYTES)
+        self._view = memoryview(self._room)
         self._rest = bytearray()
         self._started = False
 
@@ -153,16 +156,16 @@ class SocketCopy:
         keepalives: list[bytes] = []
         while not intake.full:
             try:
-                received = self._socket.recv(_RECEIVE_BYTES)
+                size = self._socket.recv_into(self._room)
             except BlockingIOError:
                 break
             except OSError as exc:
                 raise unreachable(str(exc)) from exc
-            if not received:
+            if not size:
                 raise unreachable(_ENDED)
-            self._rest += received
+            self._rest += self._view[:size]
             self._take(intake, keepalives)
-            if len(received) < _RECEIVE_BYTES:
+            if size < _RECEIVE_BYTES:
                 break
         return keepalives
 
