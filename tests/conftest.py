@@ -23,10 +23,9 @@ def pytest_report_header() -> str:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Put the tests that share one JVM on one worker, and those that start processes with their own on one, too."""
-    if "spark" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.xdist_group("one-jvm"))
-    elif item.get_closest_marker("spark"):
-        item.add_marker(pytest.mark.xdist_group("own-jvm"))
+    if item.get_closest_marker("spark"):
+        shares = "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("crash")
+        item.add_marker(pytest.mark.xdist_group("one-jvm" if shares else "own-jvm"))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from tests import command
 
 _POLL_S = 0.003
 
-# Small and quick to start: most of these JVMs live for one batch.
+# Small and quick to start: most of these JVMs live for one batch, which takes less time than compiling its plans.
 SPARK = {
     "AUDITLAKE_SPARK": json.dumps(
         {
@@ -20,6 +20,8 @@ SPARK = {
             "driver.memory": "1g",
             "driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "sql.shuffle.partitions": "2",
+            "sql.codegen.wholeStage": "false",
+            "sql.codegen.factoryMode": "NO_CODEGEN",
         }
     )
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from auditlake.postgres.connection import connect
+from tests.crash.killed import SPARK
 from tests.server import Server
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark]
@@ -35,6 +36,7 @@ def test_readme_session(server: Server, database: str, tmp_path: Path) -> None:
     launcher.chmod(0o755)
     environment = {
         **os.environ,
+        **SPARK,
         "AUDITLAKE_SOURCE": database,
         "PATH": f"{binaries}:{server.bin}:{os.environ['PATH']}",
         "PYTHONPATH": str(_README.parent),
