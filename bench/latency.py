@@ -76,6 +76,8 @@ def main() -> None:
         stop, seen = threading.Event(), list[tuple[float, int]]()
         environment = {**site.environment, "AUDITLAKE_LAKE": str(site.lake)}
         capture = subprocess.Popen([sys.executable, "-m", "auditlake", "capture"], env=environment)
+        while site.sql("select active from pg_replication_slots where slot_name = 'auditlake'") != "True":
+            time.sleep(_POLL_S)
         watcher = threading.Thread(target=_watch, args=(site, stop, seen))
         watcher.start()
         done, ends = _write(site, arguments.rate, arguments.seconds)

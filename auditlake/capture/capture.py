@@ -33,8 +33,8 @@ from auditlake.postgres.slot import SlotReader
 # and a batch is a few megabytes.
 _BATCH = Limits(frames=32_768, size_bytes=16 << 20)
 # No more is received before it can be handed over; a transaction longer than this goes in parts.
-_FULL = Limits(frames=1 << 18, size_bytes=24 << 20)
-_COMMIT_DELAY_S = 0.1
+_FULL = Limits(frames=1 << 17, size_bytes=16 << 20)
+_COMMIT_DELAY_S = 0.04
 # So many frames within that time mean that capture is behind: larger batches then catch up sooner.
 _BUSY_FRAMES = 4096
 _BUSY_DELAY_S = 0.5
