@@ -30,7 +30,6 @@ def _write(site: Site, rate: int, seconds: float) -> dict[int, float]:
     """Commit `rate` transactions a second; give when each xid's commit was done."""
     done = {}
     with psycopg.connect(site.dsn, autocommit=True) as conn:
-        conn.execute("set synchronous_commit = off")
         start = time.monotonic()
         insert = "insert into t values (%s, 'some text') returning pg_current_xact_id()::xid::text::bigint"
         for number in range(int(rate * seconds)):

@@ -23,10 +23,13 @@ _POLL_S = 0.005
 
 
 def _write(site: Site, rate: int, seconds: float) -> tuple[list[float], list[int]]:
-    """Commit `rate` transactions a second; give when each was done and where the log ended then."""
+    """Commit `rate` transactions a second; give when each was done and where the log ended then.
+
+    They are committed synchronously: the walsender sends a commit when it has been flushed, and without being asked to
+    PostgreSQL does that a few times a second only.
+    """
     done, ends = [], []
     with psycopg.connect(site.dsn, autocommit=True) as conn:
-        conn.execute("set synchronous_commit = off")
         start = time.monotonic()
         for number in range(int(rate * seconds)):
             time.sleep(max(0.0, start + number / rate - time.monotonic()))
