@@ -8,8 +8,6 @@ too. Everything shares one machine: server, writer, capture and watcher.
 """
 
 import argparse
-import subprocess
-import sys
 import threading
 import time
 from itertools import pairwise
@@ -72,21 +70,16 @@ def main() -> None:
         site.sql("create table t (id bigint primary key, v text)")
         site.start_log()
         lake, stop, seen = Lake(site.lake), threading.Event(), list[tuple[float, int]]()
-        environment = {**site.environment, "AUDITLAKE_LAKE": str(site.lake)}
-        capture = subprocess.Popen([sys.executable, "-m", "auditlake", "capture"], env=environment)
-        while site.sql("select active from pg_replication_slots where slot_name = 'auditlake'") != "True":
-            time.sleep(_PAUSE_S)
         watcher = threading.Thread(target=_watch, args=(lake, stop, seen))
-        watcher.start()
-        done = _write(site, arguments.rate, arguments.seconds)
-        commits = _commits(lake)
-        while not done.keys() <= commits.keys() or seen[-1][1] < max(commits.values()):
-            time.sleep(_PAUSE_S)
+        with site.capturing():
+            watcher.start()
+            done = _write(site, arguments.rate, arguments.seconds)
             commits = _commits(lake)
-        stop.set()
-        watcher.join()
-        capture.terminate()
-        capture.wait()
+            while not done.keys() <= commits.keys() or seen[-1][1] < max(commits.values()):
+                time.sleep(_PAUSE_S)
+                commits = _commits(lake)
+            stop.set()
+            watcher.join()
         _report(done, commits, seen)
 
 

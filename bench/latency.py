@@ -8,8 +8,6 @@ them all.
 """
 
 import argparse
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -77,19 +75,14 @@ def main() -> None:
         site.sql("create table t (id bigint primary key, v text)")
         site.start_log()
         stop, seen = threading.Event(), list[tuple[float, int]]()
-        environment = {**site.environment, "AUDITLAKE_LAKE": str(site.lake)}
-        capture = subprocess.Popen([sys.executable, "-m", "auditlake", "capture"], env=environment)
-        while site.sql("select active from pg_replication_slots where slot_name = 'auditlake'") != "True":
-            time.sleep(_POLL_S)
         watcher = threading.Thread(target=_watch, args=(site, stop, seen))
-        watcher.start()
-        done, ends = _write(site, arguments.rate, arguments.seconds)
-        while not seen or seen[-1][1] < ends[-1]:
-            time.sleep(_POLL_S)
-        stop.set()
-        watcher.join()
-        capture.terminate()
-        capture.wait()
+        with site.capturing():
+            watcher.start()
+            done, ends = _write(site, arguments.rate, arguments.seconds)
+            while not seen or seen[-1][1] < ends[-1]:
+                time.sleep(_POLL_S)
+            stop.set()
+            watcher.join()
         _report(done, ends, seen)
         _leftovers(site.lake)
 

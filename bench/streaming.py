@@ -8,12 +8,7 @@ peer is `pg_recvlogical`, started after the commit, to nowhere: what the server 
 
 import argparse
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +17,6 @@ from harness.site import Site, bench_server
 
 _POLL_S = 0.01
 _HEARD = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = 'auditlake'"
-_READ = "select active from pg_replication_slots where slot_name = 'auditlake'"
 
 
 @dataclass(frozen=True)
@@ -42,17 +36,6 @@ class Delay:
         )
 
 
-@contextmanager
-def _capturing(site: Site, mode: str) -> Iterator[int]:
-    command = [sys.executable, "-m", "auditlake", "capture", "--streaming", mode]
-    process = subprocess.Popen(command, env={**site.environment, "AUDITLAKE_LAKE": str(site.lake)})
-    try:
-        yield process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-
-
 def _await(conn: psycopg.Connection[tuple[object, ...]], query: str, *values: object) -> None:
     while (conn.execute(query, values, prepare=True).fetchone() or (False,))[0] is not True:
         time.sleep(_POLL_S)
@@ -65,8 +48,7 @@ def _peak_mb(pid: int) -> float:
 
 def measure(site: Site, mode: str, rows: int) -> Delay:
     """Insert and commit beside a capture."""
-    with _capturing(site, mode) as pid, psycopg.connect(site.dsn, autocommit=True) as conn:
-        _await(conn, _READ)
+    with site.capturing("--streaming", mode) as pid, psycopg.connect(site.dsn, autocommit=True) as conn:
         started = time.monotonic()
         conn.execute("begin")
         conn.execute(f"insert into t select n, 'some text of a row ' || n from generate_series(1, {rows}) n")

@@ -2,13 +2,11 @@
 
 `receive` moves whole frames into a `FrameBuffer` and returns when there is something to decide; it never blocks in
 libpq (whose blocking read holds the interpreter's lock) but in select. The stream knows frames, not transactions: it
-only notes where a Commit ends, because that is where a buffer may be cut, and leaves out logical messages that belong
-to no transaction.
+leaves it to the buffer to note where one ends.
 
 The walsender sends every frame by itself and is woken when its socket has room, so a reader that wakes for each of
 them costs both sides more than the decoding. After a small read `receive` lets the next ones gather for a moment that
-is shorter than it takes to fill the socket. For the same reason nothing is done here frame by frame in Python but the
-call that fetches it.
+is shorter than it takes to fill the socket.
 
 It acknowledges what it is told to, nothing else: `flush_lsn` must be the end of a transaction that is durable, or a
 keepalive's position with nothing pending.

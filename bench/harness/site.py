@@ -23,6 +23,7 @@ from auditlake.demo.server import Server
 sys.path.append(str(Path(__file__).parents[2]))
 from tests.capture_lake import make_lake
 
+_POLL_S = 0.01
 _OPTIONS = ("-o", "proto_version=1", "-o", "publication_names=auditlake", "-o", "messages=true")
 
 
@@ -101,6 +102,19 @@ class Site:
         (lake / "lake.json").write_text(json.dumps({**manifest, "slot": "captured"}))
         with self._slot_copy("captured"):
             return self.auditlake("capture", "--until-current", *arguments, lake=lake)
+
+    @contextmanager
+    def capturing(self, *arguments: str) -> Iterator[int]:
+        """Keep a capture running, from when it reads the slot on; gives its process id."""
+        command = [sys.executable, "-m", "auditlake", "capture", *arguments]
+        process = subprocess.Popen(command, env={**self.environment, "AUDITLAKE_LAKE": str(self.lake)})
+        try:
+            while self.sql("select active from pg_replication_slots where slot_name = 'auditlake'") != "True":
+                time.sleep(_POLL_S)
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait()
 
     @contextmanager
     def _slot_copy(self, name: str) -> Iterator[None]:
