@@ -155,9 +155,8 @@ def test_3_moments_are_right_when_all_is_merged(walk: Walk, spark: "SparkSession
     """History alone gives the same answers, whatever moment is asked for, by LSN or by time."""
     apply_tail(spark, walk.lake)
     _check_versions(walk, spark)
-    for number in (0, 4, len(_STEPS)):
-        _check_moment(walk, spark, number, _by_lsn)
-        _check_moment(walk, spark, number, _by_time)
+    for number, spell in ((0, _by_lsn), (4, _by_time), (len(_STEPS), _by_lsn)):
+        _check_moment(walk, spark, number, spell)
 
 
 def test_4_periods_of_each_key_never_overlap(walk: Walk, spark: "SparkSession") -> None:
