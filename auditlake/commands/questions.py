@@ -75,15 +75,15 @@ def sql(settings: Settings, as_of: str | None, form: "Form", script: str) -> Non
     from auditlake.lake.manifest import require_manifest
     from auditlake.lake.session import spark_session
     from auditlake.query.answer import answer
-    from auditlake.query.sql import ask, prepare_script
+    from auditlake.query.sql import ask_all, prepare_script
 
     lake = Lake(settings.lake)
     require_manifest(lake)
     questions = prepare_script(lake, script, as_of)  # what can be refused is, before the seconds of a JVM's start
-    form.check(len(questions))
+    form.check(sum(question.defines is None for question in questions))
     with working("asking"):
         spark = spark_session(settings.spark)
-        results = [ask(spark, question) for question in questions]
+        results = ask_all(spark, questions)
     answer(results, form)
 
 

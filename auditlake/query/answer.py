@@ -29,8 +29,8 @@ class Form:
         """Raise BadUsage where answers to so many statements cannot be written like this."""
         if self.name != "parquet":
             return
-        if statements > 1:
-            raise BadUsage(f"{statements} statements, and a Parquet file holds the rows of one", "Run them one by one.")
+        if statements != 1:
+            raise BadUsage(f"{statements} answers, and a Parquet file holds the rows of one", "Ask one at a time.")
         if self.path is None and sys.stdout.isatty():
             raise BadUsage("Parquet is not for a terminal", "Add --output FILE, or send standard output somewhere.")
 

@@ -8,7 +8,8 @@ Spark's rule: inside WITH only the earlier ones are known (all of them under REC
 keeps its name as one, and a column qualified with a schema (`public.orders.id`) loses the schema. Texts and comments
 are never looked into.
 
-Only reading is allowed: a query, EXPLAIN and DESCRIBE of one, DESCRIBE of a table, SHOW TABLES. Pure.
+Only reading is allowed: a query, EXPLAIN and DESCRIBE of one, DESCRIBE of a table, SHOW TABLES. Not SET: the
+fold of a tail runs in the same session and would be read by other rules. Pure.
 """
 
 import re
@@ -43,6 +44,8 @@ class Names:
     now: datetime
     prefix: str
     copying: tuple[TableName, ...] = ()
+    defined: frozenset[str] = frozenset()
+    """Views that the session has of its own, in lower case; they stand in front of tables without a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +140,9 @@ class _Rewriter:
 
     def _table(self, table: exp.Table) -> None:
         parts, version = table.parts, table.args.get("version")
-        if len(parts) == 1 and _is_cte(table):
+        if len(parts) == 1 and (_is_cte(table) or table.name.casefold() in self._names.defined):
             if version is not None:
-                raise BadUsage(
-                    f"FOR SYSTEM_TIME on {table.name}, a common table expression", "Put it on the tables inside."
-                )
+                raise BadUsage(f"FOR SYSTEM_TIME on {table.name}, the name of a query", "Put it on the tables inside.")
             return
         asked = [part.name for part in parts]
         check_copied(asked, self._names.copying, self._names.tables)

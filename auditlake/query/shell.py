@@ -25,7 +25,7 @@ from auditlake.query.answer import Form, answer
 from auditlake.query.dialect import tokenize
 from auditlake.query.moments import read_known
 from auditlake.query.render import TEXT_FORMATS
-from auditlake.query.sql import ask, moment_lsn, prepare_script
+from auditlake.query.sql import ask_all, moment_lsn, prepare_script
 from auditlake.terminal import report_bug, report_error, say, working
 
 HELP = "\n".join(__doc__.splitlines()[2:10])
@@ -57,7 +57,7 @@ def gathered(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Shell:
-    """What lasts from one input to the next: the moment, the format, the first error."""
+    """What lasts from one input to the next: the moment, the format, the views defined, the first error."""
 
     def __init__(self, lake: Lake, start: Callable[[], SparkSession], *, chatty: bool) -> None:
         self._lake = lake
@@ -65,6 +65,7 @@ class Shell:
         self._chatty = chatty
         self._form = Form("table", None)
         self._code = 0
+        self._defined: frozenset[str] = frozenset()
         self.as_of: Lsn | None = None
 
     def run(self, inputs: Iterable[str]) -> int:
@@ -118,10 +119,11 @@ class Shell:
 
     def _statements(self, script: str) -> None:
         started = time.monotonic()
-        questions = prepare_script(self._lake, script, None if self.as_of is None else str(self.as_of))
+        as_of = None if self.as_of is None else str(self.as_of)
+        questions = prepare_script(self._lake, script, as_of, self._defined)
         with working("asking"):
-            spark = self._start()
-            results = [ask(spark, question) for question in questions]
+            results = ask_all(self._start(), questions)
+        self._defined |= {question.defines.casefold() for question in questions if question.defines}
         count = answer(results, self._form)
         if self._chatty:
             plural = "" if count == 1 else "s"

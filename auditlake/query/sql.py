@@ -6,9 +6,11 @@ all that without a JVM: a misspelt name or an unknown moment is told before Spar
 that are named, and no other.
 
 The views live while Spark analyses the statement and are gone when `ask` returns: statements do not see each other's.
+A view that the user defines stays in Spark's session, as the plan of its query over the LSNs that this resolved to.
 """
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -25,7 +27,7 @@ from auditlake.query.moments import Known, read_known, resolve
 from auditlake.query.names import SYSTEM_SCHEMA
 from auditlake.query.period import Reading
 from auditlake.query.rewrite import Names, rewrite
-from auditlake.query.script import split
+from auditlake.query.script import definition_in, split
 from auditlake.query.selection import Selection, State, select_period, select_state
 from auditlake.query.state import read_selection
 from auditlake.query.tail import Tails, find_reading_tails
@@ -50,6 +52,8 @@ class Question:
     views: dict[str, tuple[TableName, Selection | Log]]
     tails: Tails
     exact: bool = False
+    defines: str | None = None
+    """The view that it gives a name to, instead of an answer."""
 
 
 def run_sql(spark: SparkSession, lake: Lake, sql: str, as_of: str | None = None) -> DataFrame:
@@ -65,10 +69,23 @@ def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> Question:
     return _prepare(_look(lake, as_of), sql)
 
 
-def prepare_script(lake: Lake, script: str, as_of: str | None = None) -> list[Question]:
-    """Prepare the statements of a script, all of them from one look at the lake; raises as `prepare_sql` does."""
+def prepare_script(
+    lake: Lake, script: str, as_of: str | None = None, defined: frozenset[str] = frozenset()
+) -> list[Question]:
+    """Prepare the statements of a script, all of them from one look at the lake; raises as `prepare_sql` does.
+
+    `defined` are the views that earlier scripts of the session defined, in lower case.
+    """
     look = _look(lake, as_of)
-    return [_prepare(look, sql) for sql in split(script) or [script]]
+    questions: list[Question] = []
+    for sql in split(script) or [script]:
+        definition = definition_in(sql, defined)
+        question = _prepare(look, sql if definition is None else definition.query, defined)
+        if definition is not None:
+            question = replace(question, defines=definition.name)
+            defined |= {definition.name.casefold()}
+        questions.append(question)
+    return questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +110,9 @@ def moment_lsn(known: Known, when: str) -> Lsn:
     return resolve(known, parse_when(when, datetime.now(UTC)))
 
 
-def _prepare(look: _Look, sql: str) -> Question:
+def _prepare(look: _Look, sql: str, defined: frozenset[str] = frozenset()) -> Question:
     known = look.known
-    names = Names(tuple(known.tables), look.now, f"auditlake_{uuid.uuid4().hex}_", known.copying)
+    names = Names(tuple(known.tables), look.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, defined)
     rewritten = rewrite(sql, names)
     views = {name: (reading.table, _selection(look, reading)) for name, reading in rewritten.views.items()}
     if rewritten.exact:
@@ -115,10 +132,21 @@ def ask(spark: SparkSession, question: Question) -> DataFrame:
         for view, (table, selection) in question.views.items():
             _read(spark, question, table, selection).createOrReplaceTempView(view)
         with statement_errors({view: str(table) for view, (table, _) in question.views.items()}):
-            return spark.sql(question.sql)
+            rows = spark.sql(question.sql)
+            if question.defines is not None:
+                rows.createOrReplaceTempView("`" + question.defines.replace("`", "``") + "`")
+            return rows
     finally:
         for view in question.views:
             spark.catalog.dropTempView(view)
+
+
+def ask_all(spark: SparkSession, questions: Iterable[Question]) -> list[DataFrame]:
+    """Plan the statements of a script in order; give the rows of those that answer.
+
+    Raises BadUsage where Spark refuses one.
+    """
+    return [rows for question in questions for rows in (ask(spark, question),) if question.defines is None]
 
 
 def _with_raw(selection: Selection | Log) -> Selection | Log:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chispa import assert_df_equality
 from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
@@ -20,7 +21,7 @@ from auditlake.query.answer import Form, answer
 from auditlake.query.reach import Choice, view_script
 from auditlake.query.render import render
 from auditlake.query.script import split
-from auditlake.query.sql import ask, prepare_script, run_sql
+from auditlake.query.sql import ask_all, prepare_script, run_sql
 from tests.small_lake import write_small_lake
 
 pytestmark = pytest.mark.spark
@@ -69,6 +70,7 @@ def periods(spark: SparkSession, lake: Lake) -> dict[str, set[str]]:
 def test_the_tail_counts_and_merging_it_changes_nothing(spark: SparkSession, lake: Lake) -> None:
     """States and periods are the same before apply, while it works and after it, and right."""
     assert periods(spark, lake) == PERIODS
+    versions = auditlake.sql(spark, lake.root, "select * from orders for system_time all").localCheckpoint()
     with ThreadPoolExecutor(1) as pool:
         merging = pool.submit(apply_tail, spark, lake)
         asked = 0
@@ -79,6 +81,8 @@ def test_the_tail_counts_and_merging_it_changes_nothing(spark: SparkSession, lak
     assert asked
     assert states(spark, lake) == STATES
     assert periods(spark, lake) == PERIODS
+    merged = auditlake.sql(spark, lake.root, "select * from orders for system_time all")
+    assert_df_equality(versions.drop("_raw"), merged.drop("_raw"), ignore_row_order=True)
 
 
 def test_no_fold_where_there_is_no_tail(spark: SparkSession, lake: Lake) -> None:
@@ -228,7 +232,7 @@ def test_a_script_in_a_file(spark: SparkSession, lake: Lake, tmp_path: Path) -> 
     script = "select count(*) as n from orders; select note from orders order by id;"
     questions = prepare_script(lake, script, "0/1FF")
     path = tmp_path / "answer"
-    answer([ask(spark, question) for question in questions], Form("csv", path))
+    answer(ask_all(spark, questions), Form("csv", path))
     assert path.read_text() == 'n\n2\n\nnote\nb\n""\n'
     wanted = Form("parquet", path)
     with pytest.raises(BadUsage):

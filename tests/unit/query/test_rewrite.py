@@ -1,6 +1,7 @@
 """Statements become statements over views, and nothing else of them changes."""
 
 import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -228,12 +229,12 @@ def test_which_table_a_name_means(sql: str, table: TableName | None) -> None:
         ("select * from (select 1) x for system_time all", ["x", "no table"]),
         ("select * from range(3) r for system_time all", ["r", "no table"]),
         ("select * from orders o version as of 3", ["VERSION AS OF", "FOR SYSTEM_TIME AS OF"]),
-        ("with c as (select 1) select * from c d for system_time all", ["common table expression"]),
+        ("with c as (select 1) select * from c d for system_time all", ["name of a query"]),
         ("select * from orders for system_time as of now()", ["quotes"]),
         ("select * from orders for system_time as of 'noon'", ["noon", "ISO"]),
         ("select * from orders for system_time from '0/1' and '0/2'", ["expected TO"]),
         ("select * from orders for system_time", ["AS OF, FROM, BETWEEN"]),
-        ("with c as (select 1) select * from c for system_time all", ["common table expression"]),
+        ("with c as (select 1) select * from c for system_time all", ["name of a query"]),
         ("select * from auditlake.changes for system_time all", ["auditlake.changes", "lsn"]),
         ("select 'abc", ["does not end"]),
         ('select * from "orders"', ["backticks"]),
@@ -335,3 +336,12 @@ def test_exact_text_is_given_the_raw_texts_of_its_row() -> None:
     for wrong in ("exact_text(id + 1)", "exact_text()", "exact_text(id, 2)", "exact_text('id')"):
         with pytest.raises(BadUsage, match="takes a column"):
             rewrite(f"select {wrong} from orders", NAMES)
+
+
+def test_views_of_the_session() -> None:
+    """They stand in front of tables without a schema, and have no system time."""
+    names = replace(NAMES, defined=frozenset({"orders"}))
+    assert rewrite("select * from Orders join public.orders o", names).sql == "select * from Orders join v0 o"
+    assert rewrite("describe orders", names).sql == "describe orders"
+    with pytest.raises(BadUsage, match="name of a query"):
+        rewrite("select * from orders for system_time all", names)

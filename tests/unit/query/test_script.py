@@ -3,7 +3,7 @@
 import pytest
 
 from auditlake.errors import BadUsage
-from auditlake.query.script import split
+from auditlake.query.script import definition_in, split
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,39 @@ def test_an_unfinished_text_is_bad_usage() -> None:
     """The line is named."""
     with pytest.raises(BadUsage, match="line 2"):
         split("select 1;\nselect 'x")
+
+
+@pytest.mark.parametrize(
+    ("sql", "name"),
+    [
+        ("create temporary view late as select 1", "late"),
+        ("CREATE OR REPLACE TEMP VIEW `Late ones` AS (select 1)", "Late ones"),
+        ("/* x */ create view v as with c as (select 1) select * from c", "v"),
+        ("select 1", None),
+        ("create table t as select 1", None),
+    ],
+)
+def test_definitions(sql: str, name: str | None) -> None:
+    """What follows AS is the query, at its place."""
+    found = definition_in(sql)
+    assert (found and found.name) == name
+    if found:
+        assert len(found.query) == len(sql)
+        assert found.query.strip() == sql[-len(found.query.strip()) :]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "create view v",
+        "create view v as",
+        "create view a.v as select 1",
+        "create view v (a) as select 1",
+        "create view 'v' as select 1",
+        "create temporary view Late as select 1",
+    ],
+)
+def test_bad_definitions(sql: str) -> None:
+    """Anything but a name and a query, and a name that is taken."""
+    with pytest.raises(BadUsage, match=r"(?i)view"):
+        definition_in(sql, {"late"})
