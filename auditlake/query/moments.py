@@ -142,7 +142,7 @@ def _at_time(known: Known, when: AtTime) -> Lsn:
         raise NotAnswerable(f"asked for {when}, this lake {reach}", _CATCH_UP)
     lsn = _last_up_to(known, when.time_us)
     if lsn is None:
-        times = [time_us for time_us in _snapshot_times(known).values() if time_us is not None]
+        times = [time_us for time_us in snapshot_times(known).values() if time_us is not None]
         begins = format_us(min(times)) if times else "its first transaction"
         raise NotAnswerable(f"asked for {when}, this lake begins at {begins}", "Ask for a later moment.")
     return lsn
@@ -153,7 +153,7 @@ def _last_up_to(known: Known, time_us: int) -> Lsn | None:
     # The cast keeps microseconds and UTC: to_timestamp would go through nanoseconds, which end in 2262.
     time = f"arrow_cast({time_us}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
     transaction = _last_transaction(known, f"time_mono <= {time}")
-    snapshots = (Lsn(lsn) for lsn, taken_us in _snapshot_times(known).items() if taken_us and taken_us <= time_us)
+    snapshots = (Lsn(lsn) for lsn, taken_us in snapshot_times(known).items() if taken_us and taken_us <= time_us)
     return max([*snapshots, *([] if transaction is None else [transaction])], default=None)
 
 
@@ -168,7 +168,7 @@ def _at_xid(known: Known, when: AtXid) -> Lsn:
     return lsn
 
 
-def _snapshot_times(known: Known) -> dict[int, int | None]:
+def snapshot_times(known: Known) -> dict[int, int | None]:
     """When each horizon was the present, in microseconds since 1970; None where the lake does not say."""
     return {table.horizon: _snapshot_time(table) for table in known.tables.values()}
 

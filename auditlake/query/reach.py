@@ -1,5 +1,6 @@
 """How far each history alone is exact, and the script of views that keeps within it. Reads Delta without a JVM."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -7,9 +8,10 @@ from auditlake.apply.tails import find_tails, open_log
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.query.moments import Known, read_known, resolve
+from auditlake.query.clock import Clock, lsn_at
+from auditlake.query.moments import Known, read_known, resolve, snapshot_times
 from auditlake.query.selection import select_state
-from auditlake.query.views import ENGINES, Reach, functions, live_views, registrations, views_at
+from auditlake.query.views import ENGINES, Reach, live_views, parametrised, registrations, views_at
 from auditlake.query.when import When, parse_when
 
 
@@ -39,6 +41,13 @@ def merged_at(known: Known, when: When) -> Lsn:
     return lsn
 
 
+def clock(known: Known) -> Clock:
+    """Say what a lake knows of times."""
+    snapshots = [(taken_us, Lsn(lsn)) for lsn, taken_us in snapshot_times(known).items() if taken_us is not None]
+    positions = known.positions
+    return Clock(known.lake.transactions, positions.watermark, positions.current_us, snapshots)
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which views: as of a WHEN, parametrised, or else live; `open_end` as in `live_views`."""
@@ -58,7 +67,7 @@ def view_script(lake: Lake, engine: str, choice: Choice) -> str:
     if choice.as_of is not None and choice.parametrised:
         raise BadUsage("--as-of and --parametrised exclude each other", "Give one of them, or neither.")
     if choice.parametrised:
-        statements = functions(engine, reaches(known))
+        statements: Iterable[str] = [*lsn_at(engine, clock(known)), *parametrised(engine, reaches(known))]
     elif choice.as_of is not None:
         lsn = merged_at(known, parse_when(choice.as_of, datetime.now(UTC)))
         statements = views_at(ENGINES[engine], tables, lsn)

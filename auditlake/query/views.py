@@ -2,7 +2,7 @@
 
     live          `schema.table`: the open versions; `schema_versions.table`: every version with its period
     at one LSN    `schema.table`: the state there
-    parametrised  `schema.table_as_of(lsn)`: the state at an LSN given with each query
+    parametrised  `schema.table_as_of(lsn)`, `schema.table_at(time)`: the state at a moment given with each query
 
 They read histories and nothing else: what is captured and not merged yet is not in them. So the live ones say what was
 true at each table's own position, and the others are made only for LSNs up to which merging has come: there they are
@@ -17,8 +17,23 @@ from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
-_PARAMETER = "_at_lsn"
+LSN_AT = ("auditlake", "lsn_at")
+"""The function from a time to its LSN."""
 _NO_END = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """How an engine makes a function of rows and one of a value, counts microseconds since 1970, and fails.
+
+    `typed`: a parameter needs its type.
+    """
+
+    rows: str
+    value: str
+    micros: str
+    fail: str
+    typed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +44,7 @@ class Engine:
     prelude: str
     table: str
     far_future: str
-    function: str | None
+    functions: Functions | None
 
     def name(self, *parts: str) -> str:
         """Spell an identifier."""
@@ -42,21 +57,33 @@ ENGINES = {
         prelude="install delta;\nload delta;",
         table="delta_scan({text})",
         far_future="timestamptz '9999-12-31 00:00:00+00'",
-        function="create or replace macro {name}({parameter}) as table\n{query}",
+        functions=Functions(
+            rows="create or replace macro {name}({parameter}) as table\n{query}",
+            value="create or replace macro {name}({parameter}) as\n{expression}",
+            micros="epoch_us",
+            fail="error({})",
+            typed=False,
+        ),
     ),
     "spark": Engine(
         quote="`",
         prelude="",
         table="delta.{path}",
         far_future="timestamp '9999-12-31 00:00:00Z'",
-        function="create or replace function {name}({parameter} bigint) returns table ({columns}) return\n{query}",
+        functions=Functions(
+            rows="create or replace function {name}({parameter}) returns table ({columns}) return\n{query}",
+            value="create or replace function {name}({parameter}) returns bigint return\n{expression}",
+            micros="unix_micros",
+            fail="raise_error({})",
+            typed=True,
+        ),
     ),
     "trino": Engine(
         quote='"',
         prelude="-- in a catalog of the connector delta_lake, with delta.register-table-procedure.enabled = true",
         table="{registered}",
         far_future="timestamp '9999-12-31 00:00:00.000000 UTC'",
-        function=None,
+        functions=None,
     ),
 }
 
@@ -86,29 +113,45 @@ def views_at(engine: Engine, tables: Sequence[HistoryTable], lsn: Lsn) -> Iterat
         yield from _view(engine, table.name, _query(engine, table, _source(engine, table), state))
 
 
-def functions(name: str, tables: Sequence[Reach]) -> Iterator[str]:
-    """Yield the statements that make the parametrised views of the engine called `name`.
+def functions_of(name: str) -> Functions:
+    """Give what the engine called `name` needs for parametrised views.
 
     Raises BadUsage where it has none.
     """
-    engine = ENGINES[name]
-    if engine.function is None:
+    found = ENGINES[name].functions
+    if found is None:
         raise BadUsage(f"{name} has no SQL function that gives rows", "Give --as-of WHEN: views of one moment.")
+    return found
+
+
+def parametrised(name: str, tables: Sequence[Reach]) -> Iterator[str]:
+    """Yield the statements that make the parametrised views of the engine called `name`; raises as `functions_of`.
+
+    Those of a time call LSN_AT, which must be there.
+    """
+    engine = ENGINES[name]
     for reach in tables:
-        table = reach.table
-        yield f"create schema if not exists {engine.name(table.name.schema)}"
-        known = f"{_PARAMETER} between {table.horizon} and {reach.upto:d}"
-        refusal = _text(f"{table.name} is known from LSN {table.horizon} to {reach.upto:d}")
-        fail = f"error({refusal})" if name == "duckdb" else f"cast(raise_error({refusal}) as boolean)"
-        source = _source(engine, table)
-        # A row of its own that is always looked at: of a history, all files may be skipped, and the check with them.
-        check = f"select {', '.join(['null'] * len(source))} where case when {known} then false else {fail} end"
-        yield engine.function.format(
-            name=engine.name(table.name.schema, f"{table.name.table}_as_of"),
-            parameter=_PARAMETER,
-            columns=", ".join(f"{engine.name(column.stored)} {type_of(column).delta}" for column in table.columns),
-            query=f"{_query(engine, table, source, _holds(engine, _PARAMETER))}\nunion all\n{check}",
-        )
+        yield f"create schema if not exists {engine.name(reach.table.name.schema)}"
+        yield _function(name, reach, ("as_of", "_at_lsn", "bigint"), "_at_lsn")
+        yield _function(name, reach, ("at", "_at_time", "timestamp"), f"{engine.name(*LSN_AT)}(_at_time)")
+
+
+def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str) -> str:
+    """A function of one parameter, which `lsn` is made of; `signature`: its name's end, the parameter, its type."""
+    engine, functions, table = ENGINES[name], functions_of(name), reach.table
+    suffix, parameter, kind = signature
+    refusal = text(f"{table.name} is known from LSN {table.horizon} to {reach.upto:d}")
+    fail = f"cast({functions.fail.format(refusal)} as boolean)"
+    source = _source(engine, table)
+    known = f"case when {lsn} between {table.horizon} and {reach.upto:d} then false else {fail} end"
+    # A row of its own that is always looked at: of a history, all files may be skipped, and the check with them.
+    check = f"select {', '.join(['null'] * len(source))} where {known}"
+    return functions.rows.format(
+        name=engine.name(table.name.schema, f"{table.name.table}_{suffix}"),
+        parameter=f"{parameter} {kind}" if functions.typed else parameter,
+        columns=", ".join(f"{engine.name(column.stored)} {type_of(column).delta}" for column in table.columns),
+        query=f"{_query(engine, table, source, _holds(engine, lsn))}\nunion all\n{check}",
+    )
 
 
 def registrations(tables: Sequence[HistoryTable]) -> Iterator[str]:
@@ -117,8 +160,8 @@ def registrations(tables: Sequence[HistoryTable]) -> Iterator[str]:
     for table in tables:
         schema = f"{table.name.schema}_lake"
         yield f"create schema if not exists {trino.name(schema)}"
-        location = _text(table.path.as_uri())
-        yield f"call system.register_table({_text(schema)}, {_text(table.name.table)}, {location})"
+        location = text(table.path.as_uri())
+        yield f"call system.register_table({text(schema)}, {text(table.name.table)}, {location})"
 
 
 def _view(engine: Engine, name: TableName, query: str) -> Iterator[str]:
@@ -129,7 +172,7 @@ def _view(engine: Engine, name: TableName, query: str) -> Iterator[str]:
 def _query(engine: Engine, table: HistoryTable, columns: Sequence[str], condition: str | None) -> str:
     path = str(table.path)
     source = engine.table.format(
-        text=_text(path),
+        text=text(path),
         path=engine.name(path),
         registered=engine.name(f"{table.name.schema}_lake", table.name.table),
     )
@@ -155,5 +198,6 @@ def _period(engine: Engine, *, open_end: bool) -> Iterator[str]:
             yield engine.name(column)
 
 
-def _text(value: str) -> str:
+def text(value: str) -> str:
+    """Spell a text in SQL."""
     return "'" + value.replace("'", "''") + "'"

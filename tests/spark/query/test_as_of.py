@@ -282,6 +282,11 @@ def test_views_for_spark(spark: SparkSession, lake: Lake) -> None:
         assert {tuple(row) for row in found} == STATES["0/200"]
         found = session.sql("select id, note from public.orders_as_of(512)").collect()
         assert {tuple(row) for row in found} == STATES["0/200"]
+        at = "timestamp'2026-11-21 09:00:10Z' - interval 1 second"
+        found = session.sql(f"select id, note from public.orders_at({at})").collect()
+        assert {tuple(row) for row in found} == {(1, "b"), (2, "")}
+        with pytest.raises(SparkRuntimeException, match="begins later"):
+            session.sql("select auditlake.lsn_at(timestamp'2026-11-21 08:00:00Z')").collect()
         found = session.sql("select year(_to_time), _to_lsn from public_versions.orders where id = 3").collect()
         assert [tuple(row) for row in found] == [(9999, 2**63 - 1)]
         with pytest.raises(SparkRuntimeException, match="known from LSN 256 to 512"):
@@ -289,3 +294,4 @@ def test_views_for_spark(spark: SparkSession, lake: Lake) -> None:
     finally:
         session.sql("drop schema if exists public cascade")
         session.sql("drop schema if exists public_versions cascade")
+        session.sql("drop schema if exists auditlake cascade")

@@ -1,6 +1,7 @@
 """The views of `auditlake views`, run by DuckDB over a small lake. Trino's are parsed, Spark's run in tests/spark."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import duckdb
@@ -11,8 +12,10 @@ from sqlglot import exp
 
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
+from auditlake.query.moments import read_known
 from auditlake.query.reach import Choice, view_script
-from tests.small_lake import write_small_lake
+from auditlake.query.sql import moment_lsn
+from tests.small_lake import T0, write_small_lake
 
 LIVE = Choice(None, open_end=False, parametrised=False)
 PARAMETRISED = Choice(None, open_end=False, parametrised=True)
@@ -79,6 +82,22 @@ def test_functions(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
     for lsn in (0xFF, 0x201):
         with pytest.raises(duckdb.InvalidInputException, match="known from LSN 256 to 512"):
             reader.execute(f"select * from public.orders_as_of({lsn})")
+
+
+def test_functions_of_a_time(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """A time is the LSN that WHEN makes of it; one before the lake or after what is known fails."""
+    made(reader, lake, PARAMETRISED)
+    known = read_known(lake)
+    for seconds in (0, 5, 6, 8, 9, 10, 29.999999, 30, 100):
+        time = T0 + timedelta(seconds=seconds)
+        [(found,)] = reader.execute("select auditlake.lsn_at(?::timestamptz)", [time]).fetchall()
+        assert found == moment_lsn(known, time.isoformat()), seconds
+    just_before = "timestamptz '2026-11-21 09:00:10Z' - interval 1 second"
+    states = f"select id, note from public.orders_at({just_before})"
+    assert sorted(reader.execute(states).fetchall()) == [(1, "b"), (2, "")]
+    for seconds, words in ((-1, "begins later"), (101, "knew every commit up to")):
+        with pytest.raises(duckdb.InvalidInputException, match=words):
+            reader.execute("select auditlake.lsn_at(?::timestamptz)", [T0 + timedelta(seconds=seconds)])
 
 
 def test_choices_that_make_no_sense(lake: Lake) -> None:
