@@ -17,6 +17,8 @@ Messages are lower case, name the object and both values; hints are sentences wi
 and passwords never appear in either.
 """
 
+from collections.abc import Sequence
+
 
 class AuditlakeError(Exception):
     """A failure with an exit code and, where one exists, the next step as `hint`."""
@@ -32,6 +34,15 @@ class AuditlakeError(Exception):
     def __reduce__(self) -> tuple[type["AuditlakeError"], tuple[str, str | None]]:
         # Spark workers send exceptions home by pickle.
         return type(self), (self.message, self.hint)
+
+
+def all_in_one(errors: Sequence[AuditlakeError]) -> AuditlakeError:
+    """Make one failure of several: with the exit code of the one that weighs most (a bug first), and all messages."""
+    if len(errors) == 1:
+        return errors[0]
+    kind = type(min(errors, key=lambda error: error.exit_code))
+    hints = dict.fromkeys(error.hint for error in errors if error.hint)
+    return kind("; ".join(error.message for error in errors), " ".join(hints) or None)
 
 
 class BadUsage(AuditlakeError):

@@ -32,7 +32,8 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
         flags = {name: given.pop(name) for name in ("source", "lake", "slot", "publication")}
         if given.get("tables"):
             flags["tables"] = given.pop("tables")
-        flags |= {name: given.pop(name) for name in ("streaming", "spool") if name in given}
+        others = ("streaming", "spool", "copy_connections", "copy_bytes_per_s")
+        flags |= {name: given.pop(name) for name in others if name in given}
         return command(settings=load_settings(context.obj, **flags), **given)
 
     return wrapped

@@ -5,27 +5,23 @@ progress may redraw; elsewhere every message is one plain line.
 """
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from auditlake.errors import AuditlakeError
-from auditlake.lsn import Lsn
 
-if TYPE_CHECKING:  # the snapshot stage imports Spark, which most commands never need
-    from auditlake.snapshot.tables import CopiedTable
-
-_STDERR = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+STDERR = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 _STDOUT = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def say(message: str) -> None:
     """Tell what happens, on stderr."""
-    _STDERR.print(f"auditlake: {message}")
+    STDERR.print(f"auditlake: {message}")
 
 
 def show(table: Table) -> None:
@@ -39,15 +35,6 @@ def plain_table(*headers: str, title: str | None = None) -> Table:
     for header in headers:
         table.add_column(header, no_wrap=True)
     return table
-
-
-def show_copied(copied: "Sequence[CopiedTable]") -> None:
-    """Print what bootstrap copied."""
-    table = plain_table("table", "rows", "bytes", "seconds", "snapshot LSN")
-    for one in copied:
-        lsn = str(Lsn(one.snapshot_lsn))
-        table.add_row(str(one.name), f"{one.rows:,}", f"{one.size_bytes:,}", f"{one.seconds:.1f}", lsn)
-    show(table)
 
 
 def show_status(facts: Mapping[str, object]) -> None:
@@ -65,25 +52,25 @@ def show_status(facts: Mapping[str, object]) -> None:
 
 def report_error(error: AuditlakeError) -> None:
     """Print an error and its hint on stderr."""
-    _STDERR.print(f"auditlake: error: {error.message}")
+    STDERR.print(f"auditlake: error: {error.message}")
     if error.hint:
-        _STDERR.print(f"auditlake: hint: {error.hint}")
+        STDERR.print(f"auditlake: hint: {error.hint}")
 
 
 def report_bug(error: BaseException) -> None:
     """Print where an unexpected exception came from, without its message: that may quote rows of the source."""
     frames = "".join(traceback.format_tb(error.__traceback__))
-    _STDERR.print(f"auditlake: error: unexpected {type(error).__name__} at\n{frames}", end="")
-    _STDERR.print("auditlake: hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
+    STDERR.print(f"auditlake: error: unexpected {type(error).__name__} at\n{frames}", end="")
+    STDERR.print("auditlake: hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
 
 
 @contextmanager
 def working(message: str) -> Iterator[None]:
     """Show on a terminal that something takes its time, and how long it has; elsewhere show nothing."""
-    if not _STDERR.is_terminal:
+    if not STDERR.is_terminal:
         yield
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=_STDERR, transient=True) as progress:
+    with Progress(*columns, console=STDERR, transient=True) as progress:
         progress.add_task(message, total=None)
         yield

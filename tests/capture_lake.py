@@ -7,11 +7,11 @@ from auditlake.capture.sameness import current_manifest
 from auditlake.lake.changes import CaptureLog
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import write_manifest
-from auditlake.postgres.catalog import read_tables
+from auditlake.postgres.catalog import read_sizes, read_tables
 from auditlake.postgres.connection import connect, connect_replication
+from auditlake.postgres.creation import Waiting, create_slot
 from auditlake.postgres.publication import create_publication
 from auditlake.postgres.server import wal_end
-from auditlake.postgres.slot import create_slot
 from auditlake.snapshot.commit import begin_table, commit_table
 from auditlake.snapshot.copy import SnapshotMark
 
@@ -30,12 +30,13 @@ def make_lake(
         create_publication(control, name, [table.name for table in tables])
         replication = connect_replication(dsn)
         try:
-            created = create_slot(replication, control, name, temporary=False, timeout_s=60)
+            created = create_slot(replication, control, name, temporary=False, waiting=Waiting(60))
         finally:
             replication.finish()
         mark = SnapshotMark(created.snapshot_lsn, wal_end(control).time_us)
         CaptureLog(lake).start_at(created.consistent_point)
+        sizes = read_sizes(control, [table.relation.oid for table in tables])
         for table in tables if copied else []:
-            assert table.pages == 0
+            assert sizes[table.relation.oid].pages == 0
             commit_table(begin_table(lake, table.name, table.relation.columns), [], mark)
     return lake

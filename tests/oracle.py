@@ -24,7 +24,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.postgres.connection import connect, connect_replication
-from auditlake.postgres.slot import create_slot
+from auditlake.postgres.creation import Waiting, create_slot
 from auditlake.query.sql import run_sql
 
 State = Counter[tuple[Any, ...]]
@@ -44,7 +44,7 @@ def take_moment(dsn: str, tables: Sequence[str]) -> Moment:
     with connect(dsn) as control, psycopg.connect(dsn) as reader:
         try:
             name = f"moment_{replication.backend_pid}"
-            created = create_slot(replication, control, name, temporary=True, timeout_s=60)
+            created = create_slot(replication, control, name, temporary=True, waiting=Waiting(60))
             reader.execute("set transaction isolation level repeatable read")
             reader.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(created.snapshot_id)))
             states = {table: Counter(_rows(reader, table)) for table in tables}

@@ -8,7 +8,7 @@ import click
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
 from auditlake.options import with_settings, with_streaming
-from auditlake.terminal import say, show_copied, working
+from auditlake.terminal import say
 
 
 @click.command()
@@ -54,16 +54,21 @@ def check(settings: Settings, *, install_context: bool, yes: bool, **_: object) 
 @with_settings
 @with_streaming
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
-def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa: ARG001 - taken by with_settings
+@click.option("--copy-connections", metavar="N", help="Ranges to copy at a time, each in a connection [8].")
+@click.option("--copy-bytes-per-s", metavar="N", help="The most to read from the source in a second [no limit].")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of a table.")
+def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
     """Copy every table that has no history yet, and start its log.
 
     \b
     Example:
       auditlake bootstrap --source postgresql://me@host/shop --lake ./lake
     """
+    from auditlake.copying import shown
     from auditlake.lake.session import spark_session
     from auditlake.snapshot.bootstrap import Target
     from auditlake.snapshot.bootstrap import bootstrap as run
+    from auditlake.snapshot.tables import Limits
 
     target = Target(
         settings.source_required(),
@@ -73,13 +78,12 @@ def bootstrap(settings: Settings, tables: tuple[str, ...] = ()) -> None:  # noqa
         settings.tables,
         failover=settings.failover,
         streaming=settings.how_to_stream,
+        limits=Limits(settings.copy_connections, settings.copy_bytes_per_s),
     )
-    with working("copying"):
-        copied = run(target, lambda: spark_session(settings.spark), say)
+    with shown(as_json=as_json) as progress:
+        copied = run(target, lambda: spark_session(settings.spark), say, progress)
     if not copied:
         say("every table has a history already")
-        return
-    show_copied(copied)
 
 
 @click.command()

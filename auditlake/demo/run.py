@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from auditlake.capture.running import make_task
+from auditlake.copying import show_copied
 from auditlake.demo.questions import CHECKED, JOIN, compare, spark_rows
 from auditlake.demo.server import Server
 from auditlake.demo.shop import Moment, Shop
@@ -29,7 +30,7 @@ from auditlake.lsn import Lsn
 from auditlake.query.render import render
 from auditlake.query.sql import run_sql
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.terminal import say, show_copied, working
+from auditlake.terminal import say, working
 
 _PRODUCT, _ORDER = 3, 42
 _TRADE_S = 3.0

@@ -1,12 +1,14 @@
 """Tables as the catalog knows them: shape, identity and size.
 
 `read_tables` gives what the Relation message of a whole table would give, and what is in the way of it. Read under a
-lock it stays true for as long as the lock is held. It does not decide what of it is published (`followed` does), nor
-whether the table can be taken (`check` does).
+lock it stays true for as long as the lock is held; it waits for no lock. It does not decide what of it is published
+(`followed` does), nor whether the table can be taken (`check` does). `read_sizes` opens the tables' files, for which
+PostgreSQL waits behind whoever rewrites them: only for tables that we have locked.
 
 Authority: postgresql.org/docs/current/catalogs.html; logicalreplication-publication.html, "Replica Identity"
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -21,8 +23,6 @@ select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.
        case when c.relispartition
             then array(select a.relid::bigint from pg_catalog.pg_partition_ancestors(c.oid) a where a.relid <> c.oid)
             else '{}' end,
-       pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::int,
-       greatest(c.reltuples, 0)::bigint,
        pg_catalog.has_table_privilege(c.oid, 'select') and pg_catalog.has_schema_privilege(n.oid, 'usage'),
        pg_catalog.pg_has_role(c.relowner, 'usage'),
        pg_catalog.row_security_active(c.oid)
@@ -61,9 +61,34 @@ select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
 """
 
 
+# Where the planner has no count of rows it says -1 (since 14).
+_SIZES = """
+select c.oid::bigint, s.heap_bytes / pg_catalog.current_setting('block_size')::int,
+       s.heap_bytes + coalesce(pg_catalog.pg_relation_size(nullif(c.reltoastrelid, 0)), 0),
+       case when c.reltuples >= 0 and c.relpages > 0
+            then (c.reltuples / c.relpages
+                  * (s.heap_bytes / pg_catalog.current_setting('block_size')::int))::bigint
+            when s.heap_bytes = 0 then 0 end
+  from pg_catalog.pg_class c, pg_catalog.pg_relation_size(c.oid) s (heap_bytes)
+ where c.oid = any (%s::oid[])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """How large a table is now: `pages` in blocks, `size_bytes` with what it keeps out of line.
+
+    `rows` is the planner's guess, None where it has none.
+    """
+
+    pages: int
+    size_bytes: int
+    rows: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """One table of the source. `pages` is its true size in blocks, `row_estimate` the planner's guess.
+    """One table of the source.
 
     `relation` has all columns; `stored` and `virtual` name the generated ones, `toastable` those whose values may be
     kept out of line. `kind` is pg_class.relkind: r (table), p (partitioned) or f (foreign). `ancestors` are the OIDs of
@@ -77,8 +102,6 @@ class CatalogTable:
     stored: frozenset[str] = frozenset()
     virtual: frozenset[str] = frozenset()
     toastable: frozenset[str] = frozenset()
-    pages: int = 0
-    row_estimate: int = 0
     readable: bool = True
     owned: bool = True
     row_security: bool = False
@@ -120,7 +143,7 @@ def read_tables(conn: psycopg.Connection[Row]) -> tuple[CatalogTable, ...]:
 
 
 def _table(row: Row, columns: _Columns) -> CatalogTable:
-    oid, schema, table, identity, kind, persistence, ancestors, pages, estimate, readable, owned, row_security = row
+    oid, schema, table, identity, kind, persistence, ancestors, readable, owned, row_security = row
     name = TableName(str(schema), str(table))
     return CatalogTable(
         relation=Relation(cast("int", oid), name, str(identity), tuple(columns.columns)),
@@ -130,9 +153,13 @@ def _table(row: Row, columns: _Columns) -> CatalogTable:
         stored=frozenset(columns.stored),
         virtual=frozenset(columns.virtual),
         toastable=frozenset(columns.toastable),
-        pages=cast("int", pages),
-        row_estimate=cast("int", estimate),
         readable=bool(readable),
         owned=bool(owned),
         row_security=bool(row_security),
     )
+
+
+def read_sizes(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, TableSize]:
+    """Read how large tables are, by OID."""
+    rows = fetch(conn, _SIZES, list(oids))
+    return {cast("int", oid): TableSize(*cast("tuple[int, int, int | None]", tuple(size))) for oid, *size in rows}

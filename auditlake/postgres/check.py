@@ -95,10 +95,14 @@ def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Finding]:
 
 
 def check_table(table: FollowedTable, major: int) -> list[Finding]:
-    """Judge one table of a server of version `major`."""
+    """Judge whether the changes of a table can be followed, on a server of version `major`."""
     problems = [*_identity_problems(table), *_partition_problems(table), *_publication_problems(table, major)]
-    for part in (table.table, *table.members):
-        problems += _access_problems(part)
+    return [Finding(f"table {table.name}", problem, mend) for problem, mend in problems]
+
+
+def check_access(table: FollowedTable) -> list[Finding]:
+    """Judge whether a table can be copied: that others can does not depend on it."""
+    problems = [problem for part in (table.table, *table.members) for problem in _access_problems(part)]
     return [Finding(f"table {table.name}", problem, mend) for problem, mend in problems]
 
 

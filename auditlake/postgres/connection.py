@@ -43,7 +43,13 @@ PINNED = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
+    # The server, too, notices within a minute that we are gone with our machine; else it kept our locks for hours.
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
 }
+# Unknown before 17, where naming it in the startup packet would end the connection.
+_TRANSACTION_TIMEOUT_SINCE = 170000
 
 # libpq keeps no SQLSTATE of a connection that failed, so its text must do; the text of an answer need not.
 _REFUSED = (
@@ -68,8 +74,10 @@ _LONGEST_SELECT_S = 3600.0
 Row: TypeAlias = tuple[object, ...]
 
 
-def pinned_conninfo(source: str, **overrides: str) -> str:
+def pinned_conninfo(source: str, settings: Mapping[str, str] | None = None, **overrides: str) -> str:
     """Return `source` with the pinned settings, UTF-8 and our application name added.
+
+    `settings` are more of the server's, `overrides` libpq's.
 
     Raises ConfigError where `source` is not a conninfo or a libpq URI.
     """
@@ -81,7 +89,7 @@ def pinned_conninfo(source: str, **overrides: str) -> str:
             "the setting source is not a libpq URI or conninfo",
             "Write it as postgresql://user@host:5432/database, or host=… dbname=….",
         ) from None
-    options = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
+    options = " ".join(f"-c {name}={value}" for name, value in {**PINNED, **(settings or {})}.items())
     merged = {
         "application_name": "auditlake",
         "connect_timeout": "10",
@@ -157,7 +165,15 @@ def connect(source: str) -> psycopg.Connection[Row]:
     Raises SourceUnreachable.
     """
     with translated_errors():
-        return psycopg.connect(pinned_conninfo(source), autocommit=True)
+        conn = psycopg.connect(pinned_conninfo(source), autocommit=True)
+        for name, value in unlimited(conn.info.server_version).items():
+            conn.execute(f"set {name} = {value}".encode())
+        return conn
+
+
+def unlimited(server_version: int) -> dict[str, str]:
+    """Give the settings that only newer servers know, and that a role or a database may have set to end us."""
+    return {"transaction_timeout": "0"} if server_version >= _TRANSACTION_TIMEOUT_SINCE else {}
 
 
 def connect_replication(source: str) -> PGconn:
@@ -172,6 +188,8 @@ def connect_replication(source: str) -> PGconn:
         if not _finish_connecting(pgconn, timeout_s if timeout_s > 0 else math.inf):
             messages.append("timeout expired")
         elif pgconn.status == pq.ConnStatus.OK:
+            for name, value in unlimited(pgconn.server_version).items():
+                pgconn.exec_(f"set {name} = {value}".encode())
             return pgconn
         else:
             messages.append(pgconn.get_error_message())

@@ -43,10 +43,6 @@ class FollowedTable:
         return tuple(each for each in (self.table, *self.members) if each.kind != "p")
 
     @property
-    def pages(self) -> int:
-        return sum(part.pages for part in self.parts)
-
-    @property
     def locked(self) -> tuple[TableName, ...]:
         """What must be locked so that no rows are rewritten: all of the tree, from the top."""
         return tuple(each.name for each in (self.table, *self.members))

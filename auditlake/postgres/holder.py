@@ -5,6 +5,7 @@ Order, and why:
      id, so slot creation does not wait for it; LOCK takes no snapshot, so step 3 is still allowed.
   2. The caller creates the slot, which exports its snapshot. A rewrite (ALTER TYPE, TRUNCATE) between snapshot and
      copy would make the table look empty to the snapshot's readers, silently; the locks of step 1 make it wait.
+     A table that cannot be locked is left out, so that the others can be copied.
   3. This transaction imports the snapshot and exports it again. The replication connection is then free to stream,
      which would have ended its own export; workers import ours for as long as this session lives.
 Closing the session lets everything go; if the process dies, so does the session.
@@ -12,23 +13,25 @@ Closing the session lets everything go; if the process dies, so does the session
 Authority: postgresql.org/docs/current/functions-admin.html, "Snapshot Synchronization"; mvcc-caveats.html
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self, cast
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
 
 from auditlake.errors import SourceUnready
-from auditlake.postgres.connection import Row, connect, fetch, fetch_one, translated_errors
+from auditlake.postgres.blockers import name_blockers
+from auditlake.postgres.connection import Row, connect, fetch_one, translated_errors
 from auditlake.relation import TableName
 
-_BLOCKERS = """
-select l.pid, a.usename::text, extract(epoch from pg_catalog.clock_timestamp() - a.xact_start)::bigint
-  from pg_catalog.pg_locks l
-  join pg_catalog.pg_stat_activity a on a.pid = l.pid
- where l.relation = pg_catalog.to_regclass(%s) and l.mode = 'AccessExclusiveLock' and l.granted
-"""
+_NOT_LOCKED = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.InsufficientPrivilege,
+)
 
 
 class SnapshotHolder:
@@ -46,32 +49,62 @@ class SnapshotHolder:
     ) -> None:
         self._conn.close()
 
-    def lock(self, tables: Iterable[TableName], timeout_s: float) -> None:
-        """Lock the tables against rewrites.
+    @property
+    def pid(self) -> int:
+        """The server's process for this session."""
+        return self._conn.info.backend_pid
 
-        Raises SourceUnready, naming who blocks, where one cannot be had in `timeout_s`.
+    def lock(self, trees: Mapping[TableName, Sequence[TableName]], timeout_s: float) -> dict[TableName, SourceUnready]:
+        """Lock tables with their partitions against rewrites; gives why for those that could not be had.
+
+        `timeout_s` is for all of them together. A tree of which a part cannot be had is not locked at all.
         """
+        deadline = time.monotonic() + timeout_s
         self._conn.execute("begin isolation level repeatable read read only")
-        self._conn.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(f"{int(timeout_s * 1000)}ms")))
-        for table in tables:
-            self._lock_one(table, timeout_s)
-
-    def _lock_one(self, table: TableName, timeout_s: float) -> None:
-        statement = sql.SQL("lock table only {} in access share mode").format(sql.Identifier(*table))
         try:
-            with translated_errors():
-                self._conn.execute(statement)
-        except psycopg.errors.LockNotAvailable as exc:
-            raise self._blocked(table, timeout_s) from exc
-        except psycopg.errors.UndefinedTable as exc:
-            raise SourceUnready(f"table {table} was dropped before it could be locked", "Run it again.") from exc
+            self._lock_all([table for tree in trees.values() for table in tree], sql.SQL("nowait"))
+        except _NOT_LOCKED:
+            found = {name: self._lock_tree(name, tree, timeout_s, deadline) for name, tree in trees.items()}
+            return {name: why for name, why in found.items() if why}
+        return {}
 
-    def _blocked(self, table: TableName, timeout_s: float) -> SourceUnready:
+    def _lock_tree(
+        self, name: TableName, tree: Sequence[TableName], timeout_s: float, deadline: float
+    ) -> SourceUnready | None:
+        left_ms = max(1, int((deadline - time.monotonic()) * 1000))
+        self._conn.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(f"{left_ms}ms")))
+        try:
+            self._lock_all(tree, sql.SQL(""))
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+            return self._blocked(name, tree, timeout_s)
+        except psycopg.errors.UndefinedTable:
+            return SourceUnready(f"table {name} was dropped before it could be locked", "Run it again.")
+        except psycopg.errors.InsufficientPrivilege:
+            return SourceUnready(f"table {name} may not be read", f"Run GRANT SELECT ON {name} TO our role.")
+        return None
+
+    def _lock_all(self, tables: Sequence[TableName], how: sql.SQL) -> None:
+        """Lock some tables or none of them, without ending the transaction where one cannot be had."""
+        if not tables:
+            return
+        names = sql.SQL(", ").join(sql.SQL("only {}").format(sql.Identifier(*table)) for table in tables)
+        with translated_errors():
+            self._conn.execute("savepoint locks")
+            try:
+                self._conn.execute(sql.SQL("lock table {} in access share mode {}").format(names, how))
+            except _NOT_LOCKED:
+                self._conn.execute("rollback to savepoint locks")
+                raise
+            finally:
+                # A snapshot cannot be imported inside a subtransaction; its locks outlive it.
+                if self._conn.info.transaction_status == pq.TransactionStatus.INTRANS:
+                    self._conn.execute("release savepoint locks")
+
+    def _blocked(self, name: TableName, tree: Sequence[TableName], timeout_s: float) -> SourceUnready:
         with connect(self._source) as control:
-            rows = fetch(control, _BLOCKERS, sql.Identifier(*table).as_string())
-        who = ", ".join(f"pid {pid} of {user} (open for {age} s)" for pid, user, age in rows) or "a session that ended"
+            who = name_blockers(control, tree) or "a session that has ended"
         return SourceUnready(
-            f"table {table} could not be locked (ACCESS SHARE) in {timeout_s:g} s: {who} holds it",
+            f"table {name} could not be locked (ACCESS SHARE) in {timeout_s:g} s because of {who}",
             "Wait for that session or end it, then run the same command again.",
         )
 

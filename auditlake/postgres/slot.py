@@ -1,15 +1,9 @@
-"""The replication slot: its state, its creation with an exported snapshot, its removal.
-
-Creation waits for every transaction that is writing at that moment, and pins the log while it waits; `create_slot`
-therefore gives up after a time, names who holds it up, and leaves no slot behind. The exported snapshot dies with the
-next command on the connection that created the slot: see `holder`.
+"""The replication slot: its state, who reads it, its removal; `creation` makes one.
 
 Authority: postgresql.org/docs/current/protocol-replication.html, CREATE_REPLICATION_SLOT;
 view-pg-replication-slots.html
 """
 
-import select
-import time
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,7 +13,7 @@ from psycopg.pq.abc import PGconn
 
 from auditlake.errors import SourceUnready
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import Row, fetch, unreachable
+from auditlake.postgres.connection import Row, fetch
 
 # Whole rows, because every version has columns of its own. A standby has no end of the log but what it has replayed.
 _SLOT = """
@@ -38,13 +32,6 @@ select a.pid, coalesce(a.application_name::text, ''), coalesce(a.client_addr::te
   join pg_catalog.pg_stat_activity a on a.pid = s.active_pid
   left join pg_catalog.pg_stat_replication r on r.pid = a.pid
  where s.slot_name = %s
-"""
-
-_WRITERS = """
-select pid, usename::text, extract(epoch from pg_catalog.clock_timestamp() - xact_start)::bigint
-  from pg_catalog.pg_stat_activity
- where backend_xid is not null and pid <> pg_catalog.pg_backend_pid()
- order by xact_start limit 5
 """
 
 
@@ -100,20 +87,6 @@ class SlotReader:
     def spoke_since(self, earlier: "SlotReader | None") -> bool:
         """Whether this is the reader of `earlier` and it has reported since: its client lives."""
         return self.is_same(earlier) and earlier is not None and self.spoke_at != earlier.spoke_at
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedSlot:
-    """A new slot. Every transaction whose commit record starts before `consistent_point` is in `snapshot_id`."""
-
-    name: str
-    consistent_point: Lsn
-    snapshot_id: str
-
-    @property
-    def snapshot_lsn(self) -> Lsn:
-        """The last LSN inside the snapshot; a commit record may start exactly at the consistent point."""
-        return Lsn(self.consistent_point - 1)
 
 
 def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:
@@ -183,60 +156,3 @@ def alter_failover(replication: PGconn, name: str, *, failover: bool) -> None:
             f"slot {name} cannot be made {'a' if failover else 'no'} failover slot: {line}",
             "Stop the capture that reads it and run bootstrap again, or set failover = false.",
         )
-
-
-def create_slot(
-    replication: PGconn, control: psycopg.Connection[Row], name: str, *, temporary: bool, timeout_s: float
-) -> CreatedSlot:
-    """Create a logical slot and export its snapshot, which lives until the next command on `replication`.
-
-    Raises SourceUnready where the slot exists already or a writing transaction outlasts `timeout_s`.
-    """
-    # The parenthesised options exist only since 15; this spelling is understood by 14 to 18.
-    kind = b"TEMPORARY LOGICAL" if temporary else b"LOGICAL"
-    quoted = sql.Identifier(name).as_bytes()
-    replication.send_query(b"CREATE_REPLICATION_SLOT " + quoted + b" " + kind + b" pgoutput EXPORT_SNAPSHOT")
-    _await_result(replication, control, name, timeout_s)
-    result = replication.get_result()
-    if result is None or result.status != pq.ExecStatus.TUPLES_OK:
-        raise _not_created(name, replication.get_error_message())
-    point, snapshot = result.get_value(0, 1), result.get_value(0, 2)
-    while replication.get_result() is not None:
-        pass
-    return CreatedSlot(name, Lsn.parse((point or b"").decode()), (snapshot or b"").decode())
-
-
-def _await_result(replication: PGconn, control: psycopg.Connection[Row], name: str, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    replication.flush()
-    while replication.is_busy():
-        left = deadline - time.monotonic()
-        if left <= 0:
-            writers = fetch(control, _WRITERS)
-            replication.get_cancel().cancel()
-            replication.finish()
-            raise _held_up(name, writers, timeout_s)
-        select.select([replication.socket], [], [], left)
-        replication.consume_input()
-
-
-def _held_up(name: str, writers: list[Row], timeout_s: float) -> SourceUnready:
-    who = (
-        ", ".join(f"pid {pid} of {user} (open for {age} s)" for pid, user, age in writers) or "a transaction that ended"
-    )
-    return SourceUnready(
-        f"slot {name} could not be created in {timeout_s:g} s: it waits for every open writing transaction: {who}",
-        "End that transaction (select pg_terminate_backend(pid)) and run the same command again.",
-    )
-
-
-def _not_created(name: str, message: str) -> Exception:
-    line = " ".join(message.split())
-    if "already exists" in line:
-        return SourceUnready(
-            f"slot {name} exists already and this lake has no record of it",
-            f"Choose another slot, or drop that one: select pg_drop_replication_slot('{name}').",
-        )
-    if "replication slots are in use" in line:
-        return SourceUnready(f"slot {name} cannot be created: {line}", "Raise max_replication_slots and restart.")
-    return unreachable(line)

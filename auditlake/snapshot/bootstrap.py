@@ -12,50 +12,50 @@ through a temporary slot, at their own LSN, while the main slot stays as it is. 
 confirmed_flush is still the point where it was created, so 5 can be made up for.
 """
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import psycopg
 from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
-from auditlake.capture.capture import Capture
 from auditlake.capture.mainslot import main_slot
 from auditlake.capture.opening import Source
 from auditlake.capture.sameness import current_manifest
-from auditlake.errors import InvariantBroken, SourceUnready, WrongSource
+from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.changes import CaptureLog
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
 from auditlake.lake.membership import record_tables
 from auditlake.lake.positions import read_positions
-from auditlake.postgres.connection import Row, connect, connect_replication, pinned_conninfo
+from auditlake.postgres import blockers
+from auditlake.postgres.catalog import read_sizes
+from auditlake.postgres.connection import Row, connect, connect_replication, pinned_conninfo, unlimited
+from auditlake.postgres.creation import CreatedSlot, Waiting, create_slot
 from auditlake.postgres.followed import FollowedTable
 from auditlake.postgres.holder import SnapshotHolder
 from auditlake.postgres.membership import read_membership
-from auditlake.postgres.publication import add_tables, create_publication
-from auditlake.postgres.slot import CreatedSlot, alter_failover, create_slot, read_slot
+from auditlake.postgres.slot import alter_failover, read_slot
 from auditlake.postgres.streaming import Streaming
+from auditlake.snapshot.capturing import capturing
+from auditlake.snapshot.claim import claim, is_ours
 from auditlake.snapshot.copy import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, make_plan, read_source
-from auditlake.snapshot.tables import CopiedTable, Copier, Snapshot
+from auditlake.snapshot.progress import CopiedTable, Progress
+from auditlake.snapshot.publishing import publish
+from auditlake.snapshot.tables import Copier, Limits, Snapshot
 
-_LOCK_TIMEOUT_S = 30.0
 _SLOT_TIMEOUT_S = 120.0
-_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """What to bootstrap: from which source into which lake; `patterns` choose tables, None takes all.
 
-    With `failover` standbys keep a copy of the slot, where the server can do that (17).
+    `limits` are for the copy. With `failover` standbys keep a copy of the slot, where the server can do that (17).
     """
 
     conninfo: str
@@ -65,66 +65,57 @@ class Target:
     patterns: tuple[str, ...] | None
     failover: bool = True
     streaming: Streaming = field(default_factory=Streaming)
+    limits: Limits = field(default_factory=Limits)
 
 
 Say = Callable[[str], None]
 
 
-def bootstrap(target: Target, start_spark: Callable[[], SparkSession], say: Say) -> list[CopiedTable]:
-    """Give every chosen table a history; returns those copied now.
+def bootstrap(
+    target: Target, start_spark: Callable[[], SparkSession], say: Say, progress: Progress | None = None
+) -> list[CopiedTable]:
+    """Give every chosen table a history; returns those copied now, in name order.
 
-    Raises SourceUnready, WrongSource or LakeUnusable before anything was written; an error of single tables after the
-    others were finished.
+    Raises SourceUnready, WrongSource or LakeUnusable before anything was written; an error that names the tables that
+    were not copied after the others were finished: `progress` has those then.
     """
+    told = progress or Progress(say)
     with connect(target.conninfo) as control:
         manifest = current_manifest(control, target.slot, target.publication)
-        is_ours = _is_ours(target.lake, manifest)
+        ours = is_ours(target.lake, manifest)
         plan = make_plan(control, target.patterns, target.publication, target.slot)
         for remark in plan.remarks:
             say(remark)
-        if is_ours:
+        if ours:
             main_slot(control, target.lake, target.slot)
         else:
-            _claim(target.lake, manifest, plan)
-        _publish(control, target, plan)
+            claim(target.lake, manifest, plan)
+        run = _Run(target, Source(target.conninfo, manifest, target.streaming), control, say, told)
+        plan = _publish(run, plan)
         reach(After.PUBLICATION)
-        todo = [table for table in plan.chosen if open_history(target.lake, table.name) is None]
-        if not todo:
+        todo = _readable(run, plan)
+        if todo:
+            _record_published(control, target, todo)
+            with ThreadPoolExecutor(1) as starter:
+                _copy_all(run, todo, starter.submit(start_spark))
+        else:
             _ensure_started(control, target)
             _ensure_failover(control, target, say)
-            return []
-        _record_published(control, target, todo)
-        with ThreadPoolExecutor(1) as starter:
-            spark = starter.submit(start_spark)
-            return _copy_all(
-                _Run(target, Source(target.conninfo, manifest, target.streaming), control, say), todo, spark
-            )
+    state = told.state()
+    if state.failed:
+        raise all_in_one([why for _, why in sorted(state.failed)])
+    return sorted(state.copied, key=lambda table: table.name)
 
 
-def _is_ours(lake: Lake, manifest: Manifest) -> bool:
-    """Whether the folder is this source's lake; False where it is none yet."""
-    recorded = read_manifest(lake)
-    if recorded is not None:
-        recorded.check_same(manifest)
-    return recorded is not None
-
-
-def _claim(lake: Lake, manifest: Manifest, plan: Plan) -> None:
-    """Make the folder this source's lake."""
-    if plan.slot is not None:
-        what = f"{plan.slot.plugin or 'physical'}, database {plan.slot.database or '-'}"
-        raise WrongSource(
-            f"slot {manifest.slot} exists already ({what}), and {lake.root} has no record of it",
-            f"Choose another slot, or drop that one: select pg_drop_replication_slot('{manifest.slot}').",
-        )
-    write_manifest(lake, manifest)
-
-
-def _publish(control: psycopg.Connection[Row], target: Target, plan: Plan) -> None:
-    if plan.publication is None:
-        create_publication(control, target.publication, [table.name for table in plan.chosen])
-    elif plan.unpublished:
-        add_tables(control, target.publication, [table.name for table in plan.unpublished])
+def _publish(run: "_Run", plan: Plan) -> Plan:
+    """Publish the tables of the plan; gives the plan without those that were dropped since it was made."""
+    target = run.target
+    while not publish(run.control, target.publication, plan):
+        before, plan = plan, make_plan(run.control, target.patterns, target.publication, target.slot)
+        for name in sorted({table.name for table in before.chosen} - {table.name for table in plan.chosen}):
+            why = f"table {name} was dropped before it could be published"
+            run.progress.fail(name, SourceUnready(why, "Run it again."))
+    return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,27 +124,53 @@ class _Run:
     source: Source
     control: psycopg.Connection[Row]
     say: Say
+    progress: Progress
 
 
-def _copy_all(run: _Run, todo: Sequence[FollowedTable], spark: Future[SparkSession]) -> list[CopiedTable]:
+def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
+    """Choose the tables that have no history yet and can be read."""
+    todo = [table for table in plan.chosen if open_history(run.target.lake, table.name) is None]
+    for table in todo:
+        if table.name in plan.unreadable:
+            run.progress.fail(table.name, plan.unreadable[table.name])
+    return [table for table in todo if table.name not in plan.unreadable]
+
+
+def _copy_all(run: _Run, todo: Sequence[FollowedTable], spark: Future[SparkSession]) -> None:
     target = run.target
     with ExitStack() as held:
         holder = held.enter_context(SnapshotHolder(target.conninfo))
-        holder.lock([name for table in todo for name in table.locked], _LOCK_TIMEOUT_S)
+        todo = _locked(run, holder, todo)
         replication = connect_replication(target.conninfo)
         held.callback(replication.finish)
         created = _create_slot(run, replication)
         snapshot_id = holder.import_snapshot(created.snapshot_id)
+        run.progress.hold()
         mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
         source = read_source(holder.connection, target.publication)
-        _see_unchanged(todo, chosen_of(source, target.patterns))
+        todo = _unchanged(run, todo, chosen_of(source, target.patterns))
+        sizes = read_sizes(holder.connection, [part.relation.oid for table in todo for part in table.parts])
         replication.finish()
         _ensure_failover(run.control, target, run.say)
-        with _capturing(run, created) as capturing:
-            snapshot = Snapshot(pinned_conninfo(target.conninfo), snapshot_id, mark)
-            copied = Copier(spark.result(), target.lake, snapshot, run.say).copy(todo)
-            _await_capture(target.lake, created, capturing)
-        return copied
+        is_first = created.name == target.slot
+        with capturing(run.source, target.lake, run.control, run.say, first=is_first) as capture:
+            copier = Copier(spark.result(), target.lake, _snapshot(run, snapshot_id, mark), target.limits, run.progress)
+            copier.copy(todo, sizes)
+            capture.await_passed(created.consistent_point)
+
+
+def _snapshot(run: _Run, snapshot_id: str, mark: SnapshotMark) -> Snapshot:
+    # Whoever waits for ACCESS EXCLUSIVE waits for us, and a reader that comes later waits behind them: for ever.
+    waits = {"lock_timeout": f"{int(blockers.LOCK_TIMEOUT_S * 1000)}ms", **unlimited(run.control.info.server_version)}
+    return Snapshot(pinned_conninfo(run.target.conninfo, waits), snapshot_id, mark)
+
+
+def _locked(run: _Run, holder: SnapshotHolder, todo: Sequence[FollowedTable]) -> list[FollowedTable]:
+    """Lock the tables; those that cannot be had are left to the next run."""
+    failed = holder.lock({table.name: table.locked for table in todo}, blockers.LOCK_TIMEOUT_S)
+    for name, why in failed.items():
+        run.progress.fail(name, why)
+    return [table for table in todo if table.name not in failed]
 
 
 def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
@@ -161,7 +178,8 @@ def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
     target = run.target
     main = _ensure_started(run.control, target)
     name = f"{target.slot[:40]}_snapshot_{replication.backend_pid}" if main else target.slot
-    created = create_slot(replication, run.control, name, temporary=main, timeout_s=_SLOT_TIMEOUT_S)
+    waiting = Waiting(_SLOT_TIMEOUT_S, run.say)
+    created = create_slot(replication, run.control, name, temporary=main, waiting=waiting)
     reach(After.SLOT)
     if not main:
         CaptureLog(target.lake).start_at(created.consistent_point)
@@ -204,42 +222,14 @@ def _record_published(control: psycopg.Connection[Row], target: Target, todo: Se
     record_tables(target.lake, found, {table.name for table in todo})
 
 
-def _see_unchanged(expected: Sequence[FollowedTable], found: Sequence[FollowedTable]) -> None:
-    """See that no table changed its shape, its partitions or what is published of it between the check and the lock.
+def _unchanged(run: _Run, expected: Sequence[FollowedTable], found: Sequence[FollowedTable]) -> list[FollowedTable]:
+    """Leave out a table that changed its shape, its partitions or what is published of it between check and lock.
 
     `found` is as the snapshot has it: a partition attached later is not among it, and its rows are not copied.
     """
     shapes = {table.name: table.shape for table in found}
     for table in expected:
         if shapes.get(table.name) != table.shape:
-            raise SourceUnready(f"table {table.name} changed while it was being locked", "Run it again.")
-
-
-@contextmanager
-def _capturing(run: _Run, created: CreatedSlot) -> Iterator[Future[None] | None]:
-    """Run capture beside the copy, unless another process does (a `follow` that goes on)."""
-    state = read_slot(run.control, run.target.slot)
-    if state is not None and state.active_pid is not None and created.name != run.target.slot:
-        run.say("capture runs in another process")
-        yield None
-        return
-    stop = threading.Event()
-    capture = Capture(run.source, run.target.lake, stop)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(capture.run, None)
-        try:
-            yield running
-        finally:
-            stop.set()
-        running.result()
-
-
-def _await_capture(lake: Lake, created: CreatedSlot, capturing: Future[None] | None) -> None:
-    """Wait until capture has passed the snapshot, so that the new tables can be asked for at once."""
-    deadline = time.monotonic() + _SLOT_TIMEOUT_S
-    while (positions := read_positions(lake)) is None or positions.acknowledged < created.consistent_point:
-        if capturing is not None and capturing.done():
-            capturing.result()
-        if time.monotonic() > deadline:
-            raise InvariantBroken(f"capture did not pass {created.consistent_point} in {_SLOT_TIMEOUT_S:g} s")
-        time.sleep(_POLL_S)
+            changed = f"table {table.name} changed while it was being locked"
+            run.progress.fail(table.name, SourceUnready(changed, "Run auditlake bootstrap again."))
+    return [table for table in expected if shapes.get(table.name) == table.shape]

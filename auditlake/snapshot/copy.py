@@ -1,39 +1,43 @@
-"""Copy one range of one table under an exported snapshot into one Parquet file. Runs in a Spark task.
+"""Copy ranges of tables under an exported snapshot, each into one Parquet file. Runs in a Spark task.
 
 Contract: returns what was written, or raises and leaves at most a file that no commit mentions. Nothing here commits:
 a task that Spark runs twice writes two files, and the driver puts only the returned one into the table, with all the
-table's other ranges and its position, in one commit (`bootstrap`). Memory is one Arrow batch and one row group,
+table's other ranges and its position, in one commit (`tables`). Memory is one Arrow batch and one row group,
 whatever the range holds.
 
 Authority: Delta's PROTOCOL.md, "Add File" and "Per-file Statistics"
 """
 
-import contextlib
 import json
+import os
 import uuid
-from collections.abc import Generator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import adbc_driver_manager
-import adbc_driver_postgresql.dbapi
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditlake.errors import AuditlakeError, SourceUnready, Unsupported
+from auditlake.errors import AuditlakeError, LakeUnusable, SourceUnreachable, SourceUnready, Unsupported
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
+from auditlake.postgres.blockers import name_blockers
+from auditlake.postgres.connection import connect
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.arrays import arrow_type
 from auditlake.snapshot.ranges import PageRange
+from auditlake.snapshot.reading import Reader, ReadFailed, Throttle
 from auditlake.snapshot.select import OutOfRange, Selection
 from auditlake.values.types import column_type
 
-_BATCH_BYTES = 8 << 20
 _ROW_GROUP_ROWS = 131_072
 _STATS_TYPES = (pa.types.is_integer, pa.types.is_date32)
 _STATS_COLUMNS = 8
+_LOCK_NOT_AVAILABLE = "55P03"
+# Broken connections, and a session that was ended.
+_LOST = ("08", "57P")
+_AGAIN = "Run auditlake bootstrap again: it goes on from here."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class CopyTask:
 
     `name` is the table that holds the rows, which may be a partition of the one whose history they become; `row_filter`
     SQL for which of them, None for all. `ordinals` are what they get as `_ordinal`, one each, or None: rows that have a
-    key need none.
+    key need none. `source_bytes` is about what the range takes in the source; `bytes_per_s` the most that may be read.
     """
 
     conninfo: str
@@ -62,6 +66,8 @@ class CopyTask:
     mark: SnapshotMark
     row_filter: str | None = None
     ordinals: range | None = None
+    source_bytes: int = 0
+    bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +81,57 @@ class CopiedFile:
     stats: str
 
 
-def copy_range(task: CopyTask) -> CopiedFile:
-    """Copy a range; values outside their typed column make it start again, guarded.
+def copy_bundle(tasks: Sequence[CopyTask]) -> list[CopiedFile | AuditlakeError]:
+    """Copy ranges of one snapshot through one connection; one that fails does not keep the others from being copied.
 
-    Raises SourceUnready, naming the table, where PostgreSQL does not give the rows.
+    A failure is given back as a value: Spark would wrap it, and try again what cannot succeed.
     """
+    with Reader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
+        return [_attempt(task, reader) for task in tasks]
+
+
+def copy_range(task: CopyTask) -> CopiedFile:
+    """Copy one range; values outside their typed column make it start again, guarded.
+
+    Raises SourceUnready or SourceUnreachable, naming the table, where PostgreSQL does not give the rows, LakeUnusable
+    where they cannot be written.
+    """
+    (done,) = copy_bundle([task])
+    if isinstance(done, AuditlakeError):
+        raise done
+    return done
+
+
+def _attempt(task: CopyTask, reader: Reader) -> CopiedFile | AuditlakeError:
     try:
-        return _copy(task, Selection(task.columns))
+        return _copied(task, reader)
+    except ReadFailed as exc:
+        return _refused(task, exc.sqlstate)
+    except AuditlakeError as exc:
+        return exc
+    except OSError as exc:
+        reason = os.strerror(exc.errno) if exc.errno else type(exc).__name__
+        return LakeUnusable(f"table {task.name} could not be written: {reason}", f"Mend the folder. {_AGAIN}")
+
+
+def _copied(task: CopyTask, reader: Reader) -> CopiedFile:
+    try:
+        return _copy(task, reader, Selection(task.columns))
     except OutOfRange:
-        return _copy(task, Selection(task.columns, guarded=True))
+        return _copy(task, reader, Selection(task.columns, guarded=True))
 
 
-def _copy(task: CopyTask, selection: Selection) -> CopiedFile:
+def _copy(task: CopyTask, reader: Reader, selection: Selection) -> CopiedFile:
     relative = f"_part={OPEN_PART}/part-{uuid.uuid4()}.snappy.parquet"
     path = task.folder / relative
     path.parent.mkdir(parents=True, exist_ok=True)
     schema = history_schema(task.columns)
     bounds: dict[str, tuple[int, int]] = {}
     rows = 0
+    query = selection.sql(task.name, task.pages.condition(task.row_filter))
+    throttle = Throttle(task.bytes_per_s)
     try:
-        with contextlib.closing(_read(task, selection)) as batches, pq.ParquetWriter(path, schema) as writer:
+        with reader.rows(query) as batches, pq.ParquetWriter(path, schema) as writer:
             for batch in batches:
                 typed, raw = selection.convert(batch)
                 ordinals = _ordinals(task, rows, len(batch))
@@ -102,31 +139,24 @@ def _copy(task: CopyTask, selection: Selection) -> CopiedFile:
                 writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
                 rows += len(batch)
                 _widen(bounds, table)
+                throttle.take(batch.nbytes)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     return CopiedFile(task.name, relative, path.stat().st_size, rows, _stats(rows, bounds))
 
 
-def _read(task: CopyTask, selection: Selection) -> Generator[pa.RecordBatch]:
-    query = selection.sql(task.name, task.pages.condition(task.row_filter))
-    try:
-        with adbc_driver_postgresql.dbapi.connect(task.conninfo) as conn, conn.cursor() as cursor:
-            cursor.execute("set transaction isolation level repeatable read read only")
-            cursor.execute(f"set transaction snapshot '{task.snapshot_id}'")
-            cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
-            cursor.execute(query)
-            yield from cursor.fetch_record_batch()
-    except adbc_driver_manager.Error as exc:
-        raise _refused(task, exc) from None
-
-
-def _refused(task: CopyTask, exc: adbc_driver_manager.Error) -> AuditlakeError:
-    # The driver appends the query and libpq's text; the SQLSTATE says what happened without a row's values.
-    reason = f"SQLSTATE {exc.sqlstate}" if exc.sqlstate else "the connection was lost"
+def _refused(task: CopyTask, sqlstate: str | None) -> AuditlakeError:
+    what = f"table {task.name} could not be copied"
+    if sqlstate is None or sqlstate.startswith(_LOST):
+        return SourceUnreachable(f"{what}: the connection was lost", _AGAIN, retryable=True)
+    if sqlstate == _LOCK_NOT_AVAILABLE:
+        with connect(task.conninfo) as control:
+            who = name_blockers(control, [task.name]) or "a session that has ended"
+        return SourceUnready(f"{what}: its rows could not be read because of {who}", f"End that session. {_AGAIN}")
     return SourceUnready(
-        f"table {task.name} could not be copied: {reason}",
-        "See the server's log for the statement that failed, then run auditlake bootstrap again: it goes on from here.",
+        f"{what}: SQLSTATE {sqlstate}",
+        f"See the server's log for the statement that failed, or leave the table out with the setting tables. {_AGAIN}",
     )
 
 

@@ -1,15 +1,17 @@
 """Which tables to take, and whether all that is needed is there. Reads only; refuses before anything is written."""
 
 import fnmatch
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import psycopg
 
 from auditlake.errors import ConfigError, SourceUnready
+from auditlake.postgres.blockers import locks_awaited
 from auditlake.postgres.catalog import CatalogTable, read_tables
 from auditlake.postgres.check import (
     Finding,
+    check_access,
     check_ownership,
     check_publication,
     check_server,
@@ -21,13 +23,15 @@ from auditlake.postgres.connection import Row
 from auditlake.postgres.followed import FollowedTable, Source, choose, skipped
 from auditlake.postgres.publication import Publication, can_carry_stored, read_publication
 from auditlake.postgres.slot import SlotState, read_slot
+from auditlake.relation import TableName
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The tables to take, those of them that the publication lacks, and what exists of publication and slot.
 
-    `remarks` are sentences about what is wanted but is not followed, or not in every case.
+    `remarks` are sentences about what is wanted but is not followed, or not in every case; `unreadable` says why some
+    tables, not all, cannot be copied now.
     """
 
     chosen: tuple[FollowedTable, ...]
@@ -35,6 +39,7 @@ class Plan:
     publication: Publication | None
     slot: SlotState | None
     remarks: tuple[str, ...]
+    unreadable: Mapping[TableName, SourceUnready] = field(default_factory=dict)
 
 
 def make_plan(
@@ -42,14 +47,21 @@ def make_plan(
 ) -> Plan:
     """Choose the tables and check everything.
 
-    Raises SourceUnready with all findings, ConfigError where no table is chosen.
+    Raises SourceUnready with all findings, unless they only keep some of the tables from being copied; ConfigError
+    where no table is chosen.
     """
     plan = survey(conn, patterns, publication_name, slot_name)
-    if found := findings(conn, plan):
-        raise SourceUnready(
-            "; ".join(str(finding) for finding in found), " ".join(dict.fromkeys(finding.mend for finding in found))
-        )
-    return plan
+    denied = {table.name: found for table in plan.chosen if (found := check_access(table))}
+    found = _obstacles(conn, plan)
+    if found or len(denied) == len(plan.chosen):
+        raise _unready([*found, *(finding for each in denied.values() for finding in each)])
+    return replace(plan, unreadable={name: _unready(found) for name, found in denied.items()})
+
+
+def _unready(found: Sequence[Finding]) -> SourceUnready:
+    return SourceUnready(
+        "; ".join(str(finding) for finding in found), " ".join(dict.fromkeys(finding.mend for finding in found))
+    )
 
 
 def survey(
@@ -74,8 +86,14 @@ def survey(
 
 
 def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
-    """Read tables and publication as the connection sees them."""
-    return Source(read_tables(conn), read_publication(conn, publication_name), can_carry_stored(conn))
+    """Read tables and publication as the connection sees them.
+
+    Raises SourceUnready, naming who blocks: PostgreSQL opens every published table to tell its columns.
+    """
+    tables = read_tables(conn)
+    what = f"the tables of publication {publication_name} could not be read"
+    with locks_awaited(conn, what, [table.name for table in tables]):
+        return Source(tables, read_publication(conn, publication_name), can_carry_stored(conn))
 
 
 def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[FollowedTable, ...]:
@@ -85,6 +103,11 @@ def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[Followe
 
 def findings(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
     """Judge a plan: everything that stands between it and a complete history."""
+    return [*_obstacles(conn, plan), *(finding for table in plan.chosen for finding in check_access(table))]
+
+
+def _obstacles(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
+    """Judge what concerns more than the copy of a table."""
     facts = read_server_facts(conn)
     found = check_server(facts, slot_exists=plan.slot is not None)
     for table in plan.chosen:

@@ -1,40 +1,46 @@
-"""Copy tables under a held snapshot, several at once, each by as many Spark tasks as it has ranges.
+"""Copy tables under a held snapshot: as many ranges at once as there may be connections, each a Spark task.
 
 Spark tasks copy ranges to files and commit nothing; here the files of a table become part of the lake, all in one
-commit. A table that fails does not keep the others from finishing, and is begun again by the next bootstrap.
+commit, as soon as its last range is there. A table that fails does not keep the others from finishing, and is begun
+again by the next bootstrap.
+
+Every bundle of ranges is a Spark job of one task: that costs some 20 ms, lets a result be seen when it is there, and
+bounds connections and memory by the number of jobs at a time, on a cluster as in one process.
 """
 
+import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from auditlake.errors import AuditlakeError
 from auditlake.lake.history import RESERVED
 from auditlake.lake.layout import Lake
 from auditlake.lake.names import as_stored
+from auditlake.postgres.catalog import TableSize
 from auditlake.postgres.followed import FollowedTable
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.commit import begin_table, commit_table
-from auditlake.snapshot.copy import CopiedFile, CopyTask, SnapshotMark, copy_range
-from auditlake.snapshot.ranges import page_ranges
+from auditlake.snapshot.copy import CopiedFile, CopyTask, SnapshotMark, copy_bundle
+from auditlake.snapshot.progress import CopiedTable, Progress
+from auditlake.snapshot.ranges import bundled, page_ranges, pages_per_range
 
-# While one table is planned and committed the tasks of others keep the cores busy.
-_TABLES_AT_ONCE = 4
+# A commit is a few small files: some of them at a time keep up with any number of small tables.
+_COMMITS_AT_ONCE = 4
 _MOST_ORDINALS = 2**31  # `_ordinal` is INT
+_NOTHING = TableSize(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedTable:
-    """One table as it was copied."""
+class Limits:
+    """What the copy may take of the source: connections at a time, and bytes per second of all of them (None: all)."""
 
-    name: TableName
-    rows: int
-    size_bytes: int
-    seconds: float
-    snapshot_lsn: int
+    connections: int = 8
+    bytes_per_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,78 +52,134 @@ class Snapshot:
     mark: SnapshotMark
 
 
+class _Job:
+    """One table on its way: what is to be copied of it, and the files that are there."""
+
+    def __init__(self, table: FollowedTable, columns: tuple[Column, ...], tasks: Sequence[CopyTask]) -> None:
+        self.name = table.name
+        self.columns = columns
+        self.tasks = tasks
+        self.files: list[CopiedFile] = []
+        self.failed = False
+        self.lock = threading.Lock()
+        self.delta: DeltaTable | None = None
+        self.begun_at = 0.0
+
+
 class Copier:
     """Copies the tables of one lake under one snapshot."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, snapshot: Snapshot, say: Callable[[str], None]) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, snapshot: Snapshot, limits: Limits, progress: Progress) -> None:
         self._spark = spark
         self._lake = lake
         self._snapshot = snapshot
-        self._say = say
+        self._at_once = max(1, min(limits.connections, spark.sparkContext.defaultParallelism))
+        self._bytes_per_s = None if limits.bytes_per_s is None else limits.bytes_per_s / self._at_once
+        self._progress = progress
+        self._commits = ThreadPoolExecutor(_COMMITS_AT_ONCE)
+        self._committing: list[Future[None]] = []
 
-    def copy(self, tables: Sequence[FollowedTable]) -> list[CopiedTable]:
-        """Copy all; a table that fails does not keep the others from finishing."""
-        copied: list[CopiedTable] = []
-        failed: list[AuditlakeError] = []
-        largest_first = sorted(tables, key=lambda table: -table.pages)
-        with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-            for future in as_completed([pool.submit(self._copy_table, table) for table in largest_first]):
-                try:
-                    done = future.result()
-                except AuditlakeError as exc:
-                    failed.append(exc)
-                    self._say(f"failed: {exc.message}")
-                else:
-                    copied.append(done)
-                    self._say(f"copied {done.name}: {done.rows:,} rows in {done.seconds:.1f} s")
-        if failed:
-            raise failed[0]
-        return sorted(copied, key=lambda table: table.name)
+    def copy(self, tables: Sequence[FollowedTable], sizes: Mapping[int, TableSize]) -> None:
+        """Copy all; a table that fails does not keep the others from finishing, and is told to `progress`."""
+        jobs = [self._plan(table, sizes) for table in tables]
+        bundles = bundled([(job, task) for job in jobs for task in job.tasks], lambda each: each[1].source_bytes)
+        with self._commits:
+            with ThreadPoolExecutor(self._at_once) as copies:
+                running = [copies.submit(self._copy, bundle) for bundle in bundles]
+                for job in jobs:
+                    if not job.tasks and self._begun(job):  # a partitioned table without a partition
+                        self._take(job, [])
+            for each in running:
+                each.result()
+        for each in self._committing:
+            each.result()
 
-    def _copy_table(self, table: FollowedTable) -> CopiedTable:
-        started = time.monotonic()
-        snapshot, columns = self._snapshot, as_stored(table.relation.columns, RESERVED)
-        delta = begin_table(self._lake, table.name, columns)
-        files = self._run(self._tasks(table, columns))
-        commit_table(delta, files, snapshot.mark)
-        rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-        return CopiedTable(table.name, rows, size_bytes, time.monotonic() - started, snapshot.mark.lsn)
+    def _plan(self, table: FollowedTable, sizes: Mapping[int, TableSize]) -> _Job:
+        """Plan one range for each part that is empty or small, more for a large one."""
+        parts = [(part.name, sizes.get(part.relation.oid, _NOTHING)) for part in table.parts]
+        guesses = [size.rows for _, size in parts]
+        self._progress.expect(
+            table.name,
+            sum(size.size_bytes for _, size in parts),
+            None if None in guesses else sum(guess or 0 for guess in guesses),
+        )
+        columns = as_stored(table.relation.columns, RESERVED)
+        return _Job(table, columns, self._tasks(table, columns, parts))
 
-    def _tasks(self, table: FollowedTable, columns: tuple[Column, ...]) -> list[CopyTask]:
-        """One for each range of each table that holds rows; a table that is empty has one, too."""
-        snapshot = self._snapshot
-        folder = self._lake.history(table.name)
-        ranges = [(part.name, pages) for part in table.parts for pages in page_ranges(part.pages)]
+    def _tasks(
+        self, table: FollowedTable, columns: tuple[Column, ...], parts: Sequence[tuple[TableName, TableSize]]
+    ) -> list[CopyTask]:
+        ranges = [
+            (name, size, pages)
+            for name, size in parts
+            for pages in page_ranges(size.pages, pages_per_range(size.pages, size.size_bytes))
+        ]
         has_key = any(column.key for column in columns)
         return [
             CopyTask(
-                snapshot.conninfo,
-                snapshot.snapshot_id,
-                part,
+                self._snapshot.conninfo,
+                self._snapshot.snapshot_id,
+                name,
                 columns,
                 pages,
-                folder,
-                snapshot.mark,
+                self._lake.history(table.name),
+                self._snapshot.mark,
                 row_filter=table.row_filter,
                 # Interleaved: how many rows a range holds is not known before it is read.
                 ordinals=None if has_key else range(number, _MOST_ORDINALS, len(ranges)),
+                source_bytes=pages.share(size.pages, size.size_bytes),
+                bytes_per_s=self._bytes_per_s,
             )
-            for number, (part, pages) in enumerate(ranges)
+            for number, (name, size, pages) in enumerate(ranges)
         ]
 
-    def _run(self, tasks: Sequence[CopyTask]) -> list[CopiedFile]:
-        if not tasks:  # a partitioned table without a partition
-            return []
-        results = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(_attempt).collect()
-        for result in results:
+    def _copy(self, bundle: Sequence[tuple[_Job, CopyTask]]) -> None:
+        wanted = [(job, task) for job, task in bundle if self._begun(job)]
+        if not wanted:
+            return
+        tasks = [task for _, task in wanted]
+        (results,) = self._spark.sparkContext.parallelize([tasks], 1).map(copy_bundle).collect()
+        for (job, task), result in zip(wanted, results, strict=True):
             if isinstance(result, AuditlakeError):
-                raise result
-        return [result for result in results if isinstance(result, CopiedFile)]
+                self._fail(job, result)
+            else:
+                self._progress.advance(job.name, result.rows, task.source_bytes)
+                self._take(job, [result])
 
+    def _begun(self, job: _Job) -> bool:
+        """Make the empty table before its first range; False where it is not wanted any more."""
+        with job.lock:
+            if job.delta is None and not job.failed:
+                job.begun_at = time.monotonic()
+                self._progress.begin(job.name)
+                try:
+                    job.delta = begin_table(self._lake, job.name, job.columns)
+                except AuditlakeError as exc:
+                    job.failed = True
+                    self._progress.fail(job.name, exc)
+        return not job.failed
 
-def _attempt(task: CopyTask) -> CopiedFile | AuditlakeError:
-    """Copy, giving a failure back as a value: Spark would wrap it, and try again what cannot succeed."""
-    try:
-        return copy_range(task)
-    except AuditlakeError as exc:
-        return exc
+    def _take(self, job: _Job, files: Iterable[CopiedFile]) -> None:
+        """Add files; the last one puts the table into the lake."""
+        with job.lock:
+            job.files += files
+            whole = len(job.files) == len(job.tasks) and not job.failed
+        if whole:
+            self._committing.append(self._commits.submit(self._commit, job))
+
+    def _commit(self, job: _Job) -> None:
+        assert job.delta is not None  # noqa: S101 - begun before its first range
+        try:
+            commit_table(job.delta, job.files, self._snapshot.mark)
+        except AuditlakeError as exc:
+            self._fail(job, exc)
+            return
+        rows, size_bytes = sum(file.rows for file in job.files), sum(file.size_bytes for file in job.files)
+        seconds = time.monotonic() - job.begun_at
+        self._progress.finish(CopiedTable(job.name, rows, size_bytes, seconds, self._snapshot.mark.lsn))
+
+    def _fail(self, job: _Job, why: AuditlakeError) -> None:
+        with job.lock:
+            first, job.failed = not job.failed, True
+        if first:
+            self._progress.fail(job.name, why)

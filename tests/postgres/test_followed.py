@@ -15,6 +15,7 @@ import pytest
 from auditlake.errors import ConfigError
 from auditlake.pgoutput.messages import Insert
 from auditlake.pgoutput.wire import decode
+from auditlake.postgres.catalog import read_sizes
 from auditlake.postgres.connection import connect, pinned_conninfo
 from auditlake.postgres.followed import FollowedTable
 from auditlake.postgres.publication import create_publication
@@ -283,8 +284,9 @@ def _copied(conn: "psycopg.Connection[Any]", database: str, table: FollowedTable
     with conn.transaction():
         conn.execute("set transaction isolation level repeatable read")
         ((snapshot_id,),) = conn.execute("select pg_export_snapshot()").fetchall()
+        sizes = read_sizes(conn, [part.relation.oid for part in table.parts])
         for part in table.parts:
-            for pages in page_ranges(part.pages, 1):
+            for pages in page_ranges(sizes[part.relation.oid].pages, 1):
                 task = CopyTask(
                     pinned_conninfo(database),
                     str(snapshot_id),

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditlake.snapshot.ranges import PageRange, page_ranges
+from auditlake.snapshot.ranges import PageRange, bundled, page_ranges, pages_per_range
 
 
 @given(pages=st.integers(0, 10_000), per_range=st.integers(1, 500))
@@ -32,3 +32,25 @@ def test_conditions() -> None:
     assert PageRange(0, 5).condition() == " where ctid < '(5,0)'"
     assert PageRange(5, 9).condition() == " where ctid >= '(5,0)' and ctid < '(9,0)'"
     assert PageRange(9, None).condition() == " where ctid >= '(9,0)'"
+
+
+@given(pages=st.integers(0, 10_000), per_range=st.integers(1, 500), size_bytes=st.integers(0, 1 << 40))
+def test_shares_make_up_the_table(pages: int, per_range: int, size_bytes: int) -> None:
+    """What the ranges are said to hold is the table's size, but for roundings."""
+    shares = [each.share(pages, size_bytes) for each in page_ranges(pages, per_range)]
+    assert not pages or size_bytes - len(shares) <= sum(shares) <= size_bytes
+
+
+def test_ranges_of_a_table_with_large_values_are_short() -> None:
+    """64 MB of heap are one range; where the heap is a hundredth of the table, so is a range's share of pages."""
+    assert pages_per_range(100_000, 100_000 * 8192) == 8192
+    assert pages_per_range(1000, 100 * 1000 * 8192) == 81
+    assert pages_per_range(0, 0) == 1
+
+
+@given(sizes=st.lists(st.integers(0, 20 << 20), max_size=60))
+def test_bundles(sizes: list[int]) -> None:
+    """Nothing is lost, the largest come first, and what shares a bundle is small, and not too many."""
+    bundles = bundled(sizes, lambda size: size)
+    assert [size for bundle in bundles for size in bundle] == sorted(sizes, reverse=True)
+    assert all(len(bundle) == 1 or (sum(bundle) <= 8 << 20 and len(bundle) <= 16) for bundle in bundles)

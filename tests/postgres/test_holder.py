@@ -1,0 +1,241 @@
+"""Locks, the slot, and the copy of tables: what cannot be had is named, the rest is had, and nothing is left behind.
+
+Who blocks is a session of the test's own, so pid and command are known.
+"""
+
+import resource
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from auditlake.errors import LakeUnusable, SourceUnreachable, SourceUnready
+from auditlake.postgres import blockers
+from auditlake.postgres.catalog import read_tables
+from auditlake.postgres.connection import connect, connect_replication, pinned_conninfo
+from auditlake.postgres.creation import Waiting, create_slot
+from auditlake.postgres.holder import SnapshotHolder
+from auditlake.relation import TableName
+from auditlake.snapshot.copy import CopiedFile, CopyTask, SnapshotMark, copy_bundle
+from auditlake.snapshot.plan import make_plan
+from auditlake.snapshot.publishing import publish
+from auditlake.snapshot.ranges import PageRange
+from tests.running import await_true
+from tests.server import Server, chosen_version
+
+pytestmark = pytest.mark.pg
+
+_Conn = psycopg.Connection[Any]
+_END_COPY = (
+    "select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'only.*lost'"
+)
+_WAITING = "select pid from pg_locks where not granted and locktype in ('relation', 'transactionid')"
+
+
+@contextmanager
+def _session(dsn: str, *statements: str) -> Iterator[_Conn]:
+    """A session that has run these in a transaction, which it keeps open."""
+    with closing(psycopg.connect(dsn)) as conn:
+        for statement in statements:
+            conn.execute(statement.encode())
+        yield conn
+
+
+@contextmanager
+def _awaiting(dsn: str, statement: str) -> Iterator[int]:
+    """A session whose statement waits for a lock until the context is left; gives its process id."""
+    with _session(dsn) as conn, ThreadPoolExecutor(1) as pool, connect(dsn) as control:
+        pid = conn.info.backend_pid
+        pool.submit(conn.execute, statement.encode())
+        try:
+            await_true(lambda: control.execute("select from pg_locks where not granted and pid = %s", [pid]).fetchall())
+            yield pid
+        finally:
+            conn.cancel()
+
+
+def _execute(dsn: str, *statements: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for statement in statements:
+            conn.execute(statement.encode())
+
+
+def _public(*names: str) -> dict[TableName, list[TableName]]:
+    return {TableName("public", name): [TableName("public", name)] for name in names}
+
+
+def test_locks(database: str) -> None:
+    """Tables that are held, awaited, gone or denied are named; the others are locked, and a snapshot can be taken."""
+    role = f"{conninfo_to_dict(database)['dbname']}_reader"
+    _execute(
+        database,
+        *(f"create table {name} (id int primary key)" for name in ("fine", "held", "denied", "part")),
+        f"create role {role} login replication",
+        f"grant select on fine, held, part to {role}",
+    )
+    source = make_conninfo(database, user=role)
+    with (
+        _session(database, "lock table held in access exclusive mode") as owner,
+        SnapshotHolder(source) as holder,
+    ):
+        trees = {**_public("fine", "held", "denied", "gone"), TableName("public", "part"): [*_public("part", "gone")]}
+        why = holder.lock(trees, 0.3)
+        assert sorted(name.table for name in why) == ["denied", "gone", "held", "part"]
+        held = why[TableName("public", "held")].message
+        assert f"pid {owner.info.backend_pid} of postgres, which holds ACCESS EXCLUSIVE" in held
+        assert "may not be read" in why[TableName("public", "denied")].message
+        assert "was dropped" in why[TableName("public", "gone")].message
+        query = "select relation::regclass::text from pg_locks where pid = %s and mode = 'AccessShareLock' and granted"
+        owner.rollback()
+        locked = {name for (name,) in owner.execute(query, [holder.pid]).fetchall()}
+        assert locked & {"fine", "held", "denied", "part"} == {"fine"}
+        replication = connect_replication(source)
+        with connect(database) as control:
+            created = create_slot(replication, control, "s", temporary=True, waiting=Waiting(60))
+        holder.import_snapshot(created.snapshot_id)
+        replication.finish()
+
+
+def test_a_slot_says_whom_it_waits_for(database: str) -> None:
+    """A writer and a prepared transaction are named while they are waited for, then in the error; no slot is left."""
+    said: list[str] = []
+    _execute(database, "create table t (id int primary key)")
+    with _session(database, "insert into t values (1)") as writer, connect(database) as control:
+        replication = connect_replication(database)
+        with pytest.raises(SourceUnready, match=f"pid {writer.info.backend_pid} of postgres"):
+            create_slot(replication, control, "waits", temporary=False, waiting=Waiting(1.2, said.append))
+        assert [line for line in said if f"pid {writer.info.backend_pid} of postgres (open for" in line]
+        writer.execute("prepare transaction 'forgotten'")
+        try:
+            replication = connect_replication(database)
+            with pytest.raises(SourceUnready, match="prepared transaction forgotten"):
+                create_slot(replication, control, "waits", temporary=False, waiting=Waiting(1.2, said.append))
+        finally:
+            control.execute("rollback prepared 'forgotten'")
+        await_true(lambda: not control.execute("select from pg_replication_slots where slot_name = 'waits'").fetchall())
+
+
+def test_a_listing_that_is_blocked(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL opens the tables to tell a publication's columns: who holds one is named after the lock time-out."""
+    monkeypatch.setattr(blockers, "LOCK_TIMEOUT_S", 0.2)
+    _execute(database, "create table t (id int primary key)", "create table u (id int primary key)")
+    with _session(database, "lock table u in access exclusive mode") as owner, connect(database) as control:
+        plan = make_plan(control, None, "p", "s")
+        with pytest.raises(SourceUnready, match=f"pid {owner.info.backend_pid} of postgres, which holds ACCESS EXCLU"):
+            publish(control, "p", plan)
+        owner.rollback()
+        owner.execute("drop table u")
+        with ThreadPoolExecutor(1) as pool:
+            monkeypatch.setattr(blockers, "LOCK_TIMEOUT_S", 30)
+            publishing = pool.submit(publish, control, "p", plan)
+            with connect(database) as other:
+                await_true(lambda: other.execute(_WAITING).fetchall())
+            owner.commit()
+            assert publishing.result() is False
+        assert publish(control, "p", make_plan(control, None, "p", "s"))
+
+
+def test_time_outs_of_roles_do_not_reach_it(server: Server, database: str) -> None:
+    """Neither those of the database nor of the role; and the server itself looks after a client that is gone."""
+    name, role = conninfo_to_dict(database)["dbname"], f"{conninfo_to_dict(database)['dbname']}_hurried"
+    settings = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"]
+    settings += ["transaction_timeout"] if chosen_version() >= 17 else []
+    _execute(database, f"create role {role} login replication superuser password 'p'")
+    for setting in settings:
+        _execute(database, f"alter role {role} set {setting} = '2s'", f"alter database {name} set {setting} = '2s'")
+    hurried = make_conninfo(server.dsn(str(name), tcp=True), user=role, password="p")
+    with SnapshotHolder(hurried) as holder:
+        found = {each: holder.connection.execute(f"show {each}".encode()).fetchone() for each in settings}
+        assert found == dict.fromkeys(settings, ("0",))
+        assert holder.connection.execute("show tcp_keepalives_idle").fetchone() == ("30",)
+    replication = connect_replication(hurried)
+    for setting in settings:
+        assert replication.exec_(f"show {setting}".encode()).get_value(0, 0) == b"0"
+    replication.finish()
+
+
+@pytest.fixture
+def tasks(database: str, tmp_path: Path) -> Iterator[Callable[..., list[CopyTask]]]:
+    """Makes a task for each table of that name, under one snapshot, as bootstrap would."""
+    with connect(database) as holder:
+
+        def make(*names: str, **settings: str) -> list[CopyTask]:
+            holder.execute("begin isolation level repeatable read")
+            ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()
+            tables = {table.name.table: table for table in read_tables(holder)}
+            return [
+                CopyTask(
+                    pinned_conninfo(database, settings),
+                    str(snapshot),
+                    TableName("public", name),
+                    tables[name].relation.columns,
+                    PageRange(0, None),
+                    tmp_path,
+                    SnapshotMark(1, 1),
+                )
+                for name in names
+            ]
+
+        yield make
+
+
+_ODD_TYPE = (
+    "create type odd",
+    "create function odd_in(cstring) returns odd language internal immutable strict as 'int4in'",
+    "create function odd_out(odd) returns cstring language internal immutable strict as 'trigger_out'",
+    "create type odd (input = odd_in, output = odd_out, like = int4)",
+    "create table unreadable (id int primary key, v odd)",
+    "insert into unreadable values (1, '1')",
+)
+
+
+def test_one_that_fails_does_not_keep_the_others(database: str, tasks: Callable[..., list[CopyTask]]) -> None:
+    """A type that cannot be printed, a lost connection, a rewrite that waits: named, and the rest is copied."""
+    tables = [f"create table {name} (id int primary key)" for name in ("lost", "behind", "last")]
+    _execute(database, *_ODD_TYPE, *tables, "insert into last select generate_series(1, 5)")
+    made = tasks("unreadable", "lost", "behind", "last", lock_timeout="1s")
+    with (
+        _session(database, "lock table lost, behind in access share mode"),
+        _awaiting(database, "lock table behind in access exclusive mode") as rewriter,
+        ThreadPoolExecutor(1) as copies,
+        connect(database) as control,
+    ):
+        with _awaiting(database, "lock table lost in access exclusive mode"):
+            copying = copies.submit(copy_bundle, made)
+            await_true(lambda: control.execute(_END_COPY).fetchall())
+        unreadable, lost, behind, last = copying.result(60)
+    assert isinstance(unreadable, SourceUnready)
+    assert "public.unreadable could not be copied: SQLSTATE 0A000" in unreadable.message
+    assert isinstance(lost, SourceUnreachable)
+    assert "public.lost could not be copied: the connection was lost" in lost.message
+    assert isinstance(behind, SourceUnready)
+    assert "public.behind could not be copied" in behind.message
+    assert f"pid {rewriter} of postgres, which waits for ACCESS EXCLUSIVE" in behind.message
+    assert isinstance(last, CopiedFile)
+    assert last.rows == 5
+
+
+def test_a_lake_that_is_full(database: str, tasks: Callable[..., list[CopyTask]], tmp_path: Path) -> None:
+    """The kernel refuses to make a file longer: the table is named, no half file stays, and a smaller one is copied."""
+    _execute(
+        database,
+        "create table large (id int primary key, v text)",
+        "insert into large select n, md5(n::text) from generate_series(1, 50000) n",
+        "create table small (id int primary key)",
+    )
+    made = tasks("large", "small")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))
+    try:
+        large, small = copy_bundle(made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert isinstance(large, LakeUnusable)
+    assert large.message == "table public.large could not be written: File too large"
+    assert isinstance(small, CopiedFile)
+    assert [path.name for path in tmp_path.rglob("*.parquet")] == [Path(small.path).name]
