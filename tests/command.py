@@ -14,7 +14,7 @@ from unittest import mock
 from auditlake.cli import main
 
 _ROOT = Path(__file__).parent.parent
-_TIMEOUT_S = 120
+_TIMEOUT_S = 240
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""What PostgreSQL says was true at an LSN, and whether a lake says the same.
+"""What PostgreSQL says was true at an LSN, and whether a lake says the same. No JVM.
 
 The LSN of a moment is exact although others go on writing: a temporary slot exports its snapshot, and every commit up
-to its snapshot LSN is in it, none later.
+to its snapshot LSN is in it, none later. Rows are PostgreSQL's own texts.
 """
 
 from collections import Counter
@@ -16,18 +16,14 @@ import psycopg
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from psycopg import sql
-from pyspark.sql import SparkSession
 
-import auditlake
-from auditlake.lake.history import list_histories
+from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import connect, connect_replication
+from auditlake.postgres.connection import Row, connect, connect_replication
 from auditlake.postgres.creation import Waiting, create_slot
-from auditlake.query.sql import run_sql
-
-State = Counter[tuple[Any, ...]]
+from tests.replay import Replay, State, history_rows
 
 
 @dataclass(frozen=True)
@@ -41,44 +37,79 @@ class Moment:
 def take_moment(dsn: str, tables: Sequence[str]) -> Moment:
     """Ask PostgreSQL for the state of tables of the schema `public`, and when that is."""
     replication = connect_replication(dsn)
-    with connect(dsn) as control, psycopg.connect(dsn) as reader:
+    with connect(dsn) as control, connect(dsn) as reader:
         try:
             name = f"moment_{replication.backend_pid}"
             created = create_slot(replication, control, name, temporary=True, waiting=Waiting(60))
-            reader.execute("set transaction isolation level repeatable read")
-            reader.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(created.snapshot_id)))
-            states = {table: Counter(_rows(reader, table)) for table in tables}
+            with reader.transaction():
+                reader.execute("set transaction isolation level repeatable read")
+                reader.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(created.snapshot_id)))
+                states = {table: _texts(reader, table) for table in tables}
         finally:
             replication.finish()
     return Moment(created.snapshot_lsn, states)
 
 
-def _rows(conn: psycopg.Connection[tuple[Any, ...]], table: str) -> list[tuple[Any, ...]]:
-    return conn.execute(sql.SQL("select * from public.{}").format(sql.Identifier(table))).fetchall()
+def _texts(conn: psycopg.Connection[Row], table: str) -> State:
+    found = conn.execute(sql.SQL("select * from public.{}").format(sql.Identifier(table))).pgresult
+    assert found is not None
+    cells = ((found.get_value(row, column) for column in range(found.nfields)) for row in range(found.ntuples))
+    return Counter(tuple(None if value is None else value.decode() for value in row) for row in cells)
 
 
-def assert_state(spark: SparkSession, lake: Lake, moment: Moment) -> int:
-    """See that the lake gives the same state of every table that was known at the moment; return how many were."""
-    horizons = {table.name.table: table.horizon for table in list_histories(lake)}
-    known = [table for table in moment.states if moment.lsn >= horizons[table]]
-    for table in known:
-        rows = auditlake.read(spark, lake.root, f"public.{table}", as_of=str(moment.lsn)).collect()
-        assert moment.states[table] == Counter(tuple(row) for row in rows), f"{table} as of {moment.lsn}"
-    return len(known)
+def assert_log(lake: Lake, moments: Sequence[Moment]) -> list[int]:
+    """See that snapshots and `changes` lead to what PostgreSQL said; give how many tables were known at each moment."""
+    histories = list(list_histories(lake))
+    replay = Replay(lake, histories, changes(lake))
+    known = []
+    for moment in sorted(moments, key=lambda each: each.lsn):
+        replay.to(moment.lsn)
+        tables = _known(histories, moment)
+        for table in tables:
+            assert moment.states[table.name.table] == replay.state(table.name), f"{table.name} at {moment.lsn}"
+        known.append(len(tables))
+    return known
 
 
-def assert_histories(spark: SparkSession, lake: Lake) -> None:
-    """See that the periods of a key follow each other: none is empty, none overlaps, only the last may be open."""
+def assert_histories_at(lake: Lake, moments: Sequence[Moment]) -> list[int]:
+    """See that histories, all applied, hold what PostgreSQL said; give how many were known at each moment."""
+    histories = list(list_histories(lake))
+    known = []
+    for moment in moments:
+        tables = _known(histories, moment)
+        for table in tables:
+            lsn = moment.lsn
+            rows = history_rows(lake, table, f"_from_lsn <= {lsn:d} and (_to_lsn is null or _to_lsn > {lsn:d})")
+            assert moment.states[table.name.table] == Counter(rows), f"{table.name} as of {lsn}"
+        known.append(len(tables))
+    return known
+
+
+def _known(histories: Sequence[HistoryTable], moment: Moment) -> list[HistoryTable]:
+    return [table for table in histories if table.name.table in moment.states and moment.lsn >= table.horizon]
+
+
+def assert_periods(lake: Lake) -> int:
+    """See that the periods of a key follow each other: none is empty, none overlaps, only the last may be open.
+
+    Gives the number of versions.
+    """
+    versions = 0
     for table in list_histories(lake):
-        key = [column.name for column in table.key]
-        shown = ", ".join([*key, "_from_lsn", "_to_lsn"])
-        rows = run_sql(spark, lake, f"select {shown} from {table.name} for system_time all order by {shown}").collect()
-        for one, following in zip(rows, [*rows[1:], None], strict=True):
-            begin, end = one[-2:]
+        key = [f'"{column.stored}"' for column in table.key]
+        shown = ", ".join([*key, "_from_lsn", "_to_lsn", "_part"])
+        found = QueryBuilder().register("history", DeltaTable(table.path))
+        rows = pa.table(found.execute(f"select {shown} from history order by {shown}").read_all()).to_pylist()
+        cells = [tuple(row.values()) for row in rows]
+        for one, following in zip(cells, [*cells[1:], None], strict=True):
+            begin, end, part = one[-3:]
             assert end is None or begin < end, f"an empty period in {table.name}"
-            if table.key and following is not None and one[:-2] == following[:-2]:
+            assert (end is None) == (part == "open"), f"a version in the wrong part of {table.name}"
+            if table.key and following is not None and one[:-3] == following[:-3]:
                 assert end is not None, f"two open versions, or an open one before a later, in {table.name}"
-                assert end <= following[-2], f"periods overlap in {table.name}"
+                assert end <= following[-3], f"periods overlap in {table.name}"
+        versions += len(cells)
+    return versions
 
 
 def changes(lake: Lake) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import psycopg
 
-TABLES = ("accounts", "notes", "orders")
+TABLES = ("accounts", "marks", "notes", "orders")
 LEDGER = "ledger"
 _WRITERS = 3
 _PAUSE_S = 0.02
@@ -24,6 +24,8 @@ create table accounts (id int primary key, owner text, balance numeric(12,2), op
 create table orders (id bigint, line int, item text, price numeric(10,2), primary key (id, line));
 create table notes (id int primary key, title text, body text);
 alter table notes alter column body set storage external;
+create table marks (label text, worth numeric(10,2));
+alter table marks replica identity full;
 create table ledger (n bigint generated always as identity primary key, tab text, op text);
 create function note_change() returns trigger language plpgsql as $$
 begin
@@ -31,6 +33,7 @@ begin
   return null;
 end $$;
 create trigger counted after insert or update or delete on accounts for each row execute function note_change();
+create trigger counted after insert or update or delete on marks for each row execute function note_change();
 create trigger counted after insert or update or delete on orders for each row execute function note_change();
 create trigger counted after insert or update or delete on notes for each row execute function note_change();
 """
@@ -75,6 +78,13 @@ class Writers:
 
 def change(conn: psycopg.Connection[Any], chance: random.Random, first_key: int) -> None:
     """Change some row of some table; keys lie from `first_key` on."""
+    if chance.randrange(4):
+        _change_keyed(conn, chance, first_key)
+    else:
+        _mark(conn, chance, f"mark {chance.randrange(3)} of {first_key}")
+
+
+def _change_keyed(conn: psycopg.Connection[Any], chance: random.Random, first_key: int) -> None:
     key, other = (first_key + chance.randrange(30) for _ in range(2))
     price = round(chance.uniform(0, 1000), 2)
     match chance.randrange(9):
@@ -108,3 +118,17 @@ def change(conn: psycopg.Connection[Any], chance: random.Random, first_key: int)
                 "update notes set id = %s where id = %s and not exists (select from notes where id = %s)",
                 [other, key, other],
             )
+
+
+def _mark(conn: psycopg.Connection[Any], chance: random.Random, label: str) -> None:
+    """Change rows that have no key, some of them more than once."""
+    match chance.randrange(4):
+        case 0 | 1:
+            rows = [(label, chance.randrange(2))] * chance.randint(1, 3)
+            with conn.cursor() as cursor:
+                cursor.executemany("insert into marks values (%s, %s)", rows)
+        case 2:
+            conn.execute("update marks set worth = 1 - worth where label = %s", [label])
+        case _:
+            one = "select ctid from marks where label = %s limit 1"
+            conn.execute(f"delete from marks where ctid = ({one})", [label])

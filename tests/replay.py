@@ -1,0 +1,103 @@
+"""The state that a lake's log leads to, in plain Python: snapshot rows, then every change one after the other.
+
+Neither Spark nor any window takes part: what `changes` says is done to a dict of rows, as texts. A change that does not
+go with the state it finds is an AssertionError, so a change that is missing or there twice is found where it happens.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from auditlake.audit.reading import Reader
+from auditlake.audit.versions import history_texts, value_column
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.layout import Lake
+from auditlake.relation import TableName
+
+Row = tuple[str | None, ...]
+State = Counter[Row]
+
+
+class Rows:
+    """Rows of one table; those of a table without a key are a multiset."""
+
+    def __init__(self, table: HistoryTable, rows: Iterable[Row]) -> None:
+        self._name = table.name
+        self._key = [number for number, column in enumerate(table.columns) if column.key]
+        self._rows: dict[Row, Row] = {}
+        self._copies: State = Counter()
+        for row in rows:
+            self._put(row)
+
+    def state(self) -> State:
+        """The rows as they are now, counted."""
+        return Counter(self._rows.values()) if self._key else Counter(self._copies)
+
+    def apply(self, change: Mapping[str, Any]) -> None:
+        """Do what a row of `changes` says."""
+        match change["op"]:
+            case "insert":
+                self._put(tuple(change["new"]))
+            case "update":
+                before = self._take(tuple(change["old"] or change["new"]))
+                self._put(_filled(before, change))
+            case "delete":
+                self._take(tuple(change["old"]))
+            case "truncate":
+                self._rows.clear()
+                self._copies.clear()
+
+    def _put(self, row: Row) -> None:
+        if not self._key:
+            self._copies[row] += 1
+            return
+        key = tuple(row[place] for place in self._key)
+        assert key not in self._rows, f"a key of {self._name} begins that is there"
+        self._rows[key] = row
+
+    def _take(self, row: Row) -> Row:
+        if self._key:
+            found = self._rows.pop(tuple(row[place] for place in self._key), None)
+            assert found is not None, f"a key of {self._name} ends that is not there"
+            return found
+        assert self._copies[row] > 0, f"a row of {self._name} ends that is not there"
+        self._copies[row] -= 1
+        if not self._copies[row]:
+            del self._copies[row]
+        return row
+
+
+def _filled(before: Row, change: Mapping[str, Any]) -> Row:
+    unchanged = frozenset(change["unchanged"] or ())
+    return tuple(before[place] if place in unchanged else value for place, value in enumerate(change["new"]))
+
+
+def history_rows(lake: Lake, table: HistoryTable, condition: str) -> list[Row]:
+    """Rows of a history that fulfil `condition`, as PostgreSQL's texts of the source's columns."""
+    texts = history_texts(Reader(lake, datetime.now(UTC)), table, condition)
+    columns = [texts[value_column(column.name)].to_pylist() for column in table.columns]
+    return list(zip(*columns, strict=True))
+
+
+class Replay:
+    """The tables of a lake, from their snapshots on; `to` goes forward only."""
+
+    def __init__(self, lake: Lake, tables: Iterable[HistoryTable], changes: Iterable[Mapping[str, Any]]) -> None:
+        self._tables = {
+            table.name: (table.horizon, Rows(table, history_rows(lake, table, "_op = 'snapshot'"))) for table in tables
+        }
+        self._changes = iter(changes)
+        self._next = next(self._changes, None)
+
+    def to(self, lsn: int) -> None:
+        """Do all changes up to `lsn`."""
+        while self._next is not None and self._next["lsn"] <= lsn:
+            change, self._next = self._next, next(self._changes, None)
+            horizon, rows = self._tables.get(TableName(change["schema"], change["table"]), (None, None))
+            if rows is not None and horizon is not None and change["lsn"] > horizon:
+                rows.apply(change)
+
+    def state(self, table: TableName) -> State:
+        """The rows of a table now."""
+        return self._tables[table][1].state()
