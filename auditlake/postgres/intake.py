@@ -22,6 +22,7 @@ from auditlake.postgres.spool import Spool
 
 _BOUNDARY = re.compile(b"[SEcAbPKpr]")
 _RELATION = ord("R")
+_ABORT = b"A"
 # XLogData: 'w', then where the message stands in the log; the frame comes 24 bytes after that place begins.
 _LSN_BEFORE_FRAME, _LSN_BYTES = 24, 8
 _AT_ONCE_BYTES = 4 << 20
@@ -84,6 +85,8 @@ class Intake:
         """
         frames, spool = self._frames, self._spool
         tags = frames.tags(starts)
+        if spool is None and _ABORT in tags:
+            starts, ends, tags = _without_aborts(starts, ends, tags)
         if spool is None or not (spool.active or _BOUNDARY.search(tags)):
             frames.add(starts, ends, tags)
         elif starts:
@@ -138,3 +141,9 @@ class Intake:
         begin = len(frames.data)
         frames.data += data
         frames.add(array("q", (starts + begin).tobytes()), array("q", (ends + begin).tobytes()), tags)
+
+
+def _without_aborts(starts: list[int], ends: list[int], tags: bytes) -> tuple[list[int], list[int], bytes]:
+    """Leave out what is said of transactions rolled back: PostgreSQL 18 does so of some that it has not streamed."""
+    kept = [number for number, tag in enumerate(tags) if tag != _ABORT[0]]
+    return [starts[n] for n in kept], [ends[n] for n in kept], bytes(tags[n] for n in kept)

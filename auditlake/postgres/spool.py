@@ -115,7 +115,7 @@ class Spool:
                     raise _misplaced(payload, "outside blocks")
                 self._block = None
             case StreamAbort():
-                self._abort(payload, message)
+                self._abort(message)
             case StreamCommit(xid):
                 self._replay = self._plain(payload, self._known(payload, xid))
             case _:
@@ -129,8 +129,10 @@ class Spool:
         else:
             self._block = self._open[start.xid] = SpooledTransaction(start.xid, self._folder)
 
-    def _abort(self, payload: bytes, abort: StreamAbort) -> None:
-        transaction = self._known(payload, abort.xid)
+    def _abort(self, abort: StreamAbort) -> None:
+        transaction = self._open.get(abort.xid)
+        if transaction is None:  # nothing of it was sent: PostgreSQL 18 says so of some that it has not streamed
+            return
         if abort.subxid == abort.xid:
             transaction.close()
             self._forget(abort.xid)

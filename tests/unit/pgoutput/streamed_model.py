@@ -76,8 +76,10 @@ def plain_messages(payloads: Iterable[bytes]) -> Iterator[Message]:
 
 def _outside(opened: _Open, message: Message) -> Iterator[Message]:
     match message:
-        case StreamCommit() | StreamAbort() if message.xid not in opened.of:
+        case StreamCommit() if message.xid not in opened.of:
             raise DecodeError("unknown")
+        case StreamAbort() if message.xid not in opened.of:
+            pass
         case StreamCommit():
             yield from opened.commit(message)
         case StreamAbort():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.messages import Begin, Commit, LogicalMessage, StreamCommit, StreamStart
+from auditlake.pgoutput.messages import Begin, Commit, LogicalMessage, StreamAbort, StreamCommit, StreamStart
 from auditlake.pgoutput.wire import decode
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.intake import Intake
@@ -83,6 +83,16 @@ def test_plain_frames_stay_where_they_are() -> None:
         assert taken(frames) == sent[1:]
         assert (frames.commits, frames.after_last_commit) == (1, 2)
         assert len(frames.data) == sum(25 + len(each) for each in sent)
+
+
+def test_leaves_out_aborts_where_nothing_is_streamed() -> None:
+    """PostgreSQL 18 sends some although it was not asked to stream."""
+    begin, commit = encode(Begin(Lsn(1), TIME, 3)), encode(Commit(Lsn(1), Lsn(2), TIME))
+    frames, intake = FrameBuffer(), Intake()
+    intake.fill(frames, ENDLESS)
+    receive(intake, [encode(StreamAbort(7, 8)), begin, commit, encode(StreamAbort(7, 9))])
+    receive(intake, [encode(StreamAbort(7, 10))])
+    assert ([begin, commit], 1, 2) == (taken(frames), frames.commits, frames.after_last_commit)
 
 
 def test_says_where_disorder_was_met() -> None:
