@@ -22,13 +22,19 @@ class After(StrEnum):
     MANIFEST_WRITTEN = "manifest-written"  # under its temporary name
     MANIFEST = "manifest"
     PUBLICATION = "publication"
+    MEMBERSHIP = "membership"  # how the tables are published
     SLOT = "slot"
     START = "start"
+    HISTORY_CREATED = "history-created"  # empty, without a position
+    FILES_COPIED = "files-copied"  # of one table, in no commit yet
     TABLE_COPIED = "table-copied"
     RELATIONS = "relations"
     PART = "part"
     TRANSACTIONS = "transactions"
     CHANGES = "changes"
+    IDLE = "idle"
+    TIDIED = "tidied"
+    ACKNOWLEDGED = "acknowledged"
     TABLE_MERGED = "table-merged"
 
 

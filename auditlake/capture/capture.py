@@ -22,6 +22,7 @@ from contextlib import closing
 
 from auditlake.capture.opening import Opener, Say, Source
 from auditlake.capture.writer import Writer
+from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.postgres.buffer import FrameBuffer, Limits
@@ -84,6 +85,7 @@ class Capture:
         self._stream.receive(self._frames, limits, self._patience_s(), self._writer)
         if self._writer.collect():
             self._stream.acknowledge(self.done_lsn)
+            reach(After.ACKNOWLEDGED)
         if not self._writer.busy:
             self._hand_over(until)
         self._stay_in_touch()

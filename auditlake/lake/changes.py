@@ -148,6 +148,7 @@ class CaptureLog:
         for log in (self._changes, self._transactions):
             if log.untidy:
                 log.tidy()
+                reach(After.TIDIED)
                 return
 
     def note_idle(self, acknowledged: Lsn, current_us: int) -> None:
@@ -158,6 +159,7 @@ class CaptureLog:
             CURRENT_APP: max(current_us, self.current_us),
         }
         self._changes.append(None, positions)
+        reach(After.IDLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,7 @@ def _record_published(control: psycopg.Connection[Row], target: Target, todo: Se
     if found is None:
         raise SourceUnready(f"publication {target.publication} was dropped meanwhile", "Run it again.")
     record_tables(target.lake, found, {table.name for table in todo})
+    reach(After.MEMBERSHIP)
 
 
 def _unchanged(run: _Run, expected: Sequence[FollowedTable], found: Sequence[FollowedTable]) -> list[FollowedTable]:

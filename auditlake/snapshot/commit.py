@@ -31,7 +31,9 @@ def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> Del
     with _written(str(name)):
         if lake.history(name).exists():
             shutil.rmtree(lake.history(name))
-        return create_history(lake, name, columns)
+        table = create_history(lake, name, columns)
+    reach(After.HISTORY_CREATED)
+    return table
 
 
 def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotMark) -> None:
@@ -39,6 +41,7 @@ def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotM
 
     Raises LakeUnusable.
     """
+    reach(After.FILES_COPIED)
     now_ms = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size_bytes, {"_part": OPEN_PART}, now_ms, data_change=True, stats=file.stats)
