@@ -2,13 +2,19 @@
 PYTHON_BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test check setup docs bench clean
+.PHONY: demo test torture mutations check setup docs bench clean
 
 demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
 
 test: setup
 	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+torture: setup ## Kill, cut and fill up for SECONDS, then compare with PostgreSQL; SEED repeats a run
+	$(PYTHON_BIN)/python -m tests.torture.campaign --seconds $(or $(SECONDS),120) --seed '$(SEED)'
+
+mutations: setup ## Break each rule on purpose, and see which check says so
+	$(PYTHON_BIN)/python -m tests.torture.mutations $(ARGS)
 
 check: setup
 	$(PYTHON_BIN)/ruff check .

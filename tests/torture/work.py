@@ -1,0 +1,190 @@
+"""Several connections at work: random transactions over all tables, some rolled back, some far too large to wait for.
+
+Each connection has keys of its own, so that few wait for another; TRUNCATE and deadlocks see to the rest. What fails
+because the server went away or refused is tried no more: the ledger tells what was committed.
+"""
+
+import random
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import Any
+
+import psycopg
+
+_PAUSE_S = 0.03
+_OWN_KEYS = 100_000
+_KEYS = 25
+_LARGE_ROWS = 1500
+
+LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+Conn = psycopg.Connection[Any]
+Change = Callable[[Conn, random.Random, int], None]
+
+
+def account(conn: Conn, chance: random.Random, key: int) -> None:
+    """Insert, change, empty or delete a row; or all of that, one after the other."""
+    born = (
+        "insert into accounts values (%s, 'owner', %s, true) on conflict (id) do update set balance = excluded.balance"
+    )
+    match chance.randrange(6):
+        case 0 | 1:
+            conn.execute(born, [key, chance.randrange(10_000)])
+        case 2:
+            conn.execute("update accounts set balance = null, open = not open where id = %s", [key])
+        case 3:
+            conn.execute("delete from accounts where id = %s", [key])
+        case 4:
+            move = "update accounts set id = %s where id = %s and not exists (select from accounts where id = %s)"
+            conn.execute(move, [key + 1, key, key + 1])
+        case _:
+            for _ in range(2):
+                conn.execute(born, [key, chance.randrange(100)])
+                conn.execute("delete from accounts where id = %s", [key])
+            conn.execute(born, [key, 1])
+
+
+def order(conn: Conn, chance: random.Random, key: int) -> None:
+    """Change rows with a key of two columns."""
+    match chance.randrange(4):
+        case 0 | 1:
+            for line in range(chance.randint(1, 4)):
+                conn.execute("insert into orders values (%s, %s, 'item', 1) on conflict do nothing", [key, line])
+        case 2:
+            conn.execute("update orders set price = price + 0.25 where id = %s", [key])
+        case _:
+            conn.execute("delete from orders where id = %s and line > 1", [key])
+
+
+def note(conn: Conn, chance: random.Random, key: int) -> None:
+    """Change rows whose value is stored out of line and mostly not sent."""
+    match chance.randrange(4):
+        case 0:
+            body = chance.randbytes(1500).hex()
+            conn.execute("insert into notes values (%s, 'new', %s) on conflict do nothing", [key, body])
+        case 1:
+            conn.execute("update notes set title = title || '.' where id = %s", [key])
+        case 2:
+            move = "update notes set id = %s where id = %s and not exists (select from notes where id = %s)"
+            conn.execute(move, [key + 1, key, key + 1])
+        case _:
+            conn.execute("update notes set body = null where id = %s and length(title) > 12", [key])
+
+
+def long_key(conn: Conn, chance: random.Random, key: int) -> None:
+    """Change rows whose key itself is stored out of line."""
+    name = f"{key % 8}-{key // _OWN_KEYS}-" + "k" * 2300
+    match chance.randrange(3):
+        case 0:
+            conn.execute("insert into long_keys values (%s, 0) on conflict do nothing", [name])
+        case 1:
+            conn.execute("update long_keys set n = n + 1 where name = %s", [name])
+        case _:
+            conn.execute("delete from long_keys where name = %s", [name])
+
+
+def bag(conn: Conn, chance: random.Random, key: int) -> None:
+    """Change rows that have no key, equal ones too."""
+    label = f"bag {key % 4} of {key // _OWN_KEYS}"
+    match chance.randrange(5):
+        case 0 | 1:
+            body = "b" * 2500 if chance.randrange(3) == 0 else None
+            for _ in range(chance.randint(1, 3)):
+                conn.execute("insert into bags values (%s, 0, %s)", [label, body])
+        case 2:
+            conn.execute("update bags set n = 1 - n where label = %s", [label])
+        case 3:
+            conn.execute("update bags set n = n where label = %s", [label])
+        case _:
+            one = "select ctid from bags where label = %s limit 1"
+            conn.execute(f"delete from bags where ctid = ({one})", [label])
+
+
+def part(conn: Conn, chance: random.Random, key: int) -> None:
+    """Change rows of partitions, and move them from one to another."""
+    match chance.randrange(4):
+        case 0 | 1:
+            conn.execute("insert into parts values (%s, %s, 'new') on conflict do nothing", [key % 3, key])
+        case 2:
+            conn.execute("update parts set label = label || '.' where id = %s", [key])
+        case _:
+            free = "not exists (select from parts other where other.id = parts.id and other.region = 3 - parts.region)"
+            conn.execute(f"update parts set region = 3 - region where id = %s and {free}", [key])
+
+
+def large(conn: Conn, chance: random.Random, key: int) -> None:
+    """Change so many rows that the transaction is streamed before it commits."""
+    first = key // _OWN_KEYS * _OWN_KEYS + 50_000
+    if chance.randrange(2):
+        numbers = f"generate_series({first}, {first + _LARGE_ROWS})"
+        conn.execute(f"insert into accounts select n, 'many' from {numbers} n on conflict do nothing")
+    else:
+        conn.execute("delete from accounts where id between %s and %s", [first, first + _LARGE_ROWS])
+
+
+def truncate(conn: Conn, chance: random.Random, key: int) -> None:
+    """Empty a table, between other changes of it."""
+    table = chance.choice(["orders", "bags", "parts"])
+    conn.execute("set local lock_timeout = '2s'")
+    conn.execute(f"truncate {table}")
+    change = {"orders": order, "bags": bag, "parts": part}[table]
+    change(conn, chance, key)
+
+
+_CHANGES: list[Change] = [account, account, order, note, note, long_key, bag, bag, part]
+
+
+def transact(conn: Conn, chance: random.Random, first_key: int) -> None:
+    """Run one random transaction."""
+    with conn.transaction():
+        for _ in range(chance.randint(1, 8)):
+            change, key = chance.choice(_CHANGES), first_key + chance.randrange(_KEYS)
+            if chance.randrange(6) == 0:
+                _undone(conn, change, chance, key)
+            else:
+                change(conn, chance, key)
+        match chance.randrange(60):
+            case 0 | 1:
+                large(conn, chance, first_key)
+            case 2:
+                truncate(conn, chance, first_key)
+            case 3:
+                conn.execute("select pg_logical_emit_message(true, 'auditlake', '{\"actor\": \"somebody\"}')")
+            case 4 | 5:
+                large(conn, chance, first_key)
+                raise psycopg.Rollback
+            case _:
+                pass
+
+
+def _undone(conn: Conn, change: Change, chance: random.Random, key: int) -> None:
+    with conn.transaction():
+        change(conn, chance, key)
+        if chance.randrange(10) == 0:
+            large(conn, chance, key)
+        raise psycopg.Rollback
+
+
+class Worker(threading.Thread):
+    """One connection at work until `stop`; `done` counts its transactions."""
+
+    def __init__(self, dsn: str, seed: str, number: int, stop: threading.Event) -> None:
+        super().__init__(name=f"worker-{number}", daemon=True)
+        self._dsn = dsn
+        self._chance = random.Random(f"{seed}/worker/{number}")  # noqa: S311 - no secret
+        self._first_key = number * _OWN_KEYS
+        self._stopping = stop
+        self.done = 0
+
+    def run(self) -> None:
+        while not self._stopping.wait(_PAUSE_S):
+            with suppress(*LOST, psycopg.Rollback), closing(psycopg.connect(self._dsn, autocommit=True)) as conn:
+                self._work(conn)
+
+    def _work(self, conn: Conn) -> None:
+        while not self._stopping.wait(_PAUSE_S * self._chance.random() * 2):
+            try:
+                transact(conn, self._chance, self._first_key)
+                self.done += 1
+            except (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable):
+                continue
