@@ -35,6 +35,7 @@ class After(StrEnum):
     IDLE = "idle"
     TIDIED = "tidied"
     ACKNOWLEDGED = "acknowledged"
+    COLUMNS_ADDED = "columns-added"
     TABLE_MERGED = "table-merged"
 
 

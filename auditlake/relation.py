@@ -29,7 +29,8 @@ class Column:
     """One published column; `key` marks it as part of the replica identity (of the key, in a history).
 
     `type_oid` is that of the base type where the column is of a domain over a built-in type; `typmod` is then -1.
-    `stored_as` is its name in the history where that is another one (`lake.names`).
+    `stored_as` is its name in the history where that is another one (`lake.names`). `since` is the commit LSN since
+    which a history has it; None where it was there in the snapshot.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Column:
     typmod: int
     key: bool
     stored_as: str | None = None
+    since: int | None = None
 
     @property
     def stored(self) -> str:

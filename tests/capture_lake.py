@@ -3,6 +3,7 @@
 from collections.abc import Container
 from pathlib import Path
 
+from auditlake.capture.looks import first_look
 from auditlake.capture.sameness import current_manifest
 from auditlake.lake.changes import CaptureLog
 from auditlake.lake.layout import Lake
@@ -28,6 +29,7 @@ def make_lake(
         tables = [table for table in read_tables(control) if table.name.table not in without]
         write_manifest(lake, current_manifest(control, name, name))
         create_publication(control, name, [table.name for table in tables])
+        first_look(control, lake, {table.name: table.relation.oid for table in tables})
         replication = connect_replication(dsn)
         try:
             created = create_slot(replication, control, name, temporary=False, waiting=Waiting(60))

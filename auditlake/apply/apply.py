@@ -4,19 +4,26 @@ For every table with a tail: read its changes in (position, upto] → fold → m
 commit. Nothing else is kept: killed anywhere, the next call finds the positions and goes on. A tail is bounded by the
 watermark of the version of `changes` that it is read from, so half a transaction is never folded.
 
+Where a tail brings columns that the history lacks, they are added in a commit of their own, NULL in every row, and the
+merge that carries the new position gives the open versions what rows from before show in them. Killed between the two,
+the position is still before the columns, so the next call finds the same tail: which columns it adds follows from
+`changes` and `added` alone, and those that are there already are not added again. Meanwhile readers leave out columns
+that are younger than the LSN they ask for, and lay the tail over the rest: added yet or not, they give the same rows.
+
 A table without a tail gets no commit. Tables are independent; two are worked on at a time, because the many small jobs
 of one MERGE leave half of even a small machine idle.
 """
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply.fold import Folded, fold
 from auditlake.apply.merge import merge
+from auditlake.apply.reshape import changes_in_shape, history_in_shape, only_while_there
 from auditlake.apply.tails import FOLDED_OPS, Tail, find_tails, open_log
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories
@@ -77,8 +84,9 @@ def fold_tail(spark: SparkSession, tail: Tail) -> Folded | None:
     if tail.shape is None:
         return None
     history = read_version(spark, str(tail.table.path), tail.table.delta_version)
-    open_versions = history.where(F.col("_part") == OPEN_PART)
-    return fold(_changes(spark, tail), open_versions, tail.table.columns, tail.shape)
+    open_versions = history_in_shape(history.where(F.col("_part") == OPEN_PART), tail)
+    folded = fold(changes_in_shape(_changes(spark, tail), tail), open_versions, tail.columns, tail.shape)
+    return replace(folded, rows=only_while_there(folded.rows, tail.added), added=tail.added)
 
 
 def read_version(spark: SparkSession, path: str, version: int) -> DataFrame:

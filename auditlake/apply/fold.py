@@ -14,7 +14,8 @@ Its rules are the design's, "Rules of the fold". Per key and transaction, in the
     closes                        _to_lsn 10, update
     versions                      [10, 20) update…delete    [20, 30) insert…delete
 
-Not done here: messages and gaps are no changes of a table, and relations must have the history's columns in its order.
+Not done here: messages and gaps are no changes of a table, and changes must have the history's columns in its order
+(`reshape`).
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import copies, keys, typing
+from auditlake.apply.columns import AddedColumn
 from auditlake.apply.effects import BEFORE, effects_of, open_rows, with_truncates
 from auditlake.apply.shape import TailShape
 from auditlake.apply.unchanged import filled
@@ -57,6 +59,8 @@ class Folded:
 
     rows: DataFrame
     columns: tuple[Column, ...]
+    added: tuple[AddedColumn, ...] = ()
+    """Those of `columns` that were added in the tail: every open version shows their missing values."""
 
     @property
     def closes(self) -> DataFrame:

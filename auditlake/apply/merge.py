@@ -16,6 +16,7 @@ Authority: docs.delta.io, "Idempotent writes", "Concurrency control" and "Upsert
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkDeltaTable
@@ -34,10 +35,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
+from auditlake.apply.columns import AddedColumn
 from auditlake.apply.fold import Folded, Kind
+from auditlake.apply.reshape import missing_value, with_missing_raw
 from auditlake.apply.shape import TailShape
 from auditlake.errors import InvariantBroken, LakeConflict
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
+from auditlake.failpoints import After, reach
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, add_columns
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -64,27 +68,47 @@ def merge(spark: SparkSession, table: HistoryTable, folded: Folded, shape: TailS
 
     Raises LakeConflict if another process moved the table.
     """
+    lacking = [column for column in folded.columns if column not in table.columns]
+    if lacking:
+        add_columns(table, lacking)
+        reach(After.COLUMNS_ADDED)
     rows = folded.rows.unionByName(_position_check(spark, table, folded.rows))
+    filled = [each for each in folded.added if each.missing is not None]
     with _position_in_commit(spark, upto), _one_applier(spark, table):
-        if shape.inserts_only:
+        if shape.inserts_only and not filled:
             rows.drop("_kind").write.format("delta").mode("append").save(str(table.path))
         else:
-            _merge(spark, table, rows)
+            _merge(spark, table, replace(folded, rows=rows), filled)
 
 
-def _merge(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> None:
+def _merge(spark: SparkSession, table: HistoryTable, folded: Folded, filled: Sequence[AddedColumn]) -> None:
     kind = F.col("s._kind")
-    meets = (F.col("t._part") == OPEN_PART) & (kind != Kind.VERSION) & keys.same(table.columns, "t", "s")
-    (
+    is_open = F.col("t._part") == OPEN_PART
+    meets = is_open & (kind != Kind.VERSION) & keys.same(table.columns, "t", "s")
+    ends = {name: F.col(f"s.{name}") for name in _ENDS}
+    merging = (
         SparkDeltaTable.forPath(spark, str(table.path))
         .alias("t")
-        .merge(rows.alias("s"), meets)
-        .whenMatchedUpdate(condition=kind == Kind.CLOSE, set={name: F.col(f"s.{name}") for name in _ENDS})
+        .merge(folded.rows.alias("s"), meets)
+        .whenMatchedUpdate(condition=kind == Kind.CLOSE, set={**ends, **_fill(filled, F.col("s._to_lsn"))})
         .whenMatchedUpdate(set={"_to_lsn": _disagreement("a key begins that is open")})
-        .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(table.columns))
+        .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(folded.columns))
         .whenNotMatchedInsert(values={"_to_lsn": _disagreement("a key ends that is not open")})
-        .execute()
     )
+    if filled:
+        merging = merging.whenNotMatchedBySourceUpdate(condition=is_open, set=_fill(filled, F.lit(None).cast("bigint")))
+    merging.execute()
+
+
+def _fill(added: Sequence[AddedColumn], end: Expression) -> dict[str, str | Expression]:
+    """What makes an open version that ends at `end` show the missing values of columns that are there by then."""
+    found: dict[str, str | Expression] = {}
+    raw = F.col("t._raw")
+    for each in added:
+        there = F.coalesce(end >= each.since, F.lit(True))
+        found[keys.quoted(each.column.stored)] = F.when(there, missing_value(each))
+        raw = F.when(there, with_missing_raw(raw, [each])).otherwise(raw)
+    return {**found, "_raw": raw} if found else found
 
 
 def _all_columns(columns: Sequence[Column]) -> dict[str, str | Expression]:

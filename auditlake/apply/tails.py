@@ -1,14 +1,14 @@
 """Which tables have a tail, and what is in it: two questions to `changes`, answered without a JVM.
 
 A tail is what `changes` holds of a table above its position, up to a limit that is never above the watermark. It ends
-before the first transaction whose relation no longer has the history's columns, or no longer tells rows apart as the
-history does: `refusal` says so, and what came before can still be folded.
+before the first transaction that shows a shape of the table which its history cannot follow (`columns`): `refusal` says
+so, and what came before can still be folded.
 
 Only `op`, tuple presence and flags are read here; no value is.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
+from auditlake.apply.columns import AddedColumn, Followed, Run, follow
 from auditlake.apply.shape import TailShape
 from auditlake.errors import Unsupported
+from auditlake.lake.added import Answers, read_added
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.log import open_delta
@@ -27,7 +29,8 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
 
 FOLDED_OPS = ("insert", "update", "delete", "truncate")
-_FULL, _NOTHING = "f", "n"
+_OPS = ", ".join(f"'{op}'" for op in FOLDED_OPS)
+_FULL = "f"
 
 _TAILS = """
 select c."schema", c."table", c.relation,
@@ -40,6 +43,15 @@ from changes c
 join (values {after}) as p("schema", "table", position) on p."schema" = c."schema" and p."table" = c."table"
 where c.lsn > {lowest} and c.lsn <= {upto} and c.lsn > p.position and c.op in ({ops})
 group by c."schema", c."table", c.relation
+"""
+
+_RUNS = """
+select lsn, relation
+from (select lsn, ordinal, relation, lag(relation) over (order by lsn, ordinal) as before
+      from changes
+      where "schema" = {schema} and "table" = {table} and lsn > {after} and lsn <= {upto} and op in ({ops}))
+where before is null or before <> relation
+order by lsn, ordinal
 """
 
 
@@ -69,7 +81,30 @@ class Tail:
     upto: Lsn
     files: tuple[str, ...]
     shape: TailShape | None
-    refusal: Unsupported | None
+    followed: Followed
+
+    @property
+    def refusal(self) -> Unsupported | None:
+        """Why it ends where it does, if that is before the limit."""
+        return self.followed.refusal
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns at its end: those of the history at its position, then those that were added."""
+        return self.followed.columns
+
+    @property
+    def added(self) -> tuple[AddedColumn, ...]:
+        """The columns that were added in it."""
+        return self.followed.added
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    log: Log
+    after: Mapping[HistoryTable, int]
+    upto: Lsn
+    answers: Answers
 
 
 def open_log(lake: Lake) -> Log | None:
@@ -89,14 +124,15 @@ def find_tails(lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Ls
     groups: dict[TableName, list[dict[str, Any]]] = defaultdict(list)
     for row in _query(log, due, upto):
         groups[TableName(row["schema"], row["table"])].append(row)
-    relations = read_relations(lake) if groups else {}
-    return [_tail(table, groups[table.name], relations, log, upto) for table in due if table.name in groups]
+    if not groups:
+        return []
+    relations, place = read_relations(lake), _Place(log, due, upto, read_added(lake))
+    return [_tail(table, groups[table.name], relations, place) for table in due if table.name in groups]
 
 
 def _query(log: Log, due: Mapping[HistoryTable, int], upto: Lsn) -> list[dict[str, Any]]:
     after = ", ".join(f"({_text(t.name.schema)}, {_text(t.name.table)}, {lsn:d})" for t, lsn in due.items())
-    ops = ", ".join(_text(op) for op in FOLDED_OPS)
-    sql = _TAILS.format(after=after, lowest=f"{min(due.values()):d}", upto=f"{upto:d}", ops=ops)
+    sql = _TAILS.format(after=after, lowest=f"{min(due.values()):d}", upto=f"{upto:d}", ops=_OPS)
     found = pa.table(QueryBuilder().register("changes", log.delta).execute(sql).read_all())
     return list(found.to_pylist())
 
@@ -105,44 +141,36 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _tail(
-    table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[int, Relation], log: Log, upto: Lsn
-) -> Tail:
-    changed = [row for row in groups if not _goes_on(relations[row["relation"]], table)]
-    if not changed:
-        return Tail(table, upto, _files(groups, log, upto), _shape(groups, relations), None)
-    first = min(changed, key=lambda row: row["first_lsn"])
-    lsn = Lsn(first["first_lsn"])
-    foldable = [row for row in groups if row["first_lsn"] < lsn]
-    shape = _shape(foldable, relations) if foldable else None
-    files = _files(foldable, log, Lsn(lsn - 1)) if foldable else ()
-    return Tail(table, Lsn(lsn - 1), files, shape, _refusal(table, relations[first["relation"]], lsn))
+def _tail(table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[int, Relation], at: "_Place") -> Tail:
+    runs = _runs(table, groups, relations, at)
+    followed = follow(table, runs, at.answers)
+    end = at.upto if followed.refused_at is None else Lsn(followed.refused_at - 1)
+    foldable = [row for row in groups if row["first_lsn"] <= end and row["relation"] in followed.layouts]
+    shape = _shape(foldable, relations, followed) if foldable else None
+    files = at.log.files(Lsn(min(row["first_lsn"] for row in foldable)), end) if foldable else ()
+    return Tail(table, end, files, shape, followed)
 
 
-def _files(groups: Iterable[dict[str, Any]], log: Log, upto: Lsn) -> tuple[str, ...]:
-    return log.files(Lsn(min(row["first_lsn"] for row in groups)), upto)
+def _runs(
+    table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[int, Relation], at: "_Place"
+) -> Iterator[Run]:
+    """The stretches of a tail with one relation version; of one version alone there is one."""
+    found = [(row["relation"], row["first_lsn"]) for row in groups]
+    if len(found) > 1:
+        name = table.name
+        sql = _RUNS.format(
+            schema=_text(name.schema),
+            table=_text(name.table),
+            after=f"{at.after[table]:d}",
+            upto=f"{at.upto:d}",
+            ops=_OPS,
+        )
+        rows = pa.table(QueryBuilder().register("changes", at.log.delta).execute(sql).read_all())
+        found = [(row["relation"], row["lsn"]) for row in rows.to_pylist()]
+    return (Run(number, relations[number], lsn) for number, lsn in found)
 
 
-def _goes_on(relation: Relation, table: HistoryTable) -> bool:
-    return _types(relation.columns) == _types(table.columns) and _identity_problem(relation, table) is None
-
-
-def _identity_problem(relation: Relation, table: HistoryTable) -> str | None:
-    """What is wrong with the replica identity for a history with this key; FULL sends whatever any key needs.
-
-    Under NOTHING the server refuses what would need an identity.
-    """
-    if relation.replica_identity in {_FULL, _NOTHING}:
-        return None
-    sent = [column.name for column in relation.columns if column.key]
-    wanted = [column.name for column in table.key]
-    if sent == wanted:
-        return None
-    is_now = ", ".join(sent) or "no column"
-    return f"replica identity is {is_now}, the history's key is {', '.join(wanted) or 'the whole row'}"
-
-
-def _shape(groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation]) -> TailShape:
+def _shape(groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation], followed: Followed) -> TailShape:
     rows = list(groups)
     return TailShape(
         rows=sum(row["rows"] for row in rows),
@@ -150,28 +178,10 @@ def _shape(groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation]) 
         has_truncate=any(row["has_truncate"] for row in rows),
         has_key_change=any(row["has_old"] for row in rows),
         old_is_whole=all(relations[row["relation"]].replica_identity == _FULL for row in rows),
-        unchanged=frozenset(p for row in rows for positions in row["unchanged"] or () for p in positions),
-    )
-
-
-def _types(columns: Iterable[Column]) -> list[tuple[str, int, int]]:
-    return [(column.name, column.type_oid, column.typmod) for column in columns]
-
-
-def _refusal(table: HistoryTable, relation: Relation, lsn: Lsn) -> Unsupported:
-    if _types(table.columns) == _types(relation.columns):
-        return Unsupported(
-            f"{table.name} changed at {lsn}: {_identity_problem(relation, table)}",
-            hint="This version does not follow that. Everything before that LSN is in the history; "
-            "all changes after it are kept in `changes`.",
-        )
-    was, now = _types(table.columns), _types(relation.columns)
-    gone = [f"{name} (type {oid}, modifier {mod})" for name, oid, mod in was if (name, oid, mod) not in now]
-    new = [f"{name} (type {oid}, modifier {mod})" for name, oid, mod in now if (name, oid, mod) not in was]
-    parts = [f"the history has {', '.join(gone)}"] * bool(gone) + [f"the stream has {', '.join(new)}"] * bool(new)
-    what = "; ".join(parts) or "the columns are in another order"
-    return Unsupported(
-        f"columns of {table.name} changed at {lsn}: {what}",
-        hint="This version does not follow schema changes. Everything before that LSN is in the history; "
-        "all changes after it are kept in `changes`.",
+        unchanged=frozenset(
+            followed.layouts[row["relation"]].places.index(place)
+            for row in rows
+            for places in row["unchanged"] or ()
+            for place in places
+        ),
     )

@@ -6,7 +6,7 @@ can be missing.
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -126,7 +126,17 @@ class Life:
         entries += [(gap["lsn_to"], gap) for gap in gaps]
         entries.sort(key=lambda pair: pair[0])
         for lsn, entry in reversed(entries):
-            yield entry, None if isinstance(entry, dict) else transactions.get(lsn)
+            if isinstance(entry, dict):
+                yield entry, None
+            else:
+                yield self._as_shown(entry), transactions.get(lsn)
+
+    def _as_shown(self, event: Event) -> Event:
+        sides = (event.before, event.after)
+        before, after = (
+            v and replace(v, values=self.reader.shown_at(self.table, event.mark.lsn, v.values)) for v in sides
+        )
+        return replace(event, before=before, after=after)
 
 
 def life_of(reader: Reader, question: RowQuestion) -> Life:
@@ -174,7 +184,8 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
     if not life.events:
         return Blamed([], (None, None), life.table, life.span.upto)
     last, mark = last_version(life.events, parse_key(life.table, question.key))
-    columns = blame(life.events, last)
+    shown = reader.shown_at(life.table, mark.lsn if mark else life.span.upto, last.values)
+    columns = [each for each in blame(life.events, last) if each.column in shown]
     marks = [each.mark for each in columns] + [mark]
     transactions = transactions_at(reader, (each.lsn for each in marks if each is not None))
     beside = [(each, transactions.get(each.mark.lsn) if each.mark else None) for each in columns]

@@ -7,6 +7,7 @@ carries the whole old row.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -62,11 +63,14 @@ def changes_of(reader: Reader, table: TableName, span: Span, condition: str = "t
     if reader.changes is None:
         return
     for row in fetch(reader, table, span, condition).to_pylist():
-        yield change_of(row, reader.relations[row["relation"]])
+        yield change_of(row, reader)
 
 
-def change_of(row: Mapping[str, object], relation: Relation) -> Change:
+def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
     """Read one row of `changes`."""
+    relation = reader.relations[row["relation"]]
+    has = {column.name for column in relation.columns}
+    missing = {name: each.missing for name, each in reader.later(relation.name).items() if name not in has}
     unchanged = frozenset(relation.columns[place].name for place in _list(row["unchanged"]))
     return Change(
         lsn=int(str(row["lsn"])),
@@ -74,8 +78,8 @@ def change_of(row: Mapping[str, object], relation: Relation) -> Change:
         xid=None if row["xid"] is None else int(str(row["xid"])),
         time_us=int(str(row["time_us"])),
         op=str(row["op"]),
-        before=_old(row["old"], relation),
-        after=_new(row["new"], relation, unchanged),
+        before=_old(row["old"], relation, missing),
+        after=_new(row["new"], relation, unchanged, missing),
         unchanged=unchanged,
     )
 
@@ -84,20 +88,20 @@ def _list(value: object) -> list[int]:
     return value if isinstance(value, list) else []
 
 
-def _old(texts: object, relation: Relation) -> Values | None:
+def _old(texts: object, relation: Relation, missing: Values) -> Values | None:
     if not isinstance(texts, list):
         return None
     pairs = zip(relation.columns, texts, strict=True)
     if relation.replica_identity == _FULL:
-        return {column.name: value for column, value in pairs}
+        return {**{column.name: value for column, value in pairs}, **missing}
     return {column.name: value for column, value in pairs if column.key}
 
 
-def _new(texts: object, relation: Relation, unchanged: frozenset[str]) -> Values | None:
+def _new(texts: object, relation: Relation, unchanged: frozenset[str], missing: Values) -> Values | None:
     if not isinstance(texts, list):
         return None
     pairs = zip(relation.columns, texts, strict=True)
-    return {column.name: value for column, value in pairs if column.name not in unchanged}
+    return {**{column.name: value for column, value in pairs if column.name not in unchanged}, **missing}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ ends, and take back those of keys inserted again.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pyarrow as pa
@@ -44,8 +44,12 @@ def deleted_rows(reader: Reader, table: HistoryTable, span: Span) -> list[Delete
         _lay_tail_over(ended, reader, table, span.upto)
     book = Book(reader, table, span.upto)
     found = (_judged(version, book) for version in ended.values())
-    rows = [row for row in found if row is not None and row.mark.lsn in span]
+    rows = [_as_shown(reader, table, row) for row in found if row is not None and row.mark.lsn in span]
     return sorted(rows, key=lambda row: (-row.mark.lsn, row.last.key))
+
+
+def _as_shown(reader: Reader, table: HistoryTable, row: Deleted) -> Deleted:
+    return replace(row, last=replace(row.last, values=reader.shown_at(table, row.mark.lsn, row.last.values)))
 
 
 def _ended_in_history(reader: Reader, table: HistoryTable, span: Span) -> Iterator[Version]:

@@ -82,7 +82,9 @@ class MultisetDiff:
         """Give each copy that was added or removed."""
         sign = {ADDED: 1, REMOVED: -1}.get(kind, 0)
         for row, count in sorted(self._net.items(), key=lambda item: str(item[0])):
-            values = dict(row)
+            found = dict(row)
+            columns = self.columns_after if kind == ADDED else self.columns_before
+            values = {column.name: found.get(column.name) for column in columns}
             whole = (None, values) if kind == ADDED else (values, None)
             for _ in range(count * sign):
                 yield Entry(kind, {}, whole[0], whole[1], tuple(values), None, None)
@@ -97,7 +99,7 @@ def _counted(rows: pa.Table) -> Counter[Row]:
 
 
 def _row(values: Values) -> Row:
-    return tuple(values.items())
+    return tuple(sorted(values.items()))
 
 
 def _apply(rows: Counter[Row], change: Change) -> None:

@@ -7,7 +7,7 @@ to a limit that is at most the watermark.
 Literals go into SQL text only through `text` and `identifier`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -17,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
+from auditlake.audit.later import Later, later_columns
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.added import Answers, read_added
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.log import open_delta
@@ -51,6 +53,7 @@ class Reader:
         self.now = now
         self.known = read_known(lake)
         self._tables: dict[Path, DeltaTable] = {}
+        self._later: dict[TableName, Mapping[str, Later]] = {}
 
     @property
     def watermark(self) -> Lsn:
@@ -146,12 +149,30 @@ class Reader:
         return found
 
     def columns_at(self, table: HistoryTable, lsn: int) -> tuple[Column, ...]:
-        """The columns that `table` had at `lsn`, as the stream last described them, else as its history has them."""
-        described = self._described(table.name)
-        return next((columns for since, columns in reversed(described) if since <= lsn), table.columns)
+        """The columns that `table` had at `lsn`: as the stream last described them, else those of the snapshot."""
+        described = [
+            (since, relation.columns)
+            for since, relation in self._in_force
+            if relation.name == table.name and since > table.horizon
+        ]
+        in_snapshot = table.columns_at(table.horizon)
+        return next((columns for since, columns in reversed(described) if since <= lsn), in_snapshot)
 
-    def _described(self, name: TableName) -> list[tuple[int, tuple[Column, ...]]]:
-        return [(lsn, relation.columns) for lsn, relation in self._in_force if relation.name == name]
+    def shown_at(self, table: HistoryTable, lsn: int, values: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Leave out of a row what the table did not have at `lsn`."""
+        later = self.later(table.name)
+        return {name: value for name, value in values.items() if name not in later or later[name].since <= lsn}
+
+    def later(self, name: TableName) -> Mapping[str, Later]:
+        """The columns that were added to a table since its snapshot, merged or not."""
+        if name not in self._later:
+            table = self.known.tables.get(name)
+            self._later[name] = later_columns(table, self.relations.values(), self._answers) if table else {}
+        return self._later[name]
+
+    @cached_property
+    def _answers(self) -> Answers:
+        return read_added(self.lake)
 
     @cached_property
     def _in_force(self) -> list[tuple[int, Relation]]:

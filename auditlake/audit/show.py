@@ -6,7 +6,7 @@ carries is known.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from auditlake.audit.changes import States, Step, changes_of
@@ -102,7 +102,15 @@ def _steps(reader: Reader, name: TableName, lsn: Lsn) -> Iterator[_Placed]:
     changes = changes_of(reader, name, span)
     states = states_before(reader, table, span)
     for change in changes:
-        yield name, states.key, states.apply(change)
+        step = states.apply(change)
+        yield name, states.key, step if table is None else _as_shown(reader, table, step)
+
+
+def _as_shown(reader: Reader, table: HistoryTable, step: Step) -> Step:
+    sides = (step.before, step.after)
+    shown = (None if values is None else reader.shown_at(table, step.change.lsn, values) for values in sides)
+    before, after = shown
+    return replace(step, before=before, after=after)
 
 
 def states_before(reader: Reader, table: HistoryTable | None, span: Span) -> States:

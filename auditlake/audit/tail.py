@@ -169,7 +169,7 @@ class Tail:
         """The changes of these keys, in their order."""
         numbers = pc.unique(self.only(self.effects, keys)["row"])
         for row in self.rows.take(numbers.take(pc.sort_indices(numbers))).to_pylist():
-            yield change_of(row, self._reader.relations[row["relation"]])
+            yield change_of(row, self._reader)
 
     def state(self, lsn: int) -> pa.Table:
         """The rows at `lsn` of every key that the tail touches: value columns and `lsn`."""
@@ -196,7 +196,7 @@ class Tail:
         )
         for name in self.names:
             if name not in self._key:
-                columns[value_column(name)] = self._elements("new", self._places(name), rows)
+                columns[value_column(name)] = self._sent(name, rows)
         found = pa.table({**columns, LSN: rows["lsn"]})
         unsent = pc.fill_null(pc.greater(pc.list_value_length(rows["unchanged"]), 0), fill_value=False)
         return self._filled(found, np.flatnonzero(unsent.to_numpy(zero_copy_only=False)), upto)
@@ -207,7 +207,17 @@ class Tail:
         used = set(self.rows["relation"].unique().to_pylist())
         relations = [relation for number, relation in self._reader.relations.items() if number in used]
         shapes = [self._table.columns, *(relation.columns for relation in relations)]
-        return list(dict.fromkeys(column.name for columns in shapes for column in columns))
+        of_shapes = (column.name for columns in shapes for column in columns)
+        return list(dict.fromkeys((*of_shapes, *self._reader.later(self._table.name))))
+
+    def _sent(self, name: str, rows: pa.Table) -> pa.Array:
+        """The texts of a column after changes; a change from before it was added leaves what is missing there."""
+        places = self._places(name)
+        sent, later = self._elements("new", places, rows), self._reader.later(self._table.name).get(name)
+        if later is None or later.missing is None:
+            return sent
+        has_it = pc.is_in(rows["relation"].combine_chunks(), pa.array(places, pa.int64()))
+        return pc.if_else(has_it, sent, pa.scalar(later.missing))
 
     def _places(self, name: str) -> dict[int, int]:
         return {n: p[0] for n, p in key_places(self._table.name, self._reader.relations, [name]).items()}
@@ -230,5 +240,5 @@ class Tail:
         for row in self.base.to_pylist():
             states.rows[tuple(row[column] for column in self.key_columns)] = row_values(row)
         for row in self.rows.slice(0, upto).to_pylist():
-            states.apply(change_of(row, self._reader.relations[row["relation"]]))
+            states.apply(change_of(row, self._reader))
         return states

@@ -72,9 +72,12 @@ def _of_column(reader: Reader, table: HistoryTable, span: Span, column: str) -> 
 
 def _in_history(reader: Reader, table: HistoryTable, span: Span, column: str) -> list[int]:
     same = " and ".join(same_in_history(table, c.name) for c in table.key)
+    later = reader.later(table.name).get(column)
+    # A version that ended before the column was there has no value to compare with.
+    after = span.after if later is None else max(span.after, later.since - 1)
     sql = (
         "select distinct b._from_lsn as lsn from history a join history b on a._to_lsn = b._from_lsn and "
-        f"{same} where b._from_lsn > {span.after:d} and b._from_lsn <= {span.upto:d} and b._op = 'update'"
+        f"{same} where b._from_lsn > {after:d} and b._from_lsn <= {span.upto:d} and b._op = 'update'"
         f" and not ({same_in_history(table, column)})"
     )
     found: list[int] = reader.query(sql, history=reader.history(table))["lsn"].to_pylist()

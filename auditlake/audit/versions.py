@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, Step, Values, changes_of
 from auditlake.audit.keys import Key, in_changes, in_history
+from auditlake.audit.later import Later
 from auditlake.audit.reading import Reader, Span, identifier
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
@@ -73,7 +74,20 @@ def history_texts(
     sql = f"select {names}{', ' if names else ''}_raw, {_PERIOD} from history a where {condition}"
     rows = reader.query(sql, history=reader.history(table), changes=reader.changes)
     written = {value_column(c.name): _texts(c, rows) for c in chosen}
+    for name, later in reader.later(table.name).items():
+        if columns is None or name in columns:
+            written[value_column(name)] = _of_later(table, name, later, rows)
     return pa.table({**written, **{name: rows[name] for name in PERIOD}})
+
+
+def _of_later(table: HistoryTable, name: str, later: Later, rows: pa.Table) -> pa.Array:
+    """The texts of a column that was added; what is missing where it is not merged, or the version ended before."""
+    missing = pa.array([later.missing] * rows.num_rows, pa.string())
+    column = next((c for c in table.columns_at(table.position) if c.name == name), None)
+    if column is None:
+        return missing
+    over = pc.fill_null(pc.less(rows["_to_lsn"].combine_chunks(), later.since), fill_value=False)
+    return pc.if_else(over, missing, _texts(column, rows))
 
 
 def _texts(column: Column, rows: pa.Table) -> pa.Array:

@@ -93,7 +93,7 @@ class Capture:
             with hung_up_after(self._control.fileno(), self._pace.deaf_s):
                 since = self.done_lsn
                 self._guard.look(self._control, since)
-                self._guard.note(since)
+                self._guard.note(self._control, since)
 
     def _stay_in_touch(self) -> None:
         """Let the server hear from us in time, and see that it answers."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from auditlake.capture.guard import PublicationGuard
+from auditlake.capture.looks import Asker
 from auditlake.capture.mainslot import see_database, see_slot
 from auditlake.capture.sameness import Fork, current_manifest, see_primary, see_timeline
 from auditlake.errors import LakeConflict, LakeUnusable, WrongSource
@@ -92,10 +93,11 @@ class Opener:
                 guard = PublicationGuard(self.lake, self.source.manifest.publication, self.say)
                 guard.look(control, start)
             stream = opened.enter_context(closing(self._start_when_free(control, start, pace)))
-            log = CaptureLog(self.lake)
+            log = CaptureLog(self.lake, Asker(self.source.conninfo, self.lake, pace.deaf_s))
             with hung_up_after(control.fileno(), pace.deaf_s):
                 self._see_again(control, log, fork)
-                guard.note(start)
+                log.settle()
+                guard.note(control, start)
                 reader = read_reader(control, self._slot)
             opened.pop_all()
             return Opened(control, stream, log, guard, pace, reader)

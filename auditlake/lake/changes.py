@@ -1,6 +1,7 @@
-"""The capture's side of the lake: `relations`, `transactions` and `changes`, written in that order.
+"""The capture's side of the lake: `added`, `relations`, `transactions` and `changes`, written in that order.
 
-Order, and why: a row of `changes` points at `relations`, so that comes first. A transaction is in `transactions`
+Order, and why: a row of `changes` points at `relations`, and a column that is new there is explained in `added`, so
+they come first. A transaction is in `transactions`
 before the watermark in `changes` makes it visible; rows above the watermark are ignored by every reader, and after a
 crash in between they are recognised by their LSN and not written twice. Only then may the source be told to forget.
 
@@ -18,6 +19,7 @@ from deltalake import QueryBuilder
 
 from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
+from auditlake.lake.added import AddedLog, Ask
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.log import AppendLog
 from auditlake.lake.relations import RelationsLog
@@ -49,8 +51,10 @@ class Partial:
 class CaptureLog:
     """What capture writes. One process at a time; a second one is refused at its first commit."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, ask: Ask | None = None) -> None:
+        """Open what capture writes; `ask` asks the source about columns that were added, None leaves that open."""
         self.relations = RelationsLog(lake)
+        self._added = AddedLog(lake, ask)
         self._transactions = AppendLog(lake.transactions, MONO_SCHEMA)
         self._changes = AppendLog(lake.changes, CHANGES_SCHEMA)
         AppendLog(lake.gaps, GAPS_SCHEMA)
@@ -100,17 +104,27 @@ class CaptureLog:
         found = [Partial(Lsn(row["lsn"]), row["ordinal"] + 1) for row in pa.table(rows).to_pylist()]
         return max(found, key=lambda partial: partial.lsn, default=None)
 
-    def append_part(self, changes: pa.RecordBatch) -> None:
-        """Make part of an unfinished transaction durable; readers do not see it."""
+    def settle(self) -> None:
+        """Ask the source what an earlier run could not find out about columns that were added."""
+        versions = self.relations.versions
+        self._added.settle(versions, frozenset(relation.name for _, relation in versions))
+
+    def _flush_relations(self) -> None:
+        if fresh := self.relations.fresh:
+            # First: whoever sees a change in a new shape finds the answer there.
+            self._added.settle(self.relations.versions, fresh)
         self.relations.flush()
         reach(After.RELATIONS)
+
+    def append_part(self, changes: pa.RecordBatch) -> None:
+        """Make part of an unfinished transaction durable; readers do not see it."""
+        self._flush_relations()
         self._changes.append(changes, {})
         reach(After.PART)
 
     def append(self, changes: pa.RecordBatch, transactions: pa.RecordBatch, end: "CommitEnd") -> None:
         """Make whole transactions durable and visible, up to and including the commit at `end`."""
-        self.relations.flush()
-        reach(After.RELATIONS)
+        self._flush_relations()
         self._append_transactions(transactions, end)
         reach(After.TRANSACTIONS)
         positions = {CHANGES_APP: end.commit_lsn, ACKNOWLEDGED_APP: end.end_lsn, CURRENT_APP: self._current_at(end)}

@@ -1,23 +1,25 @@
 """History tables: their columns, how one is created and what it says of itself. No JVM.
 
 A history table has the source's columns, then `PERIOD_COLUMNS`, partitioned by `_part` (`open`, or the month of the
-version's end). Each source column's field metadata carries its PostgreSQL type, whether it is part of the key, and its
-own name where it is stored under another (`names`), so the table describes itself and needs no second file. Position
-and horizon are application transactions of the commits that moved them: a table without a position does not exist for
-readers.
+version's end); a column that was added to the source later is behind those. Each source column's field metadata carries
+its PostgreSQL type, whether it is part of the key, its own name where it is stored under another (`names`), and the
+commit LSN since which it is there if that was after the snapshot: so the table describes itself and needs no second
+file. Position and horizon are application transactions of the commits that moved them: a table without a position does
+not exist for readers.
 
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from deltalake import DeltaTable, Field, Schema
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
+from auditlake.errors import LakeConflict
 from auditlake.lake.creation import Creation, create_table
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake, source_name
 from auditlake.relation import Column, TableName
@@ -63,6 +65,10 @@ class HistoryTable:
         """The columns that identify a row."""
         return tuple(column for column in self.columns if column.key)
 
+    def columns_at(self, lsn: int) -> tuple[Column, ...]:
+        """The columns that the table had at `lsn`, as far as its history is folded."""
+        return tuple(column for column in self.columns if column.since is None or column.since <= lsn)
+
 
 def type_of(column: Column) -> ColumnType:
     """Where this column's values live."""
@@ -94,6 +100,27 @@ def _with_statistics(columns: tuple[Column, ...]) -> list[str]:
 def _has_bounds(column: Column) -> bool:
     delta = type_of(column).delta
     return _PLAIN_NAME.fullmatch(column.stored) is not None and not delta.startswith(_WITHOUT_BOUNDS)
+
+
+def add_columns(table: HistoryTable, columns: Sequence[Column]) -> None:
+    """Give the table columns that it lacks, behind all others and NULL in every row; a commit without a position.
+
+    Raises LakeConflict where another process has changed the table's columns meanwhile.
+    """
+    delta, seen = DeltaTable(table.path), DeltaTable(table.path, version=table.delta_version)
+    if delta.schema().fields != seen.schema().fields:
+        raise _columns_conflict(table.name)
+    try:
+        delta.alter.add_columns([_source_field(column) for column in columns])
+    except CommitFailedError as exc:
+        raise _columns_conflict(table.name) from exc
+
+
+def _columns_conflict(name: TableName) -> LakeConflict:
+    return LakeConflict(
+        f"another process changes the columns of {name}",
+        "Stop the other `auditlake follow` or `auditlake apply` of this lake; starting again is then enough.",
+    )
 
 
 def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
@@ -131,6 +158,8 @@ def _source_field(column: Column) -> Field:
     }
     if column.stored_as:
         metadata["auditlake.name"] = column.name
+    if column.since is not None:
+        metadata["auditlake.since"] = str(column.since)
     return Field(column.stored, _delta_type(type_of(column).delta), nullable=True, metadata=metadata)
 
 
@@ -142,6 +171,7 @@ def _column(field: Field) -> Column:
         typmod=int(metadata["auditlake.typmod"]),
         key=metadata["auditlake.key"] in (True, "true"),
         stored_as=field.name if "auditlake.name" in metadata else None,
+        since=int(metadata["auditlake.since"]) if "auditlake.since" in metadata else None,
     )
 
 

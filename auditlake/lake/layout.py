@@ -1,7 +1,8 @@
 """Where everything is inside a lake. Names only: nothing here reads or writes.
 
     <root>/lake.json  capture.json  publication.json
-    <root>/changes/  relations/  transactions/  gaps/  history/<schema>/<table>/
+    <root>/looks/<schema>/<table>.json
+    <root>/changes/  relations/  added/  transactions/  gaps/  history/<schema>/<table>/
 
 A source name becomes one path segment by writing every byte outside [A-Za-z0-9_-] as `~` and two hex digits; `~` is
 legal in paths and URIs without escaping, so no layer escapes it a second time. Upper case is escaped too, because
@@ -71,6 +72,10 @@ class Lake:
         return self.root / "relations"
 
     @property
+    def added(self) -> Path:
+        return self.root / "added"
+
+    @property
     def transactions(self) -> Path:
         return self.root / "transactions"
 
@@ -85,3 +90,7 @@ class Lake:
     def history(self, name: TableName) -> Path:
         """Folder of one table's history."""
         return self.histories / path_segment(name.schema) / path_segment(name.table)
+
+    def look(self, name: TableName) -> Path:
+        """File with the last look at one table's catalog entry."""
+        return self.root / "looks" / path_segment(name.schema) / f"{path_segment(name.table)}.json"

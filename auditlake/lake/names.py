@@ -31,6 +31,20 @@ def as_stored(columns: Iterable[Column], reserved: frozenset[str]) -> tuple[Colu
     return tuple(replace(column, stored_as=_stored(column.name, spellings, reserved)) for column in given)
 
 
+def stored_beside(name: str, others: Iterable[Column], reserved: frozenset[str]) -> str | None:
+    """Give a column that was added its name beside those that the history has, whose names stay as they are.
+
+    None where it is the source's own.
+    """
+    taken = {column.stored.casefold() for column in others}
+    spellings = Counter({name.casefold(): 2 if name.casefold() in taken else 1})
+    stored = _stored(name, spellings, reserved)
+    if (stored or name).casefold() in taken:  # in lower case throughout: another spelling has taken it
+        escaped = _LIKE_AN_ESCAPE.sub("~7e", name).replace("`", _escaped("`"))
+        stored = _escaped(escaped[0]) + escaped[1:]
+    return stored
+
+
 def _stored(name: str, spellings: Counter[str], reserved: frozenset[str]) -> str | None:
     stored = _LIKE_AN_ESCAPE.sub("~7e", name).replace("`", _escaped("`"))
     if spellings[name.casefold()] > 1:

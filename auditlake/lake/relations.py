@@ -55,9 +55,12 @@ class RelationsLog:
         self._numbers: dict[Relation, int] = {}
         self._in_force: dict[int, Relation] = {}
         self._pending: list[dict[str, object]] = []
-        for number, _, relation in _rows(self._log.table):
+        self._fresh: list[tuple[int, Relation]] = []
+        self._kept: list[tuple[int, Relation]] = []
+        for number, lsn, relation in _rows(self._log.table):
             self._numbers[relation] = number
             self._in_force[relation.oid] = relation
+            self._kept.append((lsn, relation))
 
     def register(self, relation: Relation, commit_lsn: int) -> int:
         """Return the number of this version, noting it as in force from `commit_lsn` on if it was not already."""
@@ -65,13 +68,26 @@ class RelationsLog:
         if self._in_force.get(relation.oid) != relation:
             self._in_force[relation.oid] = relation
             self._pending.append(_row(number, commit_lsn, relation))
+            self._fresh.append((commit_lsn, relation))
         return number
+
+    @property
+    def versions(self) -> list[tuple[int, Relation]]:
+        """Every version, with the commit LSN from which it is in force, in that order; flushed or not."""
+        return [*self._kept, *self._fresh]
+
+    @property
+    def fresh(self) -> frozenset[TableName]:
+        """The tables of versions that are not flushed yet."""
+        return frozenset(relation.name for _, relation in self._fresh)
 
     def flush(self) -> None:
         """Append what was registered since the last flush; must precede the append of changes that point at it."""
         if self._pending:
             self._log.append(pa.RecordBatch.from_pylist(self._pending, schema=RELATIONS_SCHEMA), {})
             self._pending.clear()
+            self._kept += self._fresh
+            self._fresh.clear()
 
 
 def _row(number: int, commit_lsn: int, relation: Relation) -> dict[str, object]:

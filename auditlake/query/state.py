@@ -4,23 +4,28 @@
     position <  L    history ⊕ fold of the changes in (position, L]
 
 A history at one Delta version is exactly the fold up to its position, so both give the same rows, and the answer does
-not depend on how far apply has come. Plans only; what runs is the caller's action.
+not depend on how far apply has come. A state shows the columns that the table had there, versions show all that it ever
+had. Plans only; what runs is the caller's action.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
+from auditlake.apply import keys
 from auditlake.apply.apply import fold_tail, read_version
-from auditlake.apply.fold import Folded
 from auditlake.apply.overlay import overlay, overlay_open
+from auditlake.apply.reshape import history_in_shape, only_while_there
+from auditlake.apply.tails import Tail
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.query.moments import Known
 from auditlake.query.selection import Bounds, Selection, State, Versions
 from auditlake.query.tail import Tails, upto
+from auditlake.relation import Column
 
 _SHOWN = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
@@ -30,26 +35,34 @@ def read_selection(
 ) -> DataFrame:
     """Read the rows of a selection: source columns, and for versions those of their periods too."""
     tail = tails.get((table, upto(known, selection)))
-    folded = None if tail is None else fold_tail(spark, tail)
     match selection:
         case State(lsn, raw):
-            rows = _state(spark, table, lsn, folded)
-            return rows.select(*_source_columns(table), *(["_raw"] if raw else []))
+            rows = _state(spark, table, lsn, tail)
+            columns = table.columns_at(lsn) if tail is None else tail.columns
+            return rows.select(*_source(columns), *(["_raw"] if raw else []))
         case Versions(bounds):
-            rows = _history(spark, table)
-            rows = rows if folded is None else overlay(rows, folded, table.columns)
-            rows = rows.where(F.lit(False) if bounds is None else _within(bounds))
-            return rows.select(*_source_columns(table), *_SHOWN)
+            rows = _versions(spark, table, tail).where(F.lit(False) if bounds is None else _within(bounds))
+            columns = table.columns_at(table.position) if tail is None else tail.columns
+            return rows.select(*_source(columns), *_SHOWN)
         case _:
             assert_never(selection)
 
 
-def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, folded: Folded | None) -> DataFrame:
+def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> DataFrame:
+    rows = _history(spark, table)
+    folded = None if tail is None else fold_tail(spark, tail)
+    if tail is None or folded is None:
+        return rows
+    return only_while_there(overlay(history_in_shape(rows, tail), folded, tail.columns), tail.added)
+
+
+def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None) -> DataFrame:
     rows = _history(spark, table)
     if lsn >= table.position:  # every closed version ended at or before the position
         rows = rows.where(F.col("_part") == OPEN_PART)
-    if folded is not None:  # then the position is before the LSN
-        rows = overlay_open(rows, folded, table.columns)
+    folded = None if tail is None else fold_tail(spark, tail)
+    if tail is not None and folded is not None:  # then the position is before the LSN
+        rows = overlay_open(history_in_shape(rows, tail), folded, tail.columns)
     holds = (F.col("_from_lsn") <= int(lsn)) & (F.col("_to_lsn").isNull() | (F.col("_to_lsn") > int(lsn)))
     return rows.where(holds)
 
@@ -71,5 +84,5 @@ def _within(limits: Bounds) -> Expression:
     return condition
 
 
-def _source_columns(table: HistoryTable) -> list[Expression]:
-    return [F.col("`" + column.stored.replace("`", "``") + "`") for column in table.columns]
+def _source(columns: Sequence[Column]) -> list[Expression]:
+    return [keys.source(column.stored) for column in columns]

@@ -7,6 +7,9 @@
 They read histories and nothing else: what is captured and not merged yet is not in them. So the live ones say what was
 true at each table's own position, and the others are made only for LSNs up to which merging has come: there they are
 exact, and stay so, whatever is merged later. Asked for another LSN, a parametrised one fails.
+
+The first two have the columns of their moment. A parametrised one has all columns up to the table's position: of a
+moment before a column was there it is NULL.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from auditlake.errors import BadUsage
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lsn import Lsn
-from auditlake.relation import TableName
+from auditlake.relation import Column, TableName
 
 LSN_AT = ("auditlake", "lsn_at")
 """The function from a time to its LSN."""
@@ -100,9 +103,10 @@ def live_views(engine: Engine, tables: Sequence[HistoryTable], *, open_end: bool
     """Yield the statements that make the live views; `open_end`: an open version ends in 9999 instead of NULL."""
     for table in tables:
         state = f"{engine.name('_part')} = '{OPEN_PART}'"
-        yield from _view(engine, table.name, _query(engine, table, _source(engine, table), state))
+        source = _source(engine, table.columns_at(table.position))
+        yield from _view(engine, table.name, _query(engine, table, source, state))
         versions = TableName(f"{table.name.schema}_versions", table.name.table)
-        columns = [*_source(engine, table), *_period(engine, open_end=open_end)]
+        columns = [*source, *_period(engine, open_end=open_end)]
         yield from _view(engine, versions, _query(engine, table, columns, None))
 
 
@@ -110,7 +114,8 @@ def views_at(engine: Engine, tables: Sequence[HistoryTable], lsn: Lsn) -> Iterat
     """Yield the statements that make the views of one moment."""
     for table in tables:
         state = _holds(engine, f"{lsn:d}")
-        yield from _view(engine, table.name, _query(engine, table, _source(engine, table), state))
+        source = _source(engine, table.columns_at(lsn))
+        yield from _view(engine, table.name, _query(engine, table, source, state))
 
 
 def functions_of(name: str) -> Functions:
@@ -142,14 +147,15 @@ def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str
     suffix, parameter, kind = signature
     refusal = text(f"{table.name} is known from LSN {table.horizon} to {reach.upto:d}")
     fail = f"cast({functions.fail.format(refusal)} as boolean)"
-    source = _source(engine, table)
+    shown = table.columns_at(table.position)
+    source = list(_while_there(engine, shown, lsn))
     known = f"case when {lsn} between {table.horizon} and {reach.upto:d} then false else {fail} end"
     # A row of its own that is always looked at: of a history, all files may be skipped, and the check with them.
     check = f"select {', '.join(['null'] * len(source))} where {known}"
     return functions.rows.format(
         name=engine.name(table.name.schema, f"{table.name.table}_{suffix}"),
         parameter=f"{parameter} {kind}" if functions.typed else parameter,
-        columns=", ".join(f"{engine.name(column.stored)} {type_of(column).delta}" for column in table.columns),
+        columns=", ".join(f"{engine.name(column.stored)} {type_of(column).delta}" for column in shown),
         query=f"{_query(engine, table, source, _holds(engine, lsn))}\nunion all\n{check}",
     )
 
@@ -185,8 +191,18 @@ def _holds(engine: Engine, lsn: str) -> str:
     return f"{begin} <= {lsn} and ({end} is null or {end} > {lsn})"
 
 
-def _source(engine: Engine, table: HistoryTable) -> list[str]:
-    return [engine.name(column.stored) for column in table.columns]
+def _source(engine: Engine, columns: Sequence[Column]) -> list[str]:
+    return [engine.name(column.stored) for column in columns]
+
+
+def _while_there(engine: Engine, columns: Sequence[Column], lsn: str) -> Iterator[str]:
+    """The columns at any LSN: NULL in one of them before it was there."""
+    for column in columns:
+        name = engine.name(column.stored)
+        if column.since is None:
+            yield name
+        else:
+            yield f"case when {lsn} >= {column.since} then {name} end as {name}"
 
 
 def _period(engine: Engine, *, open_end: bool) -> Iterator[str]:

@@ -21,6 +21,7 @@ import psycopg
 from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
+from auditlake.capture.looks import first_look
 from auditlake.capture.mainslot import main_slot
 from auditlake.capture.opening import Source
 from auditlake.capture.sameness import current_manifest
@@ -220,6 +221,7 @@ def _record_published(control: psycopg.Connection[Row], target: Target, todo: Se
     if found is None:
         raise SourceUnready(f"publication {target.publication} was dropped meanwhile", "Run it again.")
     record_tables(target.lake, found, {table.name for table in todo})
+    first_look(control, target.lake, {table.name: table.relation.oid for table in todo})
     reach(After.MEMBERSHIP)
 
 

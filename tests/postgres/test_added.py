@@ -1,0 +1,81 @@
+"""Added columns on a real server: what is decided is what the older rows show, or nothing is."""
+
+import pytest
+
+from auditlake.added import decide
+from auditlake.lsn import Lsn
+from auditlake.postgres.added import read_column, read_looks
+from auditlake.postgres.connection import connect, fetch, fetch_one
+
+pytestmark = pytest.mark.pg
+
+_SCHEMA = """
+set search_path = public;
+create table t (id int primary key, gone int, v text);
+alter table t drop column gone;
+insert into t values (1, 'a'), (2, 'b');
+create table p (id int, k text, primary key (id, k)) partition by list (k);
+create table p_a partition of p for values in ('a');
+create table p_b (k text not null, gone int, id int not null);
+alter table p_b drop column gone;
+alter table p attach partition p_b for values in ('b');
+insert into p values (1, 'a'), (2, 'b');
+create domain positive as int check (value > 0);
+"""
+_DEFAULTS = (
+    "int",
+    "int default 5",
+    "date default 'infinity'",
+    "int[] default '{1,null}'",
+    r"""text[] default array['a b', 'x"y', 'c\', null]""",
+    "text default 'NULL'",
+    "text default ''",
+    r"""text default E'a"b\\c,{d}\n'""",
+    "timestamptz default now()",
+    "box default '((1,1),(0,0))'",
+    "box[] default '{(1,1),(0,0);(2,2),(1,1)}'",
+    "numeric(5,2) default 1.5",
+    "char(5) default 'ab'",
+    "bytea default '\\x00ff'",
+    "jsonb default '{\"a\": 1}'",
+    "float8 default '-0'",
+)
+_NOT_KNOWN = (
+    ("t", "int default (random() * 100)::int", ""),
+    ("t", "serial", ""),
+    ("t", "int generated always as identity", ""),
+    ("t", "int generated always as (id * 2) stored", ""),
+    ("t", "positive default 3", ""),
+    ("t", "int default 4", "vacuum full t"),
+    ("t", "int", "alter table t drop column c; alter table t add column c int default 3"),
+    ("t", "int", "alter table t drop column c"),
+    ("t", "int", "alter table t rename column c to d"),
+    ("p", "int default 5", "vacuum full p_a"),
+    ("p", "int default (random() * 100)::int", ""),
+)
+
+
+def test_what_older_rows_show(database: str) -> None:
+    """The decided text is that of the rows, whatever became of the default; otherwise nothing is decided."""
+    with connect(database) as conn:
+        conn.execute(_SCHEMA.encode())
+        tables = {name: int(str(fetch_one(conn, "select %s::regclass::oid::bigint", name)[0])) for name in ("t", "p")}
+        for name, oid in tables.items():
+            for column in _DEFAULTS:
+                look = read_looks(conn, [oid])[0].look
+                conn.execute(
+                    f"alter table {name} add column c {column}; alter table {name} alter column c drop default"
+                )
+                answer = decide(look, read_column(conn, oid, "c"), Lsn(look.lsn + 1))
+                assert answer.problem is None
+                shown = fetch(conn, f"select distinct case when c is not null then format('%s', c) end from {name}")
+                assert shown == [(answer.value,)], column
+                conn.execute(f"alter table {name} drop column c")
+        for name, column, then in _NOT_KNOWN:
+            look = read_looks(conn, [tables[name]])[0].look
+            conn.execute(f"alter table {name} add column c {column}")
+            for statement in then.split(";"):
+                conn.execute(statement)
+            answer = decide(look, read_column(conn, tables[name], "c"), Lsn(look.lsn + 1))
+            assert answer.problem is not None, (column, then)
+            conn.execute(f"alter table {name} drop column if exists c")

@@ -1,0 +1,204 @@
+"""Columns that are added while tables are followed: at each moment rows and columns are what PostgreSQL showed.
+
+After each step every table that it changed is changed once more, so that the stream has told the new shape. Rows are
+there before the snapshot, and some are never changed again: what they show in a new column is in no change.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import auditlake
+from auditlake.apply.apply import apply_tail
+from auditlake.capture.running import make_task, run_capture
+from auditlake.errors import Unsupported
+from auditlake.lake.history import list_histories
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.postgres.connection import connect
+from auditlake.postgres.server import wal_end
+from auditlake.snapshot.bootstrap import Target, bootstrap
+from tests.server import Server
+
+if TYPE_CHECKING:
+    import psycopg
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark]
+
+_LARGE = "(select string_agg(md5(n::text || '{}'), '') from generate_series(1, 300) n)"
+_SCHEMA = f"""
+set search_path = public;
+create table keyed (a int, id int, gone int, note text, primary key (id, a));
+alter table keyed drop column gone;
+alter table keyed alter note set storage external;
+insert into keyed select 1, n, {_LARGE.format("x")} from generate_series(1, 6) n;
+create table bag (n int, note text);
+alter table bag replica identity full;
+insert into bag values (1, 'x'), (1, 'x'), (2, null), (3, 'z');
+create table parts (id int, kind text, primary key (id, kind)) partition by list (kind);
+create table parts_a partition of parts for values in ('a');
+create table parts_b (kind text not null, gone int, id int not null);
+alter table parts_b drop column gone;
+alter table parts attach partition parts_b for values in ('b');
+insert into parts values (1, 'a'), (2, 'b'), (3, 'b');
+create table stopped (id int primary key);
+insert into stopped values (1), (2);
+"""
+_STEPS = (
+    # With a default and without one, several at once; nothing but the change that tells it.
+    (
+        "alter table keyed add column plain int, add column five int default 5",
+        "update keyed set plain = 1 where id = 1",
+        "alter table bag add column day date default 'infinity'",
+        "insert into bag values (4, 'new', '2026-11-21')",
+        "alter table parts add column v text default 'v', add column w numeric(5,2) default 'NaN'",
+        "insert into parts values (4, 'a', 'own', 1.5)",
+    ),
+    # Inside a transaction that changes the table before and after, and twice; rows born and gone in the old shape.
+    (
+        """begin;
+            insert into keyed values (1, 7, 'born before', 7, null), (1, 8, 'dies', 8, 8);
+            update keyed set plain = 2 where id = 2;
+            alter table keyed add column "Five" text default 'it''s';
+            alter table keyed add column big text default repeat(md5('y'), 300);
+            update keyed set five = 6 where id = 3;
+            delete from keyed where id = 8;
+            insert into keyed (id, a, "Five") values (9, 1, null);
+            commit""",
+        """begin;
+           delete from bag where n = 2;
+           insert into bag values (2, 'again', null);
+           alter table bag add column empty text;
+           delete from bag where ctid = (select min(ctid) from bag where n = 1);
+           update bag set n = 30 where n = 3;
+           commit""",
+    ),
+    # Unchanged large values in both shapes, changed keys, a column whose default was dropped again.
+    (
+        "alter table keyed add column last int default 9",
+        "alter table keyed alter column last drop default",
+        "update keyed set id = 40 where id = 4",
+        "update keyed set plain = plain where id in (5, 7)",
+        "delete from keyed where id = 6",
+        "update bag set note = note",
+        "update parts set kind = 'a' where id = 2",
+    ),
+    ("truncate parts", "insert into parts values (5, 'b')", "delete from bag"),
+)
+_TABLES = ("keyed", "bag", "parts")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table's columns and rows."""
+
+    columns: list[str]
+    rows: Counter[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A lake and what PostgreSQL showed of every table, by LSN."""
+
+    conninfo: str
+    lake: Lake
+    moments: list[tuple[Lsn, dict[str, Shown]]]
+
+
+@pytest.fixture(scope="module")
+def walk(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    """Bootstrap, then make the steps: capture runs after the second and after the last; nothing is applied."""
+    name = server.create_database("columns")
+    made = Walk(server.dsn(name), Lake(tmp_path_factory.mktemp("columns") / "lake"), [])
+    with connect(made.conninfo) as conn:
+        conn.execute(_SCHEMA)
+        bootstrap(Target(made.conninfo, made.lake, "columns", "columns", None), lambda: spark, lambda _: None)
+        for number, step in enumerate(((), *_STEPS)):
+            for statement in step:
+                conn.execute(statement)
+            made.moments.append((Lsn(wal_end(conn).lsn - 1), {table: _shown(conn, table) for table in _TABLES}))
+            if number == 2:
+                _capture(made)
+    _capture(made)
+    yield made
+    server.drop_database(name)
+
+
+def _capture(walk: Walk) -> None:
+    run_capture(make_task(walk.conninfo, walk.lake, "current"), Event(), lambda _: None)
+
+
+def _shown(conn: "psycopg.Connection[Any]", table: str) -> Shown:
+    cursor = conn.execute(f"select * from {table}")
+    columns = [column.name for column in cursor.description or ()]
+    texts = ", ".join(f'"{column}"::text' for column in columns)
+    return Shown(columns, Counter(conn.execute(f"select {texts} from {table}").fetchall()))
+
+
+def _read(frame: "DataFrame") -> Shown:
+    """Columns by their own names, rows in PostgreSQL's texts."""
+    columns = [name for name in frame.columns if not name.startswith("_")]
+    rows = frame.select(*(auditlake.exact_text(name) for name in columns)).collect()
+    return Shown([name.replace("~46ive", "Five") for name in columns], Counter(map(tuple, rows)))
+
+
+def _check_states(walk: Walk, spark: "SparkSession", *numbers: int) -> None:
+    for number in numbers:
+        lsn, tables = walk.moments[number]
+        for table, shown in tables.items():
+            assert _read(auditlake.read(spark, walk.lake.root, table, str(lsn), raw=True)) == shown, (table, number)
+
+
+def _versions(walk: Walk, spark: "SparkSession") -> dict[str, Counter[tuple[Any, ...]]]:
+    """Every version of every table; seen to give every moment in the columns of that moment."""
+    found = {}
+    for table in _TABLES:
+        period = "_from_lsn", "_to_lsn", "_ordinal", "_op", "_end_op"
+        frame = auditlake.sql(spark, walk.lake.root, f"select * from {table} for system_time all")
+        columns = [name for name in frame.columns if not name.startswith("_")]
+        texts = [auditlake.exact_text(name).alias(name) for name in columns]
+        rows = frame.select(*period, *texts).collect()
+        found[table] = Counter(map(tuple, rows))
+        for number, (lsn, tables) in enumerate(walk.moments):
+            shown = tables[table]
+            there = [name.replace("Five", "~46ive") if "Five" in name else name for name in shown.columns]
+            held = [row for row in rows if row["_from_lsn"] <= lsn and (row["_to_lsn"] is None or row["_to_lsn"] > lsn)]
+            assert shown.rows == Counter(tuple(row[name] for name in there) for row in held), (table, number)
+    return found
+
+
+def test_1_every_moment_is_right_however_far_apply_has_come(walk: Walk, spark: "SparkSession") -> None:
+    """All a tail, then merged up to the middle, then merged: the same rows, columns and versions, PostgreSQL's."""
+    _check_states(walk, spark, 0, 2)
+    before = _versions(walk, spark)
+    apply_tail(spark, walk.lake, upto=walk.moments[1][0])
+    _check_states(walk, spark, 0, 1, 3)
+    apply_tail(spark, walk.lake, upto=walk.moments[2][0])
+    apply_tail(spark, walk.lake)
+    _check_states(walk, spark, *range(len(walk.moments)))
+    assert _versions(walk, spark) == before
+
+
+def test_2_what_is_not_known_stops_the_table_there(walk: Walk, spark: "SparkSession") -> None:
+    """A table written anew for its column stops before it, whatever is tried, and the others go on."""
+    with connect(walk.conninfo) as conn:
+        for statement in (
+            "update stopped set id = 3 where id = 1",
+            "alter table stopped add column own int default (random() * 100)::int",
+            "insert into stopped values (4)",
+            "insert into parts values (6, 'b')",
+        ):
+            conn.execute(f"set search_path = public; {statement}")
+    for _ in range(2):
+        _capture(walk)
+        with pytest.raises(Unsupported, match=r"column own was added to public\.stopped by .* written anew"):
+            apply_tail(spark, walk.lake)
+    assert max(auditlake.read(spark, walk.lake.root, "parts").collect())["id"] == 6
+    stopped = next(table for table in list_histories(walk.lake) if table.name.table == "stopped")
+    at = str(Lsn(stopped.position))
+    assert sorted(row["id"] for row in auditlake.read(spark, walk.lake.root, "stopped", at).collect()) == [2, 3]
