@@ -184,8 +184,11 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
     if not life.events:
         return Blamed([], (None, None), life.table, life.span.upto)
     last, mark = last_version(life.events, parse_key(life.table, question.key))
-    shown = reader.shown_at(life.table, mark.lsn if mark else life.span.upto, last.values)
+    at = mark.lsn if mark else life.span.upto
+    shown = reader.shown_at(life.table, at, last.values)
+    place = {column.name: index for index, column in enumerate(reader.columns_at(life.table, at))}
     columns = [each for each in blame(life.events, last) if each.column in shown]
+    columns.sort(key=lambda each: place.get(each.column, len(place)))
     marks = [each.mark for each in columns] + [mark]
     transactions = transactions_at(reader, (each.lsn for each in marks if each is not None))
     beside = [(each, transactions.get(each.mark.lsn) if each.mark else None) for each in columns]

@@ -1,11 +1,19 @@
 """Added columns on a real server: what is decided is what the older rows show, or nothing is."""
 
+from pathlib import Path
+
 import pytest
 
 from auditlake.added import decide
+from auditlake.capture.looks import Looks
+from auditlake.lake.added import read_added
+from auditlake.lake.looks import read_look
 from auditlake.lsn import Lsn
 from auditlake.postgres.added import read_column, read_looks
 from auditlake.postgres.connection import connect, fetch, fetch_one
+from auditlake.relation import TableName
+from tests.capture_lake import make_lake
+from tests.capture_once import capture
 
 pytestmark = pytest.mark.pg
 
@@ -53,6 +61,36 @@ _NOT_KNOWN = (
     ("p", "int default 5", "vacuum full p_a"),
     ("p", "int default (random() * 100)::int", ""),
 )
+
+
+def test_a_look_is_not_renewed_over_what_is_not_known(database: str, tmp_path: Path) -> None:
+    """A new file is noted; with a column that the lake has not heard of nothing is, nor is one that came back known."""
+    with connect(database) as conn:
+        conn.execute("create table public.t (id int primary key)")
+        lake, name = make_lake(database, tmp_path / "lake"), TableName("public", "t")
+        relation = int(str(fetch_one(conn, "select 'public.t'::regclass::oid::bigint")[0]))
+        first = read_look(lake, name)
+        conn.execute("truncate public.t")
+        capture(database, lake)
+        second = read_look(lake, name)
+        assert first is not None
+        assert second is not None
+        assert (second.attributes, second.files.keys()) == (first.attributes, first.files.keys())
+        assert second.files != first.files
+        conn.execute("alter table public.t add column c int default 5")
+        conn.execute("vacuum full public.t")
+        Looks(lake).refresh(conn, {name: relation})
+        conn.execute("insert into public.t values (1, 6)")
+        capture(database, lake)
+        assert read_look(lake, name) == second
+        conn.execute("alter table public.t drop column c")
+        capture(database, lake)
+        assert read_look(lake, name) != second
+        conn.execute("alter table public.t add column c int default 7")
+        conn.execute("insert into public.t values (2, 8)")
+        capture(database, lake)
+    (answer,) = read_added(lake).values()
+    assert answer.problem is not None
 
 
 def test_what_older_rows_show(database: str) -> None:

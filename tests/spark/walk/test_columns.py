@@ -5,18 +5,30 @@ there before the snapshot, and some are never changed again: what they show in a
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from threading import Event
+from datetime import UTC, datetime
+from itertools import combinations
+from threading import Event as Flag
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import auditlake
 from auditlake.apply.apply import apply_tail
+from auditlake.audit.answers import RowQuestion, blame_of, life_of
+from auditlake.audit.compared import Compared
+from auditlake.audit.deleted import deleted_rows
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Entry
+from auditlake.audit.life import Event
+from auditlake.audit.objects import content, deleted, event
+from auditlake.audit.reading import Reader, Span
+from auditlake.audit.show import contents
+from auditlake.audit.touching import lsns_of_table
+from auditlake.audit.transactions import Wanted, find
 from auditlake.capture.running import make_task, run_capture
 from auditlake.errors import Unsupported
-from auditlake.lake.history import list_histories
+from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.postgres.connection import connect
@@ -33,7 +45,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.spark]
 _LARGE = "(select string_agg(md5(n::text || '{}'), '') from generate_series(1, 300) n)"
 _SCHEMA = f"""
 set search_path = public;
-create table keyed (a int, id int, gone int, note text, primary key (id, a));
+create table keyed (part int, id int, gone int, note text, primary key (id, part));
 alter table keyed drop column gone;
 alter table keyed alter note set storage external;
 insert into keyed select 1, n, {_LARGE.format("x")} from generate_series(1, 6) n;
@@ -68,7 +80,7 @@ _STEPS = (
             alter table keyed add column big text default repeat(md5('y'), 300);
             update keyed set five = 6 where id = 3;
             delete from keyed where id = 8;
-            insert into keyed (id, a, "Five") values (9, 1, null);
+            insert into keyed (id, part, "Five") values (9, 1, null);
             commit""",
         """begin;
            delete from bag where n = 2;
@@ -90,6 +102,10 @@ _STEPS = (
     ),
     ("truncate parts", "insert into parts values (5, 'b')", "delete from bag"),
 )
+_KEYS = {
+    "keyed": [(f"id={n}", "part=1") for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 40)],
+    "parts": [(f"id={n}", f"kind={kind}") for n in (1, 2, 4, 5) for kind in "ab"],
+}
 _TABLES = ("keyed", "bag", "parts")
 
 
@@ -130,7 +146,7 @@ def walk(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPat
 
 
 def _capture(walk: Walk) -> None:
-    run_capture(make_task(walk.conninfo, walk.lake, "current"), Event(), lambda _: None)
+    run_capture(make_task(walk.conninfo, walk.lake, "current"), Flag(), lambda _: None)
 
 
 def _shown(conn: "psycopg.Connection[Any]", table: str) -> Shown:
@@ -172,16 +188,62 @@ def _versions(walk: Walk, spark: "SparkSession") -> dict[str, Counter[tuple[Any,
     return found
 
 
+def _audit(walk: Walk) -> list[object]:
+    """What the audit questions say of everything; differences are seen to be PostgreSQL's."""
+    reader = Reader(walk.lake, datetime(2026, 11, 21, tzinfo=UTC))
+    end = reader.moment(None)
+    span = Span(walk.moments[0][0], end)
+    said: list[object] = [content(each) for t in find(reader, span, Wanted(), None) for each in contents(reader, t)]
+    for table in (reader.table("keyed"), reader.table("parts")):
+        names = {column.name for column in reader.columns_at(table, end)}
+        said += [lsns_of_table(reader, table, span, None, name) for name in sorted(names)]
+        said += [deleted(row, None, table.name, table.key) for row in deleted_rows(reader, table, span)]
+        keys = _KEYS[table.name.table]
+        for life in (life_of(reader, RowQuestion(table.name.table, key, None, None)) for key in keys):
+            said += [event(each, who, table.key, full=True) for each, who in life.entries() if isinstance(each, Event)]
+        blames = (blame_of(reader, RowQuestion(table.name.table, key, None, None)) for key in keys)
+        said += [(each.column, each.value, each.mark) for found in blames for each, _ in found.columns]
+    for (one, was), (other, now) in combinations(walk.moments, 2):
+        for name in _TABLES:
+            _check_diff(reader, Span(one, other), was[name], now[name], reader.table(name))
+    return said
+
+
+def _check_diff(reader: Reader, span: Span, was: Shown, now: Shown, table: HistoryTable) -> None:
+    """Rows that were added or removed are those of the two moments, in the columns of each."""
+    found = Compared(reader, table, span, reverse=False)
+    assert [f"column {name} added" for name in now.columns if name not in was.columns] == found.schema_changes()
+    if not table.key:
+        return
+    key = [column.name for column in table.key]
+    one, other = ({tuple(row[name] for name in key): row for row in _rows(shown)} for shown in (was, now))
+    entries = {kind: list(found.entries(kind)) for kind in (ADDED, REMOVED, MODIFIED)}
+    assert [one[k] for k in one.keys() - other.keys()] == _in_order_of(one.keys() - other.keys(), entries[REMOVED], key)
+    assert [other[k] for k in other.keys() - one.keys()] == _in_order_of(other.keys() - one.keys(), entries[ADDED], key)
+    both = {k for k in one.keys() & other.keys() if any(one[k][n] != other[k][n] for n in was.columns)}
+    assert both == {tuple(str(each.key[name]) for name in key) for each in entries[MODIFIED]}
+
+
+def _rows(shown: Shown) -> list[dict[str, Any]]:
+    return [dict(zip(shown.columns, row, strict=True)) for row in shown.rows.elements()]
+
+
+def _in_order_of(keys: Iterable[tuple[Any, ...]], entries: list[Entry], key: list[str]) -> list[Any]:
+    values = {tuple(each.key[name] for name in key): each.after or each.before for each in entries}
+    return [values[each] for each in keys]
+
+
 def test_1_every_moment_is_right_however_far_apply_has_come(walk: Walk, spark: "SparkSession") -> None:
     """All a tail, then merged up to the middle, then merged: the same rows, columns and versions, PostgreSQL's."""
     _check_states(walk, spark, 0, 2)
-    before = _versions(walk, spark)
+    before, said = _versions(walk, spark), _audit(walk)
     apply_tail(spark, walk.lake, upto=walk.moments[1][0])
     _check_states(walk, spark, 0, 1, 3)
+    assert _audit(walk) == said
     apply_tail(spark, walk.lake, upto=walk.moments[2][0])
     apply_tail(spark, walk.lake)
     _check_states(walk, spark, *range(len(walk.moments)))
-    assert _versions(walk, spark) == before
+    assert (_versions(walk, spark), _audit(walk)) == (before, said)
 
 
 def test_2_what_is_not_known_stops_the_table_there(walk: Walk, spark: "SparkSession") -> None:

@@ -11,10 +11,14 @@ import sqlglot
 from sqlglot import exp
 
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from auditlake.query.moments import read_known
 from auditlake.query.reach import Choice, view_script
 from auditlake.query.sql import moment_lsn
+from auditlake.query.views import ENGINES, Reach, live_views, parametrised, views_at
+from auditlake.relation import Column, TableName
 from tests.small_lake import T0, write_small_lake
 
 LIVE = Choice(None, open_end=False, parametrised=False)
@@ -98,6 +102,21 @@ def test_functions_of_a_time(reader: "duckdb.DuckDBPyConnection", lake: Lake) ->
     for seconds, words in ((-1, "begins later"), (101, "knew every commit up to")):
         with pytest.raises(duckdb.InvalidInputException, match=words):
             reader.execute("select auditlake.lsn_at(?::timestamptz)", [T0 + timedelta(seconds=seconds)])
+
+
+def test_a_column_that_was_added() -> None:
+    """Views of a moment have its columns; a function has all that are merged, and tells no value from before."""
+    added, ahead = Column("c", 23, -1, key=False, since=60), Column("d", 23, -1, key=False, since=200)
+    columns = (Column("id", 23, -1, key=True), added, ahead)
+    table = HistoryTable(TableName("public", "t"), Path("/t"), columns, 3, 100, 50)
+    duck = ENGINES["duckdb"]
+    (before,) = [each for each in views_at(duck, [table], Lsn(59)) if "view" in each]
+    (then,) = [each for each in views_at(duck, [table], Lsn(60)) if "view" in each]
+    assert '"c"' not in before
+    assert 'select "id", "c"\n' in then
+    assert not [each for each in live_views(duck, [table], open_end=False) if '"d"' in each]
+    function, _ = [each for each in parametrised("duckdb", [Reach(table, Lsn(100))]) if "macro" in each]
+    assert 'select "id", case when _at_lsn >= 60 then "c" end as "c"\n' in function
 
 
 def test_choices_that_make_no_sense(lake: Lake) -> None:
