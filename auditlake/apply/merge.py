@@ -4,9 +4,11 @@
 2. `_part = 'open'` is a literal of the match, so closed history is neither read nor rewritten.
 3. A close that finds no open version, or a birth that finds one, fails the job: history and log do not agree. Only a
    tail of nothing but inserts is appended without looking.
-4. Two processes that apply the same tail, or overlapping ones, cannot both commit; the later one is a LakeConflict.
+4. Columns that the tail brings are added before, in a commit without a position. Where rows from before show a value in
+   them, the commit of 1 gives it to every open version; that one reads closed history too.
+5. Two processes that apply the same tail, or overlapping ones, cannot both commit; the later one is a LakeConflict.
 
-For 4, three things work together. Spark leaves out a write whose position the table already has. Delta refuses a commit
+For 5, three things work together. Spark leaves out a write whose position the table already has. Delta refuses a commit
 if another one moved the same application transaction since this write began. And because the fold was planned on the
 position read before that, a part of the source reads the position again while the write runs, and fails if it moved.
 An append needs this as much as a MERGE, and a killed process may have left its JVM at work.
@@ -41,7 +43,7 @@ from auditlake.apply.reshape import missing_value, with_missing_raw
 from auditlake.apply.shape import TailShape
 from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, add_columns
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, add_columns
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -72,9 +74,10 @@ def merge(spark: SparkSession, table: HistoryTable, folded: Folded, shape: TailS
     if lacking:
         add_columns(table, lacking)
         reach(After.COLUMNS_ADDED)
+    held = frozenset(column.stored for column in (*table.columns, *lacking))
     rows = folded.rows.unionByName(_position_check(spark, table, folded.rows))
     filled = [each for each in folded.added if each.missing is not None]
-    with _position_in_commit(spark, upto), _one_applier(spark, table):
+    with _position_in_commit(spark, upto), _one_applier(spark, table, held):
         if shape.inserts_only and not filled:
             rows.drop("_kind").write.format("delta").mode("append").save(str(table.path))
         else:
@@ -148,21 +151,20 @@ def _position_in_commit(spark: SparkSession, upto: int) -> Iterator[None]:
 
 
 @contextmanager
-def _one_applier(spark: SparkSession, table: HistoryTable) -> Iterator[None]:
+def _one_applier(spark: SparkSession, table: HistoryTable, held: frozenset[str]) -> Iterator[None]:
+    """Tell another applier from everything else that may fail; `held` are the source columns that the table had."""
     try:
         yield
     except PySparkException as exc:
-        if _position(table) != table.position:
+        now = DeltaTable(table.path)
+        columns = {field.name for field in now.schema().fields} - RESERVED
+        if now.transaction_version(HISTORY_APP) != table.position or columns != held:
             raise _conflict(table) from exc
         if broken := _broken(table, exc):
             raise broken from None  # what Spark says may quote the value
         raise
     if spark.conf.get(_LAST_COMMIT, None) is None:
         raise _conflict(table)
-
-
-def _position(table: HistoryTable) -> int | None:
-    return DeltaTable(table.path).transaction_version(HISTORY_APP)
 
 
 def _conflict(table: HistoryTable) -> LakeConflict:

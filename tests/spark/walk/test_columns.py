@@ -13,9 +13,11 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import Row
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 import auditlake
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_table, apply_tail
 from auditlake.audit.answers import RowQuestion, blame_of, life_of
 from auditlake.audit.compared import Compared
 from auditlake.audit.deleted import deleted_rows
@@ -28,6 +30,7 @@ from auditlake.audit.touching import lsns_of_table
 from auditlake.audit.transactions import Wanted, find
 from auditlake.capture.running import make_task, run_capture
 from auditlake.errors import Unsupported
+from auditlake.failpoints import After
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -100,8 +103,15 @@ _STEPS = (
         "update bag set note = note",
         "update parts set kind = 'a' where id = 2",
     ),
-    ("truncate parts", "insert into parts values (5, 'b')", "delete from bag"),
+    (
+        "truncate parts",
+        "insert into parts values (5, 'b')",
+        "delete from bag",
+        "alter table stopped add column own int default (random() * 100)::int",
+        "insert into stopped values (3)",
+    ),
 )
+_PERIOD = ("_from_lsn", "_to_lsn", "_ordinal", "_op", "_end_op")
 _KEYS = {
     "keyed": [(f"id={n}", "part=1") for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 40)],
     "parts": [(f"id={n}", f"kind={kind}") for n in (1, 2, 4, 5) for kind in "ab"],
@@ -156,35 +166,39 @@ def _shown(conn: "psycopg.Connection[Any]", table: str) -> Shown:
     return Shown(columns, Counter(conn.execute(f"select {texts} from {table}").fetchall()))
 
 
-def _read(frame: "DataFrame") -> Shown:
-    """Columns by their own names, rows in PostgreSQL's texts."""
-    columns = [name for name in frame.columns if not name.startswith("_")]
-    rows = frame.select(*(auditlake.exact_text(name) for name in columns)).collect()
-    return Shown([name.replace("~46ive", "Five") for name in columns], Counter(map(tuple, rows)))
+def _texts(frame: "DataFrame") -> list[Row]:
+    """Rows in PostgreSQL's texts; columns by their own names, those of the period first."""
+    source = [name for name in frame.columns if not name.startswith("_")]
+    period = [name for name in _PERIOD if name in frame.columns]
+    texts = [F.coalesce(F.col("_raw")[name], F.col(name).cast("string")) for name in source]
+    named = [text.alias(name.replace("~46ive", "Five ")) for text, name in zip(texts, source, strict=True)]
+    return frame.select(*period, *named).collect()
 
 
-def _check_states(walk: Walk, spark: "SparkSession", *numbers: int) -> None:
-    for number in numbers:
-        lsn, tables = walk.moments[number]
-        for table, shown in tables.items():
-            assert _read(auditlake.read(spark, walk.lake.root, table, str(lsn), raw=True)) == shown, (table, number)
+def _check_state(walk: Walk, spark: "SparkSession", number: int) -> None:
+    lsn, tables = walk.moments[number]
+    rows = _texts(auditlake.read(spark, walk.lake.root, "keyed", str(lsn), raw=True))
+    assert Counter(map(tuple, rows)) == tables["keyed"].rows, number
+    _check_columns(walk, spark, number)
 
 
-def _versions(walk: Walk, spark: "SparkSession") -> dict[str, Counter[tuple[Any, ...]]]:
-    """Every version of every table; seen to give every moment in the columns of that moment."""
+def _check_columns(walk: Walk, spark: "SparkSession", number: int) -> None:
+    lsn, tables = walk.moments[number]
+    columns = auditlake.read(spark, walk.lake.root, "keyed", str(lsn)).columns
+    assert [name.replace("~46ive", "Five") for name in columns] == tables["keyed"].columns, number
+
+
+def _versions(walk: Walk, spark: "SparkSession", *tables: str) -> dict[str, Counter[tuple[Any, ...]]]:
+    """Every version of these tables; seen to give every moment in the columns of that moment."""
     found = {}
-    for table in _TABLES:
-        period = "_from_lsn", "_to_lsn", "_ordinal", "_op", "_end_op"
-        frame = auditlake.sql(spark, walk.lake.root, f"select * from {table} for system_time all")
-        columns = [name for name in frame.columns if not name.startswith("_")]
-        texts = [auditlake.exact_text(name).alias(name) for name in columns]
-        rows = frame.select(*period, *texts).collect()
+    for table in tables:
+        rows = _texts(auditlake.sql(spark, walk.lake.root, f"select * from {table} for system_time all"))
         found[table] = Counter(map(tuple, rows))
-        for number, (lsn, tables) in enumerate(walk.moments):
-            shown = tables[table]
-            there = [name.replace("Five", "~46ive") if "Five" in name else name for name in shown.columns]
+        for number, (lsn, shown) in enumerate(walk.moments):
+            there = [name.replace("Five", "Five ") for name in shown[table].columns]
             held = [row for row in rows if row["_from_lsn"] <= lsn and (row["_to_lsn"] is None or row["_to_lsn"] > lsn)]
-            assert shown.rows == Counter(tuple(row[name] for name in there) for row in held), (table, number)
+            state = Counter(tuple(row[name] for name in there) for row in held)
+            assert shown[table].rows == state, (table, number)
     return found
 
 
@@ -233,34 +247,42 @@ def _in_order_of(keys: Iterable[tuple[Any, ...]], entries: list[Entry], key: lis
     return [values[each] for each in keys]
 
 
-def test_1_every_moment_is_right_however_far_apply_has_come(walk: Walk, spark: "SparkSession") -> None:
-    """All a tail, then merged up to the middle, then merged: the same rows, columns and versions, PostgreSQL's."""
-    _check_states(walk, spark, 0, 2)
-    before, said = _versions(walk, spark), _audit(walk)
-    apply_tail(spark, walk.lake, upto=walk.moments[1][0])
-    _check_states(walk, spark, 0, 1, 3)
+class _Killed(BaseException):
+    """The end of a process, as far as the lake can tell."""
+
+
+def _die(place: After) -> None:
+    if place == After.COLUMNS_ADDED:
+        raise _Killed
+
+
+def _keyed(walk: Walk) -> HistoryTable:
+    return next(table for table in list_histories(walk.lake) if table.name.table == "keyed")
+
+
+def test_every_moment_is_right_however_far_apply_has_come(
+    walk: Walk, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All a tail, killed when columns were added but nothing merged, half merged, merged: always PostgreSQL's."""
+    before, said = _versions(walk, spark, *_TABLES), _audit(walk)
+    _check_state(walk, spark, 2)
+    middle, position = walk.moments[1][0], _keyed(walk).position
+    with monkeypatch.context() as patched:
+        patched.setattr("auditlake.apply.merge.reach", _die)
+        with pytest.raises(_Killed):
+            apply_table(spark, walk.lake, _keyed(walk), middle)
+    assert (len(_keyed(walk).columns), _keyed(walk).position) == (5, position)
+    _check_columns(walk, spark, 0)
+    assert _versions(walk, spark, "keyed") == {"keyed": before["keyed"]}
     assert _audit(walk) == said
-    apply_tail(spark, walk.lake, upto=walk.moments[2][0])
-    apply_tail(spark, walk.lake)
-    _check_states(walk, spark, *range(len(walk.moments)))
-    assert (_versions(walk, spark), _audit(walk)) == (before, said)
 
+    apply_table(spark, walk.lake, _keyed(walk), middle)
+    _check_state(walk, spark, 3)
+    assert _audit(walk) == said
 
-def test_2_what_is_not_known_stops_the_table_there(walk: Walk, spark: "SparkSession") -> None:
-    """A table written anew for its column stops before it, whatever is tried, and the others go on."""
-    with connect(walk.conninfo) as conn:
-        for statement in (
-            "update stopped set id = 3 where id = 1",
-            "alter table stopped add column own int default (random() * 100)::int",
-            "insert into stopped values (4)",
-            "insert into parts values (6, 'b')",
-        ):
-            conn.execute(f"set search_path = public; {statement}")
-    for _ in range(2):
-        _capture(walk)
-        with pytest.raises(Unsupported, match=r"column own was added to public\.stopped by .* written anew"):
-            apply_tail(spark, walk.lake)
-    assert max(auditlake.read(spark, walk.lake.root, "parts").collect())["id"] == 6
-    stopped = next(table for table in list_histories(walk.lake) if table.name.table == "stopped")
-    at = str(Lsn(stopped.position))
-    assert sorted(row["id"] for row in auditlake.read(spark, walk.lake.root, "stopped", at).collect()) == [2, 3]
+    with pytest.raises(Unsupported, match=r"column own was added to public\.stopped by .* written anew"):
+        apply_tail(spark, walk.lake)
+    assert _versions(walk, spark, *_TABLES) == before
+    assert _audit(walk) == said
+    for number in range(len(walk.moments)):
+        _check_columns(walk, spark, number)
