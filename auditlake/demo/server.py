@@ -47,10 +47,17 @@ StopMode = Literal["smart", "fast", "immediate"]
 
 
 class Server:
-    """A PostgreSQL server in `folder`, kept there; in a temporary folder, removed by `close`, where that is None."""
+    """A PostgreSQL server in `folder`, kept there; in a temporary folder, removed by `close`, where that is None.
+
+    Its binaries are those of the `demo` extra, or in `installation`.
+    """
 
     def __init__(
-        self, version: int = 18, folder: Path | None = None, settings: Mapping[str, str] | None = None
+        self,
+        version: int = 18,
+        folder: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        installation: Path | None = None,
     ) -> None:
         self.version = version
         self.port = _free_port()
@@ -59,7 +66,7 @@ class Server:
         self.folder = Path(tempfile.mkdtemp(prefix="auditlake-pg-")) if folder is None else folder.absolute()
         self._user = pwd.getpwnam(_UNPRIVILEGED) if os.geteuid() == 0 else None
         self._sockets = self.folder if len(str(self.folder)) <= _LONGEST_SOCKET_FOLDER else Path(tempfile.gettempdir())
-        self._bin = _installation(version) / "bin"
+        self._bin = (installation or _installation(version)) / "bin"
         self._databases = 0
 
     @property

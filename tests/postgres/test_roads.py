@@ -4,30 +4,17 @@ For what would cost Spark long: other encodings, every character, very wide tabl
 """
 
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from psycopg import sql
 
-from auditlake.capture.capture import Capture
-from auditlake.capture.opening import Source
 from auditlake.errors import SourceUnready
-from auditlake.lake.history import type_of
-from auditlake.lake.manifest import require_manifest
-from auditlake.postgres.catalog import read_tables
-from auditlake.postgres.connection import connect, pinned_conninfo
-from auditlake.postgres.server import wal_end
-from auditlake.snapshot.copy import CopyTask, SnapshotMark, copy_range
+from auditlake.postgres.connection import connect
 from auditlake.snapshot.plan import make_plan
-from auditlake.snapshot.ranges import PageRange
-from auditlake.values.exact import exact_texts
-from tests import oracle
-from tests.capture_lake import make_lake
+from tests.roads import both_roads
 from tests.server import Server
 
 pytestmark = pytest.mark.pg
@@ -42,38 +29,6 @@ _ENCODINGS = {
     "UTF8": "🐘é",
 }
 
-Texts = list[list[str | None]]
-
-
-def _both_roads(dsn: str, folder: Path, *statements: str) -> tuple[Texts, Texts]:
-    """Insert rows into the empty table `t`; give the texts of its copied file and those of `changes`."""
-    lake = make_lake(dsn, folder / "lake")
-    with psycopg.connect(dsn, client_encoding="UTF8") as conn:
-        for statement in statements:
-            conn.execute(statement.encode())
-    with connect(dsn) as conn:
-        end = wal_end(conn)
-    Capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
-    streamed = [row["new"] for row in oracle.changes(lake)]
-    return _copied(dsn, folder / "copy"), streamed
-
-
-def _copied(dsn: str, folder: Path) -> Texts:
-    with connect(dsn) as conn, conn.transaction():
-        conn.execute("set transaction isolation level repeatable read")
-        (snapshot_id,) = conn.execute("select pg_export_snapshot()").fetchone() or ("",)
-        (table,) = read_tables(conn)
-        columns = table.relation.columns
-        pages = PageRange(0, None)
-        task = CopyTask(pinned_conninfo(dsn), str(snapshot_id), table.name, columns, pages, folder, SnapshotMark(1, 0))
-        file = pq.read_table(folder / copy_range(task).path, partitioning=None)
-    printed = [exact_texts(_whole(file[column.stored]), type_of(column)).to_pylist() for column in columns]
-    return [list(row) for row in zip(*printed, strict=True)]
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
 
 @pytest.mark.parametrize("encoding", _ENCODINGS)
 def test_databases_in_other_encodings(server: Server, tmp_path: Path, encoding: str) -> None:
@@ -83,7 +38,7 @@ def test_databases_in_other_encodings(server: Server, tmp_path: Path, encoding: 
     try:
         with psycopg.connect(server.dsn(name), client_encoding="UTF8") as conn:
             conn.execute(f'create table t (id int primary key, "{text}" text, a text[])'.encode())
-        copied, streamed = _both_roads(
+        copied, streamed = both_roads(
             server.dsn(name), tmp_path, f"insert into t values (1, '{text}', array['{text}'])"
         )
         quoted = f'"{text}"' if " " in text else text
@@ -122,7 +77,7 @@ def test_every_character(database: str, tmp_path: Path) -> None:
         f"insert into t select {n}, string_agg(chr(c), '' order by c) from {points % block} c"
         for n, block in enumerate(blocks)
     ]
-    copied, streamed = _both_roads(database, tmp_path, *inserts)
+    copied, streamed = both_roads(database, tmp_path, *inserts)
     expected = [[str(n), "".join(map(chr, range(first, last + 1)))] for n, (first, last) in enumerate(blocks)]
     assert copied == expected
     assert streamed == expected
@@ -139,7 +94,7 @@ def test_a_table_of_1600_columns(database: str, tmp_path: Path) -> None:
         conn.execute(f"create table t (id int primary key, {columns})".encode())
     texts = [_WIDE[n] if n < len(_WIDE) else "7" if n % 5 == 0 else None for n in range(1599)]
     row = ", ".join("null" if text is None else f"'{text}'" for text in texts)
-    copied, streamed = _both_roads(database, tmp_path, f"insert into t values (1, {row})")
+    copied, streamed = both_roads(database, tmp_path, f"insert into t values (1, {row})")
     assert copied == streamed == [["1", *texts]]
 
 
@@ -152,7 +107,7 @@ def test_long_values(database: str, tmp_path: Path) -> None:
         f"insert into t values ({n}, repeat('é', {size}), decode(repeat('ab', {size // 10}), 'hex'))"
         for n, size in enumerate(sizes)
     ]
-    roads: dict[str, Any] = dict(zip(("copied", "streamed"), _both_roads(database, tmp_path, *inserts), strict=True))
+    roads: dict[str, Any] = dict(zip(("copied", "streamed"), both_roads(database, tmp_path, *inserts), strict=True))
     for rows in roads.values():
         assert [row[1] for row in rows] == ["é" * size for size in sizes]
         assert [row[2] for row in rows] == ["\\x" + "ab" * (size // 10) for size in sizes]

@@ -1,0 +1,53 @@
+"""Both roads without a JVM: insert rows into a table; what a copied file of it holds, and what capture wrote."""
+
+import threading
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditlake.capture.capture import Capture
+from auditlake.capture.opening import Source
+from auditlake.lake.history import type_of
+from auditlake.lake.manifest import require_manifest
+from auditlake.postgres.catalog import read_tables
+from auditlake.postgres.connection import connect, pinned_conninfo
+from auditlake.postgres.server import wal_end
+from auditlake.snapshot.copy import CopyTask, SnapshotMark, copy_range
+from auditlake.snapshot.ranges import PageRange
+from auditlake.values.exact import exact_texts
+from tests import oracle
+from tests.capture_lake import make_lake
+
+Texts = list[list[str | None]]
+
+
+def both_roads(dsn: str, folder: Path, *statements: str) -> tuple[Texts, Texts]:
+    """Insert rows into the empty table `t`; give the texts of its copied file and those of `changes`."""
+    lake = make_lake(dsn, folder / "lake")
+    with psycopg.connect(dsn, client_encoding="UTF8") as conn:
+        for statement in statements:
+            conn.execute(statement.encode())
+    with connect(dsn) as conn:
+        end = wal_end(conn)
+    Capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
+    streamed = [row["new"] for row in oracle.changes(lake)]
+    return _copied(dsn, folder / "copy"), streamed
+
+
+def _copied(dsn: str, folder: Path) -> Texts:
+    with connect(dsn) as conn, conn.transaction():
+        conn.execute("set transaction isolation level repeatable read")
+        (snapshot_id,) = conn.execute("select pg_export_snapshot()").fetchone() or ("",)
+        (table,) = [table for table in read_tables(conn) if table.name.table == "t"]
+        columns = table.relation.columns
+        pages = PageRange(0, None)
+        task = CopyTask(pinned_conninfo(dsn), str(snapshot_id), table.name, columns, pages, folder, SnapshotMark(1, 0))
+        file = pq.read_table(folder / copy_range(task).path, partitioning=None)
+    printed = [exact_texts(_whole(file[column.stored]), type_of(column)).to_pylist() for column in columns]
+    return [list(row) for row in zip(*printed, strict=True)]
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
