@@ -1,12 +1,11 @@
 """The first commit of a Delta table, with the table features that it uses and no other.
 
 deltalake lists `variantType` for every table with deletion vectors, and a reader must refuse a table with a feature
-that it does not know. So the commit is written here; it appears whole, by renaming.
+that it does not know. So the commit is written here.
 
 Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Table Features"
 """
 
-import json
 import time
 import uuid
 from collections.abc import Mapping
@@ -15,7 +14,8 @@ from pathlib import Path
 
 from deltalake import Schema
 
-_FIRST_COMMIT = f"{0:020}.json"
+from auditlake.lake.commits import Action, put_commit
+
 _READER_VERSION, _WRITER_VERSION = 3, 7
 _DELETION_VECTORS = "deletionVectors"
 # What a writer of version 2 keeps to; table features name it.
@@ -34,14 +34,11 @@ class Creation:
 
 def create_table(path: Path, creation: Creation) -> None:
     """Write the commit that creates the table; there must be none."""
-    log = path / "_delta_log"
-    log.mkdir(parents=True, exist_ok=True)
-    unfinished = log / f".{uuid.uuid4()}.unfinished"
-    unfinished.write_text("".join(f"{json.dumps(action)}\n" for action in _actions(creation)))
-    unfinished.rename(log / _FIRST_COMMIT)
+    (path / "_delta_log").mkdir(parents=True, exist_ok=True)
+    put_commit(path, 0, "CREATE TABLE", _actions(creation))
 
 
-def _actions(creation: Creation) -> list[dict[str, object]]:
+def _actions(creation: Creation) -> list[Action]:
     now_ms = int(time.time() * 1000)
     schema = creation.schema.to_json()
     features = [_DELETION_VECTORS, *(["timestampNtz"] if '"timestamp_ntz"' in schema else [])]
@@ -61,7 +58,6 @@ def _actions(creation: Creation) -> list[dict[str, object]]:
         "createdTime": now_ms,
     }
     return [
-        {"commitInfo": {"timestamp": now_ms, "operation": "CREATE TABLE", "engineInfo": "auditlake"}},
         {"protocol": protocol},
         {"metaData": metadata},
     ]
