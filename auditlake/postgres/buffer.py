@@ -6,16 +6,16 @@ a frame only; what the rest means is `pgoutput`'s.
 
 import time
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
+
+from auditlake.pgoutput.frames import Ints
 
 _COMMIT, _MESSAGE, _NOT_TRANSACTIONAL = b"C", b"M", b"\0"
 _NONE: "array[int]" = array("q")
 
-Payloads = tuple[bytearray, npt.NDArray[np.int64], npt.NDArray[np.int64]]
+Payloads = tuple[bytearray, Ints, Ints]
 
 
 @dataclass(slots=True)
@@ -36,38 +36,36 @@ class FrameBuffer:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def tags(self, starts: Iterable[int]) -> bytes:
+    def tags(self, starts: Ints) -> bytes:
         """Read the first bytes of the frames that begin there."""
-        return bytes(map(self.data.__getitem__, starts))
+        return np.frombuffer(self.data, np.uint8)[starts].tobytes()
 
-    def add(self, starts: Iterable[int], ends: Iterable[int], tags: bytes) -> None:
+    def add(self, starts: Ints, ends: Ints, tags: bytes) -> None:
         """Take these stretches of `data`, which lie after the last frame, as the next frames; none may be empty.
 
         Logical messages that belong to no transaction are left out: kept, one would look like a transaction without
         an end.
         """
         before = len(self)
-        self.starts.extend(starts)
-        self.ends.extend(ends)
         if _MESSAGE in tags:
-            self._leave_out_messages(before)
-            tags = self.tags(self.starts[before:])
+            kept = self._in_transactions(starts, tags)
+            starts, ends = starts[kept], ends[kept]
+            tags = self.tags(starts)
+        self.starts.frombytes(starts.tobytes())
+        self.ends.frombytes(ends.tobytes())
         if _COMMIT in tags:
             self.first_commit_at = self.first_commit_at or time.monotonic()
             self.commits += tags.count(_COMMIT)
             self.after_last_commit = before + tags.rfind(_COMMIT) + 1
 
-    def _leave_out_messages(self, first: int) -> None:
+    def _in_transactions(self, starts: Ints, tags: bytes) -> list[int]:
+        """Number those that are no logical messages, or transactional ones."""
         data = self.data
-        added = list(zip(self.starts[first:], self.ends[first:], strict=True))
-        kept = [
-            (start, end)
-            for start, end in added
-            if data[start : start + 1] != _MESSAGE or data[start + 1 : start + 2] != _NOT_TRANSACTIONAL
+        return [
+            number
+            for number, tag in enumerate(tags)
+            if tag != _MESSAGE[0] or data[starts[number] + 1 : starts[number] + 2] != _NOT_TRANSACTIONAL
         ]
-        del self.starts[first:], self.ends[first:]
-        self.starts.extend(start for start, _ in kept)
-        self.ends.extend(end for _, end in kept)
 
     def payloads(self) -> Payloads:
         """All frames, with the offsets where each begins and ends."""

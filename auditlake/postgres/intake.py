@@ -8,7 +8,6 @@ rest waits here, and the next buffer is filled from it first.
 """
 
 import re
-from array import array
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,7 +76,7 @@ class Intake:
         """Whether the buffer takes no more, or so much was streamed that the reader should see to other things."""
         return self._limits.met_by(self._frames) or self._moved_bytes >= _AT_ONCE_BYTES
 
-    def add(self, starts: list[int], ends: list[int]) -> None:
+    def add(self, starts: Ints, ends: Ints) -> None:
         """Take these stretches of `data` as the next frames.
 
         Raises DecodeError for a message of streaming that is damaged or out of order, LakeUnusable where the spool
@@ -89,10 +88,10 @@ class Intake:
             starts, ends, tags = _without_aborts(starts, ends, tags)
         if spool is None or not (spool.active or _BOUNDARY.search(tags)):
             frames.add(starts, ends, tags)
-        elif starts:
+        elif starts.size:
             begin = frames.ends[-1] if len(frames) else 0
             assert self._waiting is None  # noqa: S101  # whoever reads asks first whether we are full
-            self._waiting = _Received(frames.data[begin:], np.array(starts) - begin, np.array(ends) - begin, tags)
+            self._waiting = _Received(frames.data[begin:], starts - begin, ends - begin, tags)
             del frames.data[begin:]
             self._moved_bytes += len(self._waiting.data)
             self._sort(spool)
@@ -140,10 +139,10 @@ class Intake:
         frames = self._frames
         begin = len(frames.data)
         frames.data += data
-        frames.add(array("q", (starts + begin).tobytes()), array("q", (ends + begin).tobytes()), tags)
+        frames.add(starts + begin, ends + begin, tags)
 
 
-def _without_aborts(starts: list[int], ends: list[int], tags: bytes) -> tuple[list[int], list[int], bytes]:
+def _without_aborts(starts: Ints, ends: Ints, tags: bytes) -> tuple[Ints, Ints, bytes]:
     """Leave out what is said of transactions rolled back: PostgreSQL 18 does so of some that it has not streamed."""
     kept = [number for number, tag in enumerate(tags) if tag != _ABORT[0]]
-    return [starts[n] for n in kept], [ends[n] for n in kept], bytes(tags[n] for n in kept)
+    return starts[kept], ends[kept], bytes(tags[number] for number in kept)

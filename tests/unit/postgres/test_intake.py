@@ -4,6 +4,7 @@ import random
 import struct
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +34,7 @@ def receive(intake: Intake, payloads: list[bytes]) -> None:
         starts.append(len(data))
         data += payload
         ends.append(len(data))
-    intake.add(starts, ends)
+    intake.add(np.array(starts, np.int64), np.array(ends, np.int64))
 
 
 def taken(frames: FrameBuffer) -> list[bytes]:
