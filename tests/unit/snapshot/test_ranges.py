@@ -2,12 +2,13 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditlake.snapshot.ranges import PageRange, bundled, page_ranges, pages_per_range
 
 
+@settings(deadline=None)
 @given(pages=st.integers(0, 10_000), per_range=st.integers(1, 500))
 def test_ranges_meet_and_the_last_is_open(pages: int, per_range: int) -> None:
     """Each range begins where the one before ends; the first at page 0, and the last has no end."""
@@ -19,6 +20,7 @@ def test_ranges_meet_and_the_last_is_open(pages: int, per_range: int) -> None:
         assert one.first_page < following.first_page
 
 
+@settings(deadline=None)
 @given(pages=st.integers(1, 10_000), per_range=st.integers(1, 500))
 def test_no_range_is_larger_than_asked(pages: int, per_range: int) -> None:
     """Every bounded range has at most so many pages, and the last starts at most so many before the end."""
