@@ -3,22 +3,31 @@
 pyarrow imports pandas as soon as it is given a Python value, only to see whether that is a frame: half of the start of
 an audit command, and of capture. Nobody gives those a frame, so pyarrow is told that there is no pandas. It never asks
 again, so this is done only where the process is such a command and ends with it.
+
+Two more things only take time there: garbage is collected hundreds of times until the last import, each time from among
+all that was imported before, and numpy starts a pool of threads for linear algebra, where nobody does any.
 """
 
+import gc
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 
-from auditlake.cli import main
-
 WITHOUT_PANDAS = frozenset({"capture", "log", "show", "row", "diff", "blame", "deleted"})
+_GARBAGE = 50_000
 
 
 def start() -> None:
     """Run the command line."""
     if command_of(sys.argv[1:]) in WITHOUT_PANDAS:
+        gc.set_threshold(_GARBAGE)
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         _leave_out_pandas()
+    from auditlake.cli import main  # noqa: PLC0415 - the first import that counts
+
     main()
+    gc.freeze()  # what is there ends with the process: nothing is left to look for
 
 
 def command_of(arguments: Sequence[str]) -> str | None:
