@@ -2,11 +2,15 @@
 
     python bench/values.py [ROWS]
 
-Without it a date out of range would be wrong, NaN would stop the copy, and `_raw` stay empty. The two take turns; the
-least time of each counts, and the spread of the same thing measured again is the noise. The copy's time is that of its
-own CPU, the fold's is the clock's.
+Without it a date out of range would be wrong, NaN would stop the copy, and `_raw` stay empty. The two take turns, after
+one unmeasured turn each. The cost is the median of what each turn says of its two neighbours; the noise is what the
+same median says of the same thing measured twice. The copy's time is that of its own CPU, the fold's that of the JVM's,
+without its compilers.
 """
 
+import contextlib
+import os
+import statistics
 import sys
 import tempfile
 import time
@@ -29,7 +33,8 @@ from auditlake.relation import Column
 from auditlake.snapshot.copy import CopyTask, SnapshotMark, copy_range
 from auditlake.snapshot.ranges import PageRange
 
-ROUNDS = 5
+ROUNDS = 11
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LINEITEM = """
 create table lineitem as
 select n as l_orderkey, n * 7 % 200000 as l_partkey, n % 10000 as l_suppkey, (n % 7)::int as l_linenumber,
@@ -61,7 +66,9 @@ def main() -> None:
     changes = tail(spark, columns, rows)
     nothing = spark.createDataFrame([], history_ddl(columns))
     shape = TailShape(rows, True, False, False, False, frozenset())
-    compare("fold", lambda: run(fold(changes, nothing, columns, shape).rows), fold_unguarded(), time.perf_counter)
+    jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - the only way to it
+    fold_rows = lambda: run(fold(changes, nothing, columns, shape).rows)  # noqa: E731
+    compare("fold", fold_rows, fold_unguarded(), lambda: jvm_seconds(jvm))
     spark.stop()
 
 
@@ -86,20 +93,37 @@ def compare(
     patches: "list[mock._patch[Callable[..., object]]]",
     clock: Callable[[], float],
 ) -> None:
-    """Run it in turns with and without, and print the ratio of the least times."""
-    exact, again, without = [], [], []
-    work()
-    for _ in range(ROUNDS):
-        exact.append(timed(work, clock))
+    """Run it in turns with and without, and print the median of what each turn says."""
+
+    def unguarded() -> None:
         for patch in patches:
             patch.start()
-        without.append(timed(work, clock))
+        work()
         for patch in patches:
             patch.stop()
-        again.append(timed(work, clock))
-    noise = abs(min(again) / min(exact) - 1)
-    cost = min(*exact, *again) / min(without) - 1
-    print(f"{what}: {min(*exact, *again):.2f} s, without {min(without):.2f} s: {cost:+.1%}, noise {noise:.1%}")
+
+    work()
+    unguarded()
+    turns = [[timed(each, clock) for each in (work, unguarded, work)] for _ in range(ROUNDS)]
+    cost = statistics.median((before + after) / 2 / without for before, without, after in turns) - 1
+    noise = abs(statistics.median(after / before for before, _, after in turns) - 1)
+    exact, without = (statistics.median(turn[n] for turn in turns) for n in (0, 1))
+    print(f"{what}: {exact:.2f} s, without {without:.2f} s: {cost:+.1%}, noise {noise:.1%}", flush=True)
+
+
+def jvm_seconds(pid: int) -> float:
+    """CPU seconds of a JVM so far, without those of its compilers, which come and go between measurements."""
+    ticks = ticks_of(Path(f"/proc/{pid}/stat"))
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            if (thread / "comm").read_text().startswith(("C1 Comp", "C2 Comp")):
+                ticks -= ticks_of(thread / "stat")
+    return ticks / _TICKS_PER_S
+
+
+def ticks_of(stat: Path) -> int:
+    """User and system time, in the kernel's ticks."""
+    return sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13]))
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float]) -> float:

@@ -165,6 +165,10 @@ def _kinds() -> Expression:
 def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
     rows = net.withColumn("_kind", F.explode("kinds"))
     ends_before = F.col("_kind") == Kind.CLOSE
+    if shape.inserts_only:
+        ends_before = F.lit(False)
+    else:
+        rows = rows.withColumn("new", F.when(~ends_before, F.col("new")))
     pairs = _values(columns, shape)
 
     def of_end(here: str, later: str) -> Expression:
@@ -193,22 +197,16 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
 
 def _values(columns: Sequence[Column], shape: TailShape) -> list[tuple[Expression, Expression]]:
     """Typed value and exact text of every column; a close has those of its key."""
-    begins = F.col("_kind") != Kind.CLOSE
     key = iter(keys.pairs(columns))
-    pairs = []
-    for position, column in enumerate(columns):
-        if column.key:
-            pairs.append(next(key))
-        else:
-            value, raw = _state(column, position, shape)
-            pairs.append((F.when(begins, value), F.when(begins, raw)))
-    return pairs
+    return [next(key) if column.key else _state(column, p, shape) for p, column in enumerate(columns)]
 
 
 def _state(column: Column, position: int, shape: TailShape) -> tuple[Expression, Expression]:
     if position not in shape.unchanged:
         text = F.col("new")[position]
-        return typing.value(column, text), typing.raw(column, text)
-    known = F.col(f"f{position}")
+        value = typing.value(column, text)
+        return value, typing.unfit(column, value, text)
+    known, begins = F.col(f"f{position}"), F.col("_kind") != Kind.CLOSE
     missing = F.raise_error(F.lit(f"an unchanged value of column {column.name} has no earlier version"))
-    return F.when(known.isNotNull(), known["value"]).otherwise(missing), known["raw"]
+    value = F.when(known.isNotNull(), known["value"]).otherwise(missing)
+    return F.when(begins, value), F.when(begins, known["raw"])

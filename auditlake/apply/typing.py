@@ -4,12 +4,17 @@ The text is what PostgreSQL prints under datestyle ISO, timezone UTC and bytea_o
 asked for it; Spark's session has time zone UTC and ANSI mode. Text that is not such a value fails the job: it never
 becomes NULL. Only a value that its column cannot hold is NULL in the column, and exact in `_raw`.
 
+Whether a value fits is seen by its parsing, once per value, and `_raw` is put together only in rows that need it. Spark
+compiles a stage into one method, unless one of its expressions is a lambda; so none is here but for arrays.
+
 Builds expressions only; which column has which type is `auditlake.values.types`.
 
 Authority: postgresql.org/docs/current/datatype.html; spark.apache.org/docs/latest/sql-ref-ansi-compliance.html
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -21,12 +26,18 @@ from auditlake.values.types import ColumnType, Kind
 _NO_DECIMAL = ("NaN", "Infinity", "-Infinity")
 _ISO_DATE_LENGTH = len("2026-11-21")
 _ELEMENT = '"[^"]*"|[^,{}"]+'
-_YEAR_END = 5  # of 'YYYY-': a longer year, 'infinity' and '-infinity' have another character there
+_YEAR_END = 5  # where the first hyphen of 'YYYY-' is, and not that of a longer year, 'infinity' or '-infinity'
+_NO_MAP = "cast(null as map<string,string>)"
+# No text of PostgreSQL contains NUL, so nothing else can be taken for these.
+_ENTRY, _PAIR = "\0e", "\0p"
 
 
 def value(column: Column, text: Expression) -> Expression:
     """The typed value of `text`; NULL where the text is NULL or does not fit."""
     held = type_of(column)
+    if held.kind is Kind.DECIMAL:
+        parsed = text.try_cast(held.delta)
+        return F.coalesce(parsed, F.when(fits(held, text), _not_of(column.name, held).cast(held.delta)))
     typed = _typed(held, text, column.name)
     return F.when(fits(held, text), typed) if held.may_not_fit else typed
 
@@ -37,6 +48,11 @@ def raw(column: Column, text: Expression) -> Expression:
     if not held.may_not_fit:
         return F.lit(None).cast("string")
     return F.when(~fits(held, text), text)
+
+
+def unfit(column: Column, typed: Expression, text: Expression) -> Expression:
+    """The same as `raw`, where `typed` is `value(column, text)` and need not be looked at again."""
+    return F.when(typed.isNull(), text) if type_of(column).may_not_fit else F.lit(None).cast("string")
 
 
 def raw_of(column: Column, raw_map_: Expression) -> Expression:
@@ -67,9 +83,9 @@ def fits(held: ColumnType, text: Expression) -> Expression:
         case Kind.DECIMAL:
             return ~text.isin(*_NO_DECIMAL)
         case Kind.DATE:
-            return F.length(text) == _ISO_DATE_LENGTH
+            return F.octet_length(text) == _ISO_DATE_LENGTH
         case Kind.TIMESTAMP | Kind.TIMESTAMPTZ:
-            return (F.substring(text, _YEAR_END, 1) == "-") & ~text.endswith(" BC")
+            return (F.instr(text, "-") == _YEAR_END) & ~text.endswith(" BC")
         case Kind.ARRAY:
             return _array_fits(held, text)
         case _:
@@ -80,13 +96,10 @@ def raw_map(columns: Sequence[Column], raws: Sequence[Expression]) -> Expression
     """`_raw`: the name and exact text of every value in `raws` that is not NULL; NULL when there is none."""
     partial = [(column, text) for column, text in zip(columns, raws, strict=True) if type_of(column).may_not_fit]
     if not partial:
-        return F.lit(None).cast("map<string,string>")
-    entries = [
-        F.when(text.isNotNull(), F.struct(F.lit(column.stored).alias("name"), text.alias("text")))
-        for column, text in partial
-    ]
-    needed = F.coalesce(*(text for _, text in partial)).isNotNull()
-    return F.when(needed, F.map_from_entries(F.array_compact(F.array(*entries))))
+        return F.expr(_NO_MAP)
+    needed = reduce(or_, (text.isNotNull() for _, text in partial))
+    entries = (F.concat(F.lit(f"{column.stored}{_PAIR}"), text) for column, text in partial)
+    return F.when(needed, F.str_to_map(F.concat_ws(_ENTRY, *entries), F.lit(_ENTRY), F.lit(_PAIR)))
 
 
 def _typed(held: ColumnType, text: Expression, name: str) -> Expression:
@@ -95,7 +108,7 @@ def _typed(held: ColumnType, text: Expression, name: str) -> Expression:
             return text
         case Kind.BYTEA:
             digits = F.when(text.startswith("\\x"), F.substring(text, 3, 2**31 - 1))
-            return F.when(text.isNotNull(), F.to_binary(F.coalesce(digits, _not_hex(name)), F.lit("hex")))
+            return F.when(text.isNotNull(), F.to_binary(F.coalesce(digits, _not_of(name, held)), F.lit("hex")))
         case Kind.ARRAY if held.element is not None:
             element = held.element
             return F.transform(_elements(text), lambda each: _typed(element, each, name))
@@ -103,8 +116,9 @@ def _typed(held: ColumnType, text: Expression, name: str) -> Expression:
             return text.cast(held.delta)
 
 
-def _not_hex(name: str) -> Expression:
-    return F.raise_error(F.lit(f"a value of column {name} is not bytea in hex form")).cast("string")
+def _not_of(name: str, held: ColumnType) -> Expression:
+    kind = "bytea in hex form" if held.kind is Kind.BYTEA else held.delta
+    return F.raise_error(F.lit(f"a value of column {name} is not {kind}")).cast("string")
 
 
 def _array_fits(held: ColumnType, text: Expression) -> Expression:

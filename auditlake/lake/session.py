@@ -33,6 +33,8 @@ _DEFAULTS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 by default: others read it in ns, up to 2262
     "spark.sql.ansi.enabled": "true",  # a cast that fails is an error, never a NULL
     "spark.sql.adaptive.enabled": "false",  # a tenth of a small MERGE is its replanning
+    # The JVM compiles no method above 8000 bytes, and interprets a stage that is one: four times the time, measured.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: 50 tiny tasks to read a small table's log
     "spark.ui.enabled": "false",
