@@ -36,6 +36,9 @@ _TAIL = """
 - **json** is kept byte for byte, spaces and repeated keys too; SQL NULL is NULL, JSON null is the text `null`. For a
   VARIANT write `parse_json(column)` in SQL; none is stored, because many readers do not know the type.
 - **Unknown types** (of extensions, or of a later PostgreSQL) are exact text: nothing is refused, nothing altered.
+  Tested with those of hstore, citext, ltree, cube, seg, isn, lo, intarray and pgvector.
+- **Tables** may be as wide as PostgreSQL allows, 1,600 columns. One without any column holds nothing that a version
+  could show, and `check` refuses it.
 - `reg…` types print what their object was called at the time, with its schema unless that is `pg_catalog`.
 
 ## Exact text
