@@ -5,12 +5,17 @@ a row looks the same from whichever side of ADD COLUMN, and of apply, it is read
 out what the table did not have there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from auditlake.errors import NotAnswerable
 from auditlake.lake.added import Answers
 from auditlake.lake.history import HistoryTable
-from auditlake.relation import Relation
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, Relation
+
+Described = Sequence[tuple[int, tuple[Column, ...]]]
+"""The shapes of a table, each with the commit LSN from which on it is in force, in that order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +36,19 @@ def later_columns(table: HistoryTable, relations: Iterable[Relation], answers: A
     ]
     first_last = sorted(found, key=lambda each: -each[0])
     return {column: Later(since, value) for since, column, value in first_last}
+
+
+def see_explained(table: HistoryTable, lsn: int, described: Described, later: Container[str]) -> None:
+    """See that no column of `table` at `lsn` is one of which nobody knows what older rows show in it.
+
+    Raises NotAnswerable.
+    """
+    held = {column.name for column in table.columns}
+    for since, columns in described:
+        unknown = [column.name for column in columns if column.name not in held and column.name not in later]
+        if unknown and since <= lsn:
+            raise NotAnswerable(
+                f"asked for {table.name} as of {Lsn(lsn)}, what older rows show in its new column {unknown[0]} is not"
+                " known",
+                f"Ask for a moment before {Lsn(since)}; auditlake apply says why it is not.",
+            )

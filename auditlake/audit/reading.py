@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from auditlake.audit.later import Later, later_columns
+from auditlake.audit.later import Described, Later, later_columns, see_explained
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.added import Answers, read_added
 from auditlake.lake.history import HistoryTable
@@ -132,6 +132,7 @@ class Reader:
         """
         check_horizon(table, lsn, None if when is None else parse_when(when, self.now))
         check_known(self.known, table, lsn)
+        see_explained(table, lsn, self._described(table), self.later(table.name))
         for gap in self.gaps_of(table):
             if gap["lsn_from"] <= lsn < gap["lsn_to"]:
                 first, last, why = Lsn(gap["lsn_from"]), Lsn(gap["lsn_to"]), gap["reason"]
@@ -150,13 +151,11 @@ class Reader:
 
     def columns_at(self, table: HistoryTable, lsn: int) -> tuple[Column, ...]:
         """The columns that `table` had at `lsn`: as the stream last described them, else those of the snapshot."""
-        described = [
-            (since, relation.columns)
-            for since, relation in self._in_force
-            if relation.name == table.name and since > table.horizon
-        ]
         in_snapshot = table.columns_at(table.horizon)
-        return next((columns for since, columns in reversed(described) if since <= lsn), in_snapshot)
+        return next((columns for since, columns in reversed(self._described(table)) if since <= lsn), in_snapshot)
+
+    def _described(self, table: HistoryTable) -> Described:
+        return [(lsn, r.columns) for lsn, r in self._in_force if r.name == table.name and lsn > table.horizon]
 
     def shown_at(self, table: HistoryTable, lsn: int, values: Mapping[str, str | None]) -> dict[str, str | None]:
         """Leave out of a row what the table did not have at `lsn`."""

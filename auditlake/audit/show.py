@@ -2,7 +2,7 @@
 
 The state before comes from history and the tail, once per table; the changes then lead from row to row, so that a row
 changed twice shows both steps. Of a table whose history begins later, or that has none, only what the change itself
-carries is known.
+carries is known; so it is with a column whose older values nobody knows.
 """
 
 from collections.abc import Iterator

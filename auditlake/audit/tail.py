@@ -203,12 +203,9 @@ class Tail:
 
     @cached_property
     def names(self) -> list[str]:
-        """Every column that the history or a relation of the tail has."""
-        used = set(self.rows["relation"].unique().to_pylist())
-        relations = [relation for number, relation in self._reader.relations.items() if number in used]
-        shapes = [self._table.columns, *(relation.columns for relation in relations)]
-        of_shapes = (column.name for columns in shapes for column in columns)
-        return list(dict.fromkeys((*of_shapes, *self._reader.later(self._table.name))))
+        """Every column of which all rows are known: those of the history, and those added since."""
+        of_history = (column.name for column in self._table.columns)
+        return list(dict.fromkeys((*of_history, *self._reader.later(self._table.name))))
 
     def _sent(self, name: str, rows: pa.Table) -> pa.Array:
         """The texts of a column after changes; a change from before it was added leaves what is missing there."""
