@@ -13,7 +13,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from auditlake.audit.changes import States, changes_of
-from auditlake.audit.keys import Key, same_in_history
+from auditlake.audit.keys import HERE, THERE, Key, same_in_history
 from auditlake.audit.life import Book
 from auditlake.audit.reading import Reader, Span
 from auditlake.audit.tail import Tail
@@ -54,8 +54,8 @@ def _as_shown(reader: Reader, table: HistoryTable, row: Deleted) -> Deleted:
 
 def _ended_in_history(reader: Reader, table: HistoryTable, span: Span) -> Iterator[Version]:
     same = " and ".join(same_in_history(table, column.name) for column in table.key)
-    later = f"select 1 from history b where {same} and b._from_lsn >= a._to_lsn and b._from_lsn <= {span.upto:d}"
-    condition = f"a._to_lsn > {span.after:d} and a._to_lsn <= {span.upto:d} and not exists ({later})"
+    later = f"select 1 from history {THERE} where {same} and {THERE}._from_lsn between {HERE}._to_lsn and {span.upto:d}"
+    condition = f"{HERE}._to_lsn > {span.after:d} and {HERE}._to_lsn <= {span.upto:d} and not exists ({later})"
     return versions_from(table, history_texts(reader, table, condition))
 
 

@@ -16,6 +16,8 @@ from auditlake.query.when import to_us
 from auditlake.relation import Column, Relation, TableName
 from auditlake.values.types import Kind
 
+HERE, THERE = '"`a"', '"`b"'
+"""What history is called where it is joined with itself: no stored column has a backtick in its name."""
 Key = tuple[str, ...]
 
 _UUID_OID, _BPCHAR_OID = 2950, 1042
@@ -156,11 +158,13 @@ def key_places(name: TableName, relations: Mapping[int, Relation], key: list[str
 
 
 def same_in_history(table: HistoryTable, name: str) -> str:
-    """The condition that the history rows `a` and `b` have the same value in a column."""
+    """The condition that the history rows HERE and THERE have the same value in a column."""
     column = next(c for c in table.columns if c.name == name)
     quoted = identifier(column.stored)
     if column.key and not type_of(column).may_not_fit:
-        return f"(a.{quoted} = b.{quoted})"  # what a hash join is planned for
-    same = f"(a.{quoted} is not distinct from b.{quoted})"
+        return f"({HERE}.{quoted} = {THERE}.{quoted})"  # what a hash join is planned for
+    same = f"({HERE}.{quoted} is not distinct from {THERE}.{quoted})"
     entry = f"_raw[{text(column.stored)}]"
-    return f"({same} and (a.{entry} is not distinct from b.{entry}))" if type_of(column).may_not_fit else same
+    if not type_of(column).may_not_fit:
+        return same
+    return f"({same} and ({HERE}.{entry} is not distinct from {THERE}.{entry}))"

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, change_of, fetch
-from auditlake.audit.keys import Key, in_history, key_places
+from auditlake.audit.keys import HERE, THERE, Key, in_history, key_places
 from auditlake.audit.reading import Reader, Span, about, identifier
 from auditlake.audit.versions import history_texts, row_values, value_column
 from auditlake.lake.history import OPEN_PART, HistoryTable, type_of
@@ -147,8 +147,8 @@ class Tail:
                 parts.append(
                     f'select {columns} from changes where {where} and relation = {number:d} and "{side}" is not null'
                 )
-        same = " and ".join(f"a.{identifier(self._table.key[i].stored)} = t.k{i}" for i, _ in usable)
-        return f"exists (select 1 from ({' union all '.join(parts)}) t where {same})"
+        same = " and ".join(f"{HERE}.{identifier(self._table.key[i].stored)} = {THERE}.k{i}" for i, _ in usable)
+        return f"exists (select 1 from ({' union all '.join(parts)}) {THERE} where {same})"
 
     def ended(self) -> tuple[pa.Table, pa.Table] | None:
         """The keys that are there at the end of the tail and those that are not, of the keys it touches.

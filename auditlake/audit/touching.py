@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from auditlake.audit.changes import ROW_OPS, Step, Values, changes_of
-from auditlake.audit.keys import Key, in_changes, key_places, same_in_history
+from auditlake.audit.keys import HERE, THERE, Key, in_changes, key_places, same_in_history
 from auditlake.audit.reading import Reader, Span, about
 from auditlake.audit.show import states_before
 from auditlake.audit.versions import versions_of
@@ -76,8 +76,9 @@ def _in_history(reader: Reader, table: HistoryTable, span: Span, column: str) ->
     # A version that ended before the column was there has no value to compare with.
     after = span.after if later is None else max(span.after, later.since - 1)
     sql = (
-        "select distinct b._from_lsn as lsn from history a join history b on a._to_lsn = b._from_lsn and "
-        f"{same} where b._from_lsn > {after:d} and b._from_lsn <= {span.upto:d} and b._op = 'update'"
+        f"select distinct {THERE}._from_lsn as lsn from history {HERE} join history {THERE}"
+        f" on {HERE}._to_lsn = {THERE}._from_lsn and {same}"
+        f" where {THERE}._from_lsn > {after:d} and {THERE}._from_lsn <= {span.upto:d} and {THERE}._op = 'update'"
         f" and not ({same_in_history(table, column)})"
     )
     found: list[int] = reader.query(sql, history=reader.history(table))["lsn"].to_pylist()

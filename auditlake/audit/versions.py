@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, Step, Values, changes_of
-from auditlake.audit.keys import Key, in_changes, in_history
+from auditlake.audit.keys import HERE, Key, in_changes, in_history
 from auditlake.audit.later import Later
 from auditlake.audit.reading import Reader, Span, identifier
 from auditlake.lake.history import HistoryTable, type_of
@@ -67,11 +67,11 @@ def history_texts(
 ) -> pa.Table:
     """Read history rows: the texts of the source's columns (or of those named), and PERIOD.
 
-    `condition` is SQL on `history`, here called `a`, and may look into `changes`.
+    `condition` is SQL on `history`, called HERE, and may look into `changes`.
     """
     chosen = [column for column in table.columns if columns is None or column.name in columns]
     names = ", ".join(f"{identifier(column.stored)} as {identifier(value_column(column.name))}" for column in chosen)
-    sql = f"select {names}{', ' if names else ''}_raw, {_PERIOD} from history a where {condition}"
+    sql = f"select {names}{', ' if names else ''}_raw, {_PERIOD} from history {HERE} where {condition}"
     rows = reader.query(sql, history=reader.history(table), changes=reader.changes)
     written = {value_column(c.name): _texts(c, rows) for c in chosen}
     for name, later in reader.later(table.name).items():

@@ -48,7 +48,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.spark]
 _LARGE = "(select string_agg(md5(n::text || '{}'), '') from generate_series(1, 300) n)"
 _SCHEMA = f"""
 set search_path = public;
-create table keyed (part int, id int, gone int, note text, primary key (id, part));
+create table keyed (a int, id int, gone int, note text, primary key (id, a));
 alter table keyed drop column gone;
 alter table keyed alter note set storage external;
 insert into keyed select 1, n, {_LARGE.format("x")} from generate_series(1, 6) n;
@@ -83,7 +83,7 @@ _STEPS = (
             alter table keyed add column big text default repeat(md5('y'), 300);
             update keyed set five = 6 where id = 3;
             delete from keyed where id = 8;
-            insert into keyed (id, part, "Five") values (9, 1, null);
+            insert into keyed (id, a, "Five") values (9, 1, null);
             commit""",
         """begin;
            delete from bag where n = 2;
@@ -113,7 +113,7 @@ _STEPS = (
 )
 _PERIOD = ("_from_lsn", "_to_lsn", "_ordinal", "_op", "_end_op")
 _KEYS = {
-    "keyed": [(f"id={n}", "part=1") for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 40)],
+    "keyed": [(f"id={n}", "a=1") for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 40)],
     "parts": [(f"id={n}", f"kind={kind}") for n in (1, 2, 4, 5) for kind in "ab"],
 }
 _TABLES = ("keyed", "bag", "parts")
