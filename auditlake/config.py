@@ -105,6 +105,7 @@ class Settings(BaseModel):
     failover: bool = True
     streaming: StreamingMode = "on"
     spool: Annotated[Path | None, BeforeValidator(_folder)] = None
+    heartbeat_s: Annotated[float | None, Field(gt=0)] = None
     copy_connections: Annotated[int, Field(ge=1)] = 8
     copy_bytes_per_s: Annotated[int | None, Field(ge=1)] = None
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}

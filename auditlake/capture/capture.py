@@ -27,6 +27,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import hung_up_after, unreachable
+from auditlake.postgres.heartbeat import Heartbeat
 from auditlake.postgres.server import WalEnd, wal_end
 from auditlake.postgres.slot import SlotReader
 
@@ -60,6 +61,7 @@ class Capture:
         opened = Opener(source, lake, stop, say, left).open()  # from here on `run` closes it
         self._control, self._stream, self._log = opened.control, opened.stream, opened.log
         self._guard, self._pace, self.reader = opened.guard, opened.pace, opened.reader
+        self._heartbeat = Heartbeat(source.heartbeat_s)
         self._writer = Writer(self._log)
         self._frames = FrameBuffer()
         self._in_parts = False
@@ -89,6 +91,9 @@ class Capture:
         if not self._writer.busy:
             self._hand_over(until)
         self._stay_in_touch()
+        if self._heartbeat.due:
+            with hung_up_after(self._control.fileno(), self._pace.deaf_s):
+                self._heartbeat.beat(self._control)
         if self._guard.due:
             with hung_up_after(self._control.fileno(), self._pace.deaf_s):
                 since = self.done_lsn

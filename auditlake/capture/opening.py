@@ -46,11 +46,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where to capture from: a conninfo, the identity recorded in the lake, and how large transactions come."""
+    """Where to capture from, the identity recorded in the lake, how large transactions come, the heartbeat's pause."""
 
     conninfo: str
     manifest: Manifest
     streaming: Streaming = field(default_factory=Streaming)
+    heartbeat_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

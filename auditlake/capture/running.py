@@ -37,12 +37,14 @@ class Task:
     until: WalEnd | None
 
 
-def make_task(conninfo: str, lake: Lake, until: Until, streaming: Streaming | None = None) -> Task:
+def make_task(
+    conninfo: str, lake: Lake, until: Until, streaming: Streaming | None = None, heartbeat_s: float | None = None
+) -> Task:
     """Make a task out of what the user said; `current` is the end of the source's log now.
 
     Raises LakeUnusable where there is no lake, SourceUnreachable where the end of the log cannot be asked for.
     """
-    source = Source(conninfo, require_manifest(lake), streaming or Streaming())
+    source = Source(conninfo, require_manifest(lake), streaming or Streaming(), heartbeat_s)
     if until == "current":
         with connect(conninfo) as conn:
             see_primary(conn)

@@ -11,7 +11,7 @@ from auditlake.options import stopped_by_signals, with_settings, with_streaming,
 from auditlake.terminal import say, show_status
 
 if TYPE_CHECKING:
-    from auditlake.capture.running import Until
+    from auditlake.capture.running import Task, Until
 
 
 @click.command()
@@ -26,11 +26,10 @@ def follow(settings: Settings, until: "Until") -> None:
       auditlake follow --until-current
     """
     from auditlake import follow as stage
-    from auditlake.capture.running import make_task
     from auditlake.lake.session import spark_session
 
     with stopped_by_signals() as stop:
-        task = make_task(settings.source_required(), Lake(settings.lake), until, settings.how_to_stream)
+        task = _task(settings, until)
         stage.follow(task, lambda: spark_session(settings.spark), stop, say)
 
 
@@ -45,11 +44,18 @@ def capture(settings: Settings, until: "Until") -> None:
     Example:
       auditlake capture
     """
-    from auditlake.capture.running import make_task, run_capture
+    from auditlake.capture.running import run_capture
 
     with stopped_by_signals() as stop:
-        task = make_task(settings.source_required(), Lake(settings.lake), until, settings.how_to_stream)
+        task = _task(settings, until)
         run_capture(task, stop, say)
+
+
+def _task(settings: Settings, until: "Until") -> "Task":
+    from auditlake.capture.running import make_task
+
+    how, every_s = settings.how_to_stream, settings.heartbeat_s
+    return make_task(settings.source_required(), Lake(settings.lake), until, how, every_s)
 
 
 @click.command()
