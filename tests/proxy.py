@@ -92,8 +92,13 @@ class Proxy:
             if self._refusing:
                 client.close()
                 continue
+            try:
+                server = self._connect()
+            except OSError:  # it is away
+                client.close()
+                continue
             self.accepted += 1
-            pair = _Pair(client, self._connect())
+            pair = _Pair(client, server)
             with self._lock:
                 self._pairs.append(pair)
             self._start(self._pass, pair)

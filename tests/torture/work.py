@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-_PAUSE_S = 0.03
+_PAUSE_S = 0.06
 _OWN_KEYS = 100_000
 _KEYS = 25
 _LARGE_ROWS = 1500
