@@ -51,15 +51,16 @@ class Mutants:
         """Give what failed, by check."""
         with self._mutated(mutation) as story:
             checks = sys.modules["tests.torture.checks"]
-            told = None
+            told = story.Story(self._server.dsn(self._server.create_database()), self._fresh("lake"))
             try:
-                told = story.Story(self._server.dsn(self._server.create_database()), self._fresh("lake"))
                 told.tell()
+                failed = dict(checks.failures(checks.OF_CAPTURE, told.evidence)[1])
             except Exception as exc:  # noqa: BLE001 - a mutant may fail in any way
-                return {_named(exc): str(exc)[:200]}
+                failed = {_named(exc): str(exc)[:200]}
+            told.drop_slot()
             if mutation is None:
                 self._captured = told.evidence
-            return dict(checks.failures(checks.OF_CAPTURE, told.evidence)[1])
+            return failed
 
     def of_apply(self, mutation: Mutation | None) -> dict[str, str]:
         """Give what failed, by check; needs the unmutated capture to have run."""

@@ -87,6 +87,12 @@ class Story:
             self._capture()
             self._moment()
 
+    def drop_slot(self) -> None:
+        """Let the next story on this server have a slot of that name."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            conn.execute("select pg_terminate_backend(active_pid, 10000) from pg_replication_slots where active")
+            conn.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+
     def _work(self, conn: work.Conn) -> None:
         for _ in range(_TRANSACTIONS):
             work.transact(conn, self._chance, 100_000)
