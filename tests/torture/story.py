@@ -32,6 +32,7 @@ from tests.torture.schema import EMPTY, LEDGER, TABLES
 _PARTS = ("parts", "parts_one", "parts_rest")
 KEPT = tuple(table for table in TABLES if table not in _PARTS)
 _TRANSACTIONS = 25
+_PATIENCE_S = 120.0
 
 
 class Killed(Exception):
@@ -133,9 +134,14 @@ class Story:
         setattr(log, "reach", at_place)  # noqa: B010
         with connect(self.dsn) as conn:
             end = wal_end(conn)
+        stop = threading.Event()
+        patience = threading.Timer(_PATIENCE_S, stop.set)  # a mutant may wait for ever
+        patience.start()
         with suppress(Killed):
-            stage.Capture(Source(self.dsn, require_manifest(self.lake)), self.lake, threading.Event()).run(end)
+            stage.Capture(Source(self.dsn, require_manifest(self.lake)), self.lake, stop).run(end)
             assert place is None, f"{place} was not reached"
+        patience.cancel()
+        assert not stop.is_set(), "capture did not come to the end of the log"
         checks.acknowledged(self.evidence)
 
 
