@@ -28,6 +28,7 @@ docs: setup ## Write docs/types.md from the table of types
 	$(PYTHON_BIN)/python scripts/types_page.py > docs/types.md
 
 bench: setup
+	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[bench]'
 	@for script in bench/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; $(PYTHON_BIN)/python "$$script" || exit 1; done
 
 clean:

@@ -1,0 +1,131 @@
+"""The first copy of TPC-H lineitem: from the start of `auditlake bootstrap` to a history that can be asked.
+
+    python bench/lineitem.py [SCALE]    1 by default: 6,001,215 rows
+
+Beside it, on the same server: COPY in binary to nowhere, what the server alone takes in one connection. The data comes
+from tpchgen-cli (the extra `bench`). At scale 1 making and loading it takes about a minute and 2 GB of disk, each run
+some 20 s.
+"""
+
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from pathlib import Path
+from typing import Self
+
+import psycopg
+from deltalake import DeltaTable
+from harness.site import Run, Site, bench_server
+
+from auditlake.lake.layout import Lake
+from auditlake.relation import TableName
+
+_SCHEMA = """
+create table lineitem (
+  l_orderkey bigint not null, l_partkey bigint not null, l_suppkey bigint not null, l_linenumber int not null,
+  l_quantity numeric(15,2) not null, l_extendedprice numeric(15,2) not null, l_discount numeric(15,2) not null,
+  l_tax numeric(15,2) not null, l_returnflag char(1) not null, l_linestatus char(1) not null,
+  l_shipdate date not null, l_commitdate date not null, l_receiptdate date not null,
+  l_shipinstruct char(25) not null, l_shipmode char(10) not null, l_comment varchar(44) not null)
+"""
+_CHUNK_BYTES = 1 << 20
+_SAMPLE_S = 0.1
+
+
+def main() -> None:
+    """Load, then copy twice each."""
+    scale = sys.argv[1] if len(sys.argv) > 1 else "1"
+    with bench_server() as (server, folder):
+        site = Site(server, folder, "lineitem")
+        started = time.monotonic()
+        _load(site, scale)
+        rows = int(site.sql("select count(*) from lineitem"))
+        size = site.sql("select pg_size_pretty(pg_table_size('lineitem'))")
+        print(f"lineitem at scale {scale}: {rows:,} rows, {size}, loaded in {time.monotonic() - started:.0f} s")
+        for attempt in (1, 2):
+            copy = site.tool("psql", "-d", site.name, "-c", "copy lineitem to stdout (format binary)")
+            print(copy.line(f"{attempt}: COPY in binary to nowhere"))
+            print(_bootstrap(site, rows, attempt))
+
+
+def _load(site: Site, scale: str) -> None:
+    command = [Path(sysconfig.get_path("scripts"), "tpchgen-cli"), "csv", "-s", scale, "-T", "lineitem", "--stdout"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as generator,
+        psycopg.connect(site.dsn, autocommit=True) as conn,
+    ):
+        conn.execute(_SCHEMA)
+        assert generator.stdout is not None  # noqa: S101 - a pipe was asked for
+        with conn.cursor().copy("copy lineitem from stdin (format csv, header)") as copy:
+            while chunk := generator.stdout.read(_CHUNK_BYTES):
+                copy.write(chunk)
+        conn.execute("alter table lineitem add primary key (l_orderkey, l_linenumber)")
+        conn.execute("vacuum (analyze, freeze) lineitem")
+        conn.execute("checkpoint")
+    if generator.returncode:
+        raise SystemExit(f"tpchgen-cli ended with {generator.returncode}")
+
+
+def _bootstrap(site: Site, rows: int, attempt: int) -> str:
+    lake, name = site.folder / f"lake{attempt}", f"copy{attempt}"
+    with _Memory() as memory:
+        run: Run = site.auditlake("bootstrap", "--slot", name, "--publication", name, lake=lake)
+    table = DeltaTable(Lake(lake).history(TableName("public", "lineitem")))
+    held = sum(table.get_add_actions(flatten=True)["num_records"].to_pylist())
+    if held != rows:
+        raise SystemExit(f"{held:,} rows were copied, there are {rows:,}")
+    for statement in (f"select pg_drop_replication_slot('{name}')", f"drop publication {name}"):
+        site.sql(statement)
+    return run.line(f"{attempt}: auditlake bootstrap", f"{rows / run.seconds:,.0f} rows/s; {memory}")
+
+
+class _Memory:
+    """Samples the resident memory of the processes that this one has started, however far down."""
+
+    def __enter__(self) -> Self:
+        self._largest_mb: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def __str__(self) -> str:
+        return ", ".join(f"largest {name} {size:.0f} MB" for name, size in sorted(self._largest_mb.items()))
+
+    def _sample(self) -> None:
+        while not self._stop.wait(_SAMPLE_S):
+            for pid in _descendants(Path("/proc/self").resolve().name):
+                try:
+                    command = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+                    pages = int(Path("/proc", pid, "statm").read_text().split()[1])
+                except (OSError, IndexError):
+                    continue  # it has ended
+                name = "JVM" if b"java" in command[0] else "worker" if b"pyspark.daemon" in command else "command"
+                self._largest_mb[name] = max(self._largest_mb.get(name, 0), pages * 4096 / 1e6)
+
+
+def _descendants(ancestor: str) -> list[str]:
+    """Process ids of the commands below this process; PostgreSQL's server is not one of them."""
+    children: dict[str, list[str]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = stat.read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        children.setdefault(parent, []).append(stat.parent.name)
+    found, waiting = [], [ancestor]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+if __name__ == "__main__":
+    main()
