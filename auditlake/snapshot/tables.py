@@ -15,9 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from auditlake.errors import AuditlakeError
+from auditlake.errors import AuditlakeError, LakeUnusable
 from auditlake.lake.history import RESERVED
 from auditlake.lake.layout import Lake
 from auditlake.lake.names import as_stored
@@ -83,14 +84,18 @@ class Copier:
         """Copy all; a table that fails does not keep the others from finishing, and is told to `progress`."""
         jobs = [self._plan(table, sizes) for table in tables]
         bundles = bundled([(job, task) for job in jobs for task in job.tasks], lambda each: each[1].source_bytes)
-        with self._commits:
-            with ThreadPoolExecutor(self._at_once) as copies:
-                running = [copies.submit(self._copy, bundle) for bundle in bundles]
-                for job in jobs:
-                    if not job.tasks and self._begun(job):  # a partitioned table without a partition
-                        self._take(job, [])
-            for each in running:
-                each.result()
+        with self._commits, ThreadPoolExecutor(self._at_once) as copies:
+            running = [copies.submit(self._copy, bundle) for bundle in bundles]
+            for job in jobs:
+                if not job.tasks and self._begun(job):  # a partitioned table without a partition
+                    self._take(job, [])
+            try:
+                for each in running:
+                    each.result()
+            except KeyboardInterrupt:
+                copies.shutdown(wait=False, cancel_futures=True)
+                self._spark.sparkContext.cancelAllJobs()
+                raise
         for each in self._committing:
             each.result()
 
@@ -138,13 +143,22 @@ class Copier:
         if not wanted:
             return
         tasks = [task for _, task in wanted]
-        (results,) = self._spark.sparkContext.parallelize([tasks], 1).map(copy_bundle).collect()
-        for (job, task), result in zip(wanted, results, strict=True):
+        for (job, task), result in zip(wanted, self._run(tasks), strict=True):
             if isinstance(result, AuditlakeError):
                 self._fail(job, result)
             else:
                 self._progress.advance(job.name, result.rows, task.source_bytes)
                 self._take(job, [result])
+
+    def _run(self, tasks: Sequence[CopyTask]) -> Sequence[CopiedFile | AuditlakeError]:
+        """Run one Spark task; where it does not come back, each of its ranges has failed."""
+        try:
+            (done,) = self._spark.sparkContext.parallelize([tasks], 1).map(copy_bundle).collect()
+        except Py4JError:  # its text may quote rows
+            hint = "See Spark's log, and whether memory or a machine was lost; then run auditlake bootstrap again."
+            what = "could not be copied: its Spark task failed"
+            return [LakeUnusable(f"table {task.name} {what}", hint) for task in tasks]
+        return done
 
     def _begun(self, job: _Job) -> bool:
         """Make the empty table before its first range; False where it is not wanted any more."""
