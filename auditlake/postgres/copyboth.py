@@ -164,23 +164,25 @@ class SocketCopy:
         keepalives: list[bytes] = []
         if intake.full:
             return keepalives
-        lost = self._receive()
+        # Little beside what the buffer still takes, so that its limits are kept.
+        lost = self._receive(min(_AT_ONCE_BYTES, intake.room_bytes // 4))
         self._take(intake, keepalives)
         if lost is not None:
             raise lost
         return keepalives
 
-    def _receive(self) -> SourceUnreachable | None:
+    def _receive(self, at_once: int) -> SourceUnreachable | None:
         """Receive what is waiting, and while much of it comes what comes next; gives the error where none can come.
 
         What came before the connection was lost is still to be taken, and may say why.
         """
-        enough, size = len(self._rest) + _AT_ONCE_BYTES, _MUCH_BYTES
+        enough = len(self._rest) + at_once
         try:
+            size = self._receive_once()
             while size >= _MUCH_BYTES and len(self._rest) < enough:
-                size = self._receive_once()
-                if _MUCH_BYTES <= size < _RECEIVE_BYTES:
+                if size < _RECEIVE_BYTES:
                     time.sleep(_GATHER_S)
+                size = self._receive_once()
         except SourceUnreachable as exc:
             return exc
         return None

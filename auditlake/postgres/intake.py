@@ -72,6 +72,11 @@ class Intake:
         return self._frames.data
 
     @property
+    def room_bytes(self) -> int:
+        """How much the buffer still takes."""
+        return max(0, self._limits.size_bytes - len(self._frames.data))
+
+    @property
     def full(self) -> bool:
         """Whether the buffer takes no more, or so much was streamed that the reader should see to other things."""
         return self._limits.met_by(self._frames) or self._moved_bytes >= _AT_ONCE_BYTES
