@@ -141,7 +141,6 @@ def run(seconds: float, seed: str) -> int:
         compared, failed = checks.failures([*checks.OF_CAPTURE, *checks.OF_APPLY], evidence)
         for name, what in failed.items():
             site.fail(f"check {name}: {what}")
-        compared["spark"] = ask_spark(site, random.Random(seed).sample(moments, min(2, len(moments))))  # noqa: S311
         facts = {
             "seed": seed,
             "seconds": round(time.monotonic() - begun),
@@ -152,6 +151,8 @@ def run(seconds: float, seed: str) -> int:
             "broken": site.broken,
         }
         print(json.dumps(facts, indent=2), flush=True)  # noqa: T201 - this is its report
+        chosen = random.Random(seed).sample(moments, min(2, len(moments)))  # noqa: S311 - no secret
+        print(f"spark compared {ask_spark(site, chosen)} states", flush=True)  # noqa: T201
         return 1 if site.broken else 0
 
 
