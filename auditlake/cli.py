@@ -11,7 +11,7 @@ import click
 
 from auditlake.commands import audit, questions, source, stages
 from auditlake.errors import AuditlakeError, BadUsage
-from auditlake.terminal import report_bug, report_error
+from auditlake.messages import report_bug, report_error
 
 
 def main() -> None:

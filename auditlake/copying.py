@@ -24,8 +24,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from auditlake.lsn import Lsn
+from auditlake.messages import say
 from auditlake.snapshot.progress import CopiedTable, CopyState, Progress, TableProgress
-from auditlake.terminal import STDERR, plain_table, say, show
+from auditlake.terminal import STDERR, plain_table, show
 
 _PLAIN_INTERVAL_S = 30.0
 _LONG_HELD_S = 600.0

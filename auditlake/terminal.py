@@ -1,10 +1,5 @@
-"""What people see: data on stdout, everything else on stderr.
+"""What people see beside messages: tables on stdout, and on a terminal that something takes its time, on stderr."""
 
-Messages are lower case without a final stop, prefixed with the program's name; hints are sentences. On a terminal
-progress may redraw; elsewhere every message is one plain line.
-"""
-
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
@@ -13,15 +8,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from auditlake.errors import AuditlakeError
-
 STDERR = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 _STDOUT = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-
-
-def say(message: str) -> None:
-    """Tell what happens, on stderr."""
-    STDERR.print(f"auditlake: {message}")
 
 
 def show(table: Table) -> None:
@@ -48,20 +36,6 @@ def show_status(facts: Mapping[str, object]) -> None:
     for entry in cast("list[dict[str, str]]", facts["tables"]):
         tables.add_row(entry["table"], entry["horizon"], entry["position"])
     show(tables)
-
-
-def report_error(error: AuditlakeError) -> None:
-    """Print an error and its hint on stderr."""
-    STDERR.print(f"auditlake: error: {error.message}")
-    if error.hint:
-        STDERR.print(f"auditlake: hint: {error.hint}")
-
-
-def report_bug(error: BaseException) -> None:
-    """Print where an unexpected exception came from, without its message: that may quote rows of the source."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    STDERR.print(f"auditlake: error: unexpected {type(error).__name__} at\n{frames}", end="")
-    STDERR.print("auditlake: hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
 
 
 @contextmanager

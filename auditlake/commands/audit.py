@@ -7,8 +7,8 @@ import click
 
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
+from auditlake.messages import say
 from auditlake.options import stopped_by_signals, with_settings
-from auditlake.terminal import say
 
 if TYPE_CHECKING:
     from auditlake.audit.reading import Reader

@@ -13,7 +13,6 @@ from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.options import with_settings
-from auditlake.terminal import working
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
@@ -76,6 +75,7 @@ def sql(settings: Settings, as_of: str | None, form: "Form", script: str) -> Non
     from auditlake.lake.session import spark_session
     from auditlake.query.answer import answer
     from auditlake.query.sql import ask_all, prepare_script
+    from auditlake.terminal import working
 
     lake = Lake(settings.lake)
     require_manifest(lake)

@@ -7,8 +7,8 @@ import click
 
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
+from auditlake.messages import say
 from auditlake.options import with_settings, with_streaming
-from auditlake.terminal import say
 
 
 @click.command()

@@ -7,8 +7,8 @@ import click
 
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
+from auditlake.messages import say
 from auditlake.options import stopped_by_signals, with_settings, with_streaming, with_target
-from auditlake.terminal import say, show_status
 
 if TYPE_CHECKING:
     from auditlake.capture.running import Task, Until
@@ -89,6 +89,7 @@ def status(settings: Settings, *, as_json: bool) -> None:
       auditlake status --json
     """
     from auditlake import status as stage
+    from auditlake.terminal import show_status
 
     source = settings.source.get_secret_value() if settings.source else None
     facts = stage.as_json(stage.read_status(Lake(settings.lake), source))

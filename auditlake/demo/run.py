@@ -27,10 +27,11 @@ from auditlake.follow import follow
 from auditlake.lake.layout import Lake
 from auditlake.lake.session import spark_session
 from auditlake.lsn import Lsn
+from auditlake.messages import say
 from auditlake.query.render import render
 from auditlake.query.sql import run_sql
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.terminal import say, working
+from auditlake.terminal import working
 
 _PRODUCT, _ORDER = 3, 42
 _TRADE_S = 3.0

@@ -21,12 +21,13 @@ from sqlglot import TokenType
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
+from auditlake.messages import report_bug, report_error, say
 from auditlake.query.answer import Form, answer
 from auditlake.query.dialect import tokenize
 from auditlake.query.moments import read_known
 from auditlake.query.render import TEXT_FORMATS
 from auditlake.query.sql import ask_all, moment_lsn, prepare_script
-from auditlake.terminal import report_bug, report_error, say, working
+from auditlake.terminal import working
 
 HELP = "\n".join(__doc__.splitlines()[2:10])
 _BUG = 1
