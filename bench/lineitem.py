@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -31,7 +32,7 @@ create table lineitem (
   l_shipinstruct char(25) not null, l_shipmode char(10) not null, l_comment varchar(44) not null)
 """
 _CHUNK_BYTES = 1 << 20
-_SAMPLE_S = 0.1
+_SAMPLE_S = 0.5
 
 
 def main() -> None:
@@ -112,16 +113,12 @@ class _Memory:
 
 def _descendants(ancestor: str) -> list[str]:
     """Process ids of the commands below this process; PostgreSQL's server is not one of them."""
-    children: dict[str, list[str]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = stat.read_text().rpartition(")")[2].split()[1]
-        except OSError:
-            continue
-        children.setdefault(parent, []).append(stat.parent.name)
     found, waiting = [], [ancestor]
     while waiting:
-        below = children.get(waiting.pop(), [])
+        below = []
+        for children in Path("/proc", waiting.pop(), "task").glob("*/children"):
+            with suppress(OSError):  # it has ended
+                below += children.read_text().split()
         found += below
         waiting += below
     return found

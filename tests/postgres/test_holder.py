@@ -4,6 +4,7 @@ Who blocks is a session of the test's own, so pid and command are known.
 """
 
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -15,6 +16,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.errors import LakeUnusable, SourceUnreachable, SourceUnready
+from auditlake.failpoints import After
 from auditlake.postgres import blockers
 from auditlake.postgres.catalog import read_tables
 from auditlake.postgres.connection import connect, connect_replication, pinned_conninfo
@@ -25,6 +27,8 @@ from auditlake.snapshot.copy import CopiedFile, CopyTask, SnapshotMark, copy_bun
 from auditlake.snapshot.plan import make_plan
 from auditlake.snapshot.publishing import publish
 from auditlake.snapshot.ranges import PageRange
+from tests import command
+from tests.capture_lake import make_lake
 from tests.running import await_true
 from tests.server import Server, chosen_version
 
@@ -239,3 +243,19 @@ def test_a_lake_that_is_full(database: str, tasks: Callable[..., list[CopyTask]]
     assert large.message == "table public.large could not be written: File too large"
     assert isinstance(small, CopiedFile)
     assert [path.name for path in tmp_path.rglob("*.parquet")] == [Path(small.path).name]
+
+
+def test_a_kill_lets_go(database: str, tmp_path: Path) -> None:
+    """Killed with a temporary slot and locks: the server ends the sessions, and only the main slot is left."""
+    _execute(database, "create table first (id int primary key)")
+    make_lake(database, tmp_path / "lake")
+    _execute(database, "create table later (id int primary key)")
+    arguments = ["bootstrap", "--table", "public.later", "--source", database, "--lake", str(tmp_path / "lake")]
+    done = command.run(arguments, {"AUDITLAKE_FAILPOINT": After.SLOT})
+    assert done.code == -signal.SIGKILL, done.stderr
+    sessions = "select from pg_stat_activity where datname = current_database() and application_name = 'auditlake'"
+    slots = "select slot_name::text from pg_replication_slots where database = current_database()"
+    with psycopg.connect(database, autocommit=True) as conn:
+        await_true(lambda: not conn.execute(sessions).fetchall())
+        await_true(lambda: conn.execute(slots).fetchall() == [("auditlake",)])
+        conn.execute("set lock_timeout = '1s'; truncate first, later")
