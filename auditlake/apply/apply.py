@@ -10,28 +10,34 @@ the position is still before the columns, so the next call finds the same tail: 
 `changes` and `added` alone, and those that are there already are not added again. Meanwhile readers leave out columns
 that are younger than the LSN they ask for, and lay the tail over the rest: added yet or not, they give the same rows.
 
-A table without a tail gets no commit. Tables are independent; two are worked on at a time, because the many small jobs
-of one MERGE leave half of even a small machine idle.
+A table without a tail gets no commit. Tables are independent; as many are worked on at a time as Spark has cores, at
+least two, because the many small jobs of one MERGE leave half of even a small machine idle.
 """
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 
+from delta.exceptions import DeltaConcurrentModificationException
+from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply.fold import Folded, fold
-from auditlake.apply.merge import merge
+from auditlake.apply.merge import choose_plan, merge
 from auditlake.apply.reshape import changes_in_shape, history_in_shape, only_while_there
 from auditlake.apply.tails import FOLDED_OPS, Tail, find_tails, open_log
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories
+from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
 from auditlake.lake.layout import Lake
+from auditlake.lake.session import read_version
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
-_PARALLEL_TABLES = 2
+# More plans at a time than these only take the driver's memory.
+_MOST_PARALLEL = 8
+_ATTEMPTS = 3
 # Else Spark takes braces and brackets in a path for patterns.
 _PATHS_AS_THEY_ARE = ("__globPaths__", "false")
 _CHANGES = (
@@ -64,7 +70,7 @@ def apply_tail(
         return Applied({}, {})
     limit = log.watermark if upto is None else Lsn(min(upto, log.watermark))
     tails = find_tails(lake, log, _after(tables, known or {}), limit)
-    _merge_all(spark, tails)
+    _merge_all(spark, lake, tails)
     reached = {table.name: Lsn(max(limit, table.position)) for table in tables}
     return Applied({tail.table.name: tail.shape.rows for tail in tails if tail.shape}, reached)
 
@@ -75,7 +81,7 @@ def apply_table(spark: SparkSession, lake: Lake, table: HistoryTable, upto: int)
     if log is None:
         return 0
     tails = find_tails(lake, log, {table: table.position}, Lsn(min(upto, log.watermark)))
-    _merge_all(spark, tails)
+    _merge_all(spark, lake, tails)
     return sum(tail.shape.rows for tail in tails if tail.shape)
 
 
@@ -89,11 +95,6 @@ def fold_tail(spark: SparkSession, tail: Tail) -> Folded | None:
     return replace(folded, rows=only_while_there(folded.rows, tail.added), added=tail.added)
 
 
-def read_version(spark: SparkSession, path: str, version: int) -> DataFrame:
-    """Read one version of a Delta table, whatever is committed meanwhile."""
-    return spark.read.format("delta").option("versionAsOf", version).load(path)
-
-
 def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
     name = tail.table.name
     # `changes` is plain Parquet, and which files to open is known: its Delta log need not be loaded into the JVM.
@@ -102,8 +103,8 @@ def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
         .option(*_PATHS_AS_THEY_ARE)
         .parquet(*tail.files)
         .where(
-            (F.col("lsn") > tail.table.position)
-            & (F.col("lsn") <= int(tail.upto))  # py4j writes an Lsn as PostgreSQL does
+            (F.struct("lsn") > _lsn(tail.table.position))
+            & (F.struct("lsn") <= _lsn(tail.upto))
             & (F.col("schema") == name.schema)
             & (F.col("table") == name.table)
             & F.col("op").isin(*FOLDED_OPS)
@@ -111,24 +112,53 @@ def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
     )
 
 
+def _lsn(lsn: int) -> Expression:
+    """A literal that Spark hands to the code it compiles, instead of compiling it in: the next batch needs no other."""
+    return F.struct(F.lit(int(lsn)).cast("bigint").alias("lsn"))  # py4j writes an Lsn as PostgreSQL does
+
+
 def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Lsn]) -> dict[HistoryTable, int]:
     return {table: max(table.position, known.get(table.name, 0)) for table in tables}
 
 
-def _merge_all(spark: SparkSession, tails: list[Tail]) -> None:
+def _merge_all(spark: SparkSession, lake: Lake, tails: list[Tail]) -> None:
     largest_first = sorted(tails, key=lambda tail: -(tail.shape.rows if tail.shape else 0))
-    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
-        done = [pool.submit(_merge_one, spark, tail) for tail in largest_first]
+    # The position of a commit travels in the session's settings, so what runs at one time has sessions of its own.
+    sessions: SimpleQueue[SparkSession] = SimpleQueue()
+    parallel = min(_MOST_PARALLEL, max(2, spark.sparkContext.defaultParallelism))
+    for _ in range(parallel):
+        sessions.put(spark.newSession())
+    with ThreadPoolExecutor(parallel) as pool:
+        done = [pool.submit(_merge_one, sessions, lake, tail) for tail in largest_first]
     failures = [failure for each in done if (failure := each.exception())]
     refusals = [tail.refusal for tail in tails if tail.refusal]
     for failure in [*failures, *refusals]:
         raise failure
 
 
-def _merge_one(spark: SparkSession, tail: Tail) -> None:
-    # The position of the commit travels in the session's settings, so each table has a session of its own.
-    session = spark.newSession()
+def _merge_one(sessions: SimpleQueue[SparkSession], lake: Lake, tail: Tail) -> None:
+    session = sessions.get()
+    try:
+        _merge_in(session, lake, tail, _ATTEMPTS)
+    finally:
+        sessions.put(session)
+
+
+def _merge_in(session: SparkSession, lake: Lake, tail: Tail, attempts: int) -> None:
     folded = fold_tail(session, tail)
-    if folded is not None and tail.shape is not None:
-        merge(session, tail.table, folded, tail.shape, tail.upto)
+    if folded is None:
+        return
+    try:
+        merge(session, tail, folded, choose_plan(tail))
+    except DeltaConcurrentModificationException:  # files were joined meanwhile; the position is where it was
+        if attempts == 1:
+            raise
+        for again in _found_again(lake, tail):
+            _merge_in(session, lake, again, attempts - 1)
+    else:
         reach(After.TABLE_MERGED)
+
+
+def _found_again(lake: Lake, tail: Tail) -> list[Tail]:
+    log, table = open_log(lake), open_history(lake, tail.table.name)
+    return find_tails(lake, log, {table: table.position}, tail.upto) if log and table else []

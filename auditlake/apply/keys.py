@@ -9,8 +9,6 @@ Builds expressions only.
 """
 
 from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import and_
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -80,20 +78,23 @@ def pairs(columns: Sequence[Column]) -> list[tuple[Expression, Expression]]:
     ]
 
 
-def same(columns: Sequence[Column], left: str, right: str) -> Expression:
-    """Whether two history-shaped rows, by alias, have the same key; only types that need it pay for null-safety."""
+def same(columns: Sequence[Column], left: str, right: str) -> str:
+    """SQL: two history-shaped rows, by alias, have the same key; only types that need it pay for null-safety."""
     if not key_of(columns):
-        pairs_ = [(F.col(f"{left}.{name}"), F.col(f"{right}.{name}")) for name in BEGIN]
-        return reduce(and_, (one == other for one, other in pairs_))
-    condition = F.lit(True)
+        return " and ".join(f"{left}.{name} = {right}.{name}" for name in BEGIN)
+    conditions = []
     for column in key_of(columns):
-        one, other = source(column.stored, left), source(column.stored, right)
-        if type_of(column).may_not_fit:
-            pair = F.col(f"{left}._raw")[column.stored].eqNullSafe(F.col(f"{right}._raw")[column.stored])
-            condition = condition & one.eqNullSafe(other) & pair
-        else:
-            condition = condition & (one == other)
-    return condition
+        name, entry = quoted(column.stored), _literal(column.stored)
+        may_not_fit = type_of(column).may_not_fit
+        conditions.append(f"{left}.{name} {'<=>' if may_not_fit else '='} {right}.{name}")
+        if may_not_fit:
+            conditions.append(f"{left}._raw[{entry}] <=> {right}._raw[{entry}]")
+    return " and ".join(conditions)
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _no_key(column: Column) -> Expression:

@@ -19,6 +19,8 @@ Authority: docs.delta.io, "Idempotent writes", "Concurrency control" and "Upsert
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from enum import StrEnum
+from typing import assert_never
 
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkDeltaTable
@@ -39,10 +41,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from auditlake.apply import keys
 from auditlake.apply.columns import AddedColumn
 from auditlake.apply.fold import Folded, Kind
+from auditlake.apply.replace import whole_source, write_source
 from auditlake.apply.reshape import missing_value, with_missing_raw
-from auditlake.apply.shape import TailShape
+from auditlake.apply.tails import Tail
 from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.failpoints import After, reach
+from auditlake.lake.files import open_rows
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, add_columns
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.lsn import Lsn
@@ -52,6 +56,8 @@ _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 """Delta sets it after a commit of this session, and not after a write that it left out."""
+# From here on the MERGE's shuffle of the open rows costs more than what REPLACE ON reads instead.
+_REPLACED_FROM_ROWS = 1_000_000
 _ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
 _NOT_A_VALUE = (
     ArithmeticException,
@@ -63,42 +69,77 @@ _NOT_A_VALUE = (
 )
 
 
-def merge(spark: SparkSession, table: HistoryTable, folded: Folded, shape: TailShape, upto: int) -> None:
-    """Make `folded` part of the history and `upto` its position.
+class Plan(StrEnum):
+    """How a tail is written; all give the same rows."""
+
+    APPEND = "append"
+    MERGE = "merge"
+    REPLACE = "replace"
+
+
+def choose_plan(tail: Tail) -> Plan:
+    """Choose the cheapest plan by the tail and the size of the open partition."""
+    if tail.shape is not None and tail.shape.inserts_only and not _filled(tail.added):
+        return Plan.APPEND
+    # Columns that are added change rows whose keys are not in the tail.
+    if tail.columns == tail.table.columns and not tail.added and open_rows(tail.table) >= _REPLACED_FROM_ROWS:
+        return Plan.REPLACE
+    return Plan.MERGE
+
+
+def merge(spark: SparkSession, tail: Tail, folded: Folded, plan: Plan) -> None:
+    """Make `folded`, the fold of `tail`, part of its history and move the position to where the tail ends.
 
     `spark` must be used by no other thread meanwhile: the position travels in its settings.
 
     Raises LakeConflict if another process moved the table.
     """
+    table = tail.table
     lacking = [column for column in folded.columns if column not in table.columns]
     if lacking:
         add_columns(table, lacking)
         reach(After.COLUMNS_ADDED)
     held = frozenset(column.stored for column in (*table.columns, *lacking))
-    rows = folded.rows.unionByName(_position_check(spark, table, folded.rows))
-    filled = [each for each in folded.added if each.missing is not None]
-    with _position_in_commit(spark, upto), _one_applier(spark, table, held):
-        if shape.inserts_only and not filled:
-            rows.drop("_kind").write.format("delta").mode("append").save(str(table.path))
-        else:
-            _merge(spark, table, replace(folded, rows=rows), filled)
+    with _position_in_commit(spark, tail.upto), _one_applier(spark, table, held):
+        match plan:
+            case Plan.APPEND:
+                rows = _checked(spark, table, folded.rows.drop("_kind"))
+                rows.write.format("delta").mode("append").save(str(table.path))
+            case Plan.MERGE:
+                checked = replace(folded, rows=_checked(spark, table, folded.rows))
+                _merge(spark, table, checked, _filled(folded.added))
+            case Plan.REPLACE:
+                _replace(spark, table, folded.rows)
+            case _:
+                assert_never(plan)
+
+
+def _filled(added: Sequence[AddedColumn]) -> list[AddedColumn]:
+    return [each for each in added if each.missing is not None]
+
+
+def _replace(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> None:
+    source = whole_source(spark, table, rows)
+    if source.contradiction:
+        raise _folded_wrong(table, f"they do not go with the history: {source.contradiction}")
+    write_source(replace(source, rows=_checked(spark, table, source.rows)), str(table.path))
 
 
 def _merge(spark: SparkSession, table: HistoryTable, folded: Folded, filled: Sequence[AddedColumn]) -> None:
     kind = F.col("s._kind")
-    is_open = F.col("t._part") == OPEN_PART
-    meets = is_open & (kind != Kind.VERSION) & keys.same(table.columns, "t", "s")
+    condition = f"t._part = '{OPEN_PART}' and s._kind != '{Kind.VERSION}' and {keys.same(table.columns, 't', 's')}"
     ends = {name: F.col(f"s.{name}") for name in _ENDS}
     merging = (
         SparkDeltaTable.forPath(spark, str(table.path))
         .alias("t")
-        .merge(folded.rows.alias("s"), meets)
+        .merge(folded.rows.alias("s"), condition)
         .whenMatchedUpdate(condition=kind == Kind.CLOSE, set={**ends, **_fill(filled, F.col("s._to_lsn"))})
         .whenMatchedUpdate(set={"_to_lsn": _disagreement("a key begins that is open")})
         .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(folded.columns))
         .whenNotMatchedInsert(values={"_to_lsn": _disagreement("a key ends that is not open")})
     )
     if filled:
+        is_open = F.col("t._part") == OPEN_PART
         merging = merging.whenNotMatchedBySourceUpdate(condition=is_open, set=_fill(filled, F.lit(None).cast("bigint")))
     merging.execute()
 
@@ -123,8 +164,8 @@ def _disagreement(what: str) -> Expression:
     return F.raise_error(F.lit(f"they do not go with the history: {what}")).cast("bigint")
 
 
-def _position_check(spark: SparkSession, table: HistoryTable, like: DataFrame) -> DataFrame:
-    """No rows; evaluating it fails once the table is no longer at the position that the fold was planned on."""
+def _checked(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> DataFrame:
+    """The rows; evaluating them fails once the table is no longer at the position that the fold was planned on."""
     path, expected = str(table.path), table.position
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,7 +175,7 @@ def _position_check(spark: SparkSession, table: HistoryTable, like: DataFrame) -
                 raise RuntimeError(f"the position of {path} is {position}, was {expected}")
         yield from ()
 
-    return spark.range(1, numPartitions=1).mapInArrow(check, like.schema)
+    return rows.unionByName(spark.range(1, numPartitions=1).mapInArrow(check, rows.schema))
 
 
 @contextmanager
@@ -181,6 +222,10 @@ def _broken(table: HistoryTable, exc: PySparkException) -> InvariantBroken | Non
         what = f"Spark cannot read a value ({exc.getCondition()})"
     else:
         return None
+    return _folded_wrong(table, what)
+
+
+def _folded_wrong(table: HistoryTable, what: str) -> InvariantBroken:
     return InvariantBroken(
         f"the changes of {table.name} after {Lsn(table.position)} cannot be folded: {what}",
         hint="Nothing of them is in the history, all of them are in `changes`. Please report it.",

@@ -22,7 +22,7 @@ def overlay(history: DataFrame, folded: Folded, columns: Sequence[Column]) -> Da
 def overlay_open(open_versions: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
     """The same of the open rows alone: they, with the closes applied, and the versions."""
     closes = F.broadcast(folded.closes).alias("c")
-    still_open = open_versions.alias("h").join(closes, on=keys.same(columns, "h", "c"), how="left")
+    still_open = open_versions.alias("h").join(closes, on=F.expr(keys.same(columns, "h", "c")), how="left")
     ended = [
         F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in _ENDS else keys.source(name, "h")
         for name in open_versions.columns

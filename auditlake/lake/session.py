@@ -18,7 +18,7 @@ from pathlib import Path
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from auditlake.errors import ConfigError
 from auditlake.lake.jars import delta_jars
@@ -37,7 +37,14 @@ _DEFAULTS = {
     "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: 50 tiny tasks to read a small table's log
+    # 100 by default, fewer than the pieces of code that the batches of three tables are compiled to.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.ui.enabled": "false",
+    # Kept for a page that nobody can open, with the text of every plan.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
     "spark.ui.showConsoleProgress": "false",
 }
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -67,6 +74,11 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     else:
         _start(wanted)
     return SparkSession.builder.getOrCreate()
+
+
+def read_version(spark: SparkSession, path: str, version: int) -> DataFrame:
+    """Read one version of a Delta table, whatever is committed meanwhile."""
+    return spark.read.format("delta").option("versionAsOf", version).load(path)
 
 
 def _join_submitted(wanted: Mapping[str, str]) -> None:

@@ -16,11 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
-from auditlake.apply.apply import fold_tail, read_version
+from auditlake.apply.apply import fold_tail
 from auditlake.apply.overlay import overlay, overlay_open
 from auditlake.apply.reshape import history_in_shape, only_while_there
 from auditlake.apply.tails import Tail
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
+from auditlake.lake.session import read_version
 from auditlake.lsn import Lsn
 from auditlake.query.moments import Known
 from auditlake.query.selection import Bounds, Selection, State, Versions
@@ -58,10 +59,12 @@ def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> Da
 
 def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None) -> DataFrame:
     rows = _history(spark, table)
-    if lsn >= table.position:  # every closed version ended at or before the position
-        rows = rows.where(F.col("_part") == OPEN_PART)
     folded = None if tail is None else fold_tail(spark, tail)
-    if tail is not None and folded is not None:  # then the position is before the LSN
+    if lsn >= table.position:
+        # Every closed version ended at or before the position, and every open one had begun by then.
+        rows = rows.where(F.col("_part") == OPEN_PART)
+        if tail is None or folded is None:
+            return rows
         rows = overlay_open(history_in_shape(rows, tail), folded, tail.columns)
     holds = (F.col("_from_lsn") <= int(lsn)) & (F.col("_to_lsn").isNull() | (F.col("_to_lsn") > int(lsn)))
     return rows.where(holds)

@@ -9,11 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 
+from auditlake.apply.apply import fold_tail
+from auditlake.apply.merge import Plan, merge
+from auditlake.apply.tails import find_tails, open_log
 from auditlake.lake.history import HistoryTable, create_history, open_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
+from auditlake.lake.session import read_version
+from auditlake.lsn import Lsn
 from auditlake.pgoutput.schema import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from tests import model
@@ -125,6 +130,23 @@ def the_history(lake: Lake) -> HistoryTable:
     table = open_history(lake, NAME)
     assert table is not None
     return table
+
+
+def apply_as(spark: SparkSession, lake: Lake, upto: int, plan: Plan) -> None:
+    """Apply the one table's tail up to `upto` by this plan, whatever its size."""
+    table, log = the_history(lake), open_log(lake)
+    assert log is not None
+    (tail,) = find_tails(lake, log, {table: table.position}, Lsn(upto))
+    session = spark.newSession()
+    folded = fold_tail(session, tail)
+    assert folded is not None
+    merge(session, tail, folded, plan)
+
+
+def all_rows(spark: SparkSession, lake: Lake) -> list[str]:
+    """Every row of the history, whole, in no order of its own."""
+    table = the_history(lake)
+    return sorted(map(repr, read_version(spark, str(table.path), table.delta_version).collect()))
 
 
 def the_lake(folder: Path) -> Lake:

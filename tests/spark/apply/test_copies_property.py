@@ -12,15 +12,27 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from auditlake.apply.apply import apply_tail, fold_tail, read_version
+from auditlake.apply.apply import apply_tail, fold_tail
+from auditlake.apply.merge import Plan
 from auditlake.apply.overlay import overlay
 from auditlake.apply.shape import TailShape
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.errors import InvariantBroken, Unsupported
 from auditlake.lake.layout import Lake
+from auditlake.lake.session import read_version
 from auditlake.lsn import Lsn
 from tests import model
-from tests.spark.apply.harness import COLUMNS, NAME, SNAPSHOT_LSN, Source, texts, the_history, time_of, versions_in
+from tests.spark.apply.harness import (
+    COLUMNS,
+    NAME,
+    SNAPSHOT_LSN,
+    Source,
+    apply_as,
+    texts,
+    the_history,
+    time_of,
+    versions_in,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -138,7 +150,7 @@ def _check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mod
         assert folded is not None
         before = read_version(spark, str(table.path), table.delta_version)
         _same(expected, versions_in(overlay(before, folded, NO_KEY)))
-    apply_tail(spark, lake, upto)
+    apply_as(spark, lake, upto, Plan.MERGE if overlaid else Plan.REPLACE)
     after = the_history(lake)
     _same(expected, versions_in(read_version(spark, str(after.path), after.delta_version)))
 

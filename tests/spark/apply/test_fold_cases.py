@@ -8,14 +8,24 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.apply.apply import apply_tail, fold_tail, read_version
-from auditlake.apply.merge import merge
+from auditlake.apply.apply import apply_tail, fold_tail
+from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.errors import InvariantBroken, LakeConflict, Unsupported
 from auditlake.lake.layout import Lake
+from auditlake.lake.session import read_version
 from auditlake.lsn import Lsn
 from tests.model import UNCHANGED, Delete, Insert, Operation, Transaction, Truncate, Update, Values, Version
-from tests.spark.apply.harness import COLUMNS, SNAPSHOT_LSN, Source, delta_version, the_history, time_of, versions_in
+from tests.spark.apply.harness import (
+    COLUMNS,
+    SNAPSHOT_LSN,
+    Source,
+    apply_as,
+    delta_version,
+    the_history,
+    time_of,
+    versions_in,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -193,18 +203,19 @@ def test_inserts_alone_are_appended(spark: SparkSession, tmp_path: Path) -> None
     assert delta_version(source.lake) == before + 1
 
 
+@pytest.mark.parametrize("plan", [Plan.MERGE, Plan.REPLACE])
 @pytest.mark.parametrize(
     "operation", [Delete(B), Update(B, B, row("x")), Insert(A, row("x"))], ids=["delete", "update", "insert"]
 )
 def test_a_change_that_contradicts_the_history_stops_it(
-    spark: SparkSession, tmp_path: Path, operation: Operation
+    spark: SparkSession, tmp_path: Path, operation: Operation, plan: Plan
 ) -> None:
     """Ending what is not open, or beginning what is, is a bug somewhere: nothing is written, no value is shown."""
     source = Source(Lake(tmp_path))
     source.start(version(key, row("old"), (SNAPSHOT_LSN, "snapshot", None)) for key in (A, C))
     capture(source, snapshot(B, C), {110: [operation, Update(C, C, row("secret"))]})
     with pytest.raises(InvariantBroken, match="do not go with the history") as caught:
-        apply_tail(spark, source.lake)
+        apply_as(spark, source.lake, 110, plan)
     assert "secret" not in caught.value.message
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
@@ -225,12 +236,12 @@ def test_text_that_is_no_value_of_its_type_stops_it(
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
 
-@pytest.mark.parametrize("inserts_only", [False, True])
+@pytest.mark.parametrize("plan", Plan)
 @pytest.mark.parametrize("theirs", [115, 120])
-def test_a_second_applier_is_refused(spark: SparkSession, tmp_path: Path, theirs: int, inserts_only: bool) -> None:  # noqa: FBT001
+def test_a_second_applier_is_refused(spark: SparkSession, tmp_path: Path, theirs: int, plan: Plan) -> None:
     """A fold planned before another process moved the table, part of the way or all of it, is not written."""
     source = Source(Lake(tmp_path))
-    first: list[Operation] = [Insert(B, row("b"))] if inserts_only else [Update(A, A, row("b"))]
+    first: list[Operation] = [Insert(B, row("b"))] if plan is Plan.APPEND else [Update(A, A, row("b"))]
     stream(source, snapshot(A), {110: first, 120: [Insert(C, row("c"))]})
     log, table = open_log(source.lake), the_history(source.lake)
     assert log is not None
@@ -242,7 +253,7 @@ def test_a_second_applier_is_refused(spark: SparkSession, tmp_path: Path, theirs
     apply_tail(spark, source.lake, theirs)
     after = delta_version(source.lake)
     with pytest.raises(LakeConflict):
-        merge(spark.newSession(), table, folded, tail.shape, 120)
+        merge(spark.newSession(), tail, folded, plan)
     assert delta_version(source.lake) == after
 
 

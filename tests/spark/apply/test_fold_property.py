@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from auditlake.apply.apply import apply_tail, fold_tail, read_version
+from auditlake.apply.apply import apply_tail, fold_tail
+from auditlake.apply.merge import Plan
 from auditlake.apply.overlay import overlay
 from auditlake.apply.shape import TailShape
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.lake.layout import Lake
+from auditlake.lake.session import read_version
 from auditlake.lsn import Lsn
 from tests import model
 from tests.spark.apply.harness import (
@@ -24,6 +27,8 @@ from tests.spark.apply.harness import (
     REST,
     SNAPSHOT_LSN,
     Source,
+    all_rows,
+    apply_as,
     delta_version,
     the_history,
     time_of,
@@ -193,7 +198,7 @@ def check_history(spark: SparkSession, folder: Path, seed: int, features: Featur
 
 
 def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Model, *, pessimistic: bool) -> None:
-    """Read one tail before its merge, merge it, read again, and repeat the merge.
+    """Read one tail before its merge, write it by both plans, read again, and repeat the merge.
 
     What is read before the merge is planned for any shape of tail if `pessimistic`; the merge knows the tail's shape.
     """
@@ -209,10 +214,17 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
     before = read_version(spark, str(table.path), table.delta_version)
     same_versions(expected, versions_in(overlay(before, folded, COLUMNS)))
 
-    apply_tail(spark, lake, upto)
+    twin = Lake(lake.root.with_name(f"{lake.root.name}-{upto}"))
+    if table.position > SNAPSHOT_LSN:  # once is enough here, too
+        shutil.copytree(lake.root, twin.root)
+        apply_as(spark, twin, upto, Plan.MERGE)
+    apply_as(spark, lake, upto, Plan.REPLACE)
     after = the_history(lake)
     assert after.position == upto
     same_versions(expected, versions_in(read_version(spark, str(after.path), after.delta_version)))
+    if twin.root.exists():
+        assert the_history(twin).position == upto
+        assert all_rows(spark, lake) == all_rows(spark, twin)
 
     apply_tail(spark, lake, upto)
     assert delta_version(lake) == after.delta_version

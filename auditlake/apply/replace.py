@@ -1,0 +1,83 @@
+"""Write a folded tail into a history with a large open partition: what the MERGE does, for less.
+
+A MERGE that also inserts shuffles the rows of every file it touches, with all their columns. Here the source is made
+whole first: the open versions of the tail's keys, found by a broadcast join and given their ends, and the versions
+that begin in the tail. Delta then replaces the open version of every key in the source by what the source holds
+(`replaceOn`), with deletion vectors, in one commit that carries the application transaction as any write does.
+
+The fold is staged, because it is read more than once. Its keys are known then, so files of the open partition whose
+statistics exclude all of them are not opened (`keyrange`), where there are enough of such files.
+
+Authority: docs.delta.io, "Table batch reads and writes", "Idempotent writes"
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from auditlake.apply import keys
+from auditlake.apply.fold import Kind
+from auditlake.apply.keyrange import conditions, ranged
+from auditlake.lake.files import open_bounds
+from auditlake.lake.history import OPEN_PART, HistoryTable
+from auditlake.lake.session import read_version
+
+_BROADCAST_ROWS = 500_000
+_ROWS_IN_A_FILE = 250_000
+_ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What stands in the history for the tail's keys afterwards; `condition` says of rows `t` what rows `s` replace.
+
+    `contradiction` says what does not go with the history, if anything: then it must not be written.
+    """
+
+    rows: DataFrame
+    condition: str
+    contradiction: str | None
+
+
+def whole_source(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> Source:
+    """Stage the source out of the table as the fold saw it and the rows of a Folded."""
+    columns, history = table.columns, read_version(spark, str(table.path), table.delta_version)
+    staged = rows.localCheckpoint()
+    edges = staged.where(F.col("_kind") != Kind.VERSION)
+    wanted = [column.stored for column in ranged(columns)]
+    known = edges.select("_kind", *map(keys.source, wanted)).toArrow()
+    bounds = conditions(known, columns, open_bounds(table, wanted))
+    is_open = f"t._part = '{OPEN_PART}'"
+    condition = " and ".join([is_open, *bounds, keys.same(columns, "t", "s")])
+    if known.num_rows <= _BROADCAST_ROWS:
+        edges = F.broadcast(edges)
+    met = history.alias("t").join(edges.alias("s"), on=F.expr(condition)).select(*_ended(rows)).localCheckpoint()
+    versions = staged.where(F.col("_kind") != Kind.CLOSE)
+    contradiction = _contradiction(known["_kind"], met.select("_kind").toArrow()["_kind"])
+    # Else every task that has looked for open versions writes a file of its own.
+    source = versions.unionByName(met).drop("_kind").coalesce(1 + known.num_rows // _ROWS_IN_A_FILE)
+    return Source(source, condition, contradiction)
+
+
+def write_source(source: Source, path: str) -> None:
+    """Write the source in one commit; application transaction and fence are the caller's."""
+    to = source.rows.alias("s").write.format("delta").mode("overwrite").option("targetAlias", "t")
+    to.option("replaceOn", source.condition).save(path)
+
+
+def _ended(rows: DataFrame) -> list[Expression]:
+    names = [name for name in rows.columns if name not in {*_ENDS, "_kind"}]
+    kept = [keys.source(name, "t").alias(name) for name in names]
+    return [*kept, *(F.col(f"s.{name}").alias(name) for name in (*_ENDS, "_kind"))]
+
+
+def _contradiction(expected: pa.ChunkedArray, met: pa.ChunkedArray) -> str | None:
+    if pc.sum(pc.equal(met, Kind.BIRTH)).as_py():
+        return "a key begins that is open"
+    if len(met) != (pc.sum(pc.equal(expected, Kind.CLOSE)).as_py() or 0):
+        return "a key ends that is not open, or is open twice"
+    return None

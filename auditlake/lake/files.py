@@ -1,0 +1,46 @@
+"""The data files of a history at one Delta version, by the statistics in its log. No JVM; no data file is opened."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from auditlake.lake.history import OPEN_PART, HistoryTable
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of the partition `part`; `rows` counts those too that a deletion vector marks."""
+
+    part: str
+    size_bytes: int
+    rows: int
+
+
+def data_files(table: HistoryTable) -> list[DataFile]:
+    """List the files of the table's Delta version."""
+    actions = pa.table(DeltaTable(table.path, version=table.delta_version).get_add_actions(flatten=True))
+    if not actions.num_rows:
+        return []
+    columns = (actions[name].to_pylist() for name in ("partition._part", "size_bytes", "num_records"))
+    return [DataFile(part, size_bytes, rows or 0) for part, size_bytes, rows in zip(*columns, strict=True)]
+
+
+def open_rows(table: HistoryTable) -> int:
+    """Say how large the open partition is: its rows, and those that ended and are only marked so."""
+    return sum(file.rows for file in data_files(table) if file.part == OPEN_PART)
+
+
+def open_bounds(table: HistoryTable, columns: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
+    """Least and greatest value in each file of the open partition, for the columns that have them in every file."""
+    actions = pa.table(DeltaTable(table.path, version=table.delta_version).get_add_actions(flatten=True))
+    found = {}
+    for name in columns:
+        if {f"min.{name}", f"max.{name}"} <= set(actions.column_names):
+            in_part = actions.filter(pc.equal(actions["partition._part"], OPEN_PART))
+            least, greatest = (in_part[f"{bound}.{name}"] for bound in ("min", "max"))
+            if not (least.null_count or greatest.null_count):
+                found[name] = list(zip(least.to_pylist(), greatest.to_pylist(), strict=True))
+    return found
