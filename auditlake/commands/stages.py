@@ -80,6 +80,24 @@ def apply(settings: Settings, *, until_current: bool) -> None:
 
 @click.command()
 @with_settings
+def maintain(settings: Settings) -> None:
+    """Join the files of the histories, lay closed versions in order, and delete what no question needs any more.
+
+    \b
+    Example:
+      auditlake maintain
+    """
+    from auditlake import maintain as stage
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.lake.session import spark_session
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    stage.maintain(spark_session(settings.spark), lake, say)
+
+
+@click.command()
+@with_settings
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def status(settings: Settings, *, as_json: bool) -> None:
     """Show positions, lag, the slot's health and the tables; starts no JVM.
@@ -99,4 +117,4 @@ def status(settings: Settings, *, as_json: bool) -> None:
         show_status(facts)
 
 
-COMMANDS = (follow, capture, apply, status)
+COMMANDS = (follow, capture, apply, maintain, status)

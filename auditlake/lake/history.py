@@ -26,6 +26,8 @@ from auditlake.relation import Column, TableName
 from auditlake.values.types import ColumnType, column_type
 
 OPEN_PART = "open"
+KEPT_FOR = "interval 6 hours"
+"""How long files and versions stay that were replaced: longer than any question runs, which pins its version."""
 
 PERIOD_COLUMNS = (
     ("_from_lsn", "bigint"),
@@ -81,6 +83,8 @@ def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> 
     schema = Schema([*map(_source_field, columns), *_period_fields()])
     configuration = {
         "delta.enableDeletionVectors": "true",
+        "delta.deletedFileRetentionDuration": KEPT_FOR,
+        "delta.logRetentionDuration": KEPT_FOR,
         "delta.dataSkippingStatsColumns": ",".join(_with_statistics(columns)),
     }
     create_table(path, Creation(str(name), schema, ("_part",), configuration))

@@ -1,0 +1,123 @@
+"""Keep a history cheap to merge into and to ask: join small files, lay closed history in order, expire what is gone.
+
+Rows and positions stay as they are, so it may be killed anywhere, and run beside readers and apply: Delta lets the
+commit that joins files and the commit that merges win over each other, never mix.
+
+- The open partition gets a small file or two with every batch, and marks on rows that ended. Both cost every question
+  and every batch, so they are joined when enough of them have gathered.
+- Closed history comes in the order in which versions ended. A question as of L needs the versions that began by then
+  and ended later, so it is laid in the order in which they began: files that began after L are left out. A month is
+  laid in order again when what came unordered is half of what is in order, so every row is rewritten a few times only.
+- Files that no version has held for hours (`history.KEPT_FOR`), and the log of those versions, are deleted. A question
+  pins its version, and is answered within that time.
+
+Authority: docs.delta.io, "Optimizations", "Table utility commands"
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from delta.exceptions import DeltaConcurrentModificationException
+from delta.tables import DeltaOptimizeBuilder
+from delta.tables import DeltaTable as SparkDeltaTable
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from auditlake.lake.files import DataFile
+from auditlake.lake.history import OPEN_PART, HistoryTable
+
+_SMALL_BYTES = 8 << 20
+_OPEN_FILE_BYTES = 128 << 20
+_CLOSED_FILE_BYTES = 32 << 20
+_GATHERED_FILES = 16
+"""A MERGE of a thousand rows takes about a tenth longer for so many small files more."""
+_LATE_FILES = 4
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKSUM = re.compile(r"\.?(\d{20})\..*crc")
+_OPTIMIZE = "spark.databricks.delta.optimize"
+_SETTINGS = {
+    f"{_OPTIMIZE}.minFileSize": str(_SMALL_BYTES),
+    f"{_OPTIMIZE}.maxDeletedRowsRatio": "0.1",
+    # Else a file holds the right rows in any order, and its pages cannot be skipped.
+    "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is worth its time now: joining the open partition, laying these closed months in order."""
+
+    open_part: bool
+    closed_parts: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return self.open_part or bool(self.closed_parts)
+
+
+def find_due(files: Iterable[DataFile], *, everything: bool = False) -> Due:
+    """Decide by number and size of the files; `everything`: whatever a rewrite would change at all."""
+    parts = defaultdict(list)
+    for file in files:
+        parts[file.part].append(file)
+    gathered = 2 if everything else _GATHERED_FILES
+    open_part = len(_small(parts.pop(OPEN_PART, []))) >= gathered
+    last = max(parts, default="")
+    closed = [part for part, held in parts.items() if _unordered(held, _LATE_FILES if part < last else gathered)]
+    return Due(open_part, tuple(sorted(closed)))
+
+
+def _small(files: Iterable[DataFile]) -> list[DataFile]:
+    return [file for file in files if file.size_bytes < _SMALL_BYTES]
+
+
+def _unordered(files: list[DataFile], gathered: int) -> bool:
+    """Whether enough came since the part was laid in order: that made large files, or one."""
+    small = _small(files)
+    size = sum(file.size_bytes for file in small)
+    return len(small) >= gathered and 3 * size >= sum(file.size_bytes for file in files)
+
+
+def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
+    """Do what is due; False where another commit was faster, which leaves it due.
+
+    `spark` must be used by no other thread meanwhile.
+    """
+    try:
+        if due.open_part:
+            _builder(spark, table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
+        for part in due.closed_parts:
+            _builder(spark, table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
+    except DeltaConcurrentModificationException:
+        return False
+    return True
+
+
+def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: int) -> DeltaOptimizeBuilder:
+    for name, value in {**_SETTINGS, f"{_OPTIMIZE}.maxFileSize": str(file_bytes)}.items():
+        spark.conf.set(name, value)
+    return SparkDeltaTable.forPath(spark, str(table.path)).optimize().where(f"_part = '{part}'")
+
+
+def checkpoint(table: HistoryTable) -> None:
+    """Write a checkpoint, and delete the log before one that no reader can need any more."""
+    delta = DeltaTable(table.path)
+    delta.create_checkpoint()
+    delta.cleanup_metadata()
+    _delete_checksums(table.path / "_delta_log")
+
+
+def expire(spark: SparkSession, table: HistoryTable) -> None:
+    """Delete the files that no version has held for the retention of the table, and what killed writers left."""
+    SparkDeltaTable.forPath(spark, str(table.path)).vacuum()
+
+
+def _delete_checksums(log: Path) -> None:
+    """Delete the checksums of versions that are gone from the log: deltalake leaves them, as it does not know them."""
+    names = [path.name for path in log.iterdir()]
+    kept = [int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))]
+    for name in names:
+        if (found := _CHECKSUM.fullmatch(name)) and kept and int(found[1]) < min(kept):
+            (log / name).unlink(missing_ok=True)

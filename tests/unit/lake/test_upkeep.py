@@ -1,0 +1,51 @@
+"""When files of a history are worth joining, by their number and size alone."""
+
+import pytest
+
+from auditlake.follow import next_interval_s
+from auditlake.lake.files import DataFile
+from auditlake.lake.upkeep import find_due
+
+MB = 1 << 20
+
+
+def files(part: str, *sizes_mb: int) -> list[DataFile]:
+    """Files of one partition."""
+    return [DataFile(part, size * MB, 1000) for size in sizes_mb]
+
+
+def test_few_small_files_stay() -> None:
+    """Neither the open partition nor the last month is rewritten for a handful of batches."""
+    assert not find_due([*files("open", *[1] * 15), *files("2026-11", *[1] * 15)])
+
+
+def test_small_files_of_the_open_partition_are_joined() -> None:
+    """Large files do not count: they stay as they are."""
+    assert find_due(files("open", *[1] * 16)).open_part
+    assert not find_due(files("open", *[8] * 100)).open_part
+
+
+def test_a_month_is_ordered_again_when_half_as_much_came() -> None:
+    """So each row is rewritten a few times only, however many batches there are."""
+    assert find_due(files("2026-11", 32, 32, *[2] * 16)).closed_parts == ("2026-11",)
+    assert find_due(files("2026-11", 32, 33, *[2] * 16)).closed_parts == ()
+
+
+def test_a_month_that_is_over_is_ordered_soon() -> None:
+    """What comes late into it is little."""
+    assert find_due([*files("2026-10", *[2] * 4), *files("2026-11", *[2] * 4)]).closed_parts == ("2026-10",)
+
+
+def test_everything_joins_what_can_be_joined() -> None:
+    """The command does not wait until it is worth it, and finds nothing to do the second time."""
+    due = find_due([*files("open", 1, 1), *files("2026-11", 1, 1)], everything=True)
+    assert (due.open_part, due.closed_parts) == (True, ("2026-11",))
+    assert not find_due([*files("open", 1), *files("2026-11", 1), *files("2026-10", 32, 1)], everything=True)
+
+
+@pytest.mark.parametrize(
+    ("took_s", "rows", "waits_s"), [(9, 100_000, 0), (0.1, 0, 2), (1, 5, 2), (5, 5, 5), (90, 5, 30)]
+)
+def test_batches_adapt(took_s: float, rows: int, waits_s: float) -> None:
+    """Behind, the next batch comes at once; idle, at most half of the time is work, and the wait has an end."""
+    assert next_interval_s(took_s, rows) == waits_s
