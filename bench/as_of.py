@@ -1,11 +1,11 @@
 """As-of against a plain Delta table of the same state: the same question, now and long ago, in turns.
 
-    python bench/as_of.py [--open 200000] [--closed 1000000] [--runs 5] [--columns 10]
+    python bench/as_of.py [--open 200000] [--closed 1000000] [--runs 5] [--columns 10] [--untidy]
 
 A history is made as apply leaves it: closed versions in files in the order in which they ended, by month, most of them
-short, one in a hundred as old as the history. Beside it, for each moment, a plain Delta table holds exactly the rows of
-that state. Compare the ratios; both sides run in the same session, one after the other. At the end it is shown how many
-of the history's files each moment opens.
+short, one in a hundred as old as the history; then `maintain` looks after it, unless --untidy. Beside it, for each
+moment, a plain Delta table holds exactly the rows of that state. Compare the ratios; both run in the same session,
+one after the other. At the end it is shown how many of the history's files each moment opens.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from auditlake.lake.history import PERIOD_COLUMNS, create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.session import spark_session
 from auditlake.lsn import Lsn
+from auditlake.maintain import maintain
 from auditlake.relation import Column, TableName
 
 _NAME = TableName("public", "accounts")
@@ -105,11 +106,14 @@ def main() -> None:
     parser.add_argument("--closed", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=10)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--untidy", action="store_true", help="as apply leaves it, without upkeep")
     arguments = parser.parse_args()
     lake = Lake(Path(tempfile.mkdtemp(prefix="auditlake-bench-")))
     spark = spark_session({"spark.master": "local[2]"})
     try:
         _make(spark, lake, _columns(arguments.columns), (arguments.open, arguments.closed))
+        if not arguments.untidy:
+            maintain(spark, lake, print)
         files = len(DeltaTable(lake.history(_NAME)).file_uris())
         print(f"{arguments.open:,} open, {arguments.closed:,} closed, {files} files, {os.cpu_count()} cores")
         for lsn in (_END, (_BEGIN + _END) // 2, _BEGIN + _END // 10):

@@ -1,0 +1,131 @@
+"""Follow beside PostgreSQL's own subscription: the same TPC-B changes into `history` and into a second database.
+
+    python bench/follow.py [--scale 20] [--transactions 100000] [--runs 1]
+
+Both begin with all changes waiting in their slots. The subscription has a database of its own on the same server, with
+the same rows in it; its time ends when the server has its confirmation of everything. Ours is `follow --until-current`
+in a process whose JVM has merged a smaller load before, so it is warm, and so is the subscriber's copy of the tables.
+CPU-seconds are those of our process and its JVM, and of the subscription's apply worker and walsender (ours has a
+walsender too, which is not counted); memory is what was resident at the end.
+"""
+
+import argparse
+import os
+import threading
+import time
+from pathlib import Path
+from statistics import median
+
+import psycopg
+from harness.site import Run, Site, bench_server
+from pyspark.sql import SparkSession
+
+from auditlake.capture.running import make_task
+from auditlake.follow import follow
+from auditlake.lake.layout import Lake
+from auditlake.lake.session import spark_session
+
+_CLIENTS = 4
+_WARM_UP, _WARM_UP_ROUNDS = 5_000, 3
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+_POLL_S = 0.05
+_WORKERS = """
+select array_agg(pid) from pg_stat_activity
+where backend_type like 'logical replication%%worker' or (backend_type = 'walsender' and application_name = 'native')
+"""
+
+
+def _used(pids: list[int]) -> tuple[float, float]:
+    """CPU-seconds and resident MB of these processes until now."""
+    cpu_s = resident_mb = 0.0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        cpu_s += (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        resident_mb += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_MB
+    return cpu_s, resident_mb
+
+
+def _load(site: Site, transactions: int) -> None:
+    site.tool("pgbench", "-n", "-c", str(_CLIENTS), "-t", str(transactions // _CLIENTS), site.name)
+
+
+def _subscribe(site: Site) -> str:
+    """Copy the database and make a subscription to ours in it, not enabled yet."""
+    name = f"{site.name}_native"
+    with psycopg.connect(site.server.dsn(), autocommit=True) as conn:
+        conn.execute(f'create database "{name}" template "{site.name}"')
+    site.sql("select pg_create_logical_replication_slot('native', 'pgoutput')")
+    with psycopg.connect(site.server.dsn(name), autocommit=True) as conn:
+        conn.execute("drop publication if exists auditlake")
+        conn.execute(
+            f"create subscription native connection '{site.dsn}' publication auditlake with "
+            "(create_slot = false, slot_name = 'native', copy_data = false, enabled = false)"
+        )
+    return name
+
+
+def _native(site: Site, name: str) -> Run:
+    until = site.sql("select pg_current_wal_insert_lsn()")
+    begun_s = time.monotonic()
+    with psycopg.connect(site.server.dsn(name), autocommit=True) as conn:
+        conn.execute("alter subscription native enable")
+        used = (0.0, 0.0)
+        confirmed = f"select confirmed_flush_lsn >= '{until}' from pg_replication_slots where slot_name = 'native'"
+        while site.sql(confirmed) != "True":
+            row = conn.execute(_WORKERS.replace("%%", "%")).fetchone()
+            if row and row[0]:
+                used = _used(row[0])
+            time.sleep(_POLL_S)
+        seconds = time.monotonic() - begun_s
+        conn.execute("alter subscription native disable")
+    return Run(seconds, *used)
+
+
+def _follow(site: Site, spark: SparkSession) -> Run:
+    jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001  # the only way to the JVM
+    before, _ = _used([os.getpid(), jvm])
+    begun_s = time.monotonic()
+    task = make_task(site.dsn, Lake(site.lake), "current")
+    follow(task, lambda: spark, threading.Event(), lambda _: None)
+    seconds = time.monotonic() - begun_s
+    after, resident_mb = _used([os.getpid(), jvm])
+    return Run(seconds, after - before, resident_mb)
+
+
+def _pair(scale: int, transactions: int) -> tuple[Run, Run]:
+    with bench_server() as (server, folder):
+        site = Site(server, folder, "tpcb")
+        site.tool("pgbench", "-i", "-q", "-s", str(scale), site.name)
+        site.sql("alter table pgbench_history add hid bigserial primary key")
+        site.auditlake("bootstrap")
+        native = _subscribe(site)
+        spark = spark_session({"spark.master": "local[2]"})
+        for _ in range(_WARM_UP_ROUNDS):
+            _load(site, _WARM_UP)
+            _follow(site, spark)
+            _native(site, native)
+        _load(site, transactions)
+        theirs = _native(site, native)
+        ours = _follow(site, spark)
+        with psycopg.connect(server.dsn(native), autocommit=True) as conn:
+            conn.execute("drop subscription native")
+        return theirs, ours
+
+
+def main() -> None:
+    """Parse, set up, measure, clean up."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", type=int, default=20)
+    parser.add_argument("--transactions", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=1)
+    arguments = parser.parse_args()
+    pairs = [_pair(arguments.scale, arguments.transactions) for _ in range(arguments.runs)]
+    for theirs, ours in pairs:
+        print(theirs.line(f"subscription: {arguments.transactions:,} transactions applied"))
+        print(ours.line("follow, warm: all of them in history", f"{ours.seconds / theirs.seconds:.2f} x"))
+    print(f"median {median(ours.seconds / theirs.seconds for theirs, ours in pairs):.2f} x")
+
+
+if __name__ == "__main__":
+    main()
