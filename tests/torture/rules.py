@@ -156,7 +156,7 @@ MUTATIONS = (
     _apply(
         "the tail begins at its position",
         "accounts orders",
-        ("apply/apply.py", '(F.col("lsn") > tail.table.position)', '(F.col("lsn") >= tail.table.position)'),
+        ("apply/apply.py", '"lsn") > _lsn(tail.table.position)', '"lsn") >= _lsn(tail.table.position)'),
     ),
     _apply(
         "closed versions stay in the open part",
