@@ -149,7 +149,7 @@ def _merge_in(session: SparkSession, lake: Lake, tail: Tail, attempts: int) -> N
     if folded is None:
         return
     try:
-        merge(session, tail, folded, choose_plan(tail))
+        merge(tail, folded, choose_plan(tail))
     except DeltaConcurrentModificationException:  # files were joined meanwhile; the position is where it was
         if attempts == 1:
             raise

@@ -56,8 +56,9 @@ _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 """Delta sets it after a commit of this session, and not after a write that it left out."""
-# From here on the MERGE's shuffle of the open rows costs more than what REPLACE ON reads instead.
-_REPLACED_FROM_ROWS = 1_000_000
+# From about a million open rows on REPLACE ON costs less than the MERGE's shuffle. It is not chosen yet: Delta stages
+# its source before it looks at the table, so `_checked` does not see another applier that commits between the two.
+_REPLACED_FROM_ROWS = 1 << 62
 _ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
 _NOT_A_VALUE = (
     ArithmeticException,
@@ -87,14 +88,14 @@ def choose_plan(tail: Tail) -> Plan:
     return Plan.MERGE
 
 
-def merge(spark: SparkSession, tail: Tail, folded: Folded, plan: Plan) -> None:
+def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
     """Make `folded`, the fold of `tail`, part of its history and move the position to where the tail ends.
 
-    `spark` must be used by no other thread meanwhile: the position travels in its settings.
+    The session that it was planned in must be used by no other thread meanwhile: the position travels in its settings.
 
     Raises LakeConflict if another process moved the table.
     """
-    table = tail.table
+    spark, table = folded.rows.sparkSession, tail.table
     lacking = [column for column in folded.columns if column not in table.columns]
     if lacking:
         add_columns(table, lacking)

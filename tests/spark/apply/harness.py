@@ -137,10 +137,9 @@ def apply_as(spark: SparkSession, lake: Lake, upto: int, plan: Plan) -> None:
     table, log = the_history(lake), open_log(lake)
     assert log is not None
     (tail,) = find_tails(lake, log, {table: table.position}, Lsn(upto))
-    session = spark.newSession()
-    folded = fold_tail(session, tail)
+    folded = fold_tail(spark.newSession(), tail)
     assert folded is not None
-    merge(session, tail, folded, plan)
+    merge(tail, folded, plan)
 
 
 def all_rows(spark: SparkSession, lake: Lake) -> list[str]:

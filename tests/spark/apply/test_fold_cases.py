@@ -253,7 +253,7 @@ def test_a_second_applier_is_refused(spark: SparkSession, tmp_path: Path, theirs
     apply_tail(spark, source.lake, theirs)
     after = delta_version(source.lake)
     with pytest.raises(LakeConflict):
-        merge(spark.newSession(), tail, folded, plan)
+        merge(tail, folded, plan)
     assert delta_version(source.lake) == after
 
 

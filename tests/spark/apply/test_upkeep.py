@@ -59,7 +59,7 @@ def test_files_joined_beside_a_merge(spark: SparkSession, tmp_path: Path) -> Non
 
     assert rewrite(spark.newSession(), table, Due(open_part=True, closed_parts=()))
     checkpoint(table)
-    merge(spark.newSession(), tail, folded, Plan.REPLACE)
+    merge(tail, folded, Plan.REPLACE)
     rows = all_rows(spark, lake)
     assert sum("_part='open'" in each for each in rows) == 3
     assert len(rows) == 5
