@@ -45,7 +45,11 @@ def _copied(dsn: str, folder: Path) -> Texts:
         pages = PageRange(0, None)
         task = CopyTask(pinned_conninfo(dsn), str(snapshot_id), table.name, columns, pages, folder, SnapshotMark(1, 0))
         file = pq.read_table(folder / copy_range(task).path, partitioning=None)
-    printed = [exact_texts(_whole(file[column.stored]), type_of(column)).to_pylist() for column in columns]
+    raws = [dict(raw or ()) for raw in file["_raw"].to_pylist()]
+    printed = []
+    for column in columns:
+        raw = pa.array([row.get(column.stored) for row in raws], pa.string())
+        printed.append(exact_texts(_whole(file[column.stored]), type_of(column), raw).to_pylist())
     return [list(row) for row in zip(*printed, strict=True)]
 
 

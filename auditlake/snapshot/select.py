@@ -44,7 +44,9 @@ class Selection:
     def sql(self, name: TableName, condition: str) -> str:
         """Return the query for the rows of the table itself, not of those that inherit from it."""
         listed = [_typed(column, guarded=self.guarded) for column in self.columns]
-        listed += [_exact(column) for column in self._guarded_columns()]
+        if guarded := self._guarded_columns():
+            # One array, because a target list has 1664 places at most, and a table up to 1600 columns.
+            listed.append(f"array[{', '.join(map(_exact, guarded))}]")
         return f"select {', '.join(listed)} from only {identifier(name.schema)}.{identifier(name.table)}{condition}"
 
     def _guarded_columns(self) -> list[Column]:
@@ -61,8 +63,8 @@ class Selection:
             arrays.append(typed)
             if exact is not None:
                 raw[column.stored] = exact
-        for column, exact in zip(self._guarded_columns(), batch.columns[len(self.columns) :], strict=True):
-            raw[column.stored] = _storage(exact).cast(pa.string())
+        for place, column in enumerate(self._guarded_columns()):
+            raw[column.stored] = pc.list_element(_storage(batch.column(len(self.columns))), place).cast(pa.string())
         in_order = {column.stored: raw[column.stored] for column in self.columns if column.stored in raw}
         return arrays, raw_map(in_order, batch.num_rows)
 

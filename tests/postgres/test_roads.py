@@ -84,18 +84,23 @@ def test_every_character(database: str, tmp_path: Path) -> None:
 
 
 _WIDE = ["7", "x", "2026-11-21 09:30:00+00", "1.50", "{1,NULL}"]
+_ODD = ["7", "x", "infinity", "NaN", "[0:1]={1,2}"]
 
 
 def test_a_table_of_1600_columns(database: str, tmp_path: Path) -> None:
-    """As many as PostgreSQL can have, of several types."""
+    """As many as PostgreSQL can have, of several types, with values that fit and with values that do not."""
     types = ["int", "text", "timestamptz", "numeric(10,2)", "int[]"]
     columns = ", ".join(f"c{n} {types[n % 5]}" for n in range(1599))
     with psycopg.connect(database) as conn:
         conn.execute(f"create table t (id int primary key, {columns})".encode())
-    texts = [_WIDE[n] if n < len(_WIDE) else "7" if n % 5 == 0 else None for n in range(1599)]
-    row = ", ".join("null" if text is None else f"'{text}'" for text in texts)
-    copied, streamed = both_roads(database, tmp_path, f"insert into t values (1, {row})")
-    assert copied == streamed == [["1", *texts]]
+    rows = [
+        [values[n % 5] if n < len(values) or n % 5 == also else None for n in range(1599)]
+        for values, also in ((_WIDE, 0), (_ODD, 2))
+    ]
+    spelled = [["null" if text is None else f"'{text}'" for text in row] for row in rows]
+    inserts = [f"insert into t values ({n}, {', '.join(row)})" for n, row in enumerate(spelled)]
+    copied, streamed = both_roads(database, tmp_path, *inserts)
+    assert copied == streamed == [[str(n), *row] for n, row in enumerate(rows)]
 
 
 def test_long_values(database: str, tmp_path: Path) -> None:

@@ -28,6 +28,18 @@ def test_guarded_adds_the_exact_text_of_dates() -> None:
     assert '"d"::pg_catalog.text' in Selection((_ID, _DAY), guarded=True).sql(TableName("s", "t"), "")
 
 
+def test_the_texts_of_a_guarded_read_go_to_raw() -> None:
+    """They come in one array per row, in the order of the columns with dates and times."""
+    days = pa.array([None, 0, None], pa.int32()).cast(pa.date32())
+    exact = pa.array([["infinity", None], [None, "-infinity"], [None, None]])
+    at = pa.array([None, None, 0], pa.timestamp("us"))
+    batch = pa.record_batch({"d": days, "a": pa.array(["1.00"] * 3), "t": at, "exact": exact})
+    moment = Column("t", 1114, -1, key=False)
+    typed, raw = Selection((_DAY, _AMOUNT, moment), guarded=True).convert(batch)
+    assert [column.null_count for column in typed] == [2, 0, 2]
+    assert raw.to_pylist() == [[("d", "infinity")], [("t", "-infinity")], None]
+
+
 def test_years_outside_1_to_9999_are_noticed() -> None:
     """The day after 9999-12-31 and the day before 0001-01-01 ask for a guarded read; the ends themselves do not."""
     first, last = (date(1, 1, 1) - date(1970, 1, 1)).days, (date(9999, 12, 31) - date(1970, 1, 1)).days
