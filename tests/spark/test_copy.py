@@ -1,0 +1,115 @@
+"""The copy while others write: exactly the rows of its snapshot, in many ranges."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from psycopg import sql
+
+from auditlake.lake.history import open_history
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.snapshot import ranges
+from auditlake.snapshot.bootstrap import Target, bootstrap
+from auditlake.snapshot.progress import Progress
+from tests.running import await_true
+from tests.writers import SCHEMA, TABLES, Writers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark]
+
+_FILLED = """
+insert into accounts select n, 'owner ' || n, n, n % 2 = 0 from generate_series(0, 5999) n;
+insert into orders select n, 1, 'item', n from generate_series(0, 2999) n;
+insert into notes select n, 'title', repeat(md5(n::text), 90) from generate_series(0, 29) n;
+"""
+_PATIENCE_S = 150
+
+_State = dict[str, Counter[tuple[Any, ...]]]
+
+
+def test_exact_while_others_write(
+    database: str, tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are those of the exported snapshot; capture is past it before the copy begins."""
+    monkeypatch.setattr(ranges, "_RANGE_BYTES", 8 * 8192)
+    monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 2)
+    with psycopg.connect(database) as conn:
+        conn.execute((SCHEMA + _FILLED).encode())
+    lake, shown, progress = Lake(tmp_path / "lake"), list[_State](), Progress()
+    with Writers(database) as writers:
+
+        def start_spark() -> "SparkSession":
+            shown.append(_as_exported(database))
+            writers.await_transactions(20)
+            _await(lambda: (found := read_positions(lake)) and found.watermark > _slot_start(database))
+            return spark
+
+        patterns = tuple(f"public.{name}" for name in TABLES)
+        bootstrap(_target(database, lake, patterns), start_spark, lambda _: None, progress)
+        for name in TABLES:
+            assert shown[0][name] == _copied(lake, name), name
+        assert len(DeltaTable(lake.history(TableName("public", "accounts"))).file_uris()) > 4
+        state = progress.state()
+        assert (state.done_bytes, state.failed) == (state.expected_bytes, ())
+        assert state.rows == sum(sum(shown[0][name].values()) for name in TABLES)
+
+
+def _target(database: str, lake: Lake, patterns: tuple[str, ...]) -> Target:
+    return Target(database, lake, "auditlake", "auditlake", patterns)
+
+
+def _as_exported(database: str) -> _State:
+    """What PostgreSQL shows under the snapshot that the copy is to read, as soon as one is exported."""
+    with psycopg.connect(database) as conn:
+        while True:
+            conn.rollback()
+            exported = conn.execute("select pg_ls_dir('pg_snapshots')").fetchall()
+            conn.rollback()
+            if not exported:
+                continue
+            conn.execute("set transaction isolation level repeatable read")
+            try:
+                conn.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(exported[0][0])))
+            except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject):
+                continue  # it has gone meanwhile: the holder exports it again
+            rows = {name: conn.execute(f"select * from public.{name}".encode()).fetchall() for name in TABLES}
+            return {name: Counter(found) for name, found in rows.items()}
+
+
+def _copied(lake: Lake, name: str) -> Counter[tuple[Any, ...]]:
+    history = open_history(lake, TableName("public", name))
+    assert history is not None
+    listed = ", ".join(f'"{column.name}"' for column in history.columns)
+    query = QueryBuilder().register("t", DeltaTable(history.path)).execute(f"select {listed} from t")
+    return Counter(tuple(row.values()) for row in pa.table(query.read_all()).to_pylist())
+
+
+def _await(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            await_true(condition)
+        except AssertionError:
+            continue
+        return
+    raise AssertionError("it did not come")
+
+
+def _slot_start(database: str) -> Lsn:
+    with psycopg.connect(database) as conn:
+        row = conn.execute(
+            "select restart_lsn::text from pg_replication_slots where slot_name = 'auditlake'"
+        ).fetchone()
+    assert row is not None
+    return Lsn.parse(row[0])
