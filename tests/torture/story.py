@@ -21,6 +21,8 @@ from auditlake.capture.opening import Source
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
 from auditlake.postgres.buffer import Limits
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import wal_end
@@ -120,7 +122,15 @@ class Story:
         with one.transaction():
             one.execute("insert into accounts values (8, 'first', 0, true)")
             other.execute("insert into accounts values (9, 'second', 0, true)")
-            self._capture()
+            while not self._at_end(other):  # now and then the server writes something of its own
+                self._capture()
+
+    def _at_end(self, conn: work.Conn) -> bool:
+        row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+        positions = read_positions(self.lake)
+        assert row is not None
+        assert positions is not None
+        return Lsn.parse(row[0]) == positions.acknowledged
 
     def _moment(self) -> None:
         self.moments.append(oracle.take_moment(self.dsn, KEPT))

@@ -85,19 +85,18 @@ def long_key(conn: Conn, chance: random.Random, key: int) -> None:
 
 def bag(conn: Conn, chance: random.Random, key: int) -> None:
     """Change rows that have no key, equal ones too."""
-    label = f"bag {key % 4} of {key // _OWN_KEYS}"
+    label, some = f"bag {key % 4} of {key // _OWN_KEYS}", "select ctid from bags where label = %s limit 3"
     match chance.randrange(5):
         case 0 | 1:
             body = "b" * 2500 if chance.randrange(3) == 0 else None
             for _ in range(chance.randint(1, 3)):
                 conn.execute("insert into bags values (%s, 0, %s)", [label, body])
         case 2:
-            conn.execute("update bags set n = 1 - n where label = %s", [label])
+            conn.execute(f"update bags set n = 1 - n where ctid in ({some})", [label])
         case 3:
-            conn.execute("update bags set n = n where label = %s", [label])
+            conn.execute(f"update bags set n = n where ctid in ({some})", [label])
         case _:
-            one = "select ctid from bags where label = %s limit 1"
-            conn.execute(f"delete from bags where ctid = ({one})", [label])
+            conn.execute(f"delete from bags where ctid in ({some})", [label])
 
 
 def part(conn: Conn, chance: random.Random, key: int) -> None:
@@ -143,7 +142,7 @@ def transact(conn: Conn, chance: random.Random, first_key: int) -> None:
                 _undone(conn, change, chance, key)
             else:
                 change(conn, chance, key)
-        match chance.randrange(60):
+        match chance.randrange(120):
             case 0 | 1:
                 large(conn, chance, first_key)
             case 2:
