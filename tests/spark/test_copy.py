@@ -1,4 +1,4 @@
-"""The copy while others write: exactly the rows of its snapshot, in many ranges."""
+"""The copy while others write: exactly the rows of its snapshot; and one more table beside a running capture."""
 
 import time
 from collections import Counter
@@ -20,7 +20,8 @@ from auditlake.relation import TableName
 from auditlake.snapshot import ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import Progress
-from tests.running import await_true
+from tests import oracle
+from tests.running import Running, await_true
 from tests.writers import SCHEMA, TABLES, Writers
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ insert into accounts select n, 'owner ' || n, n, n % 2 = 0 from generate_series(
 insert into orders select n, 1, 'item', n from generate_series(0, 2999) n;
 insert into notes select n, 'title', repeat(md5(n::text), 90) from generate_series(0, 29) n;
 """
+_FIRST, _LATER = ("accounts", "notes"), "orders"
 _PATIENCE_S = 150
 
 _State = dict[str, Counter[tuple[Any, ...]]]
@@ -41,7 +43,7 @@ _State = dict[str, Counter[tuple[Any, ...]]]
 def test_exact_while_others_write(
     database: str, tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows are those of the exported snapshot; capture is past it before the copy begins."""
+    """The rows are those of the exported snapshot; capture is past it before the copy begins; a table is added."""
     monkeypatch.setattr(ranges, "_RANGE_BYTES", 8 * 8192)
     monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 2)
     with psycopg.connect(database) as conn:
@@ -55,14 +57,39 @@ def test_exact_while_others_write(
             _await(lambda: (found := read_positions(lake)) and found.watermark > _slot_start(database))
             return spark
 
-        patterns = tuple(f"public.{name}" for name in TABLES)
+        patterns = tuple(f"public.{name}" for name in _FIRST)
         bootstrap(_target(database, lake, patterns), start_spark, lambda _: None, progress)
-        for name in TABLES:
+        for name in _FIRST:
             assert shown[0][name] == _copied(lake, name), name
         assert len(DeltaTable(lake.history(TableName("public", "accounts"))).file_uris()) > 4
         state = progress.state()
         assert (state.done_bytes, state.failed) == (state.expected_bytes, ())
-        assert state.rows == sum(sum(shown[0][name].values()) for name in TABLES)
+        assert state.rows == sum(sum(shown[0][name].values()) for name in _FIRST)
+        _add_beside_capture(database, lake, spark, writers)
+
+
+def _add_beside_capture(database: str, lake: Lake, spark: "SparkSession", writers: Writers) -> None:
+    """Add a table as beside a running follow: its capture goes on reading the main slot, and passes the new table."""
+    said: list[str] = []
+    with Running(database, lake) as following:
+        _await(lambda: following.failure or _reader(database) is not None)
+        reader = _reader(database)
+        bootstrap(_target(database, lake, (f"public.{_LATER}",)), lambda: spark, said.append)
+        assert "capture runs in another process" in said
+        earlier, added = (open_history(lake, TableName("public", name)) for name in (_FIRST[0], _LATER))
+        assert earlier is not None
+        assert added is not None
+        assert added.horizon > earlier.horizon
+        writers.await_transactions(20)
+        moment = oracle.take_moment(database, TABLES)
+        _await(lambda: following.failure or ((found := read_positions(lake)) and found.known_lsn >= moment.lsn))
+        assert (following.failure, _reader(database)) == (None, reader)
+
+
+def _reader(database: str) -> int | None:
+    with psycopg.connect(database) as conn:
+        row = conn.execute("select active_pid from pg_replication_slots where slot_name = 'auditlake'").fetchone()
+    return row[0] if row else None
 
 
 def _target(database: str, lake: Lake, patterns: tuple[str, ...]) -> Target:
