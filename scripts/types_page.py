@@ -34,7 +34,8 @@ _TAIL = """
   over `numeric` is. A domain over a domain or an array is what its base type is; over an enum or a composite, text.
 - **Enums** keep the label of the time: one renamed later stays what it was in the versions before.
 - **json** is kept byte for byte, spaces and repeated keys too; SQL NULL is NULL, JSON null is the text `null`. For a
-  VARIANT write `parse_json(column)` in SQL; none is stored, because many readers do not know the type.
+  VARIANT write `try_parse_json(column)` in SQL. None is stored: it sorts keys, prints 1.50 as 1.5 and 1e400 as
+  infinity, is NULL where a key is repeated, and polars cannot read a table that has one.
 - **Unknown types** (of extensions, or of a later PostgreSQL) are exact text: nothing is refused, nothing altered.
   Tested with those of hstore, citext, ltree, cube, seg, isn, lo, intarray and pgvector.
 - **Tables** may be as wide as PostgreSQL allows, 1,600 columns. One without any column holds nothing that a version
