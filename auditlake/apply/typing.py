@@ -13,8 +13,6 @@ Authority: postgresql.org/docs/current/datatype.html; spark.apache.org/docs/late
 """
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -97,7 +95,8 @@ def raw_map(columns: Sequence[Column], raws: Sequence[Expression]) -> Expression
     partial = [(column, text) for column, text in zip(columns, raws, strict=True) if type_of(column).may_not_fit]
     if not partial:
         return F.expr(_NO_MAP)
-    needed = reduce(or_, (text.isNotNull() for _, text in partial))
+    # Flat, because a thousand columns joined by `|` overflow Spark's stack.
+    needed = F.coalesce(*(text for _, text in partial)).isNotNull()
     entries = (F.concat(F.lit(f"{column.stored}{_PAIR}"), text) for column, text in partial)
     return F.when(needed, F.str_to_map(F.concat_ws(_ENTRY, *entries), F.lit(_ENTRY), F.lit(_PAIR)))
 
