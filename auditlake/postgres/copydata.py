@@ -1,4 +1,4 @@
-"""Find frames in the bytes of a COPY BOTH, many at once: XLogData messages that follow each other.
+"""What lies in the bytes of a COPY BOTH: keepalives, and frames, found many at once in XLogData messages in a row.
 
     'd' u32 length  'w' u64 start  u64 end  i64 time  frame
 
@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from auditlake.errors import DecodeError
 from auditlake.pgoutput.frames import Bytes, Ints
 
 _COPY_DATA, _XLOG_DATA = ord("d"), ord("w")
 _LENGTH_AT, _KIND_AT, _FRAME_AT = 1, 5, 30
 _LENGTH_BYTES = 4
+_KEEPALIVE, _KEEPALIVE_BYTES = b"k", 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +59,10 @@ def _lengths(view: Bytes, at: Ints) -> Ints:
     # A view of the number that begins at every single byte; no copy.
     numbers = np.ndarray((view.size - _LENGTH_BYTES + 1,), ">u4", view, strides=(1,))
     return numbers[at].astype(np.int64)
+
+
+def keepalive(message: bytes) -> bytes:
+    """See that a message without a frame is a keepalive."""
+    if message[:1] != _KEEPALIVE or len(message) != _KEEPALIVE_BYTES:
+        raise DecodeError(f"unknown replication message {message[:1]!r} of {len(message)} bytes, need 'w' or 'k'")
+    return message

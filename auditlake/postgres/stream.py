@@ -26,8 +26,11 @@ from auditlake.errors import LakeConflict, WrongSource
 from auditlake.lsn import Lsn
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import unreachable
-from auditlake.postgres.copyboth import UNDECODABLE, Copy, LibpqCopy, SocketCopy, start_copy
+from auditlake.postgres.copyboth import Copy, start_copy
+from auditlake.postgres.ended import UNDECODABLE
 from auditlake.postgres.intake import Intake
+from auditlake.postgres.libpqcopy import LibpqCopy
+from auditlake.postgres.socketcopy import SocketCopy
 from auditlake.postgres.spool import Spool
 from auditlake.postgres.streaming import Streaming
 

@@ -12,8 +12,10 @@ from psycopg.pq.abc import PGconn
 from auditlake.errors import SourceUnreachable
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import connect_replication
-from auditlake.postgres.copyboth import Copy, LibpqCopy, SocketCopy, start_copy
+from auditlake.postgres.copyboth import Copy, start_copy
 from auditlake.postgres.intake import Intake
+from auditlake.postgres.libpqcopy import LibpqCopy
+from auditlake.postgres.socketcopy import SocketCopy
 
 pytestmark = pytest.mark.pg
 

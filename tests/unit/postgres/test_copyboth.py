@@ -9,8 +9,8 @@ import pytest
 
 from auditlake.errors import DecodeError, SourceUnreachable
 from auditlake.postgres.buffer import FrameBuffer, Limits
-from auditlake.postgres.copyboth import SocketCopy
 from auditlake.postgres.intake import Intake
+from auditlake.postgres.socketcopy import SocketCopy
 
 PLENTY = Limits(frames=1000, size_bytes=1 << 20)
 KEEPALIVE = b"k" + struct.pack(">qqc", 77, 5, b"\x01")
