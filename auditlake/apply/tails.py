@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from auditlake.apply.columns import AddedColumn, Followed, Run, follow
 from auditlake.apply.shape import TailShape
@@ -23,7 +23,7 @@ from auditlake.errors import Unsupported
 from auditlake.lake.added import Answers, read_added
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
-from auditlake.lake.log import open_delta
+from auditlake.lake.log import open_delta, select
 from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
@@ -133,8 +133,7 @@ def find_tails(lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Ls
 def _query(log: Log, due: Mapping[HistoryTable, int], upto: Lsn) -> list[dict[str, Any]]:
     after = ", ".join(f"({_text(t.name.schema)}, {_text(t.name.table)}, {lsn:d})" for t, lsn in due.items())
     sql = _TAILS.format(after=after, lowest=f"{min(due.values()):d}", upto=f"{upto:d}", ops=_OPS)
-    found = pa.table(QueryBuilder().register("changes", log.delta).execute(sql).read_all())
-    return list(found.to_pylist())
+    return list(select(log.delta, "changes", sql).to_pylist())
 
 
 def _text(value: str) -> str:
@@ -165,8 +164,8 @@ def _runs(
             upto=f"{at.upto:d}",
             ops=_OPS,
         )
-        rows = pa.table(QueryBuilder().register("changes", at.log.delta).execute(sql).read_all())
-        found = [(row["relation"], row["lsn"]) for row in rows.to_pylist()]
+        rows = select(at.log.delta, "changes", sql).to_pylist()
+        found = [(row["relation"], row["lsn"]) for row in rows]
     return (Run(number, relations[number], lsn) for number, lsn in found)
 
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import QueryBuilder
 
 from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
 from auditlake.lake.added import AddedLog, Ask
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
-from auditlake.lake.log import AppendLog
+from auditlake.lake.log import AppendLog, select
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
@@ -100,8 +99,8 @@ class CaptureLog:
     def partial(self) -> Partial | None:
         """The transaction that a crash left in parts above the watermark, if any."""
         query = f"select lsn, max(ordinal) as ordinal from changes where lsn > {self.watermark:d} group by lsn"
-        rows = QueryBuilder().register("changes", self._changes.table).execute(query).read_all()
-        found = [Partial(Lsn(row["lsn"]), row["ordinal"] + 1) for row in pa.table(rows).to_pylist()]
+        rows = select(self._changes.table, "changes", query).to_pylist()
+        found = [Partial(Lsn(row["lsn"]), row["ordinal"] + 1) for row in rows]
         return max(found, key=lambda partial: partial.lsn, default=None)
 
     def settle(self) -> None:
@@ -186,6 +185,5 @@ class CommitEnd:
 
 def _last_time_us(transactions: AppendLog) -> int:
     query = "select max(time_mono) as last from transactions"
-    rows = QueryBuilder().register("transactions", transactions.table).execute(query).read_all()
-    last = pa.table(rows)["last"].cast(pa.int64())[0].as_py()
+    last = select(transactions.table, "transactions", query)["last"].cast(pa.int64())[0].as_py()
     return 0 if last is None else int(last)

@@ -6,11 +6,8 @@ between is not. A gap without a table is every table's.
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-from deltalake import QueryBuilder
-
 from auditlake.lake.layout import Lake
-from auditlake.lake.log import open_delta
+from auditlake.lake.log import open_delta, select
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
@@ -35,7 +32,7 @@ def read_gaps(lake: Lake) -> tuple[Gap, ...]:
     if table is None:
         return ()
     query = 'select "schema", "table", lsn_from, lsn_to, reason from gaps order by lsn_from'
-    rows = pa.table(QueryBuilder().register("gaps", table).execute(query).read_all()).to_pylist()
+    rows = select(table, "gaps", query).to_pylist()
     return tuple(Gap(_table(row), Lsn(row["lsn_from"]), Lsn(row["lsn_to"]), row["reason"]) for row in rows)
 
 

@@ -8,10 +8,9 @@ capture promises that every later commit gets a later `time_mono`.
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import QueryBuilder
 
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
-from auditlake.lake.log import open_delta
+from auditlake.lake.log import open_delta, select
 from auditlake.lsn import Lsn
 
 
@@ -48,7 +47,7 @@ def read_committed(lake: Lake, since: Lsn, upto: Lsn) -> frozenset[tuple[Lsn, in
     if table is None or positions is None:
         return frozenset()
     query = f"select lsn, xid, time from transactions where lsn >= {since:d} and lsn < {upto:d}"
-    rows = pa.table(QueryBuilder().register("transactions", table).execute(query).read_all())
+    rows = select(table, "transactions", query)
     columns = (rows["lsn"], rows["xid"], rows["time"].cast(pa.int64()))
     found = zip(*(column.to_pylist() for column in columns), strict=True)
     return frozenset((Lsn(lsn), xid, time_us) for lsn, xid, time_us in found if lsn <= positions.watermark)

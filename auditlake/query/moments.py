@@ -13,14 +13,13 @@ Beyond what is known the answer is NotAnswerable, naming what was asked and what
 from dataclasses import dataclass
 from typing import assert_never
 
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import HistoryTable, list_histories, list_names
 from auditlake.lake.layout import SNAPSHOT_TIME_APP, Lake
-from auditlake.lake.log import open_delta
+from auditlake.lake.log import open_delta, select
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lsn import Lsn
 from auditlake.query.when import AtLsn, AtTime, AtXid, When, format_us
@@ -183,6 +182,5 @@ def _last_transaction(known: Known, condition: str) -> Lsn | None:
     if transactions is None:
         return None
     query = f"select max(lsn) as lsn from transactions where lsn <= {known.positions.watermark:d} and {condition}"
-    rows = QueryBuilder().register("transactions", transactions).execute(query).read_all()
-    lsn = pa.table(rows)["lsn"][0].as_py()
+    lsn = select(transactions, "transactions", query)["lsn"][0].as_py()
     return None if lsn is None else Lsn(lsn)

@@ -8,12 +8,9 @@ each commit: it says which tables have a tail at all, and where it begins.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-import pyarrow as pa
-from deltalake import QueryBuilder
-
 from auditlake.apply.tails import Log, Tail, find_tails, open_log
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.log import open_delta
+from auditlake.lake.log import open_delta, select
 from auditlake.lsn import Lsn
 from auditlake.query.moments import Known
 from auditlake.query.selection import Selection, State
@@ -65,5 +62,5 @@ def _touched(known: Known, lowest: Lsn, last: Lsn) -> dict[str, int]:
     if transactions is None:
         return {}
     query = _TOUCHED.format(lowest=f"{lowest:d}", upto=f"{last:d}")
-    rows = pa.table(QueryBuilder().register("transactions", transactions).execute(query).read_all())
+    rows = select(transactions, "transactions", query)
     return dict(zip(rows["name"].to_pylist(), rows["first_lsn"].to_pylist(), strict=True))
