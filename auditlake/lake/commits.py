@@ -5,6 +5,9 @@ and more with every file there is. An append needs none of that: `write_file` wr
 The entry appears whole under its version, or not at all where that version is there already: so whoever expects to
 write the next version is refused if somebody else has. A file without an entry is nobody's; a vacuum deletes it.
 
+PostgreSQL forgets what capture acknowledges. So a commit is on the disk when these return, not only in the system's
+memory: the file before its entry, the entry before its name.
+
 Only for tables as capture makes them, without partitions and without any table feature: `see_plain` sees that.
 
 The log tells the lowest and highest of each column of integers, by which readers pass files over. It tells none of
@@ -52,6 +55,7 @@ def write_file(path: Path, rows: pa.RecordBatch) -> Action:
     # Top-level texts are names that repeat; to look for repetition in values and numbers costs more than it saves.
     names = [field.name for field in rows.schema if pa.types.is_string(field.type)]
     pq.write_table(pa.table(rows), path / name, use_dictionary=names, write_statistics=numbers)
+    _sync(path / name, path)
     return {
         "add": {
             "path": name,
@@ -90,9 +94,20 @@ def put_commit(path: Path, version: int, operation: str, actions: Iterable[Actio
     unfinished = log / f".{uuid.uuid4()}.unfinished"
     try:
         unfinished.write_text("".join(f"{json.dumps(action)}\n" for action in ({"commitInfo": info}, *actions)))
+        _sync(unfinished)
         os.link(unfinished, log / f"{version:020}.json")
+        _sync(log)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _sync(*paths: Path) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _now_ms() -> int:
