@@ -37,12 +37,15 @@ class Moment:
 def take_moment(dsn: str, tables: Sequence[str]) -> Moment:
     """Ask PostgreSQL for the state of tables of the schema `public`, and when that is."""
     replication = connect_replication(dsn)
+    locked = sql.SQL(", ").join(sql.Identifier("public", table) for table in tables)
     with connect(dsn) as control, connect(dsn) as reader:
         try:
-            name = f"moment_{replication.backend_pid}"
-            created = create_slot(replication, control, name, temporary=True, waiting=Waiting(60))
             with reader.transaction():
                 reader.execute("set transaction isolation level repeatable read")
+                # TRUNCATE does not keep to snapshots: one from before it would find the table empty after it.
+                reader.execute(sql.SQL("lock table {} in access share mode").format(locked))
+                name = f"moment_{replication.backend_pid}"
+                created = create_slot(replication, control, name, temporary=True, waiting=Waiting(60))
                 reader.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(created.snapshot_id)))
                 states = {table: _texts(reader, table) for table in tables}
         finally:
