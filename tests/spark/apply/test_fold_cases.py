@@ -203,9 +203,16 @@ def test_inserts_alone_are_appended(spark: SparkSession, tmp_path: Path) -> None
     assert delta_version(source.lake) == before + 1
 
 
-@pytest.mark.parametrize("plan", [Plan.MERGE, Plan.REPLACE])
 @pytest.mark.parametrize(
-    "operation", [Delete(B), Update(B, B, row("x")), Insert(A, row("x"))], ids=["delete", "update", "insert"]
+    ("operation", "plan"),
+    [
+        (Delete(B), Plan.MERGE),
+        (Update(B, B, row("x")), Plan.MERGE),
+        (Insert(A, row("x")), Plan.MERGE),
+        (Delete(B), Plan.REPLACE),
+        (Insert(A, row("x")), Plan.REPLACE),
+    ],
+    ids=["delete", "update", "insert", "delete-replace", "insert-replace"],
 )
 def test_a_change_that_contradicts_the_history_stops_it(
     spark: SparkSession, tmp_path: Path, operation: Operation, plan: Plan
@@ -236,8 +243,9 @@ def test_text_that_is_no_value_of_its_type_stops_it(
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
 
-@pytest.mark.parametrize("plan", Plan)
-@pytest.mark.parametrize("theirs", [115, 120])
+@pytest.mark.parametrize(
+    ("theirs", "plan"), [(115, Plan.MERGE), (120, Plan.MERGE), (120, Plan.APPEND), (115, Plan.REPLACE)]
+)
 def test_a_second_applier_is_refused(spark: SparkSession, tmp_path: Path, theirs: int, plan: Plan) -> None:
     """A fold planned before another process moved the table, part of the way or all of it, is not written."""
     source = Source(Lake(tmp_path))
