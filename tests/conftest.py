@@ -22,10 +22,11 @@ def pytest_report_header() -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Put the tests that share one JVM on one worker, and those that start processes with their own on one, too."""
+    """Put tests that share a JVM on one worker, those of apply apart, and those that start their own on one, too."""
     if item.get_closest_marker("spark"):
         shares = "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("crash")
-        item.add_marker(pytest.mark.xdist_group("one-jvm" if shares else "own-jvm"))
+        group = "jvm-of-apply" if "apply" in item.path.parts else "jvm-of-questions"
+        item.add_marker(pytest.mark.xdist_group(group if shares else "own-jvm"))
 
 
 @pytest.fixture(scope="session")

@@ -128,7 +128,8 @@ def _mark(conn: psycopg.Connection[Any], chance: random.Random, label: str) -> N
             with conn.cursor() as cursor:
                 cursor.executemany("insert into marks values (%s, %s)", rows)
         case 2:
-            conn.execute("update marks set worth = 1 - worth where label = %s", [label])
+            some = "select ctid from marks where label = %s limit 3"
+            conn.execute(f"update marks set worth = 1 - worth where ctid in ({some})", [label])
         case _:
             one = "select ctid from marks where label = %s limit 1"
             conn.execute(f"delete from marks where ctid = ({one})", [label])

@@ -36,6 +36,7 @@ _DEFAULTS = {
     # The JVM compiles no method above 8000 bytes, and interprets a stage that is one: four times the time, measured.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",  # a vacuum lists folders in so many: 10,000
     "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: 50 tiny tasks to read a small table's log
     # 100 by default, fewer than the pieces of code that the batches of three tables are compiled to.
     "spark.sql.codegen.cache.maxEntries": "1000",

@@ -187,7 +187,7 @@ def check_history(spark: SparkSession, folder: Path, seed: int, features: Featur
     }
     source.start(begun.values())
     expected = model.Model(open=begun)
-    transactions = list(writer.transactions(70))
+    transactions = list(writer.transactions(60))
     source.capture([row for each, before in transactions for row in source.changes(each, before)])
     cut = random.Random(seed).randrange(len(transactions) - 1)  # noqa: S311 - not for secrets
     for first, last in ((0, cut), (cut + 1, len(transactions) - 1)):
