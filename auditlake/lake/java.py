@@ -34,6 +34,7 @@ _NOISE = re.compile(
     rb"|Using the configured log4j .*"
     rb"|Setting default log level to .*"
     rb"|To adjust logging level use .*"
+    rb"|Deleted \d+ files and directories in a total of \d+ directories\."
 )
 
 
@@ -86,7 +87,8 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
     forwarder.start()
     try:
         with os.fdopen(write_fd, "wb") as stderr:
-            return launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+            # What a JVM prints is a message, such as a vacuum's count; standard output is for data.
+            return launch_gateway(conf, {"stdout": stderr, "stderr": stderr})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as exc:
         forwarder.join(_LAST_WORDS_TIMEOUT_S)
         raise ConfigError("the JVM under Spark did not start", "its own words are above; check [spark].") from exc
