@@ -38,8 +38,9 @@ _TAIL = """
   infinity, is NULL where a key is repeated, and polars cannot read a table that has one.
 - **Unknown types** (of extensions, or of a later PostgreSQL) are exact text: nothing is refused, nothing altered.
   Tested with those of hstore, citext, ltree, cube, seg, isn, lo, intarray and pgvector.
-- **Tables** may be as wide as PostgreSQL allows, 1,600 columns. One without any column holds nothing that a version
-  could show, and `check` refuses it.
+- **Tables** of 1,600 columns, PostgreSQL's most, are copied and captured exactly; merging such changes into a history
+  takes minutes, and was not seen to its end. A table without any column holds nothing that a version could show, and
+  `check` refuses it.
 - `reg…` types print what their object was called at the time, with its schema unless that is `pg_catalog`.
 
 ## Exact text

@@ -29,12 +29,12 @@ log._TIDY_EVERY = 12
 LOST_ANSWER = """
 import itertools
 import auditlake.lake.log as log
-written, count = log.AppendLog._commit, itertools.count(1)
-def lose(self, rows, properties):
-    written(self, rows, properties)
+written, count = log.put_commit, itertools.count(1)
+def lose(*arguments):
+    written(*arguments)
     if next(count) == {times}:
         raise {error}("the answer was lost")
-log.AppendLog._commit = lose
+log.put_commit = lose
 """
 _PLACES = {
     After.RELATIONS: 3,
