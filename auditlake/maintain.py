@@ -23,13 +23,13 @@ def maintain(spark: SparkSession, lake: Lake, say: Callable[[str], None]) -> Non
     """Join and order what can be, write checkpoints and delete what has expired, table by table."""
     session = spark.newSession()
     for table in list_histories(lake):
-        before = len(data_files(table))
-        done = rewrite(session, table, find_due(data_files(table), everything=True))
+        files = data_files(table)
+        done = rewrite(session, table, find_due(files, everything=True))
         checkpoint(table)
         expire(session, table)
         now = open_history(lake, table.name) or table
         remark = "" if done else "; another process commits to it, run this again"
-        say(f"maintained {table.name}: {before:,} files are {len(data_files(now)):,}{remark}")
+        say(f"maintained {table.name}: {len(files):,} files are {len(data_files(now)):,}{remark}")
 
 
 class Upkeep:

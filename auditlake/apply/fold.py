@@ -34,12 +34,13 @@ from auditlake.apply.unchanged import filled
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
 from auditlake.relation import Column
 
-_BROADCAST_ROWS = 500_000
+BROADCAST_ROWS = 500_000
 _NOTHING = "cast(null as struct<lsn: bigint, time: timestamp, xid: bigint, end_op: string>)"
 _NO_TEXT = "cast(null as string)"
 
-
-_CLOSE_COLUMNS = ("_raw", "_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
+ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
+"""The columns in which a version that ends differs from the same one while it was open."""
+_CLOSE_COLUMNS = ("_raw", *ENDS)
 
 
 class Kind(StrEnum):
@@ -118,7 +119,7 @@ def _in_context(
 
 def _of_keys_in(before: DataFrame, effects: DataFrame, key: Sequence[str], shape: TailShape) -> DataFrame:
     touched = effects.select(*key).distinct()
-    if shape.rows <= _BROADCAST_ROWS:
+    if shape.rows <= BROADCAST_ROWS:
         touched = F.broadcast(touched)
     pairs = (F.col(f"b.{name}").eqNullSafe(F.col(f"t.{name}")) for name in key)
     condition = F.lit(True)

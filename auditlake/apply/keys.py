@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply import typing
 from auditlake.lake.history import type_of
+from auditlake.literals import spark_literal
 from auditlake.relation import Column
 
 BEGIN = ("_from_lsn", "_ordinal")
@@ -84,17 +85,12 @@ def same(columns: Sequence[Column], left: str, right: str) -> str:
         return " and ".join(f"{left}.{name} = {right}.{name}" for name in BEGIN)
     conditions = []
     for column in key_of(columns):
-        name, entry = quoted(column.stored), _literal(column.stored)
+        name, entry = quoted(column.stored), spark_literal(column.stored)
         may_not_fit = type_of(column).may_not_fit
         conditions.append(f"{left}.{name} {'<=>' if may_not_fit else '='} {right}.{name}")
         if may_not_fit:
             conditions.append(f"{left}._raw[{entry}] <=> {right}._raw[{entry}]")
     return " and ".join(conditions)
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _no_key(column: Column) -> Expression:

@@ -40,7 +40,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply import keys
 from auditlake.apply.columns import AddedColumn
-from auditlake.apply.fold import Folded, Kind
+from auditlake.apply.fold import ENDS, Folded, Kind
 from auditlake.apply.replace import whole_source, write_source
 from auditlake.apply.reshape import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
@@ -56,10 +56,9 @@ _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 """Delta sets it after a commit of this session, and not after a write that it left out."""
-# From about a million open rows on REPLACE ON costs less than the MERGE's shuffle. It is not chosen yet: Delta stages
-# its source before it looks at the table, so `_checked` does not see another applier that commits between the two.
-_REPLACED_FROM_ROWS = 1 << 62
-_ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
+_REPLACED_FROM_ROWS: int | None = None
+"""From about a million open rows on REPLACE ON costs less than the MERGE's shuffle. It is not chosen yet, at any size:
+Delta stages its source before it looks at the table, so `_checked` misses an applier that commits between the two."""
 _NOT_A_VALUE = (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,  # a tuple with fewer values than the relation has columns
@@ -83,9 +82,9 @@ def choose_plan(tail: Tail) -> Plan:
     if tail.shape is not None and tail.shape.inserts_only and not _filled(tail.added):
         return Plan.APPEND
     # Columns that are added change rows whose keys are not in the tail.
-    if tail.columns == tail.table.columns and not tail.added and open_rows(tail.table) >= _REPLACED_FROM_ROWS:
-        return Plan.REPLACE
-    return Plan.MERGE
+    if _REPLACED_FROM_ROWS is None or tail.columns != tail.table.columns or tail.added:
+        return Plan.MERGE
+    return Plan.REPLACE if open_rows(tail.table) >= _REPLACED_FROM_ROWS else Plan.MERGE
 
 
 def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
@@ -129,7 +128,7 @@ def _replace(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> None:
 def _merge(spark: SparkSession, table: HistoryTable, folded: Folded, filled: Sequence[AddedColumn]) -> None:
     kind = F.col("s._kind")
     condition = f"t._part = '{OPEN_PART}' and s._kind != '{Kind.VERSION}' and {keys.same(table.columns, 't', 's')}"
-    ends = {name: F.col(f"s.{name}") for name in _ENDS}
+    ends = {name: F.col(f"s.{name}") for name in ENDS}
     merging = (
         SparkDeltaTable.forPath(spark, str(table.path))
         .alias("t")

@@ -6,11 +6,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
-from auditlake.apply.fold import Folded
+from auditlake.apply.fold import ENDS, Folded
 from auditlake.lake.history import OPEN_PART
 from auditlake.relation import Column
-
-_ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
 
 
 def overlay(history: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
@@ -24,7 +22,7 @@ def overlay_open(open_versions: DataFrame, folded: Folded, columns: Sequence[Col
     closes = F.broadcast(folded.closes).alias("c")
     still_open = open_versions.alias("h").join(closes, on=F.expr(keys.same(columns, "h", "c")), how="left")
     ended = [
-        F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in _ENDS else keys.source(name, "h")
+        F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in ENDS else keys.source(name, "h")
         for name in open_versions.columns
     ]
     return still_open.select(*ended).unionByName(folded.versions)

@@ -20,15 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
-from auditlake.apply.fold import Kind
+from auditlake.apply.fold import BROADCAST_ROWS, ENDS, Kind
 from auditlake.apply.keyrange import conditions, ranged
 from auditlake.lake.files import open_bounds
 from auditlake.lake.history import OPEN_PART, HistoryTable
 from auditlake.lake.session import read_version
 
-_BROADCAST_ROWS = 500_000
 _ROWS_IN_A_FILE = 250_000
-_ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def whole_source(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> S
     bounds = conditions(known, columns, open_bounds(table, wanted))
     is_open = f"t._part = '{OPEN_PART}'"
     condition = " and ".join([is_open, *bounds, keys.same(columns, "t", "s")])
-    if known.num_rows <= _BROADCAST_ROWS:
+    if known.num_rows <= BROADCAST_ROWS:
         edges = F.broadcast(edges)
     met = history.alias("t").join(edges.alias("s"), on=F.expr(condition)).select(*_ended(rows)).localCheckpoint()
     versions = staged.where(F.col("_kind") != Kind.CLOSE)
@@ -70,9 +68,9 @@ def write_source(source: Source, path: str) -> None:
 
 
 def _ended(rows: DataFrame) -> list[Expression]:
-    names = [name for name in rows.columns if name not in {*_ENDS, "_kind"}]
+    names = [name for name in rows.columns if name not in {*ENDS, "_kind"}]
     kept = [keys.source(name, "t").alias(name) for name in names]
-    return [*kept, *(F.col(f"s.{name}").alias(name) for name in (*_ENDS, "_kind"))]
+    return [*kept, *(F.col(f"s.{name}").alias(name) for name in (*ENDS, "_kind"))]
 
 
 def _contradiction(expected: pa.ChunkedArray, met: pa.ChunkedArray) -> str | None:

@@ -25,6 +25,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.log import open_delta, select
 from auditlake.lake.relations import read_relations
+from auditlake.literals import standard_literal
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
 
@@ -131,13 +132,11 @@ def find_tails(lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Ls
 
 
 def _query(log: Log, due: Mapping[HistoryTable, int], upto: Lsn) -> list[dict[str, Any]]:
-    after = ", ".join(f"({_text(t.name.schema)}, {_text(t.name.table)}, {lsn:d})" for t, lsn in due.items())
+    after = ", ".join(
+        f"({standard_literal(t.name.schema)}, {standard_literal(t.name.table)}, {lsn:d})" for t, lsn in due.items()
+    )
     sql = _TAILS.format(after=after, lowest=f"{min(due.values()):d}", upto=f"{upto:d}", ops=_OPS)
     return list(select(log.delta, "changes", sql).to_pylist())
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _tail(table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[int, Relation], at: "_Place") -> Tail:
@@ -158,8 +157,8 @@ def _runs(
     if len(found) > 1:
         name = table.name
         sql = _RUNS.format(
-            schema=_text(name.schema),
-            table=_text(name.table),
+            schema=standard_literal(name.schema),
+            table=standard_literal(name.table),
             after=f"{at.after[table]:d}",
             upto=f"{at.upto:d}",
             ops=_OPS,

@@ -9,9 +9,10 @@ from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from uuid import UUID
 
-from auditlake.audit.reading import identifier, text
+from auditlake.audit.reading import identifier
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable, type_of
+from auditlake.literals import standard_literal
 from auditlake.query.when import to_us
 from auditlake.relation import Column, Relation, TableName
 from auditlake.values.types import Kind
@@ -114,7 +115,7 @@ def _decimal_literal(value: str) -> str:
         raise ValueError(value)
     digits = len(value.replace("-", "").replace(".", ""))
     scale = len(value.partition(".")[2])
-    return f"cast({text(value)} as decimal({digits},{scale}))"
+    return f"cast({standard_literal(value)} as decimal({digits},{scale}))"
 
 
 def _us(value: str) -> int:
@@ -122,7 +123,7 @@ def _us(value: str) -> int:
 
 
 _LITERALS: dict[Kind, Callable[[str], str]] = {
-    Kind.TEXT: text,
+    Kind.TEXT: standard_literal,
     Kind.BOOLEAN: lambda value: "true" if value == "t" else "false",
     Kind.INTEGER: lambda value: value,
     Kind.DECIMAL: _decimal_literal,
@@ -140,7 +141,9 @@ def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Ite
     for number, places in key_places(table.name, relations, names).items():
         for side in ("new", "old"):
             one = " or ".join(
-                "(" + " and ".join(f"{side}[{p + 1}] = {text(v)}" for p, v in zip(places, key, strict=True)) + ")"
+                "("
+                + " and ".join(f"{side}[{p + 1}] = {standard_literal(v)}" for p, v in zip(places, key, strict=True))
+                + ")"
                 for key in wanted
             )
             found.append(f"(relation = {number:d} and ({one}))")
@@ -164,7 +167,7 @@ def same_in_history(table: HistoryTable, name: str) -> str:
     if column.key and not type_of(column).may_not_fit:
         return f"({HERE}.{quoted} = {THERE}.{quoted})"  # what a hash join is planned for
     same = f"({HERE}.{quoted} is not distinct from {THERE}.{quoted})"
-    entry = f"_raw[{text(column.stored)}]"
+    entry = f"_raw[{standard_literal(column.stored)}]"
     if not type_of(column).may_not_fit:
         return same
     return f"({same} and ({HERE}.{entry} is not distinct from {THERE}.{entry}))"

@@ -14,6 +14,7 @@ from auditlake.audit.changes import Values
 from auditlake.audit.compared import Compared
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Entry
 from auditlake.errors import NotAnswerable
+from auditlake.literals import standard_literal
 from auditlake.relation import Column, TableName
 
 _BEGIN = """begin;
@@ -92,7 +93,7 @@ def _is(key: Values) -> str:
 
 
 def _literal(value: str | None) -> str:
-    return "null" if value is None else "'" + value.replace("'", "''") + "'"
+    return "null" if value is None else standard_literal(value)
 
 
 def _name(name: str) -> str:

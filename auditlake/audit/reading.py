@@ -24,6 +24,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.log import open_delta
 from auditlake.lake.relations import read_relations
+from auditlake.literals import standard_literal
 from auditlake.lsn import Lsn
 from auditlake.query.moments import check_horizon, check_known, just_before, read_known, resolve
 from auditlake.query.names import find_table
@@ -205,11 +206,6 @@ def _closing_quote(text: str) -> int:
     return max(at, 0)
 
 
-def text(value: str) -> str:
-    """Spell a string literal."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 def identifier(name: str) -> str:
     """Spell a column name."""
     return '"' + name.replace('"', '""') + '"'
@@ -217,7 +213,7 @@ def identifier(name: str) -> str:
 
 def about(table: TableName) -> str:
     """The condition that a row of `changes` is about this table."""
-    return f'"schema" = {text(table.schema)} and "table" = {text(table.table)}'
+    return f'"schema" = {standard_literal(table.schema)} and "table" = {standard_literal(table.table)}'
 
 
 def plain(table: pa.Table) -> pa.Table:

@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from auditlake.audit.reading import Reader, Span, in_lsns, text
+from auditlake.audit.reading import Reader, Span, in_lsns
+from auditlake.literals import standard_literal
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.context import Context, read_context
 from auditlake.query.when import format_us
@@ -82,7 +83,7 @@ class Wanted:
         """The part that needs no look at the context."""
         parts = ["true"]
         if self.table is not None:
-            parts.append(f"array_has(tables, {text(self.table)})")
+            parts.append(f"array_has(tables, {standard_literal(self.table)})")
         if self.lsns is not None:
             parts.append(in_lsns("lsn", sorted(self.lsns)) if self.lsns else "false")
         if self.actor is not None or self.reason is not None:

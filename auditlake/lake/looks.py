@@ -8,6 +8,7 @@ import json
 from auditlake.added import Look
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
+from auditlake.lake.record import write_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
@@ -33,13 +34,6 @@ def write_look(lake: Lake, name: TableName, look: Look) -> None:
 
     Raises LakeUnusable where the folder cannot be written.
     """
-    path = lake.look(name)
     files = {str(oid): file for oid, file in sorted(look.files.items())}
     content = {"relation": look.relation, "lsn": str(look.lsn), "attributes": look.attributes, "files": files}
-    unfinished = path.with_suffix(".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps(content, indent=2) + "\n")
-        unfinished.rename(path)
-    except OSError as exc:
-        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder.") from exc
+    write_record(lake, lake.look(name), content)

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from auditlake.errors import LakeUnusable
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
+from auditlake.lake.record import write_record
 from auditlake.membership import Member, Membership
 from auditlake.relation import TableName
 
@@ -62,9 +63,4 @@ def _write(lake: Lake, membership: Membership) -> None:
             for name, member in sorted(membership.tables.items())
         ],
     }
-    unfinished = lake.publication.with_suffix(".partial")
-    try:
-        unfinished.write_text(json.dumps(content, indent=2) + "\n")
-        unfinished.rename(lake.publication)
-    except OSError as exc:
-        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder.") from exc
+    write_record(lake, lake.publication, content)

@@ -40,18 +40,26 @@ def stored_beside(name: str, others: Iterable[Column], reserved: frozenset[str])
     spellings = Counter({name.casefold(): 2 if name.casefold() in taken else 1})
     stored = _stored(name, spellings, reserved)
     if (stored or name).casefold() in taken:  # in lower case throughout: another spelling has taken it
-        escaped = _LIKE_AN_ESCAPE.sub("~7e", name).replace("`", _escaped("`"))
-        stored = _escaped(escaped[0]) + escaped[1:]
+        stored = _first_escaped(_unambiguous(name))
     return stored
 
 
 def _stored(name: str, spellings: Counter[str], reserved: frozenset[str]) -> str | None:
-    stored = _LIKE_AN_ESCAPE.sub("~7e", name).replace("`", _escaped("`"))
+    stored = _unambiguous(name)
     if spellings[name.casefold()] > 1:
         stored = "".join(each if each.casefold() == each else _escaped(each) for each in stored)
     if name.casefold() in reserved:
-        stored = _escaped(stored[0]) + stored[1:]
+        stored = _first_escaped(stored)
     return None if stored == name else stored
+
+
+def _unambiguous(name: str) -> str:
+    """The name without what looks like an escape, or would end a quoted name."""
+    return _LIKE_AN_ESCAPE.sub("~7e", name).replace("`", _escaped("`"))
+
+
+def _first_escaped(stored: str) -> str:
+    return _escaped(stored[0]) + stored[1:]
 
 
 def _escaped(character: str) -> str:

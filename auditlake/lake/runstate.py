@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
+from auditlake.lake.record import write_record
 from auditlake.lsn import Lsn
 
 
@@ -55,12 +56,7 @@ def _now() -> str:
 
 
 def _write(lake: Lake, note: CaptureState) -> None:
-    unfinished = lake.capture_state.with_suffix(".partial")
-    try:
-        unfinished.write_text(json.dumps(asdict(note), indent=2) + "\n")
-        unfinished.rename(lake.capture_state)
-    except OSError as exc:
-        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder.") from exc
+    write_record(lake, lake.capture_state, asdict(note))
 
 
 def read_state(lake: Lake) -> CaptureState | None:

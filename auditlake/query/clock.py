@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from auditlake.literals import standard_literal
 from auditlake.lsn import Lsn
-from auditlake.query.views import ENGINES, LSN_AT, functions_of, text
+from auditlake.query.views import ENGINES, LSN_AT, functions_of
 from auditlake.query.when import format_us
 
 _PARAMETER = "_at_time"
@@ -35,18 +36,17 @@ def lsn_at(name: str, clock: Clock) -> Sequence[str]:
     engine, functions = ENGINES[name], functions_of(name)
     micros = f"{functions.micros}({_PARAMETER})"
     path = str(clock.transactions)
-    source = engine.table.format(text=text(path), path=engine.name(path))
+    source = engine.table.format(text=standard_literal(path), path=engine.name(path))
     last = (
         f"select max({engine.name('lsn')}) from {source}"
         f" where {engine.name('lsn')} <= {clock.watermark:d} and {engine.name('time_mono')} <= {_PARAMETER}"
     )
     snapshots = [f"case when {micros} >= {taken_us} then {lsn:d} end" for taken_us, lsn in clock.snapshots]
     found = f"greatest({', '.join([f'({last})', 'cast(null as bigint)', *snapshots])})"
-    early = functions.fail.format(text("this lake begins later"))
-    late = functions.fail.format(text(f"this lake knew every commit up to {format_us(clock.current_us)}"))
-    expression = (
-        f"case when {micros} > {clock.current_us} then {late}\n when {found} is null then {early}\n else {found} end"
-    )
+    early = functions.fail.format(standard_literal("this lake begins later"))
+    late = functions.fail.format(standard_literal(f"this lake knew every commit up to {format_us(clock.current_us)}"))
+    # Else the transactions would be looked through twice.
+    expression = f"case when {micros} > {clock.current_us} then {late}\n else coalesce({found}, {early}) end"
     parameter = f"{_PARAMETER} timestamp" if functions.typed else _PARAMETER
     return (
         f"create schema if not exists {engine.name(LSN_AT[0])}",

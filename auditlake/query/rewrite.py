@@ -20,6 +20,7 @@ from datetime import datetime
 from sqlglot import Token, exp
 
 from auditlake.errors import BadUsage
+from auditlake.literals import spark_literal
 from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.names import SYSTEM_SCHEMA, SYSTEM_TABLES, check_copied, find_table
 from auditlake.query.period import AllTime, AsOf, Between, ContainedIn, FromTo, Period, Reading
@@ -93,12 +94,10 @@ def _first_word(tokens: Sequence[Token]) -> str:
 
 
 def _list_tables(tables: Sequence[TableName]) -> str:
-    rows = ", ".join(f"({_text(name.schema)}, {_text(name.table)})" for name in (*tables, *SYSTEM_TABLES))
+    rows = ", ".join(
+        f"({spark_literal(name.schema)}, {spark_literal(name.table)})" for name in (*tables, *SYSTEM_TABLES)
+    )
     return f"select * from values {rows} as tables(`schema`, `table`)"
-
-
-def _text(name: str) -> str:
-    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ class _Rewriter:
                     "" if len(parts) == 1 else self._sql[self._offset(parts[-2], "start") : self._offset(name, "start")]
                 )
                 end = self._offset(name, "end") + 1
-                self._edits.append(_Edit(end, end, f", {table}_raw, {_text(name.name)}"))
+                self._edits.append(_Edit(end, end, f", {table}_raw, {spark_literal(name.name)}"))
             case [_, _, _]:
                 pass
             case _:

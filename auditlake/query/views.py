@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from auditlake.errors import BadUsage
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.literals import standard_literal
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 
@@ -145,7 +146,7 @@ def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str
     """A function of one parameter, which `lsn` is made of; `signature`: its name's end, the parameter, its type."""
     engine, functions, table = ENGINES[name], functions_of(name), reach.table
     suffix, parameter, kind = signature
-    refusal = text(f"{table.name} is known from LSN {table.horizon} to {reach.upto:d}")
+    refusal = standard_literal(f"{table.name} is known from LSN {table.horizon} to {reach.upto:d}")
     fail = f"cast({functions.fail.format(refusal)} as boolean)"
     shown = table.columns_at(table.position)
     source = list(_while_there(engine, shown, lsn))
@@ -166,8 +167,9 @@ def registrations(tables: Sequence[HistoryTable]) -> Iterator[str]:
     for table in tables:
         schema = f"{table.name.schema}_lake"
         yield f"create schema if not exists {trino.name(schema)}"
-        location = text(table.path.as_uri())
-        yield f"call system.register_table({text(schema)}, {text(table.name.table)}, {location})"
+        location = standard_literal(table.path.as_uri())
+        names = f"{standard_literal(schema)}, {standard_literal(table.name.table)}"
+        yield f"call system.register_table({names}, {location})"
 
 
 def _view(engine: Engine, name: TableName, query: str) -> Iterator[str]:
@@ -178,7 +180,7 @@ def _view(engine: Engine, name: TableName, query: str) -> Iterator[str]:
 def _query(engine: Engine, table: HistoryTable, columns: Sequence[str], condition: str | None) -> str:
     path = str(table.path)
     source = engine.table.format(
-        text=text(path),
+        text=standard_literal(path),
         path=engine.name(path),
         registered=engine.name(f"{table.name.schema}_lake", table.name.table),
     )
@@ -212,8 +214,3 @@ def _period(engine: Engine, *, open_end: bool) -> Iterator[str]:
             yield f"coalesce({engine.name(column)}, {far[column]}) as {engine.name(column)}"
         elif column != "_part":
             yield engine.name(column)
-
-
-def text(value: str) -> str:
-    """Spell a text in SQL."""
-    return "'" + value.replace("'", "''") + "'"
