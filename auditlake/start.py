@@ -14,16 +14,14 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 
-WITHOUT_PANDAS = frozenset({"capture", "log", "show", "row", "diff", "blame", "deleted"})
+WITHOUT_PANDAS = frozenset({"bootstrap", "capture", "log", "show", "row", "diff", "blame", "deleted"})
 _GARBAGE = 50_000
 
 
 def start() -> None:
     """Run the command line."""
     if command_of(sys.argv[1:]) in WITHOUT_PANDAS:
-        gc.set_threshold(_GARBAGE)
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        _leave_out_pandas()
+        lean()
     from auditlake.cli import main  # noqa: PLC0415 - the first import that counts
 
     main()
@@ -39,6 +37,13 @@ def command_of(arguments: Sequence[str]) -> str | None:
         elif not argument.startswith("-"):
             return argument
     return None
+
+
+def lean() -> None:
+    """Make a process start quickly whose only work is ours, before it imports what takes time."""
+    gc.set_threshold(_GARBAGE)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _leave_out_pandas()
 
 
 class _NoPandas(MetaPathFinder):

@@ -107,7 +107,7 @@ class _Memory:
                     pages = int(Path("/proc", pid, "statm").read_text().split()[1])
                 except (OSError, IndexError):
                     continue  # it has ended
-                name = "JVM" if b"java" in command[0] else "worker" if b"pyspark.daemon" in command else "command"
+                name = "worker" if b"auditlake.snapshot.worker" in command else "command"
                 self._largest_mb[name] = max(self._largest_mb.get(name, 0), pages * 4096 / 1e6)
 
 

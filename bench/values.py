@@ -30,8 +30,9 @@ from auditlake.lake.session import spark_session
 from auditlake.postgres.catalog import read_tables
 from auditlake.postgres.connection import connect, pinned_conninfo
 from auditlake.relation import Column
-from auditlake.snapshot.copy import CopyTask, SnapshotMark, copy_range
+from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.ranges import PageRange
+from auditlake.snapshot.task import CopyTask, SnapshotMark
 
 ROUNDS = 11
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

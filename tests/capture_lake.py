@@ -14,7 +14,7 @@ from auditlake.postgres.creation import Waiting, create_slot
 from auditlake.postgres.publication import create_publication
 from auditlake.postgres.server import wal_end
 from auditlake.snapshot.commit import begin_table, commit_table
-from auditlake.snapshot.copy import SnapshotMark
+from auditlake.snapshot.task import SnapshotMark
 
 
 def make_lake(

@@ -14,8 +14,9 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.postgres.catalog import read_tables
 from auditlake.postgres.connection import connect, pinned_conninfo
 from auditlake.postgres.server import wal_end
-from auditlake.snapshot.copy import CopyTask, SnapshotMark, copy_range
+from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.ranges import PageRange
+from auditlake.snapshot.task import CopyTask, SnapshotMark
 from auditlake.values.exact import exact_texts
 from tests import oracle
 from tests.capture_lake import make_lake

@@ -65,10 +65,10 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
       auditlake bootstrap --source postgresql://me@host/shop --lake ./lake
     """
     from auditlake.copying import shown
-    from auditlake.lake.session import spark_session
     from auditlake.snapshot.bootstrap import Target
     from auditlake.snapshot.bootstrap import bootstrap as run
     from auditlake.snapshot.tables import Limits
+    from auditlake.snapshot.workers import start_workers
 
     target = Target(
         settings.source_required(),
@@ -81,7 +81,7 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
         limits=Limits(settings.copy_connections, settings.copy_bytes_per_s),
     )
     with shown(as_json=as_json) as progress:
-        copied = run(target, lambda: spark_session(settings.spark), say, progress)
+        copied = run(target, lambda: start_workers(settings.spark), say, progress)
     if not copied:
         say("every table has a history already")
 

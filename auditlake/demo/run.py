@@ -31,8 +31,10 @@ from auditlake.messages import say
 from auditlake.query.render import render
 from auditlake.query.sql import run_sql
 from auditlake.snapshot.bootstrap import Target, bootstrap
+from auditlake.snapshot.workers import LocalWorkers
 from auditlake.terminal import working
 
+_WORKERS = 2
 _PRODUCT, _ORDER = 3, 42
 _TRADE_S = 3.0
 
@@ -111,7 +113,7 @@ class _Demo:
             self._say("a shop with 4 tables is open; bootstrap while it trades")
             target = Target(self._dsn, self._lake, "auditlake", "auditlake", None)
             with working("copying while the shop trades"):
-                copied = bootstrap(target, self._spark, say)
+                copied = bootstrap(target, lambda: LocalWorkers(_WORKERS), say)
             show_copied(copied)
             with working("following while the shop trades"), self._following():
                 moments = self._trade(shop)

@@ -12,14 +12,13 @@ through a temporary slot, at their own LSN, while the main slot stays as it is. 
 confirmed_flush is still the point where it was created, so 5 can be made up for.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import psycopg
 from psycopg.pq.abc import PGconn
-from pyspark.sql import SparkSession
 
 from auditlake.capture.looks import first_look
 from auditlake.capture.mainslot import main_slot
@@ -43,11 +42,12 @@ from auditlake.postgres.slot import alter_failover, read_slot
 from auditlake.postgres.streaming import Streaming
 from auditlake.snapshot.capturing import capturing
 from auditlake.snapshot.claim import claim, is_ours
-from auditlake.snapshot.copy import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, make_plan, read_source
 from auditlake.snapshot.progress import CopiedTable, Progress
 from auditlake.snapshot.publishing import publish
 from auditlake.snapshot.tables import Copier, Limits, Snapshot
+from auditlake.snapshot.task import SnapshotMark
+from auditlake.snapshot.workers import Workers
 
 _SLOT_TIMEOUT_S = 120.0
 
@@ -73,7 +73,7 @@ Say = Callable[[str], None]
 
 
 def bootstrap(
-    target: Target, start_spark: Callable[[], SparkSession], say: Say, progress: Progress | None = None
+    target: Target, start_workers: Callable[[], Workers], say: Say, progress: Progress | None = None
 ) -> list[CopiedTable]:
     """Give every chosen table a history; returns those copied now, in name order.
 
@@ -97,8 +97,8 @@ def bootstrap(
         todo = _readable(run, plan)
         if todo:
             _record_published(control, target, todo)
-            with ThreadPoolExecutor(1) as starter:
-                _copy_all(run, todo, starter.submit(start_spark))
+            with ThreadPoolExecutor(1) as starter, _started(starter.submit(start_workers)) as workers:
+                _copy_all(run, todo, workers)
         else:
             _ensure_started(control, target)
             _ensure_failover(control, target, say)
@@ -137,7 +137,17 @@ def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
     return [table for table in todo if table.name not in plan.unreadable]
 
 
-def _copy_all(run: _Run, todo: Sequence[FollowedTable], spark: Future[SparkSession]) -> None:
+@contextmanager
+def _started(workers: Future[Workers]) -> Iterator[Future[Workers]]:
+    """Let workers start beside the block, and go after it."""
+    try:
+        yield workers
+    finally:
+        if workers.exception() is None:
+            workers.result().close()
+
+
+def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]) -> None:
     target = run.target
     with ExitStack() as held:
         holder = held.enter_context(SnapshotHolder(target.conninfo))
@@ -155,7 +165,9 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], spark: Future[SparkSessi
         _ensure_failover(run.control, target, run.say)
         is_first = created.name == target.slot
         with capturing(run.source, target.lake, run.control, run.say, first=is_first) as capture:
-            copier = Copier(spark.result(), target.lake, _snapshot(run, snapshot_id, mark), target.limits, run.progress)
+            copier = Copier(
+                workers.result(), target.lake, _snapshot(run, snapshot_id, mark), target.limits, run.progress
+            )
             copier.copy(todo, sizes)
             capture.await_passed(created.consistent_point)
 

@@ -18,7 +18,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.history import OPEN_PART, create_history, open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.copy import CopiedFile, SnapshotMark
+from auditlake.snapshot.task import CopiedFile, SnapshotMark
 
 
 def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> DeltaTable:

@@ -1,11 +1,8 @@
-"""Copy tables under a held snapshot: as many ranges at once as there may be connections, each a Spark task.
+"""Copy tables under a held snapshot: as many ranges at once as there are workers, or may be connections.
 
-Spark tasks copy ranges to files and commit nothing; here the files of a table become part of the lake, all in one
-commit, as soon as its last range is there. A table that fails does not keep the others from finishing, and is begun
-again by the next bootstrap.
-
-Every bundle of ranges is a Spark job of one task: that costs some 20 ms, lets a result be seen when it is there, and
-bounds connections and memory by the number of jobs at a time, on a cluster as in one process.
+Workers copy bundles of ranges to files and commit nothing; here the files of a table become part of the lake, all in
+one commit, as soon as its last range is there. A table that fails does not keep the others from finishing, and is begun
+again by the next bootstrap. Connections and memory are bounded by the number of bundles at a time.
 """
 
 import threading
@@ -15,10 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
-from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
-from auditlake.errors import AuditlakeError, LakeUnusable
+from auditlake.errors import AuditlakeError
 from auditlake.lake.history import RESERVED
 from auditlake.lake.layout import Lake
 from auditlake.lake.names import as_stored
@@ -26,9 +21,10 @@ from auditlake.postgres.catalog import TableSize
 from auditlake.postgres.followed import FollowedTable
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.commit import begin_table, commit_table
-from auditlake.snapshot.copy import CopiedFile, CopyTask, SnapshotMark, copy_bundle
 from auditlake.snapshot.progress import CopiedTable, Progress
 from auditlake.snapshot.ranges import bundled, page_ranges, pages_per_range
+from auditlake.snapshot.task import CopiedFile, CopyTask, SnapshotMark
+from auditlake.snapshot.workers import Workers
 
 # A commit is a few small files: some of them at a time keep up with any number of small tables.
 _COMMITS_AT_ONCE = 4
@@ -70,11 +66,11 @@ class _Job:
 class Copier:
     """Copies the tables of one lake under one snapshot."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, snapshot: Snapshot, limits: Limits, progress: Progress) -> None:
-        self._spark = spark
+    def __init__(self, workers: Workers, lake: Lake, snapshot: Snapshot, limits: Limits, progress: Progress) -> None:
+        self._workers = workers
         self._lake = lake
         self._snapshot = snapshot
-        self._at_once = max(1, min(limits.connections, spark.sparkContext.defaultParallelism))
+        self._at_once = max(1, min(limits.connections, workers.at_once))
         self._bytes_per_s = None if limits.bytes_per_s is None else limits.bytes_per_s / self._at_once
         self._progress = progress
         self._commits = ThreadPoolExecutor(_COMMITS_AT_ONCE)
@@ -94,7 +90,7 @@ class Copier:
                     each.result()
             except KeyboardInterrupt:
                 copies.shutdown(wait=False, cancel_futures=True)
-                self._spark.sparkContext.cancelAllJobs()
+                self._workers.cancel()
                 raise
         for each in self._committing:
             each.result()
@@ -143,22 +139,12 @@ class Copier:
         if not wanted:
             return
         tasks = [task for _, task in wanted]
-        for (job, task), result in zip(wanted, self._run(tasks), strict=True):
+        for (job, task), result in zip(wanted, self._workers.run(tasks), strict=True):
             if isinstance(result, AuditlakeError):
                 self._fail(job, result)
             else:
                 self._progress.advance(job.name, result.rows, task.source_bytes)
                 self._take(job, [result])
-
-    def _run(self, tasks: Sequence[CopyTask]) -> Sequence[CopiedFile | AuditlakeError]:
-        """Run one Spark task; where it does not come back, each of its ranges has failed."""
-        try:
-            (done,) = self._spark.sparkContext.parallelize([tasks], 1).map(copy_bundle).collect()
-        except Py4JError:  # its text may quote rows
-            hint = "See Spark's log, and whether memory or a machine was lost; then run auditlake bootstrap again."
-            what = "could not be copied: its Spark task failed"
-            return [LakeUnusable(f"table {task.name} {what}", hint) for task in tasks]
-        return done
 
     def _begun(self, job: _Job) -> bool:
         """Make the empty table before its first range; False where it is not wanted any more."""

@@ -20,9 +20,10 @@ from auditlake.postgres.connection import connect, pinned_conninfo
 from auditlake.postgres.followed import FollowedTable
 from auditlake.postgres.publication import create_publication
 from auditlake.relation import Relation, TableName
-from auditlake.snapshot.copy import CopyTask, SnapshotMark, copy_range
+from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.plan import Plan, findings, survey
 from auditlake.snapshot.ranges import page_ranges
+from auditlake.snapshot.task import CopyTask, SnapshotMark
 from tests.server import chosen_version
 
 pytestmark = pytest.mark.pg

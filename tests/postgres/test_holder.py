@@ -23,10 +23,11 @@ from auditlake.postgres.connection import connect, connect_replication, pinned_c
 from auditlake.postgres.creation import Waiting, create_slot
 from auditlake.postgres.holder import SnapshotHolder
 from auditlake.relation import TableName
-from auditlake.snapshot.copy import CopiedFile, CopyTask, SnapshotMark, copy_bundle
+from auditlake.snapshot.copy import copy_bundle
 from auditlake.snapshot.plan import make_plan
 from auditlake.snapshot.publishing import publish
 from auditlake.snapshot.ranges import PageRange
+from auditlake.snapshot.task import CopiedFile, CopyTask, SnapshotMark
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import await_true
@@ -231,6 +232,7 @@ def test_a_lake_that_is_full(database: str, tasks: Callable[..., list[CopyTask]]
         "create table large (id int primary key, v text)",
         "insert into large select n, md5(n::text) from generate_series(1, 50000) n",
         "create table small (id int primary key)",
+        "insert into small values (1)",
     )
     made = tasks("large", "small")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

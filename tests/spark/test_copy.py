@@ -20,6 +20,7 @@ from auditlake.relation import TableName
 from auditlake.snapshot import ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import Progress
+from auditlake.snapshot.workers import LocalWorkers, SparkWorkers
 from tests import oracle
 from tests.running import Running, await_true
 from tests.writers import SCHEMA, TABLES, Writers
@@ -51,30 +52,30 @@ def test_exact_while_others_write(
     lake, shown, progress = Lake(tmp_path / "lake"), list[_State](), Progress()
     with Writers(database) as writers:
 
-        def start_spark() -> "SparkSession":
+        def start_workers() -> SparkWorkers:
             shown.append(_as_exported(database))
             writers.await_transactions(20)
             _await(lambda: (found := read_positions(lake)) and found.watermark > _slot_start(database))
-            return spark
+            return SparkWorkers(spark)
 
         patterns = tuple(f"public.{name}" for name in _FIRST)
-        bootstrap(_target(database, lake, patterns), start_spark, lambda _: None, progress)
+        bootstrap(_target(database, lake, patterns), start_workers, lambda _: None, progress)
         for name in _FIRST:
             assert shown[0][name] == _copied(lake, name), name
         assert len(DeltaTable(lake.history(TableName("public", "accounts"))).file_uris()) > 4
         state = progress.state()
         assert (state.done_bytes, state.failed) == (state.expected_bytes, ())
         assert state.rows == sum(sum(shown[0][name].values()) for name in _FIRST)
-        _add_beside_capture(database, lake, spark, writers)
+        _add_beside_capture(database, lake, writers)
 
 
-def _add_beside_capture(database: str, lake: Lake, spark: "SparkSession", writers: Writers) -> None:
+def _add_beside_capture(database: str, lake: Lake, writers: Writers) -> None:
     """Add a table as beside a running follow: its capture goes on reading the main slot, and passes the new table."""
     said: list[str] = []
     with Running(database, lake) as following:
         _await(lambda: following.failure or _reader(database) is not None)
         reader = _reader(database)
-        bootstrap(_target(database, lake, (f"public.{_LATER}",)), lambda: spark, said.append)
+        bootstrap(_target(database, lake, (f"public.{_LATER}",)), lambda: LocalWorkers(2), said.append)
         assert "capture runs in another process" in said
         earlier, added = (open_history(lake, TableName("public", name)) for name in (_FIRST[0], _LATER))
         assert earlier is not None

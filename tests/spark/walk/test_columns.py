@@ -37,6 +37,7 @@ from auditlake.lsn import Lsn
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import wal_end
 from auditlake.snapshot.bootstrap import Target, bootstrap
+from auditlake.snapshot.workers import SparkWorkers
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -143,7 +144,9 @@ def walk(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPat
     made = Walk(server.dsn(name), Lake(tmp_path_factory.mktemp("columns") / "lake"), [])
     with connect(made.conninfo) as conn:
         conn.execute(_SCHEMA)
-        bootstrap(Target(made.conninfo, made.lake, "columns", "columns", None), lambda: spark, lambda _: None)
+        bootstrap(
+            Target(made.conninfo, made.lake, "columns", "columns", None), lambda: SparkWorkers(spark), lambda _: None
+        )
         for number, step in enumerate(((), *_STEPS)):
             for statement in step:
                 conn.execute(statement)

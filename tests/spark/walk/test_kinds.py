@@ -24,6 +24,7 @@ from auditlake.postgres.connection import connect, fetch
 from auditlake.postgres.server import wal_end
 from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
+from auditlake.snapshot.workers import SparkWorkers
 from tests.server import Server, chosen_version
 
 if TYPE_CHECKING:
@@ -154,7 +155,9 @@ def walk(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPat
     made = Walk(Lake(tmp_path_factory.mktemp("kinds") / "lake"), [], [])
     with connect(conninfo) as conn:
         conn.execute(_SCHEMA)
-        bootstrap(Target(conninfo, made.lake, "kinds", "kinds", ("*.*",)), lambda: spark, made.said.append)
+        bootstrap(
+            Target(conninfo, made.lake, "kinds", "kinds", ("*.*",)), lambda: SparkWorkers(spark), made.said.append
+        )
         for number, step in enumerate(((), *_STEPS)):
             for statement in step:
                 conn.execute(statement)

@@ -21,6 +21,7 @@ from auditlake.postgres.connection import connect, fetch
 from auditlake.postgres.server import wal_end
 from auditlake.query.sql import run_sql
 from auditlake.snapshot.bootstrap import Target, bootstrap
+from auditlake.snapshot.workers import LocalWorkers
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -90,14 +91,14 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def walk(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+def walk(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     """Bootstrap, make every step, capture; apply nothing yet."""
     name = server.create_database("walk")
     conninfo = server.dsn(name)
     lake = Lake(tmp_path_factory.mktemp("walk") / "lake")
     with connect(conninfo) as conn:
         conn.execute(_SCHEMA)
-        bootstrap(Target(conninfo, lake, "walk", "walk", None), lambda: spark, lambda _: None)
+        bootstrap(Target(conninfo, lake, "walk", "walk", None), lambda: LocalWorkers(2), lambda _: None)
         moments = []
         for step in ("select 1", *_STEPS):
             conn.execute(step)

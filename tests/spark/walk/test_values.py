@@ -29,6 +29,7 @@ from auditlake.postgres.connection import connect
 from auditlake.query.sql import run_sql
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
+from auditlake.snapshot.workers import SparkWorkers
 from auditlake.values.exact import exact_texts, held_in
 from auditlake.values.types import BUILT_IN
 from tests.server import Server
@@ -75,7 +76,7 @@ def versions(server: Server, spark: "SparkSession", tmp_path_factory: pytest.Tem
     with connect(conninfo) as conn:
         _create(conn)
         _insert(conn, rows, 0)
-        bootstrap(Target(conninfo, lake, "values", "values", None), lambda: spark, lambda _: None)
+        bootstrap(Target(conninfo, lake, "values", "values", None), lambda: SparkWorkers(spark), lambda _: None)
         _insert(conn, rows, _STREAMED)
         conn.execute("delete from public.v where id < 0")
         _change_moods(conn)
