@@ -120,7 +120,7 @@ MUTATIONS = (
         "notes",
         (_FOLD, "    if wanted:\n", "    if wanted and not columns:\n"),
         (_FOLD, "    if not (shape.has_truncate or wanted):", "    if not shape.has_truncate:"),
-        (_FOLD, '.otherwise(missing), known["raw"]', '.otherwise(F.lit(None)), known["raw"]'),
+        (_FOLD, 'known["value"]).otherwise(missing)', 'known["value"])'),
     ),
     _apply(
         "unchanged values come from the key, not the row",
