@@ -1,12 +1,12 @@
 """Many batches in one process: does a batch cost at the end what it cost at first? And what does it cost by size?
 
-    python bench/soak.py [soak] [growth] [tables] [--batches 300] [--changes 1000] [--rows 100000]
+    python bench/soak.py [soak] [growth] [tables] [--batches 300] [--changes 1000] [--rows 100000] [--tables 60]
 
 soak     batches one after another, with the upkeep that `follow` does between them: time of a batch, files and log
          entries of the history, memory of Python and JVM, at every tenth part of the run
 growth   one batch after the other by open rows (0.1, 1 and, with --large, 10 M), and again with 100 times the closed
          history
-tables   one batch of ten changes each to 60 tables: the time of one table
+tables   batches of ten changes each to 60 tables: the time of one table
 
 Times are medians after a warm-up of the JVM. There is no server: changes are written as capture writes them.
 """
@@ -32,7 +32,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.session import spark_session
 
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
-_SMALL_TABLES, _SMALL_CHANGES = 60, 10
+_SMALL_CHANGES, _TABLE_BATCHES = 10, 3
 _WARM_UP = 6
 
 
@@ -123,13 +123,23 @@ def _multiply_closed(spark: SparkSession, batches: Batches, factor: int) -> int:
 
 def _tables(spark: SparkSession, arguments: argparse.Namespace) -> None:
     with _lake() as lake:
-        batches = Batches(spark, lake, _SMALL_TABLES, arguments.rows // 100)
+        batches = Batches(spark, lake, arguments.tables, arguments.rows // 100)
         applier = _applier(spark, batches)
-        first_s, *rest = [_batch_s(batches, applier, _SMALL_CHANGES) for _ in range(3)]
-        each_s = median(rest) / _SMALL_TABLES
-        print(
-            f"{_SMALL_TABLES} tables, {_SMALL_CHANGES} changes each: first {first_s:.1f} s, then {each_s:.2f} s a table"
-        )
+        for number in range(1, _TABLE_BATCHES + 1):
+            before_s = _cpu_s(spark)
+            seconds = _batch_s(batches, applier, _SMALL_CHANGES)
+            each_s, cpu_s = (spent / arguments.tables for spent in (seconds, _cpu_s(spark) - before_s))
+            print(
+                f"batch {number} of {_SMALL_CHANGES} changes to each of {arguments.tables} tables: {seconds:.1f} s,"
+                f" {each_s:.2f} s and {cpu_s:.2f} CPU-s a table",
+                flush=True,
+            )
+
+
+def _cpu_s(spark: SparkSession) -> float:
+    """CPU-seconds of this process and its JVM until now."""
+    stats = (Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in ("self", _jvm_pid(spark)))
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
 
 
 _PARTS = {"soak": _soak, "growth": _growth, "tables": _tables}
@@ -142,6 +152,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--changes", type=int, default=1_000)
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--tables", type=int, default=60)
     parser.add_argument("--large", action="store_true", help="growth with 10 M open rows too")
     arguments = parser.parse_args()
     spark = spark_session({"spark.master": "local[2]"})
