@@ -23,6 +23,8 @@ from auditlake.relation import TableName
 # A batch costs seconds however few changes it has: let some gather, for as long as the last one took or longer.
 _BATCH_INTERVAL_S = 2.0
 _LONGEST_INTERVAL_S = 30.0
+# Who waits for a target has it sooner in one batch than in two, unless capture takes longer than that.
+_GATHERED_FOR_TARGET_S = 30.0
 _LARGE_BATCH = 20_000
 _POLL_S = 0.1
 
@@ -95,7 +97,7 @@ def follow(task: Task, start_spark: Callable[[], SparkSession], stop: threading.
             if task.until is None:
                 applier.apply()
                 applier.warm_up(stop)
-            while not _capture_ended(capturing, stop, applier.interval_s):
+            while not _capture_ended(capturing, stop, _interval_s(task, applier)):
                 applier.apply()
                 if task.until is None:  # who waits for a target does not wait for this
                     applier.look_after()
@@ -105,6 +107,10 @@ def follow(task: Task, start_spark: Callable[[], SparkSession], stop: threading.
         capturing.result()
         if finish:
             applier.apply()
+
+
+def _interval_s(task: Task, applier: Applier) -> float:
+    return applier.interval_s if task.until is None else _GATHERED_FOR_TARGET_S
 
 
 def _capture_ended(capturing: Future[None], stop: threading.Event, interval_s: float) -> bool:
