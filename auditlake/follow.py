@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.apply import apply_tail
 from auditlake.apply.warmup import warm_up
-from auditlake.capture.opening import Say
+from auditlake.capture.claiming import Say
 from auditlake.capture.running import Task, run_capture
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn

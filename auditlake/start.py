@@ -1,8 +1,8 @@
 """The program's start, as a process of its own: what makes the commands that answer quickly start quickly.
 
 pyarrow imports pandas as soon as it is given a Python value, only to see whether that is a frame: half of the start of
-an audit command, and of capture. Nobody gives those a frame, so pyarrow is told that there is no pandas. It never asks
-again, so this is done only where the process is such a command and ends with it.
+an audit command, and of capture. Nobody gives those a frame, so there is no pandas where the process is such a command
+and ends with it.
 
 Two more things only take time there: garbage is collected hundreds of times until the last import, each time from among
 all that was imported before, and numpy starts a pool of threads for linear algebra, where nobody does any.
@@ -43,7 +43,7 @@ def lean() -> None:
     """Make a process start quickly whose only work is ours, before it imports what takes time."""
     gc.set_threshold(_GARBAGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _leave_out_pandas()
+    sys.meta_path.insert(0, _NoPandas())
 
 
 class _NoPandas(MetaPathFinder):
@@ -52,12 +52,3 @@ class _NoPandas(MetaPathFinder):
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:  # noqa: ARG002 - the protocol's
         if fullname == "pandas":
             raise ModuleNotFoundError(fullname)
-
-
-def _leave_out_pandas() -> None:
-    import pyarrow as pa  # noqa: PLC0415 - only these commands need it now
-
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    pa.scalar(0)
-    sys.meta_path.remove(finder)

@@ -2,8 +2,8 @@
 
 import threading
 
-from auditlake.capture.capture import Capture
-from auditlake.capture.opening import Source
+from auditlake.capture.claiming import Source
+from auditlake.capture.running import open_capture
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.postgres.connection import connect
@@ -14,4 +14,4 @@ def capture(dsn: str, lake: Lake) -> None:
     """Capture everything that is committed now."""
     with connect(dsn) as conn:
         end = wal_end(conn)
-    Capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
+    open_capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)

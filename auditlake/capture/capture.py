@@ -20,7 +20,8 @@ import threading
 import time
 from contextlib import closing
 
-from auditlake.capture.opening import Opener, Say, Source
+from auditlake.capture.claiming import Claim, Say, Source
+from auditlake.capture.opening import open_log
 from auditlake.capture.writer import Writer
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
@@ -29,7 +30,6 @@ from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import hung_up_after, unreachable
 from auditlake.postgres.heartbeat import Heartbeat
 from auditlake.postgres.server import WalEnd, wal_end
-from auditlake.postgres.slot import SlotReader
 
 # One append costs about 10 ms and numpy's fixed cost some 5 ms: at 32,768 frames both are small beside the decoding,
 # and a batch is a few megabytes.
@@ -37,7 +37,8 @@ _BATCH = Limits(frames=32_768, size_bytes=16 << 20)
 # No more is received before it can be handed over; a transaction longer than this goes in parts.
 _FULL = Limits(frames=1 << 17, size_bytes=16 << 20)
 _COMMIT_DELAY_S = 0.04
-# So many frames within that time mean that capture is behind: larger batches then catch up sooner.
+# So many frames within that time mean that capture is behind: larger batches then catch up sooner, as long as the
+# stream goes on.
 _BUSY_FRAMES = 4096
 _BUSY_DELAY_S = 0.5
 _WAIT_S = 0.1
@@ -49,18 +50,12 @@ _TARGET_COMMIT_S = 1.0
 class Capture:
     """One run of the capture stage. `run` returns at its target or when `stop` is set."""
 
-    def __init__(
-        self,
-        source: Source,
-        lake: Lake,
-        stop: threading.Event,
-        say: Say = lambda _: None,
-        left: SlotReader | None = None,
-    ) -> None:
+    def __init__(self, claim: Claim, source: Source, lake: Lake, stop: threading.Event, say: Say) -> None:
         self._stop = stop
-        opened = Opener(source, lake, stop, say, left).open()  # from here on `run` closes it
+        opened = open_log(claim, source, lake, say)  # from here on `run` closes it
         self._control, self._stream, self._log = opened.control, opened.stream, opened.log
-        self._guard, self._pace, self.reader = opened.guard, opened.pace, opened.reader
+        self._guard, self._pace = claim.guard, claim.pace
+        self._looks, self.reader = opened.looks, opened.reader
         self._heartbeat = Heartbeat(source.heartbeat_s)
         self._writer = Writer(self._log)
         self._frames = FrameBuffer()
@@ -98,7 +93,8 @@ class Capture:
             with hung_up_after(self._control.fileno(), self._pace.deaf_s):
                 since = self.done_lsn
                 self._guard.look(self._control, since)
-                self._guard.note(self._control, since)
+                self._guard.note(since)
+                self._looks.refresh(self._control, self._guard.present)
 
     def _stay_in_touch(self) -> None:
         """Let the server hear from us in time, and see that it answers."""
@@ -135,8 +131,10 @@ class Capture:
         """How long the oldest commit in the buffer may still wait for company."""
         if self._writer.busy or not self._frames.commits:
             return _WAIT_S
-        delay_s = _COMMIT_DELAY_S if len(self._frames) < _BUSY_FRAMES else _BUSY_DELAY_S
-        return max(0.0, self._frames.first_commit_at + delay_s - time.monotonic())
+        waited_s = time.monotonic() - self._frames.first_commit_at
+        if len(self._frames) < _BUSY_FRAMES:
+            return max(0.0, _COMMIT_DELAY_S - waited_s)
+        return max(0.0, min(_BUSY_DELAY_S - waited_s, _COMMIT_DELAY_S - self._stream.unheard_for_s))
 
     def _idle(self, until: WalEnd | None) -> None:
         """Let the slot advance over what is not ours, and note how current the lake is."""

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import psycopg
 
-from auditlake.capture.looks import Looks
 from auditlake.errors import WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.membership import read_recorded, recorded_or_new
@@ -36,8 +35,8 @@ class PublicationGuard:
         self._say = say
         self._told: set[TableName] = set()
         self._next_at = 0.0
-        self._looks = Looks(lake)
-        self._present: dict[TableName, int] = {}
+        self.present: dict[TableName, int] = {}
+        """OIDs of the tables that have a history and were there at the last look."""
 
     def look(self, control: psycopg.Connection[Row], since: Lsn) -> None:
         """See that the publication carries what it did.
@@ -55,7 +54,7 @@ class PublicationGuard:
         for table in dropped - self._told:
             self._say(f"table {table} was dropped at the source: its history ends there, as it stands")
         self._told |= dropped
-        self._present = {name: member.relation for name, member in recorded.tables.items() if name not in dropped}
+        self.present = {name: member.relation for name, member in recorded.tables.items() if name not in dropped}
         self._next_at = time.monotonic() + _INTERVAL_S
 
     @property
@@ -63,10 +62,9 @@ class PublicationGuard:
         """Whether the last look was half a minute ago."""
         return time.monotonic() >= self._next_at
 
-    def note(self, control: psycopg.Connection[Row], since: Lsn) -> None:
-        """Note a look that was well, once the slot is ours, and look at the tables themselves."""
+    def note(self, since: Lsn) -> None:
+        """Note a look that was well, once the slot is ours."""
         write_seen(self._lake, since)
-        self._looks.refresh(control, self._present)
 
     def _followed(self, recorded: Membership) -> Membership:
         """Leave out what has no history: it is still to be copied, or nobody wants it any more."""

@@ -7,10 +7,9 @@ most. Starts no JVM and imports no Spark.
 import functools
 import threading
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from auditlake.capture.capture import Capture
-from auditlake.capture.opening import Say, Source
+from auditlake.capture.claiming import Claimer, Say, Source
 from auditlake.capture.retry import Attempts
 from auditlake.capture.sameness import see_primary
 from auditlake.errors import AuditlakeError, SourceUnreachable
@@ -20,7 +19,11 @@ from auditlake.lake.runstate import write_state
 from auditlake.lsn import Lsn
 from auditlake.postgres.connection import connect
 from auditlake.postgres.server import WalEnd, wal_end
+from auditlake.postgres.slot import SlotReader
 from auditlake.postgres.streaming import Streaming
+
+if TYPE_CHECKING:  # see `open_capture`
+    from auditlake.capture.capture import Capture
 
 # Whoever waits for a target is told soon; a restart or a failover of the source fits in.
 _PATIENCE_S = 60.0
@@ -72,7 +75,7 @@ def _capture_on(task: Task, stop: threading.Event, say: Say, attempts: Attempts,
     reader = None
     while not stop.is_set():
         try:
-            capture = Capture(task.source, task.lake, stop, say, reader)
+            capture = open_capture(task.source, task.lake, stop, say, reader)
             reader = capture.reader
             tried.set()
             attempts.succeeded()
@@ -83,3 +86,17 @@ def _capture_on(task: Task, stop: threading.Event, say: Say, attempts: Attempts,
             stop.wait(pause_s)
         else:
             return
+
+
+def open_capture(
+    source: Source, lake: Lake, stop: threading.Event, say: Say = lambda _: None, left: SlotReader | None = None
+) -> "Capture":
+    """Claim the slot and open a capture on it; `left` is the reader that an earlier attempt of this process was.
+
+    Raises SourceUnreachable, WrongSource, LakeUnusable, LakeConflict.
+    """
+    claim = Claimer(source, lake, stop, say, left).claim()
+    # Only now: it takes half a second to load, in which the server sends already.
+    from auditlake.capture.capture import Capture  # noqa: PLC0415
+
+    return Capture(claim, source, lake, stop, say)

@@ -21,7 +21,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from auditlake.errors import LakeConflict
 from auditlake.lake.creation import Creation, create_table
-from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake, source_name
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.relation import Column, TableName
 from auditlake.values.types import ColumnType, column_type
 
@@ -141,15 +141,9 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     return HistoryTable(name, lake.history(name), columns, delta.version(), position, horizon)
 
 
-def list_names(lake: Lake) -> list[TableName]:
-    """Name every history table, in order; one without a position is being copied."""
-    folders = sorted(lake.histories.glob("*/*"))
-    return [TableName(source_name(folder.parent.name), source_name(folder.name)) for folder in folders]
-
-
 def list_histories(lake: Lake) -> Iterator[HistoryTable]:
     """Every history table that has a position, in name order."""
-    for name in list_names(lake):
+    for name in lake.history_names():
         if table := open_history(lake, name):
             yield table
 

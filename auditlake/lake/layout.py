@@ -91,6 +91,11 @@ class Lake:
         """Folder of one table's history."""
         return self.histories / path_segment(name.schema) / path_segment(name.table)
 
+    def history_names(self) -> list[TableName]:
+        """Name every history table, in order; one without a position is being copied."""
+        folders = sorted(self.histories.glob("*/*"))
+        return [TableName(source_name(folder.parent.name), source_name(folder.name)) for folder in folders]
+
     def look(self, name: TableName) -> Path:
         """File with the last look at one table's catalog entry."""
         return self.root / "looks" / path_segment(name.schema) / f"{path_segment(name.table)}.json"

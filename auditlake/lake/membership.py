@@ -8,7 +8,6 @@ import json
 from collections.abc import Collection
 
 from auditlake.errors import LakeUnusable
-from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.record import write_record
 from auditlake.membership import Member, Membership
@@ -50,7 +49,7 @@ def recorded_or_new(lake: Lake, found: Membership) -> Membership:
     """
     if (recorded := read_recorded(lake)) is not None:
         return recorded
-    record_tables(lake, found, {history.name for history in list_histories(lake)})
+    record_tables(lake, found, lake.history_names())
     return read_recorded(lake) or found
 
 

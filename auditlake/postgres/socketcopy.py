@@ -1,4 +1,4 @@
-"""COPY BOTH read from the socket of a connection that is not encrypted, and that libpq does not read from any more.
+"""COPY BOTH of a connection that is not encrypted, without libpq: received through a relay, sent over its socket.
 
 Contract and authority: see `copyboth`.
 """
@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from array import array
+from contextlib import suppress
 
 import numpy as np
 from psycopg.pq.abc import PGconn
@@ -19,8 +20,8 @@ from auditlake.postgres.connection import unreachable
 from auditlake.postgres.copydata import NOTHING, find_frames, keepalive
 from auditlake.postgres.ended import ENDED, failed
 from auditlake.postgres.intake import Intake
+from auditlake.postgres.starting import COPY_BOTH, Relay
 
-COPY_BOTH = b"W"
 _COPY_DATA, _ERROR = b"d", b"E"
 _PASSED_OVER = b"NS"  # NoticeResponse, ParameterStatus
 _XLOG_DATA = ord("w")
@@ -28,27 +29,28 @@ _XLOG_HEADER_BYTES = 25
 _HEADER = struct.Struct(">cI")
 _LENGTH_BYTES = 4
 _BEFORE_FRAME = _LENGTH_BYTES + _XLOG_HEADER_BYTES
-_RECEIVE_BYTES = 1 << 17
-# A walsender at full speed fills a Unix socket in about a millisecond, with some 280 frames, and finding frames costs
-# the same for few and for many: so as long as that much comes, we wait for more before we look.
-_MUCH_BYTES, _GATHER_S, _AT_ONCE_BYTES = 1 << 13, 0.000_8, 1 << 17
+# Finding frames costs the same for few and for many: so as long as that much comes, we wait for more before we look,
+# for a tenth of the time in which a walsender at full speed fills the pipe.
+_MUCH_BYTES, _GATHER_S = 1 << 13, 0.004
+_LEAST_BYTES, _AT_ONCE_BYTES = 1 << 12, 1 << 19
 
 
 class SocketCopy:
-    """COPY BOTH over the socket of a connection that libpq does not read from any more."""
+    """COPY BOTH over the socket of a connection that libpq does not read from any more, and a relay does."""
 
-    def __init__(self, pgconn: PGconn) -> None:
+    def __init__(self, pgconn: PGconn, relay: Relay) -> None:
         self._pgconn = pgconn
+        self._relay = relay
         self._socket = socket.socket(fileno=os.dup(pgconn.socket))
         self._socket.setblocking(False)
         # Kept: to ask the system for a fresh one costs more than most reads.
-        self._room = bytearray(_RECEIVE_BYTES)
+        self._room = bytearray(_AT_ONCE_BYTES)
         self._view = memoryview(self._room)
         self._rest = bytearray()
         self._started = False
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        return self._relay.fileno()
 
     def read(self, intake: Intake) -> list[bytes]:
         """Move what is waiting into `intake`, until that is full; give the keepalives among it."""
@@ -67,20 +69,19 @@ class SocketCopy:
 
         What came before the connection was lost is still to be taken, and may say why.
         """
-        enough = len(self._rest) + at_once
+        left = max(_LEAST_BYTES, at_once)
         try:
-            size = self._receive_once()
-            while size >= _MUCH_BYTES and len(self._rest) < enough:
-                if size < _RECEIVE_BYTES:
-                    time.sleep(_GATHER_S)
-                size = self._receive_once()
+            size = self._receive_once(left)
+            while size >= _MUCH_BYTES and (left := left - size) > 0:
+                time.sleep(_GATHER_S)
+                size = self._receive_once(left)
         except SourceUnreachable as exc:
             return exc
         return None
 
-    def _receive_once(self) -> int:
+    def _receive_once(self, at_most: int) -> int:
         try:
-            size = self._socket.recv_into(self._room)
+            size = os.readv(self._relay.fileno(), [self._view[:at_most]])
         except BlockingIOError:
             return 0
         except OSError as exc:
@@ -139,7 +140,10 @@ class SocketCopy:
 
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""
+        with suppress(OSError):  # the server was first
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        self._relay.close()
         self._pgconn.finish()
 
 

@@ -19,19 +19,13 @@ import struct
 import time
 from typing import Protocol, Self
 
-from psycopg import pq, sql
-from psycopg.pq.abc import PGconn, PGresult
-
-from auditlake.errors import LakeConflict, WrongSource
+from auditlake.errors import WrongSource
 from auditlake.lsn import Lsn
 from auditlake.postgres.buffer import FrameBuffer, Limits
-from auditlake.postgres.connection import unreachable
-from auditlake.postgres.copyboth import Copy, start_copy
-from auditlake.postgres.ended import UNDECODABLE
+from auditlake.postgres.copyboth import Copy, open_copy
 from auditlake.postgres.intake import Intake
-from auditlake.postgres.libpqcopy import LibpqCopy
-from auditlake.postgres.socketcopy import SocketCopy
 from auditlake.postgres.spool import Spool
+from auditlake.postgres.starting import Started
 from auditlake.postgres.streaming import Streaming
 
 _STATUS = struct.Struct(">cqqqqc")
@@ -58,23 +52,13 @@ class ReplicationStream:
         self.keepalive_lsn = Lsn(0)
 
     @classmethod
-    def start(cls, pgconn: PGconn, slot: str, publication: str, start_lsn: Lsn, streaming: Streaming) -> Self:
-        """Start the stream of transactions that end after `start_lsn`.
+    def over(cls, started: Started, start_lsn: Lsn, streaming: Streaming) -> Self:
+        """Read a stream that was started at `start_lsn`, as `streaming` says.
 
-        Raises LakeConflict where somebody else reads the slot, WrongSource where the slot cannot serve it any more,
-        ConfigError where it does not know `streaming`, LakeUnusable where the spool's folder cannot be written.
+        Raises LakeUnusable where the spool's folder cannot be written.
         """
         intake = Intake(None if streaming.mode == "off" else Spool(streaming.spool))
-        options = streaming.options(pgconn.server_version) + sql.SQL(", publication_names {}, messages 'true'").format(
-            sql.Literal(sql.Identifier(publication).as_string())
-        )
-        command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
-            sql.Identifier(slot), sql.SQL(str(start_lsn)), options
-        )
-        started = start_copy(pgconn, command.as_bytes())
-        if not isinstance(started, SocketCopy | LibpqCopy):
-            raise _not_started(slot, started)
-        return cls(started, start_lsn, intake)
+        return cls(open_copy(started), start_lsn, intake)
 
     def receive(self, frames: FrameBuffer, limits: Limits, timeout_s: float, waker: Waker) -> None:
         """Append frames for up to `timeout_s`, and wait for the waker alone where the buffer is full.
@@ -142,19 +126,3 @@ class ReplicationStream:
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""
         self._copy.close()
-
-
-def _not_started(slot: str, result: PGresult) -> Exception:
-    sqlstate = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-    message = " ".join(result.get_error_message().split())
-    if sqlstate == "55006":  # object_in_use
-        return LakeConflict(
-            f"slot {slot} is in use: {message}",
-            "Another capture reads it; stop that one first (auditlake status shows it).",
-        )
-    if sqlstate in UNDECODABLE:
-        return WrongSource(
-            f"slot {slot} cannot serve this lake any more: {message}",
-            "Changes are missing; bootstrap a new lake.",
-        )
-    return unreachable(message, sqlstate or None)

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.gaps import Gap, read_gaps
-from auditlake.lake.history import HistoryTable, list_histories, list_names
+from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.log import open_delta, select
 from auditlake.lake.positions import Positions, read_positions
@@ -67,7 +67,7 @@ def read_known(lake: Lake) -> Known:
     tables = {table.name: table for table in list_histories(lake)}
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
-    copying = tuple(name for name in list_names(lake) if name not in tables)
+    copying = tuple(name for name in lake.history_names() if name not in tables)
     return Known(lake, positions, tables, read_gaps(lake), copying)
 
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg.pq.abc import PGconn
 
+from auditlake.capture.claiming import Source
 from auditlake.capture.looks import first_look
 from auditlake.capture.mainslot import main_slot
-from auditlake.capture.opening import Source
 from auditlake.capture.sameness import current_manifest
 from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach

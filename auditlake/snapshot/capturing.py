@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from auditlake.capture.opening import Source
+from auditlake.capture.claiming import Source
 from auditlake.capture.running import Task, run_capture
 from auditlake.errors import InvariantBroken
 from auditlake.lake.layout import Lake

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from auditlake.capture.capture import Capture
-from auditlake.capture.opening import Source
+from auditlake.capture.claiming import Source
+from auditlake.capture.running import open_capture
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -53,7 +53,7 @@ def capture(dsn: str, lake: Lake) -> WalEnd:
     """Capture everything up to now; return what now was."""
     with connect(dsn) as conn:
         end = wal_end(conn)
-    Capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
+    open_capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
     return end
 
 
@@ -194,7 +194,7 @@ def test_nothing_is_acknowledged_that_is_not_durable(database: str, tmp_path: Pa
         conn.execute(SCHEMA)
     lake = make_lake(database, tmp_path / "lake", without=[LEDGER])
     stop = threading.Event()
-    running = Capture(Source(database, require_manifest(lake)), lake, stop)
+    running = open_capture(Source(database, require_manifest(lake)), lake, stop)
     thread = threading.Thread(target=running.run, args=(None,))
     thread.start()
     seen = set()

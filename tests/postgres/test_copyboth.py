@@ -12,10 +12,11 @@ from psycopg.pq.abc import PGconn
 from auditlake.errors import SourceUnreachable
 from auditlake.postgres.buffer import FrameBuffer, Limits
 from auditlake.postgres.connection import connect_replication
-from auditlake.postgres.copyboth import Copy, start_copy
+from auditlake.postgres.copyboth import Copy, open_copy
 from auditlake.postgres.intake import Intake
 from auditlake.postgres.libpqcopy import LibpqCopy
 from auditlake.postgres.socketcopy import SocketCopy
+from auditlake.postgres.starting import Started, start_copy
 
 pytestmark = pytest.mark.pg
 
@@ -26,7 +27,9 @@ StartBy = Callable[[PGconn], Copy]
 
 def by_socket(pgconn: PGconn) -> Copy:
     """Start as capture does where nothing is encrypted."""
-    copy = start_copy(pgconn, START)
+    started = start_copy(pgconn, START)
+    assert isinstance(started, Started)
+    copy = open_copy(started)
     assert isinstance(copy, SocketCopy)
     return copy
 

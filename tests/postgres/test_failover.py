@@ -25,7 +25,7 @@ from tests.running import Running, await_true, inserted
 from tests.server import Server
 from tests.standby import Standby
 
-pytestmark = pytest.mark.pg
+pytestmark = [pytest.mark.pg, pytest.mark.xdist_group("failover")]  # one server is promoted, once
 
 VERSION = 18
 WRONG_SOURCE = 5

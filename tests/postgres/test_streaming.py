@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from auditlake.capture import capture as stage
-from auditlake.capture.capture import Capture
-from auditlake.capture.opening import Source
+from auditlake.capture.claiming import Source
+from auditlake.capture.running import open_capture
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -88,7 +88,7 @@ def sessions(database: str) -> Iterator[Sessions]:
 def capturing(dsn: str, lake: Lake, mode: StreamingMode) -> Iterator[None]:
     """Capture in the background, and then up to the end."""
     stop, source = threading.Event(), Source(dsn, require_manifest(lake), Streaming(mode))
-    running = threading.Thread(target=Capture(source, lake, stop).run, args=(None,))
+    running = threading.Thread(target=open_capture(source, lake, stop).run, args=(None,))
     running.start()
     try:
         yield
@@ -102,7 +102,7 @@ def capture(dsn: str, lake: Lake, mode: StreamingMode) -> None:
     """Capture everything up to now."""
     with connect(dsn) as conn:
         end = wal_end(conn)
-    Capture(Source(dsn, require_manifest(lake), Streaming(mode)), lake, threading.Event()).run(end)
+    open_capture(Source(dsn, require_manifest(lake), Streaming(mode)), lake, threading.Event()).run(end)
 
 
 def many(table: str, first: int, count: int) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 _CAPTURE, _WRITER, _LOG = "capture/capture.py", "capture/writer.py", "lake/changes.py"
-_OPENING = "capture/opening.py"
+_CLAIMING = "capture/claiming.py"
 _COLUMNAR, _SPOOL = "pgoutput/columnar.py", "postgres/spool.py"
 _FOLD, _EFFECTS, _COPIES = "apply/fold.py", "apply/effects.py", "apply/copies.py"
 _MERGE, _TAILS, _UNCHANGED = "apply/merge.py", "apply/tails.py", "apply/unchanged.py"
@@ -44,7 +44,7 @@ MUTATIONS = (
         "what was sent again is not left out",
         (_WRITER, 'if changes["lsn"][0].as_py() <= self._log.watermark:', "if False:"),
         # The server leaves it out as well, where it is told the right place to start from.
-        (_OPENING, "publication, start, streaming)", "publication, Lsn(0), streaming)"),
+        (_CLAIMING, "publication, start, streaming)", "publication, Lsn(0), streaming)"),
     ),
     _capture("parts that are there are not left out", (_WRITER, "if self._partial is not None:", "if False:")),
     _capture(

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 import auditlake.capture.capture as stage
 import auditlake.lake.changes as log
 from auditlake.apply.apply import apply_tail
-from auditlake.capture.opening import Source
+from auditlake.capture.claiming import Source
+from auditlake.capture.running import open_capture
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -148,7 +149,7 @@ class Story:
         patience = threading.Timer(_PATIENCE_S, stop.set)  # a mutant may wait for ever
         patience.start()
         with suppress(Killed):
-            stage.Capture(Source(self.dsn, require_manifest(self.lake)), self.lake, stop).run(end)
+            open_capture(Source(self.dsn, require_manifest(self.lake)), self.lake, stop).run(end)
             assert place is None, f"{place} was not reached"
         patience.cancel()
         assert not stop.is_set(), "capture did not come to the end of the log"

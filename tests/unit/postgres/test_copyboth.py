@@ -1,5 +1,6 @@
 """Messages are found in a socket's bytes wherever those are cut, and what is no message is refused."""
 
+import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -26,12 +27,27 @@ class Connection:
         """Nothing of libpq's is open."""
 
 
+@dataclass
+class Direct:
+    """A relay that is none: the socket itself, so that what was sent is there to be read."""
+
+    descriptor: int
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self.descriptor
+
+    def close(self) -> None:
+        """Close our copy of it."""
+        os.close(self.descriptor)
+
+
 @pytest.fixture
 def pair() -> Iterator[tuple[SocketCopy, socket.socket]]:
     """A reader and the server's end of its socket."""
     ours, servers = socket.socketpair()
     with ours, servers:
-        copy = SocketCopy(Connection(ours.fileno()))  # type: ignore[arg-type]  # of PGconn it uses no more than that
+        copy = SocketCopy(Connection(ours.fileno()), Direct(os.dup(ours.fileno())))  # type: ignore[arg-type]  # no more of them is used
         yield copy, servers
         copy.close()
 
