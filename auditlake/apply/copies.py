@@ -28,12 +28,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys, typing
-from auditlake.apply.effects import BEFORE, is_unchanged, ordered_truncates, place_of, with_truncates
+from auditlake.apply.effects import BEFORE, FIRST_EPOCH, is_unchanged, place_names, with_truncates
 from auditlake.apply.shape import TailShape
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 
-_PLACE = ("lsn", "ordinal", "xid", "time")
 _BEGAN = "struct<lsn: bigint, ordinal: int>"
 
 
@@ -43,7 +42,8 @@ def effects_of(changes: DataFrame, columns: Sequence[Column], shape: TailShape) 
     rows = changes.where(op != "truncate").withColumn("new", F.when(op != "delete", _filled(columns, shape)))
     gone = F.when(op != "insert", _digest_of_texts(columns, "old"))
     here = F.when(op != "delete", _digest_of_texts(columns, "new"))
-    rows = rows.select(*_PLACE, "op", "new", gone.alias("gone"), here.alias("here"))
+    place = place_names(shape)
+    rows = rows.select(*place, "op", "new", gone.alias("gone"), here.alias("here"))
     yes, no = F.lit(True), F.lit(False)
     dies, born = _effect(F.col("gone"), no, yes), _effect(F.col("here"), yes, no)
     effects = (
@@ -52,19 +52,20 @@ def effects_of(changes: DataFrame, columns: Sequence[Column], shape: TailShape) 
         .when(F.col("gone") == F.col("here"), F.array(_effect(F.col("here"), no, no)))
         .otherwise(F.array(dies, born))
     )
-    rows = rows.select(*_PLACE, "op", "new", F.explode(effects).alias("effect"))
+    rows = rows.select(*place, "op", "new", F.explode(effects).alias("effect"))
     roles = [F.col(f"effect.{name}") for name in ("row", "born", "died")]
     new = F.when(~F.col("effect.died"), F.col("new")).alias("new")
-    return rows.select(*roles, *_PLACE, "op", new, F.lit(None).cast(_BEGAN).alias("began"))
+    return rows.select(*roles, *place, "op", new, F.lit(None).cast(_BEGAN).alias("began"))
 
 
-def open_rows(versions: DataFrame, columns: Sequence[Column]) -> DataFrame:
+def open_rows(versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
     """The open versions as effects before all others, in the columns of `effects_of`."""
     parts = []
     for column in columns:
         raw = typing.raw_of(column, F.col("_raw"))
         parts.append(_spelled(column, keys.source(column.stored), raw))
     kinds = {"xid": "bigint", "time": "timestamp", "op": "string", "new": "array<string>"}
+    epoch = [F.lit(FIRST_EPOCH).cast("bigint").alias("epoch")] if shape.has_truncate else []
     nothing = {name: F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()}
     return versions.select(
         _digest(parts).alias("row"),
@@ -72,6 +73,7 @@ def open_rows(versions: DataFrame, columns: Sequence[Column]) -> DataFrame:
         F.lit(False).alias("died"),
         F.lit(BEFORE).cast("bigint").alias("lsn"),
         F.lit(-1).alias("ordinal"),
+        *epoch,
         *nothing.values(),
         F.struct(F.col("_from_lsn").alias("lsn"), F.col("_ordinal").alias("ordinal")).alias("began"),
     )
@@ -83,18 +85,13 @@ def numbered(effects: DataFrame, changes: DataFrame, columns: Sequence[Column], 
     `effects` must hold the open versions of every row that is in it, of all rows where the tail has a TRUNCATE. An
     effect on a copy that is not there fails the job.
     """
-    stack = ["row"]
-    if shape.has_truncate:
-        before = F.filter("truncates", lambda truncate: place_of(truncate) < F.struct("lsn", "ordinal"))
-        effects = effects.crossJoin(F.broadcast(ordered_truncates(changes))).withColumn("epoch", F.size(before))
-        effects = effects.drop("truncates")
-        stack.append("epoch")
+    stack = ("row", "epoch") if shape.has_truncate else ("row",)
     until_here = Window.partitionBy(*stack).orderBy("lsn", "ordinal", "began")
     adds = F.col("born") | (F.col("lsn") == BEFORE)
     depth = F.sum(adds.cast("int") - F.col("died").cast("int"))
     copy = depth.over(until_here.rowsBetween(Window.unboundedPreceding, 0)) + F.col("died").cast("int")
     not_there = F.raise_error(F.lit("a row ends of which no copy is open")).cast("bigint")
-    effects = effects.withColumn("copy", F.when(copy >= 1, copy).otherwise(not_there)).drop("epoch")
+    effects = effects.withColumn("copy", F.when(copy >= 1, copy).otherwise(not_there))
     if shape.has_truncate:
         effects = with_truncates(effects, changes, columns)
     began = F.max("began").over(Window.partitionBy(*keys.names(columns)))

@@ -9,7 +9,7 @@
 One row per effect: the key (see `keys`), lsn, ordinal, xid, time, born, died, `op` (what a version that begins or ends
 here will say), the change's `new` and, where the tail has unchanged TOAST values, `f<position>`: what is known of that
 column here, a struct of typed value and exact text, or NULL where nothing is. A key's effects are in the order of
-(lsn, ordinal).
+(lsn, ordinal). Where the tail has a TRUNCATE, `epoch` is how many of them came before.
 
 With open versions a key's first row may be its state in the history, at `BEFORE`: neither born nor died, to be left out
 of the result.
@@ -30,62 +30,71 @@ from auditlake.relation import Column
 
 BEFORE = 0
 """The lsn of an open version among effects: no commit has it."""
+FIRST_EPOCH = 0
+"""The epoch of what comes before every TRUNCATE of the tail."""
 
 _NEVER_SENT = (
     "an UPDATE brought a row into the publication's row filter without its unchanged large value of column {}, "
     "which only REPLICA IDENTITY FULL sends"
 )
 _PLACE = ("lsn", "ordinal", "xid", "time")
-_COMMON = (*_PLACE, "born", "died", "op", "new")
+_ROLES = ("born", "died", "op", "new")
+
+
+def place_names(shape: TailShape) -> tuple[str, ...]:
+    """The columns that say where a change is in the tail, and whose it is."""
+    return (*_PLACE, "epoch") if shape.has_truncate else _PLACE
+
+
+def with_epochs(changes: DataFrame) -> DataFrame:
+    """Add to every change of the tail, in one pass in order, how many TRUNCATEs come before it."""
+    before = Window.orderBy("lsn", "ordinal").rowsBetween(Window.unboundedPreceding, -1)
+    return changes.withColumn("epoch", F.count_if(F.col("op") == "truncate").over(before))
 
 
 def effects_of(changes: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
     """Say what every change but TRUNCATE does to which key."""
     rows = changes.where(F.col("op") != "truncate") if shape.has_truncate else changes
     effect = F.explode(_effects(columns, shape)) if shape.has_key_change else _plain_effect(columns, shape)
-    rows = rows.select(*_PLACE, "old", "new", "unchanged", effect.alias("effect"))
+    rows = rows.select(*place_names(shape), "old", "new", "unchanged", effect.alias("effect"))
     key = [F.col(f"effect.{name}") for name in keys.names(columns)]
     roles = [F.col(f"effect.{name}") for name in ("born", "died", "op")]
     new = F.when(~F.col("effect.died"), F.col("new")).alias("new")
-    return rows.select(*key, *_PLACE, *roles, new, *_known_texts(columns, shape.unchanged))
+    return rows.select(*key, *place_names(shape), *roles, new, *_known_texts(columns, shape.unchanged))
 
 
-def open_rows(versions: DataFrame, columns: Sequence[Column], positions: Iterable[int]) -> DataFrame:
-    """The open versions as effects before all others; `positions` are the columns whose values are wanted."""
+def open_rows(versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
+    """The open versions as effects before all others."""
     kinds = {"xid": "bigint", "time": "timestamp", "op": "string", "new": "array<string>"}
     values = {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
     values |= {"lsn": F.lit(BEFORE).cast("bigint"), "ordinal": F.lit(-1), "born": F.lit(False), "died": F.lit(False)}
-    fixed = [values[name].alias(name) for name in _COMMON]
-    known = [_known_version(columns, position) for position in sorted(positions)]
+    values |= {"epoch": F.lit(FIRST_EPOCH).cast("bigint")}
+    fixed = [values[name].alias(name) for name in (*place_names(shape), *_ROLES)]
+    known = [_known_version(columns, position) for position in sorted(shape.unchanged)]
     return versions.select(*keys.from_history(columns), *fixed, *known)
 
 
 def with_truncates(effects: DataFrame, changes: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """Add a death at every TRUNCATE to the keys alive there; `effects` must hold every open row."""
-    here = F.struct("lsn", "ordinal")
+    here, cut = F.struct("lsn", "ordinal"), F.col("cut")
     following = F.lead(here).over(Window.partitionBy(*keys.names(columns)).orderBy("lsn", "ordinal"))
-    rows = effects.withColumn("following", following).crossJoin(F.broadcast(ordered_truncates(changes)))
-    rows = rows.withColumn("cut", F.get(F.filter("truncates", lambda t: place_of(t) > here), F.lit(0)))
-    in_time = F.col("following").isNull() | (place_of(F.col("cut")) < F.col("following"))
-    cut_off = ~F.col("died") & F.col("cut").isNotNull() & in_time
+    rows = effects.withColumn("following", following).join(F.broadcast(_truncates(changes)), on="epoch", how="left")
+    in_time = F.col("following").isNull() | (F.struct(cut["lsn"], cut["ordinal"]) < F.col("following"))
+    cut_off = ~F.col("died") & cut.isNotNull() & in_time
     both = F.when(cut_off, F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))
     rows = rows.withColumn("is_cut", F.explode(both))
-    death = {name: F.col(f"cut.{name}") for name in _PLACE}
+    death = {name: cut[name] for name in _PLACE}
     death |= {"born": F.lit(False), "died": F.lit(True), "op": F.lit("truncate")}
     key = keys.names(columns)
-    rest = [name for name in effects.columns if name not in key]
+    rest = [name for name in effects.columns if name not in {*key, "epoch"}]
     return rows.select(*key, *(F.when(F.col("is_cut"), death.get(n)).otherwise(F.col(n)).alias(n) for n in rest))
 
 
-def ordered_truncates(changes: DataFrame) -> DataFrame:
-    """One row: `truncates`, the place, xid and time of every TRUNCATE in order."""
-    truncates = changes.where(F.col("op") == "truncate").select(F.struct(*_PLACE).alias("place"))
-    return truncates.agg(F.sort_array(F.collect_list("place")).alias("truncates"))
-
-
-def place_of(change: Expression) -> Expression:
-    """Its lsn and ordinal, by which changes are ordered."""
-    return F.struct(change["lsn"], change["ordinal"])
+def _truncates(changes: DataFrame) -> DataFrame:
+    """Place, xid and time of every TRUNCATE as `cut`, by the `epoch` that it ends."""
+    in_order = F.row_number().over(Window.orderBy("lsn", "ordinal"))
+    truncates = changes.where(F.col("op") == "truncate").select(*_PLACE)
+    return truncates.select((in_order - 1).cast("bigint").alias("epoch"), F.struct(*_PLACE).alias("cut"))
 
 
 def _plain_effect(columns: Sequence[Column], shape: TailShape) -> Expression:

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply import copies, keys, typing
 from auditlake.apply.columns import AddedColumn
-from auditlake.apply.effects import BEFORE, effects_of, open_rows, with_truncates
+from auditlake.apply.effects import BEFORE, effects_of, open_rows, with_epochs, with_truncates
 from auditlake.apply.shape import TailShape
 from auditlake.apply.unchanged import filled
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
@@ -80,6 +80,8 @@ class Folded:
 
 def fold(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> Folded:
     """Say what the changes do to the history; `open_versions` are its rows with `_part = 'open'` before them."""
+    if shape.has_truncate:
+        changes = with_epochs(changes)
     if not keys.key_of(columns):
         return _fold_copies(changes, open_versions, columns, shape)
     effects = effects_of(changes, columns, shape)
@@ -91,7 +93,7 @@ def fold(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column]
 def _fold_copies(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> Folded:
     effects = copies.effects_of(changes, columns, shape)
     if not shape.inserts_only:
-        before = copies.open_rows(open_versions, columns)
+        before = copies.open_rows(open_versions, columns, shape)
         if not shape.has_truncate:
             before = _of_keys_in(before, effects, ["row"], shape)
         effects = copies.numbered(effects.unionByName(before), changes, columns, shape)
@@ -106,7 +108,7 @@ def _in_context(
     wanted = frozenset() if shape.old_is_whole else shape.unchanged
     if not (shape.has_truncate or wanted):
         return effects
-    before = open_rows(open_versions, columns, shape.unchanged)
+    before = open_rows(open_versions, columns, shape)
     if not shape.has_truncate:
         before = _of_keys_in(before, effects, keys.names(columns), shape)
     effects = effects.unionByName(before)
