@@ -10,7 +10,8 @@
 
 For 5, three things work together. Spark leaves out a write whose position the table already has. Delta refuses a commit
 if another one moved the same application transaction since this write began. And because the fold was planned on the
-position read before that, a part of the source reads the position again while the write runs, and fails if it moved.
+position read before that, a part of the source reads the position again while the write runs, and fails if it moved:
+it must be read after Delta's transaction began, never before, so that no commit falls between the two.
 An append needs this as much as a MERGE, and a killed process may have left its JVM at work.
 
 Authority: docs.delta.io, "Idempotent writes", "Concurrency control" and "Upsert into a table using merge"
@@ -25,6 +26,7 @@ from typing import assert_never
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,
@@ -56,9 +58,8 @@ _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 """Delta sets it after a commit of this session, and not after a write that it left out."""
-_REPLACED_FROM_ROWS: int | None = None
-"""From about a million open rows on REPLACE ON costs less than the MERGE's shuffle. It is not chosen yet, at any size:
-Delta stages its source before it looks at the table, so `_checked` misses an applier that commits between the two."""
+_REPLACED_FROM_ROWS = 1_000_000
+"""From about so many open rows on REPLACE ON costs less than the MERGE's shuffle."""
 _NOT_A_VALUE = (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,  # a tuple with fewer values than the relation has columns
@@ -82,9 +83,9 @@ def choose_plan(tail: Tail) -> Plan:
     if tail.shape is not None and tail.shape.inserts_only and not _filled(tail.added):
         return Plan.APPEND
     # Columns that are added change rows whose keys are not in the tail.
-    if _REPLACED_FROM_ROWS is None or tail.columns != tail.table.columns or tail.added:
-        return Plan.MERGE
-    return Plan.REPLACE if open_rows(tail.table) >= _REPLACED_FROM_ROWS else Plan.MERGE
+    if tail.columns == tail.table.columns and not tail.added and open_rows(tail.table) >= _REPLACED_FROM_ROWS:
+        return Plan.REPLACE
+    return Plan.MERGE
 
 
 def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
@@ -196,7 +197,7 @@ def _one_applier(spark: SparkSession, table: HistoryTable, held: frozenset[str])
     """Tell another applier from everything else that may fail; `held` are the source columns that the table had."""
     try:
         yield
-    except PySparkException as exc:
+    except (PySparkException, Py4JJavaError) as exc:  # the latter where a task failed on behalf of a broadcast
         now = DeltaTable(table.path)
         columns = {field.name for field in now.schema().fields} - RESERVED
         if now.transaction_version(HISTORY_APP) != table.position or columns != held:
@@ -215,7 +216,9 @@ def _conflict(table: HistoryTable) -> LakeConflict:
     )
 
 
-def _broken(table: HistoryTable, exc: PySparkException) -> InvariantBroken | None:
+def _broken(table: HistoryTable, exc: PySparkException | Py4JJavaError) -> InvariantBroken | None:
+    if isinstance(exc, Py4JJavaError):
+        return None
     if exc.getCondition() == "USER_RAISED_EXCEPTION":
         what = (exc.getMessageParameters() or {}).get("errorMessage", "")
     elif isinstance(exc, _NOT_A_VALUE):

@@ -27,6 +27,7 @@ from auditlake.lake.history import OPEN_PART, HistoryTable
 from auditlake.lake.session import read_version
 
 _ROWS_IN_A_FILE = 250_000
+_STAGED_BY_DELTA = "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,9 @@ def whole_source(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> S
 
 def write_source(source: Source, path: str) -> None:
     """Write the source in one commit; application transaction and fence are the caller's."""
+    # Else Delta stages the source once more, and before its transaction begins: what fails once another process has
+    # moved the table would not see one that does so in between.
+    source.rows.sparkSession.conf.set(_STAGED_BY_DELTA, "none")
     to = source.rows.alias("s").write.format("delta").mode("overwrite").option("targetAlias", "t")
     to.option("replaceOn", source.condition).save(path)
 
