@@ -1,0 +1,202 @@
+"""`auditlake bootstrap` as a command: tables fail, workers are killed, the source is spared; run again, it is done.
+
+What was copied is compared with PostgreSQL's own texts at a later moment. No JVM.
+"""
+
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from auditlake.lake.layout import Lake
+from auditlake.snapshot import ranges
+from tests import command, oracle
+from tests.running import await_true
+
+pytestmark = pytest.mark.pg
+
+_PASSWORD = "of-nobody"
+_WAITING = "select from pg_locks where not granted and locktype in ('relation', 'transactionid')"
+_SESSIONS = "select from pg_stat_activity where datname = current_database() and application_name = 'auditlake'"
+_ODD_TYPE = """
+create type odd;
+create function odd_in(cstring) returns odd language internal immutable strict as 'int4in';
+create function odd_out(odd) returns cstring language internal immutable strict as 'trigger_out';
+create type odd (input = odd_in, output = odd_out, like = int4);
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A database, and a folder that is to become its lake."""
+
+    dsn: str
+    lake: Lake
+
+    def execute(self, statements: str) -> None:
+        """Run SQL as the superuser."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            conn.execute(statements.encode())
+
+    def arguments(self, *more: str) -> Sequence[str | Path]:
+        """The command."""
+        return ["bootstrap", "--source", self.dsn, "--lake", self.lake.root, *more]
+
+    def bootstrap(self, *more: str) -> command.Done:
+        """Run it here."""
+        return command.run_here(self.arguments(*more))
+
+    def assert_copied(self, *tables: str) -> None:
+        """See that the lake leads to the state that PostgreSQL shows now."""
+        moment = oracle.take_moment(self.dsn, tables)
+        done = command.run_here(
+            ["capture", "--until-current", "--source", self.dsn, "--lake", self.lake.root],
+        )
+        assert done.code == 0, done.stderr
+        assert oracle.assert_log(self.lake, [moment]) == [len(tables)]
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings come from flags alone."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AUDITLAKE_") and name != "AUDITLAKE_JARS"]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def site(database: str, tmp_path: Path) -> Site:
+    """An empty database."""
+    return Site(database, Lake(tmp_path / "lake"))
+
+
+def test_some_tables_fail(site: Site) -> None:
+    """No privilege, dropped before its lock, not readable, not writable: named; others are copied; mended, all are."""
+    role = f"{conninfo_to_dict(site.dsn)['dbname']}_role"
+    site.execute(_ODD_TYPE)
+    tables = ("fine", "gone", "private", "unreadable", "unwritable")
+    for name in tables:
+        site.execute(f"create table {name} (id int primary key, v text); insert into {name} values (1, '{name}')")
+    site.execute(f"""
+        insert into unwritable select n, md5(n::text) from generate_series(2, 20000) n;
+        alter table unreadable add odd odd; update unreadable set odd = '1';
+        create role {role} login replication password '{_PASSWORD}';
+        grant create on database {conninfo_to_dict(site.dsn)["dbname"]} to {role};
+        {"".join(f"alter table {name} owner to {role};" for name in tables)}
+        revoke select on private from {role};
+    """)
+    limited = Site(make_conninfo(site.dsn, host="127.0.0.1", user=role, password=_PASSWORD), site.lake)
+    with _full_beyond(1 << 17), closing(psycopg.connect(site.dsn)) as dropping, ThreadPoolExecutor(1) as pool:
+        dropping.execute("drop table gone")
+        running = pool.submit(limited.bootstrap)
+        with psycopg.connect(site.dsn, autocommit=True) as control:
+            await_true(lambda: running.done() or control.execute(_WAITING).fetchall())
+        dropping.commit()
+        done = running.result()
+    assert done.code == 3, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("auditlake: error: ")]
+    assert len(errors) == 1, done.stderr
+    for name in tables[1:]:
+        assert f"public.{name}" in errors[0]
+    assert _PASSWORD not in done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["table", "public.fine"]
+
+    site.execute(f"grant select on private to {role}; alter table unreadable drop column odd")
+    again = limited.bootstrap()
+    assert again.code == 0, again.stderr
+    copied = [line.split()[0] for line in again.stdout.splitlines()]
+    assert copied == ["table", "public.private", "public.unreadable", "public.unwritable", "3"]
+    site.assert_copied("fine", "private", "unreadable", "unwritable")
+
+
+def test_killed_workers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed worker costs its own tables alone, and who is killed with workers at work leaves no session."""
+    monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 1)
+    site.execute("create table large (id int primary key, v text); create table small (id int primary key)")
+    site.execute(
+        "insert into large select n, md5(n::text) from generate_series(1, 3000) n; insert into small values (1)"
+    )
+    slowly = ("--copy-bytes-per-s", "2000")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(site.bootstrap, *slowly)
+        await_true(lambda: running.done() or (_begun(site, "large") and _begun(site, "small")))
+        for worker in _sleeping_workers(site):
+            os.kill(worker, signal.SIGKILL)
+        done = running.result(60)
+    assert done.code == 6, done.stderr
+    assert "table public.large could not be copied: its worker was killed by signal 9" in done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["table", "public.small"]
+    with command.start(site.arguments(*slowly)) as process, psycopg.connect(site.dsn, autocommit=True) as control:
+        await_true(lambda: process.poll() is not None or _begun(site, "large"))
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        await_true(lambda: not control.execute(_SESSIONS).fetchall())
+    done = site.bootstrap()
+    assert done.code == 0, done.stderr
+    site.assert_copied("large", "small")
+
+
+def test_a_limited_rate(site: Site) -> None:
+    """One connection reads, and not more in a second than it may; progress tells all of it and what is left."""
+    site.execute(
+        "create table t (id int primary key, v text); insert into t select n, md5('') from generate_series(1, 9000) n"
+    )
+    site.execute("analyze t")
+    limits = ("--copy-connections", "1", "--copy-bytes-per-s", "200000")
+    begun_s = time.monotonic()
+    done = site.bootstrap(*limits, "--json")
+    took_s = time.monotonic() - begun_s
+    assert done.code == 0, done.stderr
+    with psycopg.connect(site.dsn) as conn:
+        ((value_bytes, table_bytes),) = conn.execute(
+            "select sum(4 + octet_length(v)), pg_table_size('t') from t"
+        ).fetchall()
+    assert took_s >= value_bytes / 200_000
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["event"] for event in events].count("copied") == 1
+    progress, end = events[-2:]
+    assert (progress["event"], end["event"]) == ("progress", "done")
+    assert (progress["rows"], progress["expected_rows"], end["rows"]) == (9000, 9000, 9000)
+    assert (progress["bytes"], progress["seconds_left"]) == (progress["expected_bytes"], 0)
+    assert table_bytes / 2 < progress["expected_bytes"] <= table_bytes
+    earlier = [event for event in events if event["event"] == "progress" and not event["rows"]]
+    assert earlier
+    assert all(event["seconds_left"] is None for event in earlier)
+
+
+@contextmanager
+def _full_beyond(size_bytes: int) -> Iterator[None]:
+    """Let the kernel refuse to make a file longer, for this process and its workers."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def _begun(site: Site, table: str) -> bool:
+    return any((site.lake.histories / "public" / table).rglob("*.parquet"))
+
+
+def _sleeping_workers(site: Site) -> Iterator[int]:
+    """Workers of this process whose table is not in the lake yet: they wait until they may read on."""
+    await_true((site.lake.histories / "public" / "small" / "_delta_log" / f"{1:020}.json").exists)
+    for pid in _children():
+        with suppress(OSError):
+            if b"auditlake.snapshot.worker" in Path("/proc", pid, "cmdline").read_bytes().split(b"\0"):
+                yield int(pid)
+
+
+def _children() -> list[str]:
+    return [pid for each in Path("/proc/self/task").glob("*/children") for pid in each.read_text().split()]
