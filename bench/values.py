@@ -84,7 +84,7 @@ def copy_unguarded() -> "list[mock._patch[Callable[..., object]]]":
 def fold_unguarded() -> "list[mock._patch[Callable[..., object]]]":
     """The fold that casts and does not look."""
     plain = lambda column, text: text.cast(type_of(column).delta)  # noqa: E731
-    no_map = lambda *_: F.lit(None).cast("map<string,string>")  # noqa: E731
+    no_map = lambda _: F.lit(None).cast("map<string,string>")  # noqa: E731
     return [mock.patch("auditlake.apply.typing.value", plain), mock.patch("auditlake.apply.typing.raw_map", no_map)]
 
 

@@ -31,7 +31,7 @@ from auditlake.apply.columns import AddedColumn
 from auditlake.apply.effects import BEFORE, effects_of, open_rows, with_epochs, with_truncates
 from auditlake.apply.shape import TailShape
 from auditlake.apply.unchanged import filled
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, type_of
 from auditlake.relation import Column
 
 BROADCAST_ROWS = 500_000
@@ -172,7 +172,9 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
         ends_before = F.lit(False)
     else:
         rows = rows.withColumn("new", F.when(~ends_before, F.col("new")))
-    pairs = _values(columns, shape)
+    rows = _typed(rows, columns, shape)
+
+    partial = [(p, column) for p, column in enumerate(columns) if type_of(column).may_not_fit]
 
     def of_end(here: str, later: str) -> Expression:
         return F.when(ends_before, F.col(here)).otherwise(F.col(f"until.{later}"))
@@ -188,27 +190,41 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
         "_xid": F.col("xid"),
         "_end_xid": of_end("xid", "xid"),
         "_ordinal": F.col("ordinal"),
-        "_raw": typing.raw_map(columns, [raw for _, raw in pairs]),
+        "_raw": typing.raw_map({column.stored: _unfit(p) for p, column in partial}),
         "_part": F.coalesce(F.date_format(end_time, "yyyy-MM"), F.lit(OPEN_PART)),
     }
     if not keys.key_of(columns) and not shape.inserts_only:  # a close says which version it ends
         began = {"_from_lsn": F.col("began.lsn"), "_ordinal": F.col("began.ordinal")}
         period |= {name: F.when(ends_before, place).otherwise(period[name]) for name, place in began.items()}
-    values = [value.alias(column.stored) for column, (value, _) in zip(columns, pairs, strict=True)]
+    values = [F.col(f"v{p}").alias(column.stored) for p, column in enumerate(columns)]
     return rows.select(*values, *(period[name].alias(name) for name, _ in PERIOD_COLUMNS), "_kind")
 
 
-def _values(columns: Sequence[Column], shape: TailShape) -> list[tuple[Expression, Expression]]:
-    """Typed value and exact text of every column; a close has those of its key."""
+def _typed(rows: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
+    """Add `v<position>`, the typed value, and for a type that not every value fits `x<position>`, its exact text.
+
+    They have a projection of their own, because Spark parses a text again in every place of a projection that is not
+    always reached, as `_raw` is not: each once more, and in a method so long that it is not compiled.
+    """
     key = iter(keys.pairs(columns))
-    return [next(key) if column.key else _state(column, p, shape) for p, column in enumerate(columns)]
+    found: dict[str, Expression] = {}
+    for position, column in enumerate(columns):
+        value, text = next(key) if column.key else _state(column, position, shape)
+        found[f"v{position}"] = value
+        if type_of(column).may_not_fit:
+            found[f"x{position}"] = text
+    return rows.withColumns(found)
+
+
+def _unfit(position: int) -> Expression:
+    return F.when(F.col(f"v{position}").isNull(), F.col(f"x{position}"))
 
 
 def _state(column: Column, position: int, shape: TailShape) -> tuple[Expression, Expression]:
+    """The typed value, and the exact text where that is NULL."""
     if position not in shape.unchanged:
         text = F.col("new")[position]
-        value = typing.value(column, text)
-        return value, typing.unfit(column, value, text)
+        return typing.value(column, text), text
     known, begins = F.col(f"f{position}"), F.col("_kind") != Kind.CLOSE
     missing = F.raise_error(F.lit(f"an unchanged value of column {column.name} has no earlier version"))
     value = F.when(known.isNotNull(), known["value"]).otherwise(missing)

@@ -4,15 +4,15 @@ The text is what PostgreSQL prints under datestyle ISO, timezone UTC and bytea_o
 asked for it; Spark's session has time zone UTC and ANSI mode. Text that is not such a value fails the job: it never
 becomes NULL. Only a value that its column cannot hold is NULL in the column, and exact in `_raw`.
 
-Whether a value fits is seen by its parsing, once per value, and `_raw` is put together only in rows that need it. Spark
-compiles a stage into one method, unless one of its expressions is a lambda; so none is here but for arrays.
+`_raw` is put together only in rows that need it. Spark compiles a stage into one method, unless one of its expressions
+is a lambda; so none is here but for arrays.
 
 Builds expressions only; which column has which type is `auditlake.values.types`.
 
 Authority: postgresql.org/docs/current/datatype.html; spark.apache.org/docs/latest/sql-ref-ansi-compliance.html
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -33,9 +33,6 @@ _ENTRY, _PAIR = "\0e", "\0p"
 def value(column: Column, text: Expression) -> Expression:
     """The typed value of `text`; NULL where the text is NULL or does not fit."""
     held = type_of(column)
-    if held.kind is Kind.DECIMAL:
-        parsed = text.try_cast(held.delta)
-        return F.coalesce(parsed, F.when(fits(held, text), _not_of(column.name, held).cast(held.delta)))
     typed = _typed(held, text, column.name)
     return F.when(fits(held, text), typed) if held.may_not_fit else typed
 
@@ -46,11 +43,6 @@ def raw(column: Column, text: Expression) -> Expression:
     if not held.may_not_fit:
         return F.lit(None).cast("string")
     return F.when(~fits(held, text), text)
-
-
-def unfit(column: Column, typed: Expression, text: Expression) -> Expression:
-    """The same as `raw`, where `typed` is `value(column, text)` and need not be looked at again."""
-    return F.when(typed.isNull(), text) if type_of(column).may_not_fit else F.lit(None).cast("string")
 
 
 def raw_of(column: Column, raw_map_: Expression) -> Expression:
@@ -90,14 +82,13 @@ def fits(held: ColumnType, text: Expression) -> Expression:
             return text.isNotNull()
 
 
-def raw_map(columns: Sequence[Column], raws: Sequence[Expression]) -> Expression:
-    """`_raw`: the name and exact text of every value in `raws` that is not NULL; NULL when there is none."""
-    partial = [(column, text) for column, text in zip(columns, raws, strict=True) if type_of(column).may_not_fit]
-    if not partial:
+def raw_map(texts: Mapping[str, Expression]) -> Expression:
+    """`_raw`: the name and exact text of every value in `texts` that is not NULL; NULL when there is none."""
+    if not texts:
         return F.expr(_NO_MAP)
     # Flat, because a thousand columns joined by `|` overflow Spark's stack.
-    needed = F.coalesce(*(text for _, text in partial)).isNotNull()
-    entries = (F.concat(F.lit(f"{column.stored}{_PAIR}"), text) for column, text in partial)
+    needed = F.coalesce(*texts.values()).isNotNull()
+    entries = (F.concat(F.lit(f"{name}{_PAIR}"), text) for name, text in texts.items())
     return F.when(needed, F.str_to_map(F.concat_ws(_ENTRY, *entries), F.lit(_ENTRY), F.lit(_PAIR)))
 
 
@@ -107,7 +98,7 @@ def _typed(held: ColumnType, text: Expression, name: str) -> Expression:
             return text
         case Kind.BYTEA:
             digits = F.when(text.startswith("\\x"), F.substring(text, 3, 2**31 - 1))
-            return F.when(text.isNotNull(), F.to_binary(F.coalesce(digits, _not_of(name, held)), F.lit("hex")))
+            return F.when(text.isNotNull(), F.to_binary(F.coalesce(digits, _not_hex(name)), F.lit("hex")))
         case Kind.ARRAY if held.element is not None:
             element = held.element
             return F.transform(_elements(text), lambda each: _typed(element, each, name))
@@ -115,9 +106,8 @@ def _typed(held: ColumnType, text: Expression, name: str) -> Expression:
             return text.cast(held.delta)
 
 
-def _not_of(name: str, held: ColumnType) -> Expression:
-    kind = "bytea in hex form" if held.kind is Kind.BYTEA else held.delta
-    return F.raise_error(F.lit(f"a value of column {name} is not {kind}")).cast("string")
+def _not_hex(name: str) -> Expression:
+    return F.raise_error(F.lit(f"a value of column {name} is not bytea in hex form")).cast("string")
 
 
 def _array_fits(held: ColumnType, text: Expression) -> Expression:

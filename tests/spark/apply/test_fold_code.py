@@ -1,0 +1,55 @@
+"""What Spark makes of the fold: exactness must not cost a second parsing, nor the compilation of its stage."""
+
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from auditlake.apply.fold import fold
+from auditlake.apply.shape import TailShape
+from auditlake.lake.history import PERIOD_COLUMNS, type_of
+from auditlake.pgoutput.schema import CHANGES_SCHEMA
+from auditlake.relation import Column
+
+pytestmark = pytest.mark.spark
+
+_AMOUNT = ((15 << 16) | 2) + 4
+_TYPES = ((20, -1, 3), (23, -1, 1), (1700, _AMOUNT, 4), (1042, 5, 2), (1082, -1, 3), (1043, 29, 3))
+_KINDS = [(oid, typmod) for oid, typmod, times in _TYPES for _ in range(times)]
+LINEITEM = tuple(Column(f"l_{n}", oid, typmod, key=n == 0) for n, (oid, typmod) in enumerate(_KINDS))
+"""Column types of TPC-H's lineitem: of 16, four decimals and three dates may not fit."""
+
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+
+def test_a_value_is_parsed_once_in_a_stage_that_is_compiled(spark: SparkSession, tmp_path: Path) -> None:
+    """A text is parsed once for its column and for `_raw`, in methods that are short enough for the JVM to compile."""
+    pq.write_table(CHANGES_SCHEMA.empty_table(), tmp_path / "changes.parquet")
+    changes = spark.read.parquet(str(tmp_path))
+    typed = ", ".join(f"{column.stored} {type_of(column).delta}" for column in LINEITEM)
+    period = ", ".join(f"{name} {delta}" for name, delta in PERIOD_COLUMNS)
+    nothing = spark.createDataFrame([], f"{typed}, {period}")
+    before = {name: str(spark.conf.get(name)) for name in _COMPILED}
+    try:
+        for name, value in _COMPILED.items():
+            spark.conf.set(name, value)
+        rows = fold(changes, nothing, LINEITEM, TailShape(1, True, False, False, False, frozenset())).rows
+        (stage,) = code_of(spark, rows._jdf.queryExecution())  # noqa: SLF001  # no other way to it
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    longest = re.search(r"maxMethodCodeSize:(\d+)", stage)
+    assert longest is not None
+    assert int(longest[1]) < int(str(spark.conf.get("spark.sql.codegen.hugeMethodLimit")))
+    assert stage.count("Decimal.fromStringANSI(") == 4
+    assert stage.count("stringToDateAnsi(") == 3
+
+
+def code_of(spark: SparkSession, execution: object) -> list[str]:
+    """The code of every stage that is compiled as one, each with the size of its longest method."""
+    jvm = spark._jvm  # noqa: SLF001  # the same
+    assert jvm is not None
+    explained = str(jvm.PythonSQLUtils.explainString(execution, "codegen"))
+    return re.split(r"== Subtree \d+ / \d+", explained)[1:]
