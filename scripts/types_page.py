@@ -33,9 +33,10 @@ _TAIL = """
 - **Domains**: the stream names a domain's base type, not its modifier, so a domain over `numeric(10,2)` is text, as one
   over `numeric` is. A domain over a domain or an array is what its base type is; over an enum or a composite, text.
 - **Enums** keep the label of the time: one renamed later stays what it was in the versions before.
-- **json** is kept byte for byte, spaces and repeated keys too; SQL NULL is NULL, JSON null is the text `null`. For a
-  VARIANT write `try_parse_json(column)` in SQL. None is stored: it sorts keys, prints 1.50 as 1.5 and 1e400 as
-  infinity, is NULL where a key is repeated, and polars cannot read a table that has one.
+- **json** is kept byte for byte, spaces and repeated keys too; SQL NULL is NULL, JSON null is the text `null`. With
+  `auditlake.json = "variant"` under `[spark]` questions show it as VARIANT ([asking](asking.md)). None is stored: it
+  sorts keys, prints 1.50 as 1.5 and 1e400 as infinity, is NULL where a key is repeated, and polars cannot read a table
+  that has one.
 - **Unknown types** (of extensions, or of a later PostgreSQL) are exact text: nothing is refused, nothing altered.
   Tested with those of hstore, citext, ltree, cube, seg, isn, lo, intarray and pgvector.
 - **Tables** of 1,600 columns, PostgreSQL's most, are copied and captured exactly; merging such changes into a history

@@ -39,6 +39,8 @@ def _quoted(name: str) -> str:
 def _printed(values: pa.Array, raws: pa.Array, names: pa.Array) -> pa.Array:
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), pa.string())
+    if pa.types.is_struct(values.type):  # a VARIANT: `_raw` has the text of every one (`documents`)
+        return _of_column(raws, names)
     return exact_texts(values, held_in(values.type), _of_column(raws, names))
 
 

@@ -15,7 +15,6 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from auditlake.apply import keys
 from auditlake.apply.apply import fold_tail
 from auditlake.apply.overlay import overlay, overlay_open
 from auditlake.apply.reshape import history_in_shape, only_while_there
@@ -23,12 +22,13 @@ from auditlake.apply.tails import Tail
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
 from auditlake.lake.session import read_version
 from auditlake.lsn import Lsn
+from auditlake.query.documents import documents_of, shown
 from auditlake.query.moments import Known
 from auditlake.query.selection import Bounds, Selection, State, Versions
 from auditlake.query.tail import Tails, upto
 from auditlake.relation import Column
 
-_SHOWN = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
+_PERIOD = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
 
 def read_selection(
@@ -40,11 +40,11 @@ def read_selection(
         case State(lsn, raw):
             rows = _state(spark, table, lsn, tail)
             columns = table.columns_at(lsn) if tail is None else tail.columns
-            return rows.select(*_source(columns), *(["_raw"] if raw else []))
+            return rows.select(*_shown(spark, columns, ["_raw"] if raw else []))
         case Versions(bounds):
             rows = _versions(spark, table, tail).where(F.lit(False) if bounds is None else _within(bounds))
             columns = table.columns_at(table.position) if tail is None else tail.columns
-            return rows.select(*_source(columns), *_SHOWN)
+            return rows.select(*_shown(spark, columns, _PERIOD))
         case _:
             assert_never(selection)
 
@@ -87,5 +87,6 @@ def _within(limits: Bounds) -> Expression:
     return condition
 
 
-def _source(columns: Sequence[Column]) -> list[Expression]:
-    return [keys.source(column.stored) for column in columns]
+def _shown(spark: SparkSession, columns: Sequence[Column], others: Sequence[str]) -> list[Expression]:
+    documents = documents_of(spark, columns)
+    return [shown(name, documents) for name in (*(column.stored for column in columns), *others)]

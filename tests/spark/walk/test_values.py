@@ -4,6 +4,7 @@ Every literal is inserted twice, before the snapshot and after it. Database and 
 PostgreSQL spells a value; both roads must not care, and every reader of the history must see the same.
 """
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 import auditlake
 from auditlake.apply.apply import apply_tail
 from auditlake.capture.running import make_task, run_capture
+from auditlake.errors import ConfigError
 from auditlake.lake.history import open_history, type_of
 from auditlake.lake.layout import Lake
 from auditlake.postgres.connection import connect
@@ -281,3 +283,30 @@ def test_exact_text_in_python_and_in_views(versions: Versions, spark: "SparkSess
     assert [tuple(row) for row in texts] == [("infinity", "infinity"), ("2026-12-04", "2026-11-26")]
     auditlake.register(spark, versions.lake.root, raw=True)
     assert spark.sql("select exact_text(c0, _raw, 'c0') from v where id = 0").collect() == [("-32768",)]
+
+
+def test_documents_as_variant_by_setting(versions: Versions, spark: "SparkSession") -> None:
+    """A session may be shown json as VARIANT: the same ones, NULL where a key is repeated, text still exact."""
+    columns = [_COLUMNS[kind] for kind in ("json", "jsonb")]
+    printed = ", ".join(f"typeof({c}), to_json({c}), exact_text({c})" for c in columns)
+    texts = [versions.printed[column].to_pylist() for column in columns]
+    spark.conf.set("spark.auditlake.json", "variant")
+    try:
+        rows = run_sql(spark, versions.lake, f"select {printed} from v order by id").collect()
+        query = f"select id, {columns[0]}, _raw from v for system_time all where id = 0"
+        (version,) = run_sql(spark, versions.lake, query).collect()
+        spark.conf.set("spark.auditlake.json", "varient")
+        with pytest.raises(ConfigError, match="varient"):
+            auditlake.read(spark, versions.lake.root, "v")
+    finally:
+        spark.conf.unset("spark.auditlake.json")
+    for n, expected in enumerate(texts):
+        kinds, documents, exact = zip(*((row[3 * n : 3 * n + 3]) for row in rows), strict=True)
+        assert set(kinds) == {"variant"}
+        assert list(exact) == expected
+        for document, text in zip(documents, expected, strict=True):
+            if text is None or text == '{"a":  1, "a": 2}':
+                assert document is None
+            else:
+                assert json.loads(document) == json.loads(text)
+    assert version["_raw"][columns[0]] == texts[0][0] == '{"a":  1, "a": 2}'
