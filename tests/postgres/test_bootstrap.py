@@ -147,7 +147,7 @@ def test_killed_workers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_limited_rate(site: Site) -> None:
-    """One connection reads, and not more in a second than it may; progress tells all of it and what is left."""
+    """Not more is read in a second than may be; progress tells how much there is, and later what is left."""
     site.execute(
         "create table t (id int primary key, v text); insert into t select n, md5('') from generate_series(1, 9000) n"
     )
