@@ -17,9 +17,6 @@ from typing import TYPE_CHECKING, BinaryIO
 from auditlake.messages import report_bug
 from auditlake.start import lean
 
-# The driver imports them, only to see whether it is given a frame of theirs.
-_NOT_NEEDED = ("pandas", "polars")
-
 if TYPE_CHECKING:
     from auditlake.snapshot.task import CopyTask
 
@@ -28,8 +25,8 @@ def main() -> None:
     """Copy bundles until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us, too; who started us decides
     lean()
-    for name in _NOT_NEEDED:
-        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # its import fails, as if it were not there
+    # The driver imports it only to see whether it is given a frame of its.
+    sys.modules.setdefault("polars", None)  # type: ignore[arg-type]
     from auditlake.snapshot.copy import copy_bundle  # noqa: PLC0415 - the import that takes time
 
     bundles: SimpleQueue[Sequence[CopyTask]] = SimpleQueue()

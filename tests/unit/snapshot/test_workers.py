@@ -1,6 +1,8 @@
 """Which workers the settings of Spark stand for."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -33,3 +35,10 @@ def test_the_default_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.cpu_count() == local_count({})
     monkeypatch.setenv(_GATEWAY, "1")
     assert local_count({}) is None
+
+
+def test_a_worker_starts_and_ends() -> None:
+    """It loads what it needs without pandas and polars, and ends with its standard input, without a word."""
+    command = [sys.executable, "-m", "auditlake.snapshot.worker"]
+    done = subprocess.run(command, input=b"", capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
