@@ -26,7 +26,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.session import spark_session
 
 _CLIENTS = 4
-_WARM_UP, _WARM_UP_ROUNDS = 5_000, 3
+_WARM_UP, _WARM_UP_ROUNDS = 20_000, 4
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 _POLL_S = 0.05
