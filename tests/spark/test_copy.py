@@ -1,10 +1,11 @@
-"""The copy while others write: exactly the rows of its snapshot; and one more table beside a running capture."""
+"""The copy while others write: exactly the rows of its snapshot; and one more table beside a running follow."""
 
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
 import pyarrow as pa
@@ -12,6 +13,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from psycopg import sql
 
+from auditlake.capture.running import make_task
+from auditlake.follow import follow
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
@@ -66,13 +69,25 @@ def test_exact_while_others_write(
         state = progress.state()
         assert (state.done_bytes, state.failed) == (state.expected_bytes, ())
         assert state.rows == sum(sum(shown[0][name].values()) for name in _FIRST)
-        _add_beside_capture(database, lake, writers)
+        _add_beside_follow(database, lake, spark, writers)
 
 
-def _add_beside_capture(database: str, lake: Lake, writers: Writers) -> None:
-    """Add a table as beside a running follow: its capture goes on reading the main slot, and passes the new table."""
+class _Following(Running):
+    """A follow, which applies what it captures."""
+
+    def __init__(self, database: str, lake: Lake, spark: "SparkSession") -> None:
+        super().__init__(database, lake)
+        self._spark = spark
+
+    def __enter__(self) -> Self:
+        self._run = self._pool.submit(follow, self._task, lambda: self._spark, self._stop, self.said.append)
+        return self
+
+
+def _add_beside_follow(database: str, lake: Lake, spark: "SparkSession", writers: Writers) -> None:
+    """Add a table beside a running follow: it goes on reading the main slot, and merges into the new table, too."""
     said: list[str] = []
-    with Running(database, lake) as following:
+    with _Following(database, lake, spark) as following:
         _await(lambda: following.failure or _reader(database) is not None)
         reader = _reader(database)
         bootstrap(_target(database, lake, (f"public.{_LATER}",)), lambda: LocalWorkers(2), said.append)
@@ -83,8 +98,16 @@ def _add_beside_capture(database: str, lake: Lake, writers: Writers) -> None:
         assert added.horizon > earlier.horizon
         writers.await_transactions(20)
         moment = oracle.take_moment(database, TABLES)
-        _await(lambda: following.failure or ((found := read_positions(lake)) and found.known_lsn >= moment.lsn))
+        _await(lambda: following.failure or _position(lake, _LATER) > moment.lsn)
         assert (following.failure, _reader(database)) == (None, reader)
+    follow(make_task(database, lake, "current"), lambda: spark, Event(), said.append)
+    assert oracle.assert_histories_at(lake, [moment]) == [len((*_FIRST, _LATER))]
+
+
+def _position(lake: Lake, name: str) -> int:
+    history = open_history(lake, TableName("public", name))
+    assert history is not None
+    return history.position
 
 
 def _reader(database: str) -> int | None:
