@@ -28,6 +28,7 @@ class After(StrEnum):
     HISTORY_CREATED = "history-created"  # empty, without a position
     FILES_COPIED = "files-copied"  # of one table, in no commit yet
     TABLE_COPIED = "table-copied"
+    ADDED = "added"  # what older rows show in new columns
     RELATIONS = "relations"
     PART = "part"
     TRANSACTIONS = "transactions"
@@ -37,6 +38,7 @@ class After(StrEnum):
     ACKNOWLEDGED = "acknowledged"
     COLUMNS_ADDED = "columns-added"
     TABLE_MERGED = "table-merged"
+    FILES_JOINED = "files-joined"
 
 
 _times: Counter[str] = Counter()

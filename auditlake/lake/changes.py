@@ -112,6 +112,7 @@ class CaptureLog:
         if fresh := self.relations.fresh:
             # First: whoever sees a change in a new shape finds the answer there.
             self._added.settle(self.relations.versions, fresh)
+            reach(After.ADDED)
         self.relations.flush()
         reach(After.RELATIONS)
 

@@ -26,6 +26,7 @@ from delta.tables import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from auditlake.failpoints import After, reach
 from auditlake.lake.files import DataFile
 from auditlake.lake.history import OPEN_PART, HistoryTable
 
@@ -92,6 +93,7 @@ def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
             _builder(spark, table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
     except DeltaConcurrentModificationException:
         return False
+    reach(After.FILES_JOINED)
     return True
 
 

@@ -1,4 +1,7 @@
-"""Follow killed between the merges of two tables and in the middle of one: the next run makes the same histories."""
+"""Follow killed after a column was added, between the merges of two tables and in the middle of one.
+
+The next run makes the same histories.
+"""
 
 from pathlib import Path
 
@@ -26,7 +29,14 @@ def test_follow(database: str, tmp_path: Path) -> None:
     follow: list[str | Path] = ["follow", "--until-current", "--source", database, "--lake", lake.root]
     with Writers(database) as writers:
         writers.await_transactions(30)
+        with psycopg.connect(database) as conn:
+            conn.execute("alter table orders add column tax numeric(10,2) default 0.19")
+        writers.await_transactions(30)
         moments = [oracle.take_moment(database, TABLES)]
+        killed_at(After.ADDED, ["capture", *follow[1:]])
+        killed_at(After.COLUMNS_ADDED, follow)
+        (orders,) = [table for table in list_histories(lake) if table.name.table == "orders"]
+        assert (orders.columns[-1].name, orders.position) == ("tax", orders.horizon)
         killed_at(After.TABLE_MERGED, follow)
         merged = [table for table in list_histories(lake) if table.position > horizon]
         assert 1 <= len(merged) <= len(TABLES), "it was killed between two tables"
