@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,14 +10,29 @@ from deltalake import DeltaTable
 
 from auditlake.lake.history import OPEN_PART, HistoryTable
 
+_FACTS = ("partition._part", "size_bytes", "num_records", "min._from_lsn", "max._from_lsn")
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of the partition `part`; `rows` counts those too that a deletion vector marks."""
+    """One file of the partition `part`; `rows` counts those too that a deletion vector marks.
+
+    Its versions began in `[least_from, most_from]`, LSNs; None where the log does not tell.
+    """
 
     part: str
     size_bytes: int
     rows: int
+    least_from: int | None = None
+    most_from: int | None = None
+
+    def overlaps(self, other: "DataFile") -> bool:
+        """Whether versions of each began between those of the other; to begin where it ends is not to overlap."""
+        bounds = (self.least_from, self.most_from, other.least_from, other.most_from)
+        if None in bounds:
+            return False
+        least, most, others_least, others_most = cast("tuple[int, int, int, int]", bounds)
+        return least < others_most and others_least < most
 
 
 def data_files(table: HistoryTable) -> list[DataFile]:
@@ -24,8 +40,11 @@ def data_files(table: HistoryTable) -> list[DataFile]:
     actions = pa.table(DeltaTable(table.path, version=table.delta_version).get_add_actions(flatten=True))
     if not actions.num_rows:
         return []
-    columns = (actions[name].to_pylist() for name in ("partition._part", "size_bytes", "num_records"))
-    return [DataFile(part, size_bytes, rows or 0) for part, size_bytes, rows in zip(*columns, strict=True)]
+    nothing = [None] * actions.num_rows
+    columns = (actions[name].to_pylist() if name in actions.column_names else nothing for name in _FACTS)
+    return [
+        DataFile(part, size, rows or 0, least, most) for part, size, rows, least, most in zip(*columns, strict=True)
+    ]
 
 
 def open_rows(table: HistoryTable) -> int:

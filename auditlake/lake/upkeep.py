@@ -75,10 +75,20 @@ def _small(files: Iterable[DataFile]) -> list[DataFile]:
 
 
 def _unordered(files: list[DataFile], gathered: int) -> bool:
-    """Whether enough came since the part was laid in order: that made large files, or one."""
-    small = _small(files)
-    size = sum(file.size_bytes for file in small)
-    return len(small) >= gathered and 3 * size >= sum(file.size_bytes for file in files)
+    """Whether enough came since the part was laid in order, which makes large files beside each other, or one."""
+    loose = [*_small(files), *_overlapping(files)]
+    size = sum(file.size_bytes for file in loose)
+    return len(loose) >= gathered and 3 * size >= sum(file.size_bytes for file in files)
+
+
+def _overlapping(files: Iterable[DataFile]) -> list[DataFile]:
+    """Large files among which others lie, the smaller of two: a large batch makes such at once."""
+    beside: list[DataFile] = []
+    loose: list[DataFile] = []
+    for file in sorted(files, key=lambda file: file.size_bytes, reverse=True):
+        if file.size_bytes >= _SMALL_BYTES:
+            (loose if any(file.overlaps(other) for other in beside) else beside).append(file)
+    return loose
 
 
 def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:

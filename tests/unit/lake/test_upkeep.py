@@ -1,4 +1,4 @@
-"""When files of a history are worth joining, by their number and size alone."""
+"""When files of a history are worth joining, by their number, size and bounds alone."""
 
 import pytest
 
@@ -34,6 +34,30 @@ def test_a_month_is_ordered_again_when_half_as_much_came() -> None:
 def test_a_month_that_is_over_is_ordered_soon() -> None:
     """What comes late into it is little."""
     assert find_due([*files("2026-10", *[2] * 4), *files("2026-11", *[2] * 4)]).closed_parts == ("2026-10",)
+
+
+def begun(part: str, *bounds: tuple[int, int, int]) -> list[DataFile]:
+    """Files of one partition: size in MB, and between which LSNs their versions began."""
+    return [DataFile(part, size * MB, 1000, least, most) for size, least, most in bounds]
+
+
+def test_a_month_of_large_files_in_no_order_is_laid_in_order() -> None:
+    """Large batches make files as large as ordering does; only how they lie tells them apart."""
+    mixed = begun("2026-11", *[(20, 1, 1000 + at) for at in range(17)])
+    assert find_due(mixed).closed_parts == ("2026-11",)
+    assert find_due(begun("2026-11", (9, 1, 5), (9, 2, 4)), everything=True).closed_parts == ()
+    assert find_due(begun("2026-11", (9, 1, 5), (9, 2, 4), (9, 3, 5)), everything=True).closed_parts == ("2026-11",)
+
+
+def test_files_that_meet_in_one_lsn_are_in_order() -> None:
+    """A whole snapshot begins at one LSN, and may fill several files."""
+    meeting = [(32, 7, 7), (32, 7, 7), (32, 7, 9), (32, 9, 20)]
+    assert not find_due(begun("2026-11", *meeting), everything=True)
+
+
+def test_one_large_batch_among_ordered_files_waits() -> None:
+    """To lay all of it in order again would write four times what came."""
+    assert not find_due(begun("2026-10", (32, 1, 5), (32, 5, 9), (32, 9, 20), (10, 2, 19)), everything=True)
 
 
 def test_everything_joins_what_can_be_joined() -> None:
