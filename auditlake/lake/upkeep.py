@@ -66,7 +66,7 @@ def find_due(files: Iterable[DataFile], *, everything: bool = False) -> Due:
     gathered = 2 if everything else _GATHERED_FILES
     open_part = len(_small(parts.pop(OPEN_PART, []))) >= gathered
     last = max(parts, default="")
-    closed = [part for part, held in parts.items() if _unordered(held, _LATE_FILES if part < last else gathered)]
+    closed = [part for part, held in parts.items() if _unordered(held, gathered, complete=everything or part < last)]
     return Due(open_part, tuple(sorted(closed)))
 
 
@@ -74,11 +74,16 @@ def _small(files: Iterable[DataFile]) -> list[DataFile]:
     return [file for file in files if file.size_bytes < _SMALL_BYTES]
 
 
-def _unordered(files: list[DataFile], gathered: int) -> bool:
-    """Whether enough came since the part was laid in order, which makes large files beside each other, or one."""
-    loose = [*_small(files), *_overlapping(files)]
-    size = sum(file.size_bytes for file in loose)
-    return len(loose) >= gathered and 3 * size >= sum(file.size_bytes for file in files)
+def _unordered(files: list[DataFile], gathered: int, *, complete: bool) -> bool:
+    """Whether enough came since the part was laid in order, which makes large files beside each other, or one.
+
+    To a `complete` part little will come, so there is nothing to wait for.
+    """
+    small, overlapping = _small(files), _overlapping(files)
+    size = sum(file.size_bytes for file in (*small, *overlapping))
+    wait_for = min(gathered, _LATE_FILES) if complete else gathered
+    enough = len(small) + len(overlapping) >= wait_for or (complete and overlapping)
+    return bool(enough) and 3 * size >= sum(file.size_bytes for file in files)
 
 
 def _overlapping(files: Iterable[DataFile]) -> list[DataFile]:
