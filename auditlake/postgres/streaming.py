@@ -3,8 +3,9 @@
 `on` and `parallel` give the same changes; `parallel` adds when and where a rollback was, which is for subscribers that
 apply transactions side by side.
 
-On by default: a 1 M-row transaction is durable sooner after its commit (4.9 s instead of 6.6), because only decoding is
-left to do then; and catching up is no slower, as the server need not keep it on its disk meanwhile (bench/streaming.py).
+On by default: a 1 M-row transaction is durable sooner after its commit (4.9 s instead of 6.6), because only decoding
+is left to do then; and catching up is no slower, as the server need not keep it on its disk meanwhile
+(bench/streaming.py).
 
 Authority: postgresql.org/docs/current/protocol-logical-replication.html, proto_version and streaming
 """
