@@ -1,5 +1,7 @@
 """Capture when its connection is lost: it comes back, and every change is in the log once and in order."""
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -74,6 +76,24 @@ def test_a_killed_walsender(database: str, lake: Lake) -> None:
     state = read_state(lake)
     assert state is not None
     assert state.state == "ended"
+
+
+def relays() -> list[int]:
+    """Pids of the relays that this process has started."""
+    children = " ".join(each.read_text() for each in Path("/proc/self/task").glob("*/children")).split()
+    return [int(pid) for pid in children if b"relay.py" in Path("/proc", pid, "cmdline").read_bytes()]
+
+
+def test_a_killed_relay(database: str, lake: Lake) -> None:
+    """The process that empties the socket is killed: what it held is sent again, and nothing is lost or doubled."""
+    with Running(database, lake) as running:
+        insert(database, 1)
+        running.await_keys(1)
+        (relay,) = relays()
+        os.kill(relay, signal.SIGKILL)
+        insert(database, 2)
+        running.await_keys(1, 2)
+        running.await_said("is back")
 
 
 def test_a_cut_network(database: str, lake: Lake) -> None:
