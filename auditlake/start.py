@@ -16,6 +16,8 @@ from importlib.abc import MetaPathFinder
 
 WITHOUT_PANDAS = frozenset({"bootstrap", "capture", "log", "show", "row", "diff", "blame", "deleted"})
 _GARBAGE = 50_000
+_FRAMES = frozenset({"pandas", "polars"})
+"""pyarrow asks for the first, the driver that copies for both."""
 
 
 def start() -> None:
@@ -43,12 +45,12 @@ def lean() -> None:
     """Make a process start quickly whose only work is ours, before it imports what takes time."""
     gc.set_threshold(_GARBAGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.meta_path.insert(0, _NoPandas())
+    sys.meta_path.insert(0, _NoFrames())
 
 
-class _NoPandas(MetaPathFinder):
-    """Says that there is no pandas."""
+class _NoFrames(MetaPathFinder):
+    """Says that there is no library of frames."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:  # noqa: ARG002 - the protocol's
-        if fullname == "pandas":
+        if fullname in _FRAMES:
             raise ModuleNotFoundError(fullname)

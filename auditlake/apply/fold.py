@@ -173,7 +173,6 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
     else:
         rows = rows.withColumn("new", F.when(~ends_before, F.col("new")))
     rows = _typed(rows, columns, shape)
-
     partial = [(p, column) for p, column in enumerate(columns) if type_of(column).may_not_fit]
 
     def of_end(here: str, later: str) -> Expression:

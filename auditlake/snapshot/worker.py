@@ -25,8 +25,6 @@ def main() -> None:
     """Copy bundles until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us, too; who started us decides
     lean()
-    # The driver imports it only to see whether it is given a frame of its.
-    sys.modules.setdefault("polars", None)  # type: ignore[arg-type]
     from auditlake.snapshot.copy import copy_bundle  # noqa: PLC0415 - the import that takes time
 
     bundles: SimpleQueue[Sequence[CopyTask]] = SimpleQueue()

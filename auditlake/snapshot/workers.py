@@ -136,22 +136,21 @@ class _Process:
     def __init__(self) -> None:
         command = [sys.executable, "-m", "auditlake.snapshot.worker"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def ask(self, tasks: Sequence[CopyTask]) -> Sequence[Result]:
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
-        pickle.dump(tasks, self._process.stdin)
-        self._process.stdin.flush()
-        done: Sequence[Result] = pickle.load(self._process.stdout)  # noqa: S301 - from our own process
+        self._tasks, self._results = self._process.stdin, self._process.stdout
+
+    def ask(self, tasks: Sequence[CopyTask]) -> Sequence[Result]:
+        pickle.dump(tasks, self._tasks)
+        self._tasks.flush()
+        done: Sequence[Result] = pickle.load(self._results)  # noqa: S301 - from our own process
         return done
 
     def end(self) -> str:
         """End it, and say how it ended."""
-        assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
-        assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
         with suppress(OSError):
-            self._process.stdin.close()
-        self._process.stdout.close()
+            self._tasks.close()
+        self._results.close()
         try:
             code = self._process.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
