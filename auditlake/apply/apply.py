@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
-from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -29,6 +28,7 @@ from auditlake.apply.merge import choose_plan, merge
 from auditlake.apply.reshape import changes_in_shape, history_in_shape, only_while_there
 from auditlake.apply.tails import FOLDED_OPS, Tail, find_tails, open_log
 from auditlake.failpoints import After, reach
+from auditlake.lake.conflicts import COMMIT_CONFLICTS
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.session import read_version
@@ -150,7 +150,7 @@ def _merge_in(session: SparkSession, lake: Lake, tail: Tail, attempts: int) -> N
         return
     try:
         merge(tail, folded, choose_plan(tail))
-    except DeltaConcurrentModificationException:  # files were joined meanwhile; the position is where it was
+    except COMMIT_CONFLICTS:  # files were joined meanwhile; the position is where it was
         if attempts == 1:
             raise
         for again in _found_again(lake, tail):

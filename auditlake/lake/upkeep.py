@@ -20,13 +20,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaOptimizeBuilder
 from delta.tables import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from auditlake.failpoints import After, reach
+from auditlake.lake.conflicts import COMMIT_CONFLICTS
 from auditlake.lake.files import DataFile
 from auditlake.lake.history import OPEN_PART, HistoryTable
 
@@ -106,7 +106,7 @@ def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
             _builder(spark, table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
         for part in due.closed_parts:
             _builder(spark, table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
-    except DeltaConcurrentModificationException:
+    except COMMIT_CONFLICTS:
         return False
     reach(After.FILES_JOINED)
     return True

@@ -146,6 +146,20 @@ def followed(site: Site, chance: random.Random) -> None:
     site.count(f"follow killed after {place}" if place and ended == _KILLED else "follow killed at random")
 
 
+def looked_after(site: Site, chance: random.Random) -> None:
+    """Files are joined while apply merges; what joins them is killed, or not."""
+    apply = Process(site.apply_arguments())
+    place = chance.choice([After.FILES_JOINED, None])
+    other = Process(["maintain", "--lake", site.lake.root], place, times=chance.randint(1, _TABLES))
+    code = other.ended(_START_S, site.stop)
+    # A table that apply moved meanwhile is left alone, so the place may not be passed often enough.
+    expect(site, other, code, (_KILLED, _DONE) if place else (_DONE,))
+    expect(site, apply, apply.process.poll(), ())
+    for each in (apply, other):
+        each.kill()
+    site.count(f"maintain killed after {place}" if code == _KILLED else "maintain beside apply")
+
+
 def stopped(site: Site, chance: random.Random) -> None:
     """Apply asked to stop."""
     process = Process(site.apply_arguments())
@@ -165,6 +179,7 @@ _FAULTS: dict[Fault, int] = {
     python_killed: 2,
     answer_lost: 1,
     two_at_once: 1,
+    looked_after: 1,
     jvm_killed: 1,
     stopped: 1,
 }

@@ -1,22 +1,26 @@
 """Upkeep of a history: the same rows and position in fewer files, beside apply and killed anywhere."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+import auditlake.apply.merge as merging
 from auditlake.apply.apply import apply_tail, fold_tail
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.lake.files import data_files
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.upkeep import Due, checkpoint, rewrite
 from auditlake.lsn import Lsn
 from auditlake.maintain import maintain
 from tests.model import Delete, Insert, Update
-from tests.spark.apply.harness import Source, all_rows, apply_as, the_history
-from tests.spark.apply.test_fold_cases import A, B, C, D, capture, row, snapshot, stream
+from tests.spark.apply import between
+from tests.spark.apply.harness import Source, all_rows, apply_as, delta_version, the_history
+from tests.spark.apply.test_fold_cases import A, B, C, D, capture, history, row, snapshot, stream, version
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +48,7 @@ def test_upkeep_changes_files_only(spark: SparkSession, tmp_path: Path) -> None:
     assert data_files(the_history(lake)) == data_files(after)
 
 
-def test_files_joined_beside_a_merge(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_joined_before_a_merge(spark: SparkSession, tmp_path: Path) -> None:
     """What was joined after the fold was planned is found where it is now: nothing is lost, nothing doubled."""
     source = Source(Lake(tmp_path))
     lake = source.lake
@@ -63,3 +67,33 @@ def test_files_joined_beside_a_merge(spark: SparkSession, tmp_path: Path) -> Non
     rows = all_rows(spark, lake)
     assert sum("_part='open'" in each for each in rows) == 3
     assert len(rows) == 5
+
+
+def test_files_joined_while_a_merge_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delta refuses the merge, and it is planned again on the files as they are now: one position, nothing doubled."""
+    source = Source(Lake(tmp_path / "ours"))
+    lake = source.lake
+    stream(source, snapshot(A, B), {110: [Insert(C, row("c"))]})
+    apply_tail(spark, lake)
+    capture(source, snapshot(A, B, C), {120: [Update(A, A, row("y")), Insert(D, row("d"))]})
+    theirs = Lake(tmp_path / "theirs")
+    shutil.copytree(lake.root, theirs.root)
+    assert rewrite(spark.newSession(), the_history(theirs), Due(open_part=True, closed_parts=()))
+    before, checks = delta_version(lake), list[int]()
+    check = between.committed_while_read(theirs, lake)
+
+    def counted(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> DataFrame:
+        checks.append(table.delta_version)
+        return check(spark, table, rows)
+
+    monkeypatch.setattr(merging, "_checked", counted)
+    apply_tail(spark, lake)
+    assert checks == [before, before + 1], "the first merge was planned before files were joined, the second after"
+    assert (the_history(lake).position, delta_version(lake)) == (120, before + 2)
+    assert history(spark, lake) == {
+        version(A, row("old"), (100, "snapshot", None), (120, "update")),
+        version(A, row("y"), (120, "update", 0)),
+        version(B, row("old"), (100, "snapshot", None)),
+        version(C, row("c"), (110, "insert", 0)),
+        version(D, row("d"), (120, "insert", 1)),
+    }
