@@ -1,4 +1,4 @@
-"""Follow killed after a column was added, between the merges of two tables and in the middle of one.
+"""Follow killed after a column was added, between the merges of two tables, in the middle of one and after upkeep.
 
 The next run makes the same histories.
 """
@@ -18,6 +18,11 @@ from tests.crash.killed import finished, killed_at, killed_when
 from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
+
+_SOON_JOINED = """
+import auditlake.lake.upkeep as upkeep
+upkeep._GATHERED_FILES = 2
+"""
 
 
 def test_follow(database: str, tmp_path: Path) -> None:
@@ -43,6 +48,9 @@ def test_follow(database: str, tmp_path: Path) -> None:
     killed_when(lambda: bool(_data_files(lake) - before), follow)
     assert _uncommitted(lake) - before, "it was killed before the commit"
     moments.append(_written(database, seed=4))
+    killed_at(After.FILES_JOINED, [each for each in follow if each != "--until-current"], code=_SOON_JOINED)
+    assert any(_joined(table.path) for table in list_histories(lake))
+    assert oracle.assert_histories_at(lake, moments) == [len(TABLES)] * len(moments)
     finished(follow)
 
     assert all(table.position > horizon for table in list_histories(lake))
@@ -69,3 +77,8 @@ def _uncommitted(lake: Lake) -> set[Path]:
             actions = DeltaTable(table.path, version=version).get_add_actions(flatten=True)
             found -= {table.path / path for path in actions.column("path").to_pylist()}
     return found
+
+
+def _joined(path: Path) -> bool:
+    """Whether the last commit is one that joined files."""
+    return bool(DeltaTable(path).history(1)[0]["operation"] == "OPTIMIZE")

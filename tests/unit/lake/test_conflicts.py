@@ -1,8 +1,6 @@
 """Every way in which Delta refuses a commit is known: what is not caught ends the process that should try again."""
 
-import delta.exceptions
-import delta.exceptions.captured as captured
-from delta.exceptions import DeltaConcurrentModificationException
+from delta.exceptions import DeltaConcurrentModificationException, captured
 from pyspark.errors import PySparkException
 
 from auditlake.lake.conflicts import COMMIT_CONFLICTS
