@@ -189,7 +189,7 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
         "_xid": F.col("xid"),
         "_end_xid": of_end("xid", "xid"),
         "_ordinal": F.col("ordinal"),
-        "_raw": typing.raw_map({column.stored: _unfit(p) for p, column in partial}),
+        "_raw": typing.raw_map({column.stored: (F.col(f"v{p}"), F.col(f"x{p}")) for p, column in partial}),
         "_part": F.coalesce(F.date_format(end_time, "yyyy-MM"), F.lit(OPEN_PART)),
     }
     if not keys.key_of(columns) and not shape.inserts_only:  # a close says which version it ends
@@ -213,10 +213,6 @@ def _typed(rows: DataFrame, columns: Sequence[Column], shape: TailShape) -> Data
         if type_of(column).may_not_fit:
             found[f"x{position}"] = text
     return rows.withColumns(found)
-
-
-def _unfit(position: int) -> Expression:
-    return F.when(F.col(f"v{position}").isNull(), F.col(f"x{position}"))
 
 
 def _state(column: Column, position: int, shape: TailShape) -> tuple[Expression, Expression]:

@@ -4,15 +4,16 @@ The text is what PostgreSQL prints under datestyle ISO, timezone UTC and bytea_o
 asked for it; Spark's session has time zone UTC and ANSI mode. Text that is not such a value fails the job: it never
 becomes NULL. Only a value that its column cannot hold is NULL in the column, and exact in `_raw`.
 
-`_raw` is put together only in rows that need it. Spark compiles a stage into one method, unless one of its expressions
-is a lambda; so none is here but for arrays.
+Most values fit, so whether one does is asked last: a decimal is looked at where it could not be read, and `_raw` is
+thought of in rows with a NULL. Spark compiles a stage into one method, unless one of its expressions is a lambda; so
+none is here but for arrays.
 
 Builds expressions only; which column has which type is `auditlake.values.types`.
 
 Authority: postgresql.org/docs/current/datatype.html; spark.apache.org/docs/latest/sql-ref-ansi-compliance.html
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -21,7 +22,7 @@ from auditlake.lake.history import type_of
 from auditlake.relation import Column
 from auditlake.values.types import ColumnType, Kind
 
-_NO_DECIMAL = ("NaN", "Infinity", "-Infinity")
+_NO_DECIMAL = "NaN,Infinity,-Infinity"
 _ISO_DATE_LENGTH = len("2026-11-21")
 _ELEMENT = '"[^"]*"|[^,{}"]+'
 _YEAR_END = 5  # where the first hyphen of 'YYYY-' is, and not that of a longer year, 'infinity' or '-infinity'
@@ -34,6 +35,8 @@ def value(column: Column, text: Expression) -> Expression:
     """The typed value of `text`; NULL where the text is NULL or does not fit."""
     held = type_of(column)
     typed = _typed(held, text, column.name)
+    if held.kind is Kind.DECIMAL:  # what fits and cannot be read still fails
+        return F.coalesce(text.try_cast(held.delta), F.when(fits(held, text), typed))
     return F.when(fits(held, text), typed) if held.may_not_fit else typed
 
 
@@ -71,7 +74,7 @@ def fits(held: ColumnType, text: Expression) -> Expression:
     """Whether the type holds this value; NULL for NULL."""
     match held.kind:
         case Kind.DECIMAL:
-            return ~text.isin(*_NO_DECIMAL)
+            return F.find_in_set(text, F.lit(_NO_DECIMAL)) == 0
         case Kind.DATE:
             return F.octet_length(text) == _ISO_DATE_LENGTH
         case Kind.TIMESTAMP | Kind.TIMESTAMPTZ:
@@ -82,14 +85,26 @@ def fits(held: ColumnType, text: Expression) -> Expression:
             return text.isNotNull()
 
 
-def raw_map(texts: Mapping[str, Expression]) -> Expression:
-    """`_raw`: the name and exact text of every value in `texts` that is not NULL; NULL when there is none."""
-    if not texts:
+def raw_map(columns: Mapping[str, tuple[Expression, Expression]]) -> Expression:
+    """`_raw`: the name and exact text of every value that is NULL and whose text is not; NULL when there is none.
+
+    `columns` gives typed value and exact text by stored name.
+    """
+    if not columns:
         return F.expr(_NO_MAP)
-    # Flat, because a thousand columns joined by `|` overflow Spark's stack.
+    texts = {name: F.when(value.isNull(), text) for name, (value, text) in columns.items()}
     needed = F.coalesce(*texts.values()).isNotNull()
     entries = (F.concat(F.lit(f"{name}{_PAIR}"), text) for name, text in texts.items())
-    return F.when(needed, F.str_to_map(F.concat_ws(_ENTRY, *entries), F.lit(_ENTRY), F.lit(_PAIR)))
+    found = F.str_to_map(F.concat_ws(_ENTRY, *entries), F.lit(_ENTRY), F.lit(_PAIR))
+    return F.when(_any([value.isNull() for value, _ in columns.values()]), F.when(needed, found))
+
+
+def _any(conditions: Sequence[Expression]) -> Expression:
+    """Join them in halves: a thousand joined one after the other overflow Spark's stack."""
+    if len(conditions) == 1:
+        return conditions[0]
+    half = len(conditions) // 2
+    return _any(conditions[:half]) | _any(conditions[half:])
 
 
 def _typed(held: ColumnType, text: Expression, name: str) -> Expression:
