@@ -27,6 +27,7 @@ from auditlake.apply.fold import Folded, fold
 from auditlake.apply.merge import choose_plan, merge
 from auditlake.apply.reshape import changes_in_shape, history_in_shape, only_while_there
 from auditlake.apply.tails import FOLDED_OPS, Tail, find_tails, open_log
+from auditlake.apply.wide import interpreted_if_wide
 from auditlake.failpoints import After, reach
 from auditlake.lake.conflicts import COMMIT_CONFLICTS
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
@@ -139,7 +140,8 @@ def _merge_all(spark: SparkSession, lake: Lake, tails: list[Tail]) -> None:
 def _merge_one(sessions: SimpleQueue[SparkSession], lake: Lake, tail: Tail) -> None:
     session = sessions.get()
     try:
-        _merge_in(session, lake, tail, _ATTEMPTS)
+        with interpreted_if_wide(session, len(tail.columns)):
+            _merge_in(session, lake, tail, _ATTEMPTS)
     finally:
         sessions.put(session)
 

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.fold import fold
 from auditlake.apply.shape import TailShape
+from auditlake.apply.wide import WIDE_COLUMNS, interpreted_if_wide
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.pgoutput.schema import CHANGES_SCHEMA
 from auditlake.relation import Column
@@ -43,8 +44,19 @@ def test_a_value_is_parsed_once_in_a_stage_that_is_compiled(spark: SparkSession,
     longest = re.search(r"maxMethodCodeSize:(\d+)", stage)
     assert longest is not None
     assert int(longest[1]) < int(str(spark.conf.get("spark.sql.codegen.hugeMethodLimit")))
-    assert stage.count("Decimal.fromStringANSI(") == 4
+    assert stage.count("Decimal.fromString(") == 4
+    assert stage.count("Decimal.fromStringANSI(") == 4  # only where the former found nothing
     assert stage.count("stringToDateAnsi(") == 3
+
+
+def test_a_wide_table_is_interpreted_and_no_other(spark: SparkSession) -> None:
+    """Code is not compiled while a wide table is merged; afterwards the session is what it was."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    with interpreted_if_wide(session, WIDE_COLUMNS):
+        assert session.conf.get("spark.sql.codegen.factoryMode") == "NO_CODEGEN"
+    with interpreted_if_wide(session, WIDE_COLUMNS - 1):
+        assert session.conf.get("spark.sql.codegen.factoryMode") == "FALLBACK"
 
 
 def code_of(spark: SparkSession, execution: object) -> list[str]:
