@@ -34,12 +34,14 @@ _STAGED_BY_DELTA = "spark.databricks.delta.insertReplaceOnOrUsing.materializeSou
 class Source:
     """What stands in the history for the tail's keys afterwards; `condition` says of rows `t` what rows `s` replace.
 
-    `contradiction` says what does not go with the history, if anything: then it must not be written.
+    `contradiction` says what does not go with the history, if anything: then it must not be written. `is_small`: its
+    keys can be sent to where the history is read.
     """
 
     rows: DataFrame
     condition: str
     contradiction: str | None
+    is_small: bool
 
 
 def whole_source(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> Source:
@@ -59,7 +61,7 @@ def whole_source(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> S
     contradiction = _contradiction(known["_kind"], met.select("_kind").toArrow()["_kind"])
     # Else every task that has looked for open versions writes a file of its own.
     source = versions.unionByName(met).drop("_kind").coalesce(1 + known.num_rows // _ROWS_IN_A_FILE)
-    return Source(source, condition, contradiction)
+    return Source(source, condition, contradiction, staged.count() <= BROADCAST_ROWS)
 
 
 def write_source(source: Source, path: str) -> None:
@@ -67,7 +69,8 @@ def write_source(source: Source, path: str) -> None:
     # Else Delta stages the source once more, and before its transaction begins: what fails once another process has
     # moved the table would not see one that does so in between.
     source.rows.sparkSession.conf.set(_STAGED_BY_DELTA, "none")
-    to = source.rows.alias("s").write.format("delta").mode("overwrite").option("targetAlias", "t")
+    rows = F.broadcast(source.rows) if source.is_small else source.rows
+    to = rows.alias("s").write.format("delta").mode("overwrite").option("targetAlias", "t")
     to.option("replaceOn", source.condition).save(path)
 
 
