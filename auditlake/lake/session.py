@@ -136,6 +136,9 @@ def _local_defaults() -> dict[str, str]:
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        # The only executor is in this JVM. After two minutes of suspension Spark would take it for lost, and print
+        # a stack trace every few seconds from then on.
+        "spark.storage.blockManagerHeartbeatTimeoutMs": str(2**31 - 1),
         # Never written to, but Spark makes it: not in the working folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"auditlake-{os.getuid()}", "warehouse")),
     }
