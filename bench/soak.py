@@ -1,14 +1,17 @@
 """Many batches in one process: does a batch cost at the end what it cost at first? And what does it cost by size?
 
     python bench/soak.py [soak] [growth] [tables] [--batches 300] [--changes 1000] [--rows 100000] [--tables 60]
+    python bench/soak.py first [--warmed]
 
 soak     batches one after another, with the upkeep that `follow` does between them: time of a batch, files and log
          entries of the history, memory of Python and JVM, at every tenth part of the run
 growth   one batch after the other by open rows (0.1, 1 and, with --large, 10 M), and again with 100 times the closed
          history
 tables   batches of ten changes each to 60 tables: the time of one table
+first    the first batches of a fresh JVM, as it is or after what `follow` does to warm it up
 
-Times are medians after a warm-up of the JVM. There is no server: changes are written as capture writes them.
+Times are medians, in all but `first` after a warm-up of the JVM; CPU-seconds are those of this process and its JVM,
+which other load disturbs less. There is no server: changes are written as capture writes them.
 """
 
 import argparse
@@ -18,13 +21,17 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from threading import Event
+from typing import Self
 
 from harness.batches import Batches
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
+from auditlake.apply.warmup import warm_up
 from auditlake.follow import Applier
 from auditlake.lake.files import data_files
 from auditlake.lake.history import open_history
@@ -34,6 +41,29 @@ from auditlake.lake.session import spark_session
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 _SMALL_CHANGES, _TABLE_BATCHES = 10, 3
 _WARM_UP = 6
+_FIRST_BATCHES = 4
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Wall-clock and CPU-seconds, since the process began or of what was done between two of them."""
+
+    seconds: float
+    cpu_s: float
+
+    @classmethod
+    def until_now(cls, spark: SparkSession) -> Self:
+        return cls(time.monotonic(), _cpu_s(spark))
+
+    def __sub__(self, other: "_Cost") -> "_Cost":
+        return _Cost(self.seconds - other.seconds, self.cpu_s - other.cpu_s)
+
+    def __str__(self) -> str:
+        return f"{self.seconds:6.2f} s {self.cpu_s:6.2f} CPU-s"
+
+
+def _median(costs: list[_Cost]) -> _Cost:
+    return _Cost(median(cost.seconds for cost in costs), median(cost.cpu_s for cost in costs))
 
 
 @contextmanager
@@ -49,11 +79,11 @@ def _applier(spark: SparkSession, batches: Batches) -> Applier:
     return Applier(batches.lake, spark, lambda _: None)
 
 
-def _batch_s(batches: Batches, applier: Applier, changes: int) -> float:
+def _batch(batches: Batches, applier: Applier, changes: int) -> _Cost:
     batches.write(changes)
-    begun_s = time.monotonic()
+    begun = _Cost.until_now(batches.spark)
     applier.apply()
-    return time.monotonic() - begun_s
+    return _Cost.until_now(batches.spark) - begun
 
 
 def _resident_mb(pid: int | str) -> float:
@@ -67,27 +97,27 @@ def _jvm_pid(spark: SparkSession) -> int:
 def _soak(spark: SparkSession, arguments: argparse.Namespace) -> None:
     with _lake() as lake:
         batches = Batches(spark, lake, 1, arguments.rows)
-        applier, times, upkeep = _applier(spark, batches), [], []
+        applier, costs, upkeep = _applier(spark, batches), [], []
         tenth = max(1, arguments.batches // 10)
         for number in range(1, arguments.batches + 1):
-            times.append(_batch_s(batches, applier, arguments.changes))
-            begun_s = time.monotonic()
+            costs.append(_batch(batches, applier, arguments.changes))
+            begun = _Cost.until_now(spark)
             applier.look_after()
-            upkeep.append(time.monotonic() - begun_s)
+            upkeep.append(_Cost.until_now(spark) - begun)
             if number % tenth == 0:
-                _show(spark, batches, number, (times[-tenth:], upkeep[-tenth:]))
+                _show(batches, number, costs[-tenth:], upkeep[-tenth:])
 
 
-def _show(spark: SparkSession, batches: Batches, number: int, spent_s: tuple[list[float], list[float]]) -> None:
+def _show(batches: Batches, number: int, costs: list[_Cost], upkeep: list[_Cost]) -> None:
     table = open_history(batches.lake, batches.names[0])
     assert table is not None  # noqa: S101 - it was made here
-    times, upkeep = spent_s
     log = sum(1 for _ in (table.path / "_delta_log").iterdir())
+    worst = max(cost.seconds for cost in costs)
     print(
-        f"batch {number:6}: {median(times):6.2f} s, worst {max(times):6.2f} s,"
-        f" upkeep {sum(upkeep) / len(upkeep):5.2f} s,"
+        f"batch {number:6}: {_median(costs)}, worst {worst:6.2f} s,"
+        f" upkeep {sum(cost.cpu_s for cost in upkeep) / len(upkeep):5.2f} CPU-s a batch,"
         f" {len(data_files(table)):5} files, {log:6} in the log,"
-        f" Python {_resident_mb('self'):5.0f} MB, JVM {_resident_mb(_jvm_pid(spark)):5.0f} MB",
+        f" Python {_resident_mb('self'):5.0f} MB, JVM {_resident_mb(_jvm_pid(batches.spark)):5.0f} MB",
         flush=True,
     )
 
@@ -103,13 +133,13 @@ def _growth(spark: SparkSession, arguments: argparse.Namespace) -> None:
                 _line(f"the same with {closed:,} closed rows instead of {closed // 100:,}", _by_size(batches, applier))
 
 
-def _by_size(batches: Batches, applier: Applier) -> dict[int, float]:
-    """Seconds by changes in a batch; the first of each is for the JIT."""
-    return {n: median([_batch_s(batches, applier, n) for _ in range(4)][1:]) for n in (1_000, 100_000)}
+def _by_size(batches: Batches, applier: Applier) -> dict[int, _Cost]:
+    """Cost by changes in a batch; the first of each is for the JIT."""
+    return {n: _median([_batch(batches, applier, n) for _ in range(4)][1:]) for n in (1_000, 100_000)}
 
 
-def _line(what: str, times: dict[int, float]) -> None:
-    print(f"{what}: " + ", ".join(f"{n:,} changes {seconds:5.2f} s" for n, seconds in times.items()), flush=True)
+def _line(what: str, costs: dict[int, _Cost]) -> None:
+    print(f"{what}: " + ", ".join(f"{n:,} changes {cost}" for n, cost in costs.items()), flush=True)
 
 
 def _multiply_closed(spark: SparkSession, batches: Batches, factor: int) -> int:
@@ -126,14 +156,25 @@ def _tables(spark: SparkSession, arguments: argparse.Namespace) -> None:
         batches = Batches(spark, lake, arguments.tables, arguments.rows // 100)
         applier = _applier(spark, batches)
         for number in range(1, _TABLE_BATCHES + 1):
-            before_s = _cpu_s(spark)
-            seconds = _batch_s(batches, applier, _SMALL_CHANGES)
-            each_s, cpu_s = (spent / arguments.tables for spent in (seconds, _cpu_s(spark) - before_s))
+            cost = _batch(batches, applier, _SMALL_CHANGES)
+            each = _Cost(cost.seconds / arguments.tables, cost.cpu_s / arguments.tables)
             print(
-                f"batch {number} of {_SMALL_CHANGES} changes to each of {arguments.tables} tables: {seconds:.1f} s,"
-                f" {each_s:.2f} s and {cpu_s:.2f} CPU-s a table",
+                f"batch {number} of {_SMALL_CHANGES} changes to each of {arguments.tables} tables:"
+                f" {cost.seconds:.1f} s, {each} a table",
                 flush=True,
             )
+
+
+def _first(spark: SparkSession, arguments: argparse.Namespace) -> None:
+    if arguments.warmed:
+        begun = _Cost.until_now(spark)
+        warm_up(spark, Event())
+        print(f"warm-up: {_Cost.until_now(spark) - begun}", flush=True)
+    with _lake() as lake:
+        batches = Batches(spark, lake, 1, arguments.rows)
+        applier = _applier(spark, batches)
+        for number in range(1, _FIRST_BATCHES + 1):
+            print(f"batch {number} of a fresh JVM: {_batch(batches, applier, arguments.changes)}", flush=True)
 
 
 def _cpu_s(spark: SparkSession) -> float:
@@ -143,24 +184,29 @@ def _cpu_s(spark: SparkSession) -> float:
 
 
 _PARTS = {"soak": _soak, "growth": _growth, "tables": _tables}
+_ALONE = {"first": _first}
 
 
 def main() -> None:
     """Parse, warm up, run the parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", help=f"{', '.join(_PARTS)} [all]")
+    parser.add_argument("what", nargs="*", help=f"{', '.join(_PARTS)} [all of these]; or {', '.join(_ALONE)}")
     parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--changes", type=int, default=1_000)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--tables", type=int, default=60)
     parser.add_argument("--large", action="store_true", help="growth with 10 M open rows too")
+    parser.add_argument("--warmed", action="store_true", help="first after a warm-up")
     arguments = parser.parse_args()
     spark = spark_session({"spark.master": "local[2]"})
+    if arguments.what == [*_ALONE]:
+        _first(spark, arguments)
+        return
     with _lake() as lake:
         batches = Batches(spark, lake, 1, arguments.rows)
         applier = _applier(spark, batches)
-        warm = [_batch_s(batches, applier, arguments.changes) for _ in range(_WARM_UP)]
-        print("warm-up: " + ", ".join(f"{seconds:.1f}" for seconds in warm) + " s", flush=True)
+        warm = [_batch(batches, applier, arguments.changes) for _ in range(_WARM_UP)]
+        print("warm-up: " + ", ".join(f"{cost.seconds:.1f}" for cost in warm) + " s", flush=True)
     for name in arguments.what or _PARTS:
         _PARTS[name](spark, arguments)
 

@@ -31,7 +31,7 @@ class Batches:
 
     def __init__(self, spark: SparkSession, lake: Lake, tables: int, rows: int) -> None:
         self.lake = lake
-        self._spark = spark
+        self.spark = spark
         self._rows = rows
         self._lsn = _BEGIN
         self._random = np.random.default_rng(1)
@@ -54,7 +54,7 @@ class Batches:
             F.lit(0).alias("abalance"),
             F.lit(_FILLER).alias("filler"),
         ]
-        rows = self._spark.range(0, self._rows, 1, 2).select(*values, *period)
+        rows = self.spark.range(0, self._rows, 1, 2).select(*values, *period)
         rows.write.format("delta").mode("append").save(path)
         marks = {HISTORY_APP: _BEGIN, SNAPSHOT_APP: _BEGIN, SNAPSHOT_TIME_APP: 0}
         properties = CommitProperties(app_transactions=[Transaction(app, lsn) for app, lsn in marks.items()])
