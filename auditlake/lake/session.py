@@ -39,6 +39,8 @@ _DEFAULTS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",  # a vacuum lists folders in so many: 10,000
     "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: 50 tiny tasks to read a small table's log
+    # Delta writes the list of all files beside every commit, and reads it only to verify it.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
     # 100 by default, fewer than the pieces of code that the batches of three tables are compiled to.
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.ui.enabled": "false",
