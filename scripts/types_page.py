@@ -39,9 +39,9 @@ _TAIL = """
   that has one.
 - **Unknown types** (of extensions, or of a later PostgreSQL) are exact text: nothing is refused, nothing altered.
   Tested with those of hstore, citext, ltree, cube, seg, isn, lo, intarray and pgvector.
-- **Tables** of 1,600 columns, PostgreSQL's most, are copied and captured exactly; merging such changes into a history
-  takes minutes, and was not seen to its end. A table without any column holds nothing that a version could show, and
-  `check` refuses it.
+- **Tables** have up to 1,600 columns, PostgreSQL's most. From 200 on Spark interprets the plan of a batch instead of
+  compiling it. A table without any column, under REPLICA IDENTITY FULL, is followed as what it is, a number of equal
+  rows; in other engines only its versions have a view.
 - `reg…` types print what their object was called at the time, with its schema unless that is `pg_catalog`.
 
 ## Exact text

@@ -139,8 +139,6 @@ def _access_problems(part: CatalogTable) -> list[tuple[str, str]]:
 
 def _identity_problems(table: FollowedTable) -> list[tuple[str, str]]:
     identity = table.relation.replica_identity
-    if not table.relation.columns:
-        return [("has no columns, so there is nothing to follow", f"Add one, or {_LEAVE_OUT}.")]
     if identity == _FULL or any(column.key for column in table.table.relation.columns):
         return []
     what = {"n": "nothing", "d": "without a primary key"}.get(identity, "its index is gone")

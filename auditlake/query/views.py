@@ -9,7 +9,8 @@ true at each table's own position, and the others are made only for LSNs up to w
 exact, and stay so, whatever is merged later. Asked for another LSN, a parametrised one fails.
 
 The first two have the columns of their moment. A parametrised one has all columns up to the table's position: of a
-moment before a column was there it is NULL.
+moment before a column was there it is NULL. A table without any has no view of its own, as no engine has such views;
+its versions have one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -105,7 +106,8 @@ def live_views(engine: Engine, tables: Sequence[HistoryTable], *, open_end: bool
     for table in tables:
         state = f"{engine.name('_part')} = '{OPEN_PART}'"
         source = _source(engine, table.columns_at(table.position))
-        yield from _view(engine, table.name, _query(engine, table, source, state))
+        if source:
+            yield from _view(engine, table.name, _query(engine, table, source, state))
         versions = TableName(f"{table.name.schema}_versions", table.name.table)
         columns = [*source, *_period(engine, open_end=open_end)]
         yield from _view(engine, versions, _query(engine, table, columns, None))
@@ -116,7 +118,8 @@ def views_at(engine: Engine, tables: Sequence[HistoryTable], lsn: Lsn) -> Iterat
     for table in tables:
         state = _holds(engine, f"{lsn:d}")
         source = _source(engine, table.columns_at(lsn))
-        yield from _view(engine, table.name, _query(engine, table, source, state))
+        if source:
+            yield from _view(engine, table.name, _query(engine, table, source, state))
 
 
 def functions_of(name: str) -> Functions:
@@ -137,6 +140,8 @@ def parametrised(name: str, tables: Sequence[Reach]) -> Iterator[str]:
     """
     engine = ENGINES[name]
     for reach in tables:
+        if not reach.table.columns_at(reach.table.position):
+            continue
         yield f"create schema if not exists {engine.name(reach.table.name.schema)}"
         yield _function(name, reach, ("as_of", "_at_lsn", "bigint"), "_at_lsn")
         yield _function(name, reach, ("at", "_at_time", "timestamp"), f"{engine.name(*LSN_AT)}(_at_time)")

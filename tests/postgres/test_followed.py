@@ -192,10 +192,10 @@ REFUSED = {
         "create publication p for table t",
         "columns id of its replica identity are not published",
     ),
-    "no columns": (
-        "create table t (); alter table t replica identity full",
+    "no columns and no identity": (
+        "create table t ()",
         "create publication p for table t",
-        "has no columns",
+        "replica identity is 'd' (without a primary key)",
     ),
     "no truncate": (
         "create table t (id int primary key)",

@@ -2,8 +2,10 @@
 
 The publication is ours, so partitioned tables are one table each. Rows are there before the snapshot, and the steps
 change them. The first moment is asked while everything is a tail; all of them are, when everything was merged.
+AUDITLAKE_WIDE_COLUMNS says how many columns the widest table has; PostgreSQL's most are 1,600.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +39,10 @@ _BIG = "(select string_agg(md5(n::text || '{}'), '') from generate_series(1, 300
 _BIG_A, _BIG_B = _BIG.format("a"), _BIG.format("b")
 _STORED_IS_SENT = chosen_version() >= 18
 _GENERATED = "virtual" if _STORED_IS_SENT else "stored"
+_WIDTH = int(os.environ.get("AUDITLAKE_WIDE_COLUMNS", "9"))
+_WIDE_TYPES = ("int", "numeric(10,2)", "date", "text")
+_WIDE_COLUMNS = ", ".join(f"c{n} {_WIDE_TYPES[n % 4]}" for n in range(_WIDTH - 1))
+_WIDE_VALUES = ", ".join(("7", "1.5", "'2026-01-01'::date", "'x'")[n % 4] for n in range(_WIDTH - 1))
 
 _SCHEMA = f"""
 set search_path = public;
@@ -84,6 +90,11 @@ create table child (extra int, primary key (id)) inherits (parent);
 insert into parent values (1, 'of the parent');
 insert into child values (1, 'of the child', 5);
 create unlogged table unlogged (id int primary key);
+create table wide (id int primary key, {_WIDE_COLUMNS});
+insert into wide select n, {_WIDE_VALUES} from generate_series(1, 3) n;
+create table nothing ();
+alter table nothing replica identity full;
+insert into nothing select from generate_series(1, 3);
 
 create schema "My.Schema";
 create schema "my.schema";
@@ -112,6 +123,8 @@ _STEPS = (
         "update keys set v = 2 where n = 1",
         "update events set note = note || '!' where id % 10 = 0",
         "insert into computed (a) values (-1)",
+        "insert into nothing default values",
+        f"insert into wide values (4, {_WIDE_VALUES})",
     ),
     (
         "delete from bag_other where ctid = (select max(ctid) from bag_other where n is null)",
@@ -123,6 +136,9 @@ _STEPS = (
         "create table events_c partition of events for values in ('c')",
         "insert into events values (1, 'c', 'new partition')",
         "insert into computed (a) values (7)",
+        "update wide set c0 = 8 where id = 1",
+        "delete from wide where id = 2",
+        "delete from nothing where ctid in (select ctid from nothing limit 2)",
     ),
     (
         "update bag set note = note",
@@ -131,10 +147,12 @@ _STEPS = (
         "truncate events",
         "insert into events values (5, 'a', 'after')",
     ),
-    ("truncate bag", "insert into bag (n) values (9)"),
+    ("truncate bag", "insert into bag (n) values (9)", "truncate nothing", "insert into nothing default values"),
 )
 _PUBLIC = tuple(TableName("public", n) for n in ("bag", "by_index", "keys", "events", "computed", "parent", "child"))
-_TABLES = (*_PUBLIC, *_ODD)
+_NOTHING = TableName("public", "nothing")
+_WIDE = TableName("public", "wide")
+_TABLES = (*_PUBLIC, _NOTHING, _WIDE, *_ODD)
 _SENT = {"computed": "id, a, doubled, last" if _STORED_IS_SENT else "id, a, last"}
 
 
@@ -186,7 +204,7 @@ def test_1_every_kind_is_right_while_everything_is_a_tail(walk: Walk, spark: "Sp
     assert {"bag": [], "deferred": [], "by_index": ["email"], "events": ["id", "kind"]}.items() <= keys.items()
     assert not {"bag_1", "events_a", "events_b", "unlogged"} & keys.keys()
     lsn, states = walk.moments[2]
-    for table in (_PUBLIC[0], _ODD[0]):
+    for table in (_PUBLIC[0], _NOTHING, _WIDE, _ODD[0]):
         name = ".".join("`" + part.replace("`", "``") + "`" for part in table)
         rows = auditlake.read(spark, walk.lake.root, name, as_of=str(lsn)).collect()
         assert states[table] == _spelled(rows), table

@@ -119,6 +119,14 @@ def test_a_column_that_was_added() -> None:
     assert 'select "id", case when _at_lsn >= 60 then "c" end as "c"\n' in function
 
 
+def test_a_table_without_columns() -> None:
+    """No engine has a view without columns: only the versions are one."""
+    table, duck = HistoryTable(TableName("public", "t"), Path("/t"), (), 3, 100, 50), ENGINES["duckdb"]
+    (versions,) = [each for each in live_views(duck, [table], open_end=False) if "view" in each]
+    assert versions.startswith('create or replace view "public_versions"."t" as\nselect "_from_lsn", ')
+    assert [*views_at(duck, [table], Lsn(60)), *parametrised("duckdb", [Reach(table, Lsn(100))])] == []
+
+
 def test_choices_that_make_no_sense(lake: Lake) -> None:
     """Trino has no function for it; two choices at once are one too many."""
     with pytest.raises(BadUsage, match="trino"):
