@@ -42,9 +42,10 @@ create trigger counted after insert or update or delete on notes for each row ex
 class Writers:
     """Writers at work, from entering to leaving the context."""
 
-    def __init__(self, dsn: str, seed: int = 1) -> None:
+    def __init__(self, dsn: str, seed: int = 1, pause_s: float = _PAUSE_S) -> None:
         self._dsn = dsn
         self._seed = seed
+        self._pause_s = pause_s
         self._stop = threading.Event()
         self._written = threading.Semaphore(0)
         self._pool = ThreadPoolExecutor(_WRITERS)
@@ -69,7 +70,7 @@ class Writers:
     def _write(self, number: int) -> None:
         chance = random.Random(self._seed * 100 + number)  # noqa: S311 - no secret, and a seed that can be repeated
         with closing(psycopg.connect(self._dsn, autocommit=True)) as conn:
-            while not self._stop.wait(_PAUSE_S):
+            while not self._stop.wait(self._pause_s):
                 with conn.transaction():
                     for _ in range(chance.randint(1, 8)):
                         change(conn, chance, number * _OWN_KEYS)
