@@ -172,8 +172,9 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
         ends_before = F.lit(False)
     else:
         rows = rows.withColumn("new", F.when(~ends_before, F.col("new")))
-    rows = _typed(rows, columns, shape)
-    partial = [(p, column) for p, column in enumerate(columns) if type_of(column).may_not_fit]
+    states = _states(columns, shape)
+    rows = rows.withColumns({f"v{position}": value for position, (value, _) in enumerate(states)})
+    partial = {c.stored: (F.col(f"v{p}"), states[p][1]) for p, c in enumerate(columns) if type_of(c).may_not_fit}
 
     def of_end(here: str, later: str) -> Expression:
         return F.when(ends_before, F.col(here)).otherwise(F.col(f"until.{later}"))
@@ -189,7 +190,7 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
         "_xid": F.col("xid"),
         "_end_xid": of_end("xid", "xid"),
         "_ordinal": F.col("ordinal"),
-        "_raw": typing.raw_map({column.stored: (F.col(f"v{p}"), F.col(f"x{p}")) for p, column in partial}),
+        "_raw": typing.raw_map(partial),
         "_part": F.coalesce(F.date_format(end_time, "yyyy-MM"), F.lit(OPEN_PART)),
     }
     if not keys.key_of(columns) and not shape.inserts_only:  # a close says which version it ends
@@ -199,20 +200,15 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
     return rows.select(*values, *(period[name].alias(name) for name, _ in PERIOD_COLUMNS), "_kind")
 
 
-def _typed(rows: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
-    """Add `v<position>`, the typed value, and for a type that not every value fits `x<position>`, its exact text.
+def _states(columns: Sequence[Column], shape: TailShape) -> list[tuple[Expression, Expression]]:
+    """The typed value of each column, and the exact text where that is NULL.
 
-    They have a projection of their own, because Spark parses a text again in every place of a projection that is not
-    always reached, as `_raw` is not: each once more, and in a method so long that it is not compiled.
+    The values need a projection of their own, `v<position>`, because Spark parses a text again in every place of a
+    projection that is not always reached, as `_raw` is not: each once more, and in a method so long that it is not
+    compiled. The texts need none: carried along for every row, they cost more than taking them where one is wanted.
     """
     key = iter(keys.pairs(columns))
-    found: dict[str, Expression] = {}
-    for position, column in enumerate(columns):
-        value, text = next(key) if column.key else _state(column, position, shape)
-        found[f"v{position}"] = value
-        if type_of(column).may_not_fit:
-            found[f"x{position}"] = text
-    return rows.withColumns(found)
+    return [next(key) if column.key else _state(column, p, shape) for p, column in enumerate(columns)]
 
 
 def _state(column: Column, position: int, shape: TailShape) -> tuple[Expression, Expression]:
