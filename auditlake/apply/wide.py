@@ -1,7 +1,7 @@
 """Tables so wide that compiling the code of a batch takes longer than the batch: there Spark interprets its plans.
 
 Spark writes Java for each projection and compiles it, at every batch of a table anew; with hundreds of columns that is
-most of a MERGE's time, and with 1,600 its end was not seen. Which code runs is all that differs.
+most of a MERGE's time. Which code runs is all that differs.
 
 Authority: spark.apache.org/docs/4.2.0/configuration.html, "Runtime SQL Configuration"; Spark's SQLConf.scala
 """
