@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from auditlake.lake.history import OPEN_PART, HistoryTable
 
+_CUT = 10
 _FACTS = ("partition._part", "size_bytes", "num_records", "min._from_lsn", "max._from_lsn")
 
 
@@ -27,12 +28,16 @@ class DataFile:
     most_from: int | None = None
 
     def overlaps(self, other: "DataFile") -> bool:
-        """Whether versions of each began between those of the other; to begin where it ends is not to overlap."""
+        """Whether versions of each began between those of the other, in more than a tenth of the shorter stretch.
+
+        A little is shared by files that were laid in order beside each other: Delta cuts them by a sample of the rows.
+        """
         bounds = (self.least_from, self.most_from, other.least_from, other.most_from)
         if None in bounds:
             return False
         least, most, others_least, others_most = cast("tuple[int, int, int, int]", bounds)
-        return least < others_most and others_least < most
+        shared = min(most, others_most) - max(least, others_least)
+        return shared > 0 and _CUT * shared > min(most - least, others_most - others_least)
 
 
 def data_files(table: HistoryTable) -> list[DataFile]:

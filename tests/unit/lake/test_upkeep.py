@@ -56,6 +56,15 @@ def test_files_that_meet_in_one_lsn_are_in_order() -> None:
     assert not find_due(begun("2026-11", *meeting), everything=True)
 
 
+def test_files_that_share_a_little_are_in_order() -> None:
+    """Delta cuts ordered files by a sample, so neighbours share some LSNs: the month is not laid in order for ever."""
+    cut = [(32, 1_000, 72_000), (31, 71_500, 84_000), (33, 83_900, 97_000), (33, 96_800, 110_000)]
+    assert not find_due(begun("2026-11", *cut), everything=True)
+    assert not find_due([*begun("2026-10", *cut), *files("2026-11", 1)])
+    wide = [(32, least, most + 2_000) for _, least, most in cut]
+    assert find_due(begun("2026-11", *wide), everything=True).closed_parts == ("2026-11",)
+
+
 def test_one_large_batch_among_ordered_files_waits() -> None:
     """To lay all of it in order again would write four times what came."""
     assert not find_due(begun("2026-10", (32, 1, 5), (32, 5, 9), (32, 9, 20), (10, 2, 19)), everything=True)
