@@ -52,7 +52,7 @@ _TAIL = """
 times their fraction without trailing zeros.
 
 Looking whether values fit, and keeping the text of those that do not, cost lineitem's copy 1 % of its CPU time and its
-fold 6 %, with a noise of 1 to 3 % (`bench/values.py`).
+fold 6 to 14 %, with a noise of 1 to 3 % (`bench/values.py`).
 
 ## Encodings
 
