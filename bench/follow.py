@@ -10,14 +10,15 @@ walsender too, which is not counted); memory is what was resident at the end.
 """
 
 import argparse
-import os
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
 import psycopg
 from harness.site import Run, Site, bench_server
+from harness.usage import OURS, cpu_s, jvm_of, resident_mb
 from pyspark.sql import SparkSession
 
 from auditlake.capture.running import make_task
@@ -27,8 +28,6 @@ from auditlake.lake.session import spark_session
 
 _CLIENTS = 4
 _WARM_UP, _WARM_UP_ROUNDS = 20_000, 4
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 _POLL_S = 0.05
 _WORKERS = """
 select array_agg(pid) from pg_stat_activity
@@ -36,14 +35,10 @@ where backend_type like 'logical replication%%worker' or (backend_type = 'walsen
 """
 
 
-def _used(pids: list[int]) -> tuple[float, float]:
+def _used(processes: Iterable[Path]) -> tuple[float, float]:
     """CPU-seconds and resident MB of these processes until now."""
-    cpu_s = resident_mb = 0.0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        cpu_s += (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-        resident_mb += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_MB
-    return cpu_s, resident_mb
+    used = [(cpu_s(each), resident_mb(each)) for each in processes]
+    return sum(cpu for cpu, _ in used), sum(memory for _, memory in used)
 
 
 def _load(site: Site, transactions: int) -> None:
@@ -75,7 +70,7 @@ def _native(site: Site, name: str) -> Run:
         while site.sql(confirmed) != "True":
             row = conn.execute(_WORKERS.replace("%%", "%")).fetchone()
             if row and row[0]:
-                used = _used(row[0])
+                used = _used(Path(f"/proc/{pid}") for pid in row[0])
             time.sleep(_POLL_S)
         seconds = time.monotonic() - begun_s
         conn.execute("alter subscription native disable")
@@ -83,14 +78,14 @@ def _native(site: Site, name: str) -> Run:
 
 
 def _follow(site: Site, spark: SparkSession) -> Run:
-    jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001  # the only way to the JVM
-    before, _ = _used([os.getpid(), jvm])
+    processes = (OURS, jvm_of(spark))
+    before, _ = _used(processes)
     begun_s = time.monotonic()
     task = make_task(site.dsn, Lake(site.lake), "current")
     follow(task, lambda: spark, threading.Event(), lambda _: None)
     seconds = time.monotonic() - begun_s
-    after, resident_mb = _used([os.getpid(), jvm])
-    return Run(seconds, after - before, resident_mb)
+    after, memory_mb = _used(processes)
+    return Run(seconds, after - before, memory_mb)
 
 
 def _pair(scale: int, transactions: int) -> tuple[Run, Run]:

@@ -15,7 +15,6 @@ which other load disturbs less. There is no server: changes are written as captu
 """
 
 import argparse
-import os
 import shutil
 import tempfile
 import time
@@ -28,6 +27,7 @@ from threading import Event
 from typing import Self
 
 from harness.batches import Batches
+from harness.usage import OURS, cpu_s, jvm_of, resident_mb
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
@@ -38,7 +38,6 @@ from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.session import spark_session
 
-_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 _SMALL_CHANGES, _TABLE_BATCHES = 10, 3
 _WARM_UP = 6
 _FIRST_BATCHES = 4
@@ -53,7 +52,7 @@ class _Cost:
 
     @classmethod
     def until_now(cls, spark: SparkSession) -> Self:
-        return cls(time.monotonic(), _cpu_s(spark))
+        return cls(time.monotonic(), cpu_s(OURS) + cpu_s(jvm_of(spark)))
 
     def __sub__(self, other: "_Cost") -> "_Cost":
         return _Cost(self.seconds - other.seconds, self.cpu_s - other.cpu_s)
@@ -86,14 +85,6 @@ def _batch(batches: Batches, applier: Applier, changes: int) -> _Cost:
     return _Cost.until_now(batches.spark) - begun
 
 
-def _resident_mb(pid: int | str) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_MB
-
-
-def _jvm_pid(spark: SparkSession) -> int:
-    return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001  # the only way to the JVM
-
-
 def _soak(spark: SparkSession, arguments: argparse.Namespace) -> None:
     with _lake() as lake:
         batches = Batches(spark, lake, 1, arguments.rows)
@@ -117,7 +108,7 @@ def _show(batches: Batches, number: int, costs: list[_Cost], upkeep: list[_Cost]
         f"batch {number:6}: {_median(costs)}, worst {worst:6.2f} s,"
         f" upkeep {sum(cost.cpu_s for cost in upkeep) / len(upkeep):5.2f} CPU-s a batch,"
         f" {len(data_files(table)):5} files, {log:6} in the log,"
-        f" Python {_resident_mb('self'):5.0f} MB, JVM {_resident_mb(_jvm_pid(batches.spark)):5.0f} MB",
+        f" Python {resident_mb(OURS):5.0f} MB, JVM {resident_mb(jvm_of(batches.spark)):5.0f} MB",
         flush=True,
     )
 
@@ -177,20 +168,13 @@ def _first(spark: SparkSession, arguments: argparse.Namespace) -> None:
             print(f"batch {number} of a fresh JVM: {_batch(batches, applier, arguments.changes)}", flush=True)
 
 
-def _cpu_s(spark: SparkSession) -> float:
-    """CPU-seconds of this process and its JVM until now."""
-    stats = (Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in ("self", _jvm_pid(spark)))
-    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
-
-
 _PARTS = {"soak": _soak, "growth": _growth, "tables": _tables}
-_ALONE = {"first": _first}
 
 
 def main() -> None:
     """Parse, warm up, run the parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", help=f"{', '.join(_PARTS)} [all of these]; or {', '.join(_ALONE)}")
+    parser.add_argument("what", nargs="*", help=f"{', '.join(_PARTS)} [all of these]; or first, alone")
     parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--changes", type=int, default=1_000)
     parser.add_argument("--rows", type=int, default=100_000)
@@ -199,7 +183,7 @@ def main() -> None:
     parser.add_argument("--warmed", action="store_true", help="first after a warm-up")
     arguments = parser.parse_args()
     spark = spark_session({"spark.master": "local[2]"})
-    if arguments.what == [*_ALONE]:
+    if arguments.what == ["first"]:
         _first(spark, arguments)
         return
     with _lake() as lake:

@@ -9,7 +9,6 @@ without its compilers.
 """
 
 import contextlib
-import os
 import statistics
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
+from harness.usage import cpu_s, jvm_of
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
@@ -35,7 +35,6 @@ from auditlake.snapshot.ranges import PageRange
 from auditlake.snapshot.task import CopyTask, SnapshotMark
 
 ROUNDS = 11
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 LINEITEM = """
 create table lineitem as
 select n as l_orderkey, n * 7 % 200000 as l_partkey, n % 10000 as l_suppkey, (n % 7)::int as l_linenumber,
@@ -67,7 +66,7 @@ def main() -> None:
     changes = tail(spark, columns, rows)
     nothing = spark.createDataFrame([], history_ddl(columns))
     shape = TailShape(rows, True, False, False, False, frozenset())
-    jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - the only way to it
+    jvm = jvm_of(spark)
     fold_rows = lambda: run(fold(changes, nothing, columns, shape).rows)  # noqa: E731
     compare("fold", fold_rows, fold_unguarded(), lambda: jvm_seconds(jvm))
     spark.stop()
@@ -112,19 +111,14 @@ def compare(
     print(f"{what}: {exact:.2f} s, without {without:.2f} s: {cost:+.1%}, noise {noise:.1%}", flush=True)
 
 
-def jvm_seconds(pid: int) -> float:
+def jvm_seconds(jvm: Path) -> float:
     """CPU seconds of a JVM so far, without those of its compilers, which come and go between measurements."""
-    ticks = ticks_of(Path(f"/proc/{pid}/stat"))
-    for thread in Path(f"/proc/{pid}/task").iterdir():
+    seconds = cpu_s(jvm)
+    for thread in (jvm / "task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             if (thread / "comm").read_text().startswith(("C1 Comp", "C2 Comp")):
-                ticks -= ticks_of(thread / "stat")
-    return ticks / _TICKS_PER_S
-
-
-def ticks_of(stat: Path) -> int:
-    """User and system time, in the kernel's ticks."""
-    return sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13]))
+                seconds -= cpu_s(thread)
+    return seconds
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float]) -> float:

@@ -45,6 +45,12 @@ def start(
     )
 
 
+def children() -> list[int]:
+    """Pids of the processes that this one has started and that have not ended."""
+    found = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for each in found for pid in each.read_text().split()]
+
+
 def run(arguments: Sequence[str | Path], environment: Mapping[str, str] | None = None, code: str | None = None) -> Done:
     """Run `auditlake` to its end."""
     with start(arguments, environment, code) as process:

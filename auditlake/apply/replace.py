@@ -69,6 +69,7 @@ def write_source(source: Source, path: str) -> None:
     # Else Delta stages the source once more, and before its transaction begins: what fails once another process has
     # moved the table would not see one that does so in between.
     source.rows.sparkSession.conf.set(_STAGED_BY_DELTA, "none")
+    # Outermost: Delta does not see a hint below the union with what fails.
     rows = F.broadcast(source.rows) if source.is_small else source.rows
     to = rows.alias("s").write.format("delta").mode("overwrite").option("targetAlias", "t")
     to.option("replaceOn", source.condition).save(path)

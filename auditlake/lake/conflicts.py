@@ -6,24 +6,15 @@ alone it catches none of them.
 Authority: docs.delta.io, "Concurrency control"
 """
 
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
+from delta import exceptions as refused
 
 COMMIT_CONFLICTS = (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
+    refused.ConcurrentAppendException,
+    refused.ConcurrentDeleteDeleteException,
+    refused.ConcurrentDeleteReadException,
+    refused.ConcurrentTransactionException,
+    refused.ConcurrentWriteException,
+    refused.DeltaConcurrentModificationException,
+    refused.MetadataChangedException,
+    refused.ProtocolChangedException,
 )

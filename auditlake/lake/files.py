@@ -10,7 +10,6 @@ from deltalake import DeltaTable
 
 from auditlake.lake.history import OPEN_PART, HistoryTable
 
-_CUT = 10
 _FACTS = ("partition._part", "size_bytes", "num_records", "min._from_lsn", "max._from_lsn")
 
 
@@ -37,7 +36,8 @@ class DataFile:
             return False
         least, most, others_least, others_most = cast("tuple[int, int, int, int]", bounds)
         shared = min(most, others_most) - max(least, others_least)
-        return shared > 0 and _CUT * shared > min(most - least, others_most - others_least)
+        shorter = min(most - least, others_most - others_least)
+        return 10 * shared > shorter
 
 
 def data_files(table: HistoryTable) -> list[DataFile]:

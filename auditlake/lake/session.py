@@ -63,7 +63,7 @@ _COMPILE_LESS = (
 _COLLECTOR = "-XX:+UseParallelGC"
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _JVM_OPTIONS = {
-    _DRIVER_OPTIONS: (f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_LOG4J.as_uri()} {_COMPILE_LESS}"),
+    _DRIVER_OPTIONS: f"-Duser.timezone=UTC -Dlog4j2.configurationFile={_LOG4J.as_uri()} {_COMPILE_LESS}",
     "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",  # on other machines, which have no such file
 }
 # They print every failed query with the values it failed on.

@@ -192,11 +192,7 @@ def _begun(site: Site, table: str) -> bool:
 def _sleeping_workers(site: Site) -> Iterator[int]:
     """Workers of this process whose table is not in the lake yet: they wait until they may read on."""
     await_true((site.lake.histories / "public" / "small" / "_delta_log" / f"{1:020}.json").exists)
-    for pid in _children():
+    for pid in command.children():
         with suppress(OSError):
-            if b"auditlake.snapshot.worker" in Path("/proc", pid, "cmdline").read_bytes().split(b"\0"):
-                yield int(pid)
-
-
-def _children() -> list[str]:
-    return [pid for each in Path("/proc/self/task").glob("*/children") for pid in each.read_text().split()]
+            if b"auditlake.snapshot.worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                yield pid

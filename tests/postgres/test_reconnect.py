@@ -21,7 +21,7 @@ from auditlake.lsn import Lsn
 from auditlake.postgres import pace
 from auditlake.postgres.connection import Row, connect
 from auditlake.postgres.server import WalEnd, wal_end
-from tests import oracle
+from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.proxy import Proxy
 from tests.running import Running, await_true
@@ -80,8 +80,7 @@ def test_a_killed_walsender(database: str, lake: Lake) -> None:
 
 def relays() -> list[int]:
     """Pids of the relays that this process has started."""
-    children = " ".join(each.read_text() for each in Path("/proc/self/task").glob("*/children")).split()
-    return [int(pid) for pid in children if b"relay.py" in Path("/proc", pid, "cmdline").read_bytes()]
+    return [pid for pid in command.children() if b"relay.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_a_killed_relay(database: str, lake: Lake) -> None:
