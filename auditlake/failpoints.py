@@ -37,6 +37,7 @@ class After(StrEnum):
     TIDIED = "tidied"
     ACKNOWLEDGED = "acknowledged"
     COLUMNS_ADDED = "columns-added"
+    ROWS_WRITTEN = "rows-written"  # of one tail, in no commit yet
     TABLE_MERGED = "table-merged"
     FILES_JOINED = "files-joined"
 

@@ -67,7 +67,7 @@ def main() -> None:
     nothing = spark.createDataFrame([], history_ddl(columns))
     shape = TailShape(rows, True, False, False, False, frozenset())
     jvm = jvm_of(spark)
-    fold_rows = lambda: run(fold(changes, nothing, columns, shape).rows)  # noqa: E731
+    fold_rows = lambda: run(fold(changes, lambda: nothing, columns, shape).rows)  # noqa: E731
     compare("fold", fold_rows, fold_unguarded(), lambda: jvm_seconds(jvm))
     spark.stop()
 

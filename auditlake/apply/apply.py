@@ -25,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply.fold import Folded, fold
 from auditlake.apply.merge import choose_plan, merge
+from auditlake.apply.opened import find_open_part, read_rows
 from auditlake.apply.reshape import changes_in_shape, history_in_shape, only_while_there
 from auditlake.apply.tails import FOLDED_OPS, Tail, find_tails, open_log
 from auditlake.apply.wide import interpreted_if_wide
@@ -32,15 +33,13 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.conflicts import COMMIT_CONFLICTS
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.session import read_version
+from auditlake.lake.session import PATHS_AS_THEY_ARE, read_version
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
 # More plans at a time than these only take the driver's memory.
 _MOST_PARALLEL = 8
 _ATTEMPTS = 3
-# Else Spark takes braces and brackets in a path for patterns.
-_PATHS_AS_THEY_ARE = ("__globPaths__", "false")
 _CHANGES = (
     "lsn bigint, ordinal int, xid bigint, time timestamp, op string, `schema` string, `table` string, relation bigint, "
     "`old` array<string>, `new` array<string>, `unchanged` array<smallint>"
@@ -90,10 +89,15 @@ def fold_tail(spark: SparkSession, tail: Tail) -> Folded | None:
     """Plan the fold of one tail; None where nothing of it can be folded."""
     if tail.shape is None:
         return None
-    history = read_version(spark, str(tail.table.path), tail.table.delta_version)
-    open_versions = history_in_shape(history.where(F.col("_part") == OPEN_PART), tail)
-    folded = fold(changes_in_shape(_changes(spark, tail), tail), open_versions, tail.columns, tail.shape)
+    changes = changes_in_shape(_changes(spark, tail), tail)
+    folded = fold(changes, lambda: history_in_shape(_open_versions(spark, tail.table), tail), tail.columns, tail.shape)
     return replace(folded, rows=only_while_there(folded.rows, tail.added), added=tail.added)
+
+
+def _open_versions(spark: SparkSession, table: HistoryTable) -> DataFrame:
+    if part := find_open_part(table):
+        return read_rows(spark, part)
+    return read_version(spark, str(table.path), table.delta_version).where(F.col("_part") == OPEN_PART)
 
 
 def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
@@ -101,8 +105,8 @@ def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
     # `changes` is plain Parquet, and which files to open is known: its Delta log need not be loaded into the JVM.
     return (
         spark.read.schema(_CHANGES)
-        .option(*_PATHS_AS_THEY_ARE)
-        .parquet(*tail.files)
+        .option(*PATHS_AS_THEY_ARE)
+        .parquet(*tail.files.paths)
         .where(
             (F.struct("lsn") > _lsn(tail.table.position))
             & (F.struct("lsn") <= _lsn(tail.upto))

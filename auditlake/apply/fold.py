@@ -18,7 +18,7 @@ Not done here: messages and gaps are no changes of a table, and changes must hav
 (`reshape`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -34,6 +34,7 @@ from auditlake.apply.unchanged import filled
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, type_of
 from auditlake.relation import Column
 
+OpenVersions = Callable[[], DataFrame]
 BROADCAST_ROWS = 500_000
 _NOTHING = "cast(null as struct<lsn: bigint, time: timestamp, xid: bigint, end_op: string>)"
 _NO_TEXT = "cast(null as string)"
@@ -78,8 +79,11 @@ class Folded:
         return self.rows.where(F.col("_kind") != Kind.CLOSE).drop("_kind")
 
 
-def fold(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> Folded:
-    """Say what the changes do to the history; `open_versions` are its rows with `_part = 'open'` before them."""
+def fold(changes: DataFrame, open_versions: OpenVersions, columns: Sequence[Column], shape: TailShape) -> Folded:
+    """Say what the changes do to the history; `open_versions` gives its rows with `_part = 'open'` before them.
+
+    Most tails need none of them, and are folded without asking for them.
+    """
     if shape.has_truncate:
         changes = with_epochs(changes)
     if not keys.key_of(columns):
@@ -90,10 +94,12 @@ def fold(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column]
     return Folded(_rows(_net(effects, columns, shape), columns, shape), tuple(columns))
 
 
-def _fold_copies(changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> Folded:
+def _fold_copies(
+    changes: DataFrame, open_versions: OpenVersions, columns: Sequence[Column], shape: TailShape
+) -> Folded:
     effects = copies.effects_of(changes, columns, shape)
     if not shape.inserts_only:
-        before = copies.open_rows(open_versions, columns, shape)
+        before = copies.open_rows(open_versions(), columns, shape)
         if not shape.has_truncate:
             before = _of_keys_in(before, effects, ["row"], shape)
         effects = copies.numbered(effects.unionByName(before), changes, columns, shape)
@@ -102,13 +108,13 @@ def _fold_copies(changes: DataFrame, open_versions: DataFrame, columns: Sequence
 
 
 def _in_context(
-    effects: DataFrame, changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column], shape: TailShape
+    effects: DataFrame, changes: DataFrame, open_versions: OpenVersions, columns: Sequence[Column], shape: TailShape
 ) -> DataFrame:
     """Add what only the open versions tell: which keys a TRUNCATE ends, and unchanged values."""
     wanted = frozenset() if shape.old_is_whole else shape.unchanged
     if not (shape.has_truncate or wanted):
         return effects
-    before = open_rows(open_versions, columns, shape)
+    before = open_rows(open_versions(), columns, shape)
     if not shape.has_truncate:
         before = _of_keys_in(before, effects, keys.names(columns), shape)
     effects = effects.unionByName(before)

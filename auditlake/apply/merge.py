@@ -18,7 +18,7 @@ Authority: docs.delta.io, "Idempotent writes", "Concurrency control" and "Upsert
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
 from typing import assert_never
@@ -27,52 +27,39 @@ import pyarrow as pa
 from delta.tables import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import (
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    IllegalArgumentException,
-    NumberFormatException,
-    PySparkException,
-    SparkRuntimeException,
-)
+from pyspark.errors import PySparkException
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
 from auditlake.apply.columns import AddedColumn
+from auditlake.apply.failures import BEGINS_OPEN, ENDS_NOT_OPEN, broken, conflict, folded_wrong
 from auditlake.apply.fold import ENDS, Folded, Kind
+from auditlake.apply.mark import HELD_BYTES, TooLarge, mark
+from auditlake.apply.opened import find_open_part
 from auditlake.apply.replace import whole_source, write_source
 from auditlake.apply.reshape import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
-from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.failpoints import After, reach
 from auditlake.lake.files import open_rows
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, add_columns
 from auditlake.lake.layout import HISTORY_APP
-from auditlake.lsn import Lsn
 from auditlake.relation import Column
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 """Delta sets it after a commit of this session, and not after a write that it left out."""
+_HELD_ROWS = 1_000_000
 _REPLACED_FROM_ROWS = 1_000_000
 """From about so many open rows on REPLACE ON costs less than the MERGE's shuffle."""
-_NOT_A_VALUE = (
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,  # a tuple with fewer values than the relation has columns
-    DateTimeException,
-    IllegalArgumentException,
-    NumberFormatException,
-    SparkRuntimeException,
-)
 
 
 class Plan(StrEnum):
     """How a tail is written; all give the same rows."""
 
+    MARK = "mark"
     APPEND = "append"
     MERGE = "merge"
     REPLACE = "replace"
@@ -80,10 +67,13 @@ class Plan(StrEnum):
 
 def choose_plan(tail: Tail) -> Plan:
     """Choose the cheapest plan by the tail and the size of the open partition."""
-    if tail.shape is not None and tail.shape.inserts_only and not _filled(tail.added):
-        return Plan.APPEND
     # Columns that are added change rows whose keys are not in the tail.
-    if tail.columns == tail.table.columns and not tail.added and open_rows(tail.table) >= _REPLACED_FROM_ROWS:
+    same_columns = tail.columns == tail.table.columns and not tail.added
+    if same_columns and tail.shape is not None and tail.shape.rows <= _HELD_ROWS and tail.size_bytes <= HELD_BYTES:
+        return Plan.MARK
+    if _inserts_only(tail) and not _filled(tail.added):
+        return Plan.APPEND
+    if same_columns and open_rows(tail.table) >= _REPLACED_FROM_ROWS:
         return Plan.REPLACE
     return Plan.MERGE
 
@@ -96,6 +86,10 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
     Raises LakeConflict if another process moved the table.
     """
     spark, table = folded.rows.sparkSession, tail.table
+    if plan is Plan.MARK and (part := find_open_part(table)):
+        with suppress(TooLarge):
+            mark(part, folded, tail.upto, inserts_only=_inserts_only(tail))
+            return
     lacking = [column for column in folded.columns if column not in table.columns]
     if lacking:
         add_columns(table, lacking)
@@ -106,13 +100,17 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
             case Plan.APPEND:
                 rows = _checked(spark, table, folded.rows.drop("_kind"))
                 rows.write.format("delta").mode("append").save(str(table.path))
-            case Plan.MERGE:
+            case Plan.MERGE | Plan.MARK:
                 checked = replace(folded, rows=_checked(spark, table, folded.rows))
                 _merge(spark, table, checked, _filled(folded.added))
             case Plan.REPLACE:
                 _replace(spark, table, folded.rows)
             case _:
                 assert_never(plan)
+
+
+def _inserts_only(tail: Tail) -> bool:
+    return tail.shape is not None and tail.shape.inserts_only
 
 
 def _filled(added: Sequence[AddedColumn]) -> list[AddedColumn]:
@@ -122,7 +120,7 @@ def _filled(added: Sequence[AddedColumn]) -> list[AddedColumn]:
 def _replace(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> None:
     source = whole_source(spark, table, rows)
     if source.contradiction:
-        raise _folded_wrong(table, f"they do not go with the history: {source.contradiction}")
+        raise folded_wrong(table, source.contradiction)
     write_source(replace(source, rows=_checked(spark, table, source.rows)), str(table.path))
 
 
@@ -135,9 +133,9 @@ def _merge(spark: SparkSession, table: HistoryTable, folded: Folded, filled: Seq
         .alias("t")
         .merge(folded.rows.alias("s"), condition)
         .whenMatchedUpdate(condition=kind == Kind.CLOSE, set={**ends, **_fill(filled, F.col("s._to_lsn"))})
-        .whenMatchedUpdate(set={"_to_lsn": _disagreement("a key begins that is open")})
+        .whenMatchedUpdate(set={"_to_lsn": _fails(BEGINS_OPEN)})
         .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(folded.columns))
-        .whenNotMatchedInsert(values={"_to_lsn": _disagreement("a key ends that is not open")})
+        .whenNotMatchedInsert(values={"_to_lsn": _fails(ENDS_NOT_OPEN)})
     )
     if filled:
         is_open = F.col("t._part") == OPEN_PART
@@ -161,8 +159,8 @@ def _all_columns(columns: Sequence[Column]) -> dict[str, str | Expression]:
     return {keys.quoted(name): keys.source(name, "s") for name in names}
 
 
-def _disagreement(what: str) -> Expression:
-    return F.raise_error(F.lit(f"they do not go with the history: {what}")).cast("bigint")
+def _fails(why: str) -> Expression:
+    return F.raise_error(F.lit(why)).cast("bigint")
 
 
 def _checked(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> DataFrame:
@@ -201,35 +199,9 @@ def _one_applier(spark: SparkSession, table: HistoryTable, held: frozenset[str])
         now = DeltaTable(table.path)
         columns = {field.name for field in now.schema().fields} - RESERVED
         if now.transaction_version(HISTORY_APP) != table.position or columns != held:
-            raise _conflict(table) from exc
-        if broken := _broken(table, exc):
-            raise broken from None  # what Spark says may quote the value
+            raise conflict(table) from exc
+        if wrong := broken(table, exc):
+            raise wrong from None  # what Spark says may quote the value
         raise
     if spark.conf.get(_LAST_COMMIT, None) is None:
-        raise _conflict(table)
-
-
-def _conflict(table: HistoryTable) -> LakeConflict:
-    return LakeConflict(
-        f"another process applies changes to {table.name}, from {Lsn(table.position)} on",
-        hint="Stop the other `auditlake follow` or `auditlake apply` of this lake; starting again is then enough.",
-    )
-
-
-def _broken(table: HistoryTable, exc: PySparkException | Py4JJavaError) -> InvariantBroken | None:
-    if isinstance(exc, Py4JJavaError):
-        return None
-    if exc.getCondition() == "USER_RAISED_EXCEPTION":
-        what = (exc.getMessageParameters() or {}).get("errorMessage", "")
-    elif isinstance(exc, _NOT_A_VALUE):
-        what = f"Spark cannot read a value ({exc.getCondition()})"
-    else:
-        return None
-    return _folded_wrong(table, what)
-
-
-def _folded_wrong(table: HistoryTable, what: str) -> InvariantBroken:
-    return InvariantBroken(
-        f"the changes of {table.name} after {Lsn(table.position)} cannot be folded: {what}",
-        hint="Nothing of them is in the history, all of them are in `changes`. Please report it.",
-    )
+        raise conflict(table)

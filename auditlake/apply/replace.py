@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
+from auditlake.apply.failures import BEGINS_OPEN, ENDS_NOT_OPEN
 from auditlake.apply.fold import BROADCAST_ROWS, ENDS, Kind
 from auditlake.apply.keyrange import conditions, ranged
 from auditlake.lake.files import open_bounds
@@ -83,7 +84,7 @@ def _ended(rows: DataFrame) -> list[Expression]:
 
 def _contradiction(expected: pa.ChunkedArray, met: pa.ChunkedArray) -> str | None:
     if pc.sum(pc.equal(met, Kind.BIRTH)).as_py():
-        return "a key begins that is open"
+        return BEGINS_OPEN
     if len(met) != (pc.sum(pc.equal(expected, Kind.CLOSE)).as_py() or 0):
-        return "a key ends that is not open, or is open twice"
+        return ENDS_NOT_OPEN
     return None

@@ -64,14 +64,23 @@ class Log:
     delta: DeltaTable
     watermark: Lsn
 
-    def files(self, first: Lsn, last: Lsn) -> tuple[str, ...]:
-        """Paths of the Parquet files that may hold changes in [`first`, `last`], by the statistics in Delta's log."""
+    def files(self, first: Lsn, last: Lsn) -> "Files":
+        """Find the Parquet files that may hold changes in [`first`, `last`], by the statistics in Delta's log."""
         actions = pa.table(self.delta.get_add_actions(flatten=True))
         above, below = pc.less(actions["max.lsn"], int(first)), pc.greater(actions["min.lsn"], int(last))
         # A file without statistics may hold anything.
         outside = pc.fill_null(pc.or_kleene(above, below), False)
-        paths = actions.filter(pc.invert(outside))["path"].to_pylist()
-        return tuple(str(self.folder / path) for path in paths)
+        inside = actions.filter(pc.invert(outside))
+        size_bytes, rows = (pc.sum(inside[name]).as_py() or 0 for name in ("size_bytes", "num_records"))
+        return Files(tuple(str(self.folder / path) for path in inside["path"].to_pylist()), size_bytes / max(1, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Parquet files of `changes`, and how many bytes a change takes in them on average."""
+
+    paths: tuple[str, ...]
+    row_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class Tail:
 
     table: HistoryTable
     upto: Lsn
-    files: tuple[str, ...]
+    files: Files
     shape: TailShape | None
     followed: Followed
 
@@ -88,6 +97,11 @@ class Tail:
     def refusal(self) -> Unsupported | None:
         """Why it ends where it does, if that is before the limit."""
         return self.followed.refusal
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes its changes take in their files."""
+        return 0 if self.shape is None else int(self.shape.rows * self.files.row_bytes)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -145,7 +159,7 @@ def _tail(table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[
     end = at.upto if followed.refused_at is None else Lsn(followed.refused_at - 1)
     foldable = [row for row in groups if row["first_lsn"] <= end and row["relation"] in followed.layouts]
     shape = _shape(foldable, relations, followed) if foldable else None
-    files = at.log.files(Lsn(min(row["first_lsn"] for row in foldable)), end) if foldable else ()
+    files = at.log.files(Lsn(min(row["first_lsn"] for row in foldable)), end) if foldable else Files((), 0)
     return Tail(table, end, files, shape, followed)
 
 

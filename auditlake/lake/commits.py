@@ -1,14 +1,16 @@
-"""One commit of an append-only Delta table: a Parquet file, and the entry in the log that makes it part of the table.
+"""One commit of a Delta table: its Parquet files, and the entry in the log that makes them part of the table.
 
 deltalake goes through what it knows of the whole table for every commit, which takes longer than to write a small file
-and more with every file there is. An append needs none of that: `write_file` writes the rows, `put_commit` the entry.
+and more with every file there is; Spark plans some ten jobs to merge ten rows. Who knows what changes needs none of
+that: `write_file` writes rows, `put_commit` the entry.
 The entry appears whole under its version, or not at all where that version is there already: so whoever expects to
 write the next version is refused if somebody else has. A file without an entry is nobody's; a vacuum deletes it.
 
 PostgreSQL forgets what capture acknowledges. So a commit is on the disk when these return, not only in the system's
 memory: the file before its entry, the entry before its name.
 
-Only for tables as capture makes them, without partitions and without any table feature: `see_plain` sees that.
+Only for tables as they were made here: `see_plain` sees that capture's tables have no table feature, and
+`has_own_features` that a history has no other than its own.
 
 The log tells the lowest and highest of each column of integers, by which readers pass files over. It tells none of
 times, which the log rounds to milliseconds, nor of texts, which are long and in no order.
@@ -20,7 +22,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +35,8 @@ from auditlake.errors import LakeUnusable
 Action = Mapping[str, object]
 
 _PLAIN_WRITER_VERSION = 2
+_OWN_FEATURES = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})
+_APPEND_ONLY = "delta.appendOnly"
 
 
 def see_plain(path: Path, table: DeltaTable) -> None:
@@ -48,19 +52,41 @@ def see_plain(path: Path, table: DeltaTable) -> None:
         )
 
 
+def has_own_features(table: DeltaTable) -> bool:
+    """Whether a history asks of its writers no more than it did when it was made."""
+    features = frozenset(table.protocol().writer_features or ())
+    return features <= _OWN_FEATURES and table.metadata().configuration.get(_APPEND_ONLY) != "true"
+
+
 def write_file(path: Path, rows: pa.RecordBatch) -> Action:
     """Write rows into a new file of the table; gives the action that adds it."""
-    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    numbers = [field.name for field in rows.schema if pa.types.is_integer(field.type)]
+    return _write_file(path, rows, [field.name for field in rows.schema if pa.types.is_integer(field.type)], {})
+
+
+def write_part(path: Path, rows: pa.Table, numbers: Sequence[str], part: Mapping[str, str]) -> Action:
+    """Write rows into a new file of a partition: `part` names its column, which is not in `rows`, and the value there.
+
+    `numbers` are the columns, of integers, whose bounds are told. Gives the action that adds the file.
+    """
+    folder = path / "/".join(f"{name}={value}" for name, value in part.items())
+    if not folder.exists():
+        folder.mkdir(exist_ok=True)
+        _sync(path)
+    return _write_file(path, rows, numbers, part)
+
+
+def _write_file(path: Path, rows: pa.RecordBatch | pa.Table, numbers: Sequence[str], part: Mapping[str, str]) -> Action:
+    name = "/".join([*(f"{column}={value}" for column, value in part.items()), f"part-00000-{uuid.uuid4()}"])
+    file = path / f"{name}-c000.snappy.parquet"
     # Top-level texts are names that repeat; to look for repetition in values and numbers costs more than it saves.
     names = [field.name for field in rows.schema if pa.types.is_string(field.type)]
-    pq.write_table(pa.table(rows), path / name, use_dictionary=names, write_statistics=numbers)
-    _sync(path / name, path)
+    pq.write_table(pa.table(rows), file, use_dictionary=names, write_statistics=list(numbers))
+    _sync(file, file.parent)
     return {
         "add": {
-            "path": name,
-            "partitionValues": {},
-            "size": (path / name).stat().st_size,
+            "path": str(file.relative_to(path)),
+            "partitionValues": dict(part),
+            "size": file.stat().st_size,
             "modificationTime": _now_ms(),
             "dataChange": True,
             "stats": json.dumps(_statistics(rows, numbers)),
@@ -68,7 +94,7 @@ def write_file(path: Path, rows: pa.RecordBatch) -> Action:
     }
 
 
-def _statistics(rows: pa.RecordBatch, numbers: Iterable[str]) -> Mapping[str, object]:
+def _statistics(rows: pa.RecordBatch | pa.Table, numbers: Iterable[str]) -> Mapping[str, object]:
     found = {name: pc.min_max(rows[name]) for name in numbers}
     ends = {end: {name: each[end].as_py() for name, each in found.items() if each[end].is_valid} for end in _ENDS}
     nulls = {name: rows[name].null_count for name in found}
@@ -76,6 +102,12 @@ def _statistics(rows: pa.RecordBatch, numbers: Iterable[str]) -> Mapping[str, ob
 
 
 _ENDS = ("min", "max")
+
+
+def removed(add: Mapping[str, object]) -> Action:
+    """Give the action that takes a file out, from the one that added it, as the log tells it."""
+    same = {name: add[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in add}
+    return {"remove": {**same, "deletionTimestamp": _now_ms(), "dataChange": True, "extendedFileMetadata": True}}
 
 
 def moved(positions: Mapping[str, int]) -> list[Action]:

@@ -37,6 +37,7 @@ _DEFAULTS = {
     # The JVM compiles no method above 8000 bytes, and interprets a stage that is one: four times the time, measured.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # 32 by default: a job to look at 33 files
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",  # a vacuum lists folders in so many: 10,000
     "spark.databricks.delta.snapshotPartitions": "2",  # 50 by default: 50 tiny tasks to read a small table's log
     # Delta writes the list of all files beside every commit, and reads it only to verify it.
@@ -51,6 +52,8 @@ _DEFAULTS = {
     "spark.ui.retainedTasks": "100",
     "spark.ui.showConsoleProgress": "false",
 }
+# Else Spark takes braces and brackets in a path for patterns.
+PATHS_AS_THEY_ARE = ("__globPaths__", "false")
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 # A batch runs much code a few times, so half of the CPU went to the JVM's second compiler: it waits ten times as long,

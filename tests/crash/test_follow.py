@@ -14,7 +14,7 @@ from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from tests import oracle
 from tests.capture_lake import make_lake
-from tests.crash.killed import finished, killed_at, killed_when
+from tests.crash.killed import finished, killed_at
 from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
@@ -45,7 +45,7 @@ def test_follow(database: str, tmp_path: Path) -> None:
     assert 1 <= len(merged) <= len(TABLES), "it was killed between two tables"
     moments.append(_written(database, seed=3))
     before = _data_files(lake)  # the first kill may have left some that no commit has
-    killed_when(lambda: bool(_data_files(lake) - before), follow)
+    killed_at(After.ROWS_WRITTEN, follow)
     assert _uncommitted(lake) - before, "it was killed before the commit"
     moments.append(_written(database, seed=4))
     killed_at(After.FILES_JOINED, [each for each in follow if each != "--until-current"], code=_SOON_JOINED)

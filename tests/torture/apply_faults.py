@@ -36,11 +36,12 @@ Fault = Callable[[Site, random.Random], None]
 
 def failpoint(site: Site, chance: random.Random) -> None:
     """Apply killed after the commit of one of its tables."""
-    process = Process(site.apply_arguments(), After.TABLE_MERGED, times=chance.randint(1, _TABLES + 3))
+    place = chance.choice([After.TABLE_MERGED, After.ROWS_WRITTEN])
+    process = Process(site.apply_arguments(), place, times=chance.randint(1, _TABLES + 3))
     code = process.ended(_START_S, site.stop)
     expect(site, process, code, (_KILLED,))
     process.kill()
-    site.count(f"apply killed after {After.TABLE_MERGED}" if code == _KILLED else "apply killed, nothing merged")
+    site.count(f"apply killed after {place}" if code == _KILLED else "apply killed, nothing merged")
 
 
 def killed_while_writing(site: Site, chance: random.Random) -> None:
@@ -136,7 +137,7 @@ def answer_lost(site: Site, chance: random.Random) -> None:
 
 def followed(site: Site, chance: random.Random) -> None:
     """Follow killed, at a failpoint of either half or at random."""
-    place = chance.choice([After.TABLE_MERGED, After.CHANGES, None])
+    place = chance.choice([After.TABLE_MERGED, After.ROWS_WRITTEN, After.CHANGES, None])
     with site.slot:
         code = SMALL_PARTS if chance.randrange(2) else ""
         process = Process(site.arguments("follow"), place, times=chance.randint(1, _TABLES), code=code)

@@ -6,7 +6,7 @@ _CAPTURE, _WRITER, _LOG = "capture/capture.py", "capture/writer.py", "lake/chang
 _CLAIMING = "capture/claiming.py"
 _COLUMNAR, _SPOOL = "pgoutput/columnar.py", "postgres/spool.py"
 _FOLD, _EFFECTS, _COPIES = "apply/fold.py", "apply/effects.py", "apply/copies.py"
-_MERGE, _TAILS, _UNCHANGED = "apply/merge.py", "apply/tails.py", "apply/unchanged.py"
+_MARK, _TAILS, _UNCHANGED = "apply/mark.py", "apply/tails.py", "apply/unchanged.py"
 
 
 @dataclass(frozen=True)
@@ -145,14 +145,16 @@ MUTATIONS = (
     _apply(
         "the position is not in the commit",
         "accounts",
-        (_MERGE, '    spark.conf.set(_TXN_VERSION, f"{upto:d}")\n', ""),
-        (_MERGE, "    spark.conf.set(_TXN_APP, HISTORY_APP)\n", ""),
+        (_MARK, "[*moved({HISTORY_APP: upto}), *files]", "files"),
     ),
     _apply(
         "the position is one too low",
         "accounts orders",
-        (_MERGE, 'spark.conf.set(_TXN_VERSION, f"{upto:d}")', 'spark.conf.set(_TXN_VERSION, f"{upto - 1:d}")'),
+        (_MARK, "moved({HISTORY_APP: upto})", "moved({HISTORY_APP: upto - 1})"),
     ),
+    _apply("what ended is not marked", "accounts", (_MARK, ", *_marked(part, places)]", "]")),
+    _apply("what was marked before is forgotten", "accounts", (_MARK, "rows | part.gone(name)", "rows")),
+    _apply("what is gone is met again", "accounts", (_MARK, "[row not in gone[name] for", "[True for")),
     _apply(
         "the tail begins at its position",
         "accounts orders",

@@ -1,18 +1,20 @@
-"""Another process's commit, made at the one moment that Delta alone must see: while a merge reads its source."""
+"""Another process's commit, made at the one moment that the commit alone must see: when everything has been read."""
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from auditlake.apply.merge import _checked
+from auditlake.lake.commits import Action, put_commit
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from tests.spark.apply.harness import NAME, the_history
 
+Put = Callable[[Path, int, str, Iterable[Action]], None]
 Check = Callable[[SparkSession, HistoryTable, DataFrame], DataFrame]
 
 
@@ -33,6 +35,18 @@ def committed_while_read(theirs: Lake, ours: Lake) -> Check:
         return plain.mapInArrow(read, plain.schema).toDF(*rows.columns)  # which takes no odd names
 
     return checked
+
+
+def committed_before_entry(theirs: Lake, ours: Lake) -> Put:
+    """Stand for what writes the entry of a marked tail: right before it, what was committed to `theirs` is ours."""
+    waiting, committed = _brought(theirs, ours)
+
+    def put(path: Path, version: int, operation: str, actions: Iterable[Action]) -> None:
+        if waiting.exists():
+            waiting.rename(committed)
+        put_commit(path, version, operation, actions)
+
+    return put
 
 
 def _brought(theirs: Lake, ours: Lake) -> tuple[Path, Path]:

@@ -211,8 +211,11 @@ def test_inserts_alone_are_appended(spark: SparkSession, tmp_path: Path) -> None
         (Insert(A, row("x")), Plan.MERGE),
         (Delete(B), Plan.REPLACE),
         (Insert(A, row("x")), Plan.REPLACE),
+        (Delete(B), Plan.MARK),
+        (Update(B, B, row("x")), Plan.MARK),
+        (Insert(A, row("x")), Plan.MARK),
     ],
-    ids=["delete", "update", "insert", "delete-replace", "insert-replace"],
+    ids=lambda value: value.value if isinstance(value, Plan) else type(value).__name__.lower(),
 )
 def test_a_change_that_contradicts_the_history_stops_it(
     spark: SparkSession, tmp_path: Path, operation: Operation, plan: Plan
@@ -244,7 +247,8 @@ def test_text_that_is_no_value_of_its_type_stops_it(
 
 
 @pytest.mark.parametrize(
-    ("theirs", "plan"), [(115, Plan.MERGE), (120, Plan.MERGE), (120, Plan.APPEND), (115, Plan.REPLACE)]
+    ("theirs", "plan"),
+    [(115, Plan.MERGE), (120, Plan.MERGE), (120, Plan.APPEND), (115, Plan.REPLACE), (115, Plan.MARK), (120, Plan.MARK)],
 )
 def test_a_second_applier_is_refused(spark: SparkSession, tmp_path: Path, theirs: int, plan: Plan) -> None:
     """A fold planned before another process moved the table, part of the way or all of it, is not written."""

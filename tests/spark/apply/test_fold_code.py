@@ -36,7 +36,7 @@ def test_a_value_is_parsed_once_in_a_stage_that_is_compiled(spark: SparkSession,
     try:
         for name, value in _COMPILED.items():
             spark.conf.set(name, value)
-        rows = fold(changes, nothing, LINEITEM, TailShape(1, True, False, False, False, frozenset())).rows
+        rows = fold(changes, lambda: nothing, LINEITEM, TailShape(1, True, False, False, False, frozenset())).rows
         (stage,) = code_of(spark, rows._jdf.queryExecution())  # noqa: SLF001  # no other way to it
     finally:
         for name, value in before.items():

@@ -217,8 +217,8 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
     twin = Lake(lake.root.with_name(f"{lake.root.name}-{upto}"))
     if table.position > SNAPSHOT_LSN:  # once is enough here, too
         shutil.copytree(lake.root, twin.root)
-        apply_as(spark, twin, upto, Plan.MERGE)
-    apply_as(spark, lake, upto, Plan.REPLACE)
+        apply_as(spark, twin, upto, Plan.REPLACE if pessimistic else Plan.MERGE)
+    apply_as(spark, lake, upto, Plan.MARK)
     after = the_history(lake)
     assert after.position == upto
     same_versions(expected, versions_in(read_version(spark, str(after.path), after.delta_version)))

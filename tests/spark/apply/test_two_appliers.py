@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import auditlake.apply.mark as marking
 import auditlake.apply.merge as merging
 from auditlake.apply.apply import apply_tail
 from auditlake.apply.merge import Plan
@@ -31,7 +32,10 @@ def test_a_commit_while_the_source_is_read(
     shutil.copytree(source.lake.root, theirs.root)
     apply_tail(spark, theirs, 115)
 
-    monkeypatch.setattr(merging, "_checked", between.committed_while_read(theirs, source.lake))
+    if plan is Plan.MARK:
+        monkeypatch.setattr(marking, "put_commit", between.committed_before_entry(theirs, source.lake))
+    else:
+        monkeypatch.setattr(merging, "_checked", between.committed_while_read(theirs, source.lake))
     with pytest.raises(LakeConflict):
         apply_as(spark, source.lake, 120, plan)
     assert the_history(source.lake).position == 115
