@@ -25,7 +25,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply.fold import Folded, fold
 from auditlake.apply.merge import choose_plan, merge
-from auditlake.apply.opened import find_open_part, read_rows
 from auditlake.apply.reshape import changes_in_shape, history_in_shape, only_while_there
 from auditlake.apply.tails import FOLDED_OPS, Tail, find_tails, open_log
 from auditlake.apply.wide import interpreted_if_wide
@@ -33,6 +32,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.conflicts import COMMIT_CONFLICTS
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
 from auditlake.lake.layout import Lake
+from auditlake.lake.scan import find_files, read_rows
 from auditlake.lake.session import PATHS_AS_THEY_ARE, read_version
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -95,8 +95,8 @@ def fold_tail(spark: SparkSession, tail: Tail) -> Folded | None:
 
 
 def _open_versions(spark: SparkSession, table: HistoryTable) -> DataFrame:
-    if part := find_open_part(table):
-        return read_rows(spark, part)
+    if files := find_files(table):
+        return read_rows(spark, files.which(lambda file: file.is_open))
     return read_version(spark, str(table.path), table.delta_version).where(F.col("_part") == OPEN_PART)
 
 

@@ -18,7 +18,6 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Deletion Vectors"
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,14 +33,13 @@ from auditlake.apply import keys
 from auditlake.apply.failures import BEGINS_OPEN, ENDS_NOT_OPEN, broken, conflict, folded_wrong
 from auditlake.apply.fold import ENDS, Folded, Kind
 from auditlake.apply.keyrange import ranged
-from auditlake.apply.opened import OpenPart, read_places
 from auditlake.failpoints import After, reach
-from auditlake.lake.actions import Add
 from auditlake.lake.commits import Action, moved, put_commit, removed, write_part
 from auditlake.lake.conflicts import Overtaken
-from auditlake.lake.deletionvectors import write_vectors
+from auditlake.lake.deletionvectors import Descriptor, write_vectors
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import HISTORY_APP
+from auditlake.lake.scan import File, Files, read_places
 from auditlake.relation import Column
 
 HELD_BYTES = 64 << 20
@@ -55,23 +53,23 @@ class TooLarge(Exception):
     """There is more to write than should be held in memory; nothing was done."""
 
 
-def mark(part: OpenPart, folded: Folded, upto: int, *, inserts_only: bool) -> None:
+def mark(files: Files, folded: Folded, upto: int, *, inserts_only: bool) -> None:
     """Make the fold part of the history, and `upto` its position.
 
     Raises LakeConflict if another process moved the table, Overtaken if its files were joined meanwhile, TooLarge.
     """
-    table = part.table
+    table = files.table
     try:
         rows = _held(folded.rows)
-        ended, places = _ended(part, rows.slice(0, 0) if inserts_only else rows, folded)
+        ended, places = _ended(files, rows.slice(0, 0) if inserts_only else rows, folded)
     except PySparkException as exc:
         if wrong := broken(table, exc):
             raise wrong from None  # what Spark says may quote the value
         raise
     begun = rows.filter(pc.not_equal(rows["_kind"], Kind.CLOSE)).drop_columns("_kind")
-    files = [*_added(table, pa.concat_tables([begun, ended]), folded.columns), *_marked(part, places)]
+    actions = [*_added(table, pa.concat_tables([begun, ended]), folded.columns), *_marked(files, places)]
     reach(After.ROWS_WRITTEN)
-    _commit(table, [*moved({HISTORY_APP: upto}), *files])
+    _commit(table, [*moved({HISTORY_APP: upto}), *actions])
 
 
 def _held(rows: DataFrame) -> pa.Table:
@@ -83,48 +81,42 @@ def _held(rows: DataFrame) -> pa.Table:
         raise
 
 
-def _ended(part: OpenPart, rows: pa.Table, folded: Folded) -> tuple[pa.Table, Mapping[str, BitMap64]]:
+def _ended(files: Files, rows: pa.Table, folded: Folded) -> tuple[pa.Table, Mapping[str, BitMap64]]:
     """The open versions that end, with their ends, as rows of the history; and which rows of which files they were."""
     edges = rows.filter(pc.not_equal(rows["_kind"], Kind.VERSION))
     kinds, shape = edges["_kind"], rows.schema.remove(rows.schema.get_field_index("_kind"))
-    names = _may_hold(part, edges, folded.columns) if edges.num_rows else []
-    if not names:
-        _see_agreement(part.table, kinds, kinds.slice(0, 0))
+    opened = _may_hold(files, edges, folded.columns)
+    if not opened.by_name:
+        _see_agreement(files.table, kinds, kinds.slice(0, 0))
         return shape.empty_table(), {}
-    if edges.num_rows * _row_bytes(part, names) > HELD_BYTES:
+    if edges.num_rows * opened.size_bytes / opened.rows > HELD_BYTES:
         raise TooLarge
-    met = _held(_look_up(part, names, edges, folded))
-    met = met.filter(_still_there(part, names, met["_part"]))
+    met = _held(_look_up(opened, edges, folded))
+    met = met.filter(_still_there(opened, met["_part"]))
     edge = pc.struct_field(met["_part"], "edge")
-    _see_agreement(part.table, kinds, kinds.take(edge))
+    _see_agreement(files.table, kinds, kinds.take(edge))
     ends = edges.select(ENDS).take(edge)
     columns = [ends[field.name] if field.name in ENDS else met[field.name].cast(field.type) for field in shape]
     return pa.table(columns, schema=shape), _places(met["_part"])
 
 
-def _row_bytes(part: OpenPart, names: Sequence[str]) -> float:
-    files = [part.files[name] for name in names]
-    size_bytes = sum(int(add["size"]) for add in files)
-    return size_bytes / sum(int(json.loads(add["stats"])["numRecords"]) for add in files)
-
-
-def _may_hold(part: OpenPart, edges: pa.Table, columns: Sequence[Column]) -> list[str]:
-    """Leave out the files whose bounds exclude every key."""
+def _may_hold(files: Files, edges: pa.Table, columns: Sequence[Column]) -> Files:
+    """The files of which no bounds exclude every key."""
     known = {column.stored: np.unique(edges[column.stored].to_numpy()) for column in ranged(columns)}
-    bounds = {name: json.loads(add["stats"]) for name, add in part.files.items()}
-    return [
-        file for file, stats in bounds.items() if all(_reaches(stats, name, values) for name, values in known.items())
-    ]
+    return files.which(
+        lambda file: edges.num_rows > 0 and all(_reaches(file, name, values) for name, values in known.items())
+    )
 
 
-def _reaches(stats: Mapping[str, Any], name: str, values: np.ndarray) -> bool:
-    low, high = (stats.get(bound, {}).get(name) for bound in ("minValues", "maxValues"))
-    if low is None or high is None:
+def _reaches(file: File, column: str, values: np.ndarray) -> bool:
+    bounds = file.bounds(column)
+    if bounds is None:
         return True
+    low, high = bounds
     return bool(np.searchsorted(values, low, "left") < np.searchsorted(values, high, "right"))
 
 
-def _look_up(part: OpenPart, names: Sequence[str], edges: pa.Table, folded: Folded) -> DataFrame:
+def _look_up(files: Files, edges: pa.Table, folded: Folded) -> DataFrame:
     """Rows of these files that have the key of an edge; `_part` says which row of which file, and which edge."""
     spark, columns = folded.rows.sparkSession, folded.columns
     key = [column.stored for column in keys.key_of(columns)]
@@ -132,16 +124,16 @@ def _look_up(part: OpenPart, names: Sequence[str], edges: pa.Table, folded: Fold
     wanted = wanted.append_column("_part", pa.array(np.arange(edges.num_rows, dtype=np.int32)))
     places = [f"c{place}" for place in range(wanted.num_columns)]
     sought = spark.createDataFrame(wanted.rename_columns(places)).toDF(*wanted.column_names)  # which takes no odd names
-    opened = read_places(spark, part, names).alias("t")
+    opened = read_places(spark, files).alias("t")
     met = opened.join(F.broadcast(sought.alias("s")), on=F.expr(keys.same(columns, "t", "s")))
-    which = F.struct("t._part.*", F.col("s._part").alias("edge")).alias("_part")
+    which = F.struct("t._part.file", "t._part.row", F.col("s._part").alias("edge")).alias("_part")
     return met.select(*(keys.source(name, "t") for name in opened.columns if name != "_part"), which)
 
 
-def _still_there(part: OpenPart, names: Sequence[str], places: pa.ChunkedArray) -> pa.Array:
-    gone = {name: part.gone(name) for name in names}
-    files, rows = (pc.struct_field(places, field).to_pylist() for field in ("file", "row"))
-    return pa.array([row not in gone[name] for name, row in zip(files, rows, strict=True)], pa.bool_())
+def _still_there(files: Files, places: pa.ChunkedArray) -> pa.Array:
+    gone = {name: files.gone(name) for name in files.by_name}
+    names, rows = (pc.struct_field(places, field).to_pylist() for field in ("file", "row"))
+    return pa.array([row not in gone[name] for name, row in zip(names, rows, strict=True)], pa.bool_())
 
 
 def _see_agreement(table: HistoryTable, expected: pa.ChunkedArray, met: pa.ChunkedArray) -> None:
@@ -167,24 +159,19 @@ def _added(table: HistoryTable, rows: pa.Table, columns: Sequence[Column]) -> li
     ]
 
 
-def _marked(part: OpenPart, places: Mapping[str, BitMap64]) -> list[Action]:
+def _marked(files: Files, places: Mapping[str, BitMap64]) -> list[Action]:
     """Mark these rows; a file of which none is left is taken out."""
-    left: list[tuple[Add, BitMap64]] = []
-    for name, rows in places.items():
-        add, gone = part.files[name], rows | part.gone(name)
-        if len(gone) < json.loads(add["stats"])["numRecords"]:
-            left.append((add, gone))
-    vectors = write_vectors(part.table.path, [gone for _, gone in left]) if left else []
-    kept = [
-        {"add": {**add, "dataChange": True, "stats": _loose(add["stats"]), "deletionVector": vector}}
-        for (add, _), vector in zip(left, vectors, strict=True)
-    ]
-    return [*(removed(part.files[name]) for name in places), *kept]
+    gone = {name: rows | files.gone(name) for name, rows in places.items()}
+    left = [name for name, rows in gone.items() if len(rows) < files.by_name[name].rows]
+    vectors = write_vectors(files.table.path, [gone[name] for name in left]) if left else []
+    kept = [_with_vector(files.by_name[name], vector) for name, vector in zip(left, vectors, strict=True)]
+    return [*(removed(files.by_name[name].add) for name in places), *kept]
 
 
-def _loose(stats: str) -> str:
-    """The bounds of a file, some of whose rows are gone."""
-    return json.dumps({**json.loads(stats), "tightBounds": False})
+def _with_vector(file: File, vector: Descriptor) -> Action:
+    """The bounds stay, though the rows that had them may be gone."""
+    stats = json.dumps({**file.stats, "tightBounds": False})
+    return {"add": {**file.add, "dataChange": True, "stats": stats, "deletionVector": vector}}
 
 
 def _commit(table: HistoryTable, actions: list[Action]) -> None:

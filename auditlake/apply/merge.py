@@ -37,7 +37,6 @@ from auditlake.apply.columns import AddedColumn
 from auditlake.apply.failures import BEGINS_OPEN, ENDS_NOT_OPEN, broken, conflict, folded_wrong
 from auditlake.apply.fold import ENDS, Folded, Kind
 from auditlake.apply.mark import HELD_BYTES, TooLarge, mark
-from auditlake.apply.opened import find_open_part
 from auditlake.apply.replace import whole_source, write_source
 from auditlake.apply.reshape import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
@@ -45,6 +44,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.files import open_rows
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, add_columns
 from auditlake.lake.layout import HISTORY_APP
+from auditlake.lake.scan import find_files
 from auditlake.relation import Column
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
@@ -86,9 +86,9 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
     Raises LakeConflict if another process moved the table.
     """
     spark, table = folded.rows.sparkSession, tail.table
-    if plan is Plan.MARK and (part := find_open_part(table)):
+    if plan is Plan.MARK and (files := find_files(table)):
         with suppress(TooLarge):
-            mark(part, folded, tail.upto, inserts_only=_inserts_only(tail))
+            mark(files.which(lambda file: file.is_open), folded, tail.upto, inserts_only=_inserts_only(tail))
             return
     lacking = [column for column in folded.columns if column not in table.columns]
     if lacking:

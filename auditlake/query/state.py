@@ -8,7 +8,7 @@ not depend on how far apply has come. A state shows the columns that the table h
 had. Plans only; what runs is the caller's action.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from pyspark.sql import Column as Expression
@@ -20,6 +20,7 @@ from auditlake.apply.overlay import overlay, overlay_open
 from auditlake.apply.reshape import history_in_shape, only_while_there
 from auditlake.apply.tails import Tail
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
+from auditlake.lake.scan import File, find_files, read_rows
 from auditlake.lake.session import read_version
 from auditlake.lsn import Lsn
 from auditlake.query.documents import documents_of, shown
@@ -28,6 +29,8 @@ from auditlake.query.selection import Bounds, Selection, State, Versions
 from auditlake.query.tail import Tails, upto
 from auditlake.relation import Column
 
+# A row's mark is found here by its file's name and its place, which for millions of rows takes longer than Delta does.
+_MARKED_ROWS = 1_000_000
 _PERIOD = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
 
@@ -50,7 +53,7 @@ def read_selection(
 
 
 def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> DataFrame:
-    rows = _history(spark, table)
+    rows = _history(spark, table, lambda _: True)
     folded = None if tail is None else fold_tail(spark, tail)
     if tail is None or folded is None:
         return rows
@@ -58,7 +61,7 @@ def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> Da
 
 
 def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None) -> DataFrame:
-    rows = _history(spark, table)
+    rows = _history(spark, table, lambda file: _may_hold(file, lsn))
     folded = None if tail is None else fold_tail(spark, tail)
     if lsn >= table.position:
         # Every closed version ended at or before the position, and every open one had begun by then.
@@ -70,7 +73,26 @@ def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None
     return rows.where(holds)
 
 
-def _history(spark: SparkSession, table: HistoryTable) -> DataFrame:
+def _may_hold(file: File, lsn: Lsn) -> bool:
+    """Whether the file may have versions that were there at `lsn`."""
+    begins, ends = file.bounds("_from_lsn"), None if file.is_open else file.bounds("_to_lsn")
+    return (begins is None or begins[0] <= lsn) and (ends is None or ends[1] > lsn)
+
+
+def _history(spark: SparkSession, table: HistoryTable, wanted: Callable[[File], bool]) -> DataFrame:
+    """The history's rows; of files that are not wanted, none or all."""
+    found = find_files(table)
+    if found is None:
+        return _through_delta(spark, table)
+    files = found.which(wanted)
+    if files.which(lambda file: file.is_marked).rows <= _MARKED_ROWS:
+        return read_rows(spark, files)
+    # Versions that have ended do not end again: marks are in the open partition.
+    opened = _through_delta(spark, table).where(F.col("_part") == OPEN_PART)
+    return read_rows(spark, files.which(lambda file: not file.is_open)).unionByName(opened)
+
+
+def _through_delta(spark: SparkSession, table: HistoryTable) -> DataFrame:
     return read_version(spark, str(table.path), table.delta_version)
 
 

@@ -145,15 +145,15 @@ MUTATIONS = (
     _apply(
         "the position is not in the commit",
         "accounts",
-        (_MARK, "[*moved({HISTORY_APP: upto}), *files]", "files"),
+        (_MARK, "[*moved({HISTORY_APP: upto}), *actions]", "actions"),
     ),
     _apply(
         "the position is one too low",
         "accounts orders",
         (_MARK, "moved({HISTORY_APP: upto})", "moved({HISTORY_APP: upto - 1})"),
     ),
-    _apply("what ended is not marked", "accounts", (_MARK, ", *_marked(part, places)]", "]")),
-    _apply("what was marked before is forgotten", "accounts", (_MARK, "rows | part.gone(name)", "rows")),
+    _apply("what ended is not marked", "accounts", (_MARK, ", *_marked(files, places)]", "]")),
+    _apply("what was marked before is forgotten", "accounts", (_MARK, "rows | files.gone(name)", "rows")),
     _apply("what is gone is met again", "accounts", (_MARK, "[row not in gone[name] for", "[True for")),
     _apply(
         "the tail begins at its position",

@@ -17,6 +17,7 @@ import auditlake
 from auditlake.apply.apply import apply_tail
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
+from auditlake.query import state
 from auditlake.query.answer import Form, answer
 from auditlake.query.reach import Choice, view_script
 from auditlake.query.render import render
@@ -83,6 +84,16 @@ def test_the_tail_counts_and_merging_it_changes_nothing(spark: SparkSession, lak
     assert periods(spark, lake) == PERIODS
     merged = auditlake.sql(spark, lake.root, "select * from orders for system_time all")
     assert_df_equality(versions.drop("_raw"), merged.drop("_raw"), ignore_row_order=True)
+
+
+def test_whoever_reads_the_files(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many rows are marked Delta reads the open versions, and all where somebody has changed what it may need."""
+    apply_tail(spark, lake)
+    assert states(spark, lake) == STATES
+    monkeypatch.setattr(state, "_MARKED_ROWS", -1)
+    assert states(spark, lake) == STATES
+    monkeypatch.setattr(state, "find_files", lambda _: None)
+    assert states(spark, lake) == STATES
 
 
 def test_no_fold_where_there_is_no_tail(spark: SparkSession, lake: Lake) -> None:

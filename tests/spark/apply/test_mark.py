@@ -1,0 +1,80 @@
+"""Small tails are written as entries of our own, and where they must not be, by Delta's writers: with the same end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import auditlake.apply.mark as marking
+from auditlake.apply.apply import apply_tail
+from auditlake.lake.layout import Lake
+from tests.model import Delete, Update
+from tests.spark.apply.harness import Source, the_history
+from tests.spark.apply.test_fold_cases import A, B, capture, history, row, snapshot, stream, version
+
+pytestmark = pytest.mark.spark
+
+EXPECTED = {
+    version(A, row("old"), (100, "snapshot", None), (110, "update")),
+    version(A, row("x"), (110, "update", 0), (120, "update")),
+    version(A, row("y"), (120, "update", 0)),
+    version(B, row("old"), (100, "snapshot", None), (120, "delete")),
+}
+
+
+def applied_twice(spark: SparkSession, source: Source) -> list[str]:
+    """Apply two transactions one after the other; says who wrote the two commits."""
+    stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
+    apply_tail(spark, source.lake)
+    capture(source, {**snapshot(B), A: row("x")}, {120: [Update(A, A, row("y")), Delete(B)]})
+    apply_tail(spark, source.lake)
+    table = the_history(source.lake)
+    assert table.position == 120
+    return [_writer(table.path, table.delta_version - 1), _writer(table.path, table.delta_version)]
+
+
+def _writer(path: Path, version: int) -> str:
+    entry = (path / "_delta_log" / f"{version:020}.json").read_text()
+    (info,) = (action["commitInfo"] for line in entry.splitlines() if "commitInfo" in (action := json.loads(line)))
+    return str(info["engineInfo"]).partition("/")[0]
+
+
+def test_small_tails_are_ours(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing of Delta's runs."""
+    source = Source(Lake(tmp_path))
+    assert applied_twice(spark, source) == ["auditlake", "auditlake"]
+    assert history(spark, source.lake) == EXPECTED
+
+
+@pytest.mark.parametrize("limit", ["of versions", "of changes", "of a result"])
+def test_what_is_too_large(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Rows that should not be held in memory go through a MERGE."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to an error of Java's with this text
+
+    def refused(_: object) -> object:
+        return jvm.java.lang.Class.forName("spark.driver.maxResultSize")
+
+    match limit:
+        case "of versions":
+            monkeypatch.setattr(marking, "HELD_BYTES", 0)
+        case "of changes":
+            monkeypatch.setattr("auditlake.apply.merge.HELD_BYTES", 0)
+        case _:
+            monkeypatch.setattr("pyspark.sql.classic.dataframe.DataFrame.toArrow", refused)
+    source = Source(Lake(tmp_path))
+    assert applied_twice(spark, source) == ["Apache-Spark", "Apache-Spark"]
+    monkeypatch.undo()
+    assert history(spark, source.lake) == EXPECTED
+
+
+def test_a_table_that_asks_for_more(spark: SparkSession, tmp_path: Path) -> None:
+    """Somebody has given a history a constraint: its writer must know how to see that it holds."""
+    source = Source(Lake(tmp_path))
+    stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
+    table = the_history(source.lake)
+    spark.sql(f"alter table delta.`{table.path}` add constraint begun check (_from_lsn > 0)")
+    apply_tail(spark, source.lake)
+    after = the_history(source.lake)
+    assert (after.position, _writer(after.path, after.delta_version)) == (110, "Apache-Spark")
