@@ -165,12 +165,13 @@ class Story:
 
 
 def applied(spark: SparkSession, evidence: checks.Evidence, root: Path, tables: tuple[str, ...]) -> checks.Evidence:
-    """Apply some tables of a captured lake in two batches, in a copy of it."""
+    """Apply some tables of a captured lake in three batches, in a copy of it: the last meets what the others left."""
     shutil.copytree(evidence.lake.root, root)
     lake = Lake(root)
     for table in set(KEPT) - set(tables):
         shutil.rmtree(lake.histories / "public" / table)
-    apply_tail(spark, lake, upto=_middle(lake, tables[0]))
+    for upto in _thirds(lake, tables[0]):
+        apply_tail(spark, lake, upto=upto)
     apply_tail(spark, lake)
     states = [
         oracle.Moment(each.lsn, {name: Counter(each.states[name]) for name in tables}) for each in evidence.moments
@@ -178,7 +179,7 @@ def applied(spark: SparkSession, evidence: checks.Evidence, root: Path, tables: 
     return checks.Evidence(evidence.dsn, lake, states, tables)
 
 
-def _middle(lake: Lake, table: str) -> Lsn:
-    """A commit that changed the table, among others: what one tail ends with must not be in the next."""
+def _thirds(lake: Lake, table: str) -> list[Lsn]:
+    """Commits that changed the table, among others: what one tail ends with must not be in the next."""
     commits = sorted({change["lsn"] for change in oracle.changes(lake) if change["table"] == table})
-    return Lsn(commits[len(commits) // 2])
+    return [Lsn(commits[len(commits) * third // 3]) for third in (1, 2)]
