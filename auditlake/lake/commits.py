@@ -32,7 +32,7 @@ from deltalake import DeltaTable
 
 from auditlake.errors import LakeUnusable
 
-Action = Mapping[str, object]
+Action = Mapping[str, Mapping[str, object]]
 
 _PLAIN_WRITER_VERSION = 2
 _OWN_FEATURES = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})

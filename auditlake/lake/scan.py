@@ -32,13 +32,24 @@ from auditlake.lake.session import PATHS_AS_THEY_ARE
 class File:
     """One data file: the action that added it, and its statistics."""
 
+    name: str
     add: Add
     stats: Mapping[str, Any]
 
     @property
+    def part(self) -> str:
+        """The partition that it is in."""
+        return str(self.add["partitionValues"]["_part"])
+
+    @property
     def is_open(self) -> bool:
         """Whether it is in the open partition."""
-        return bool(self.add["partitionValues"]["_part"] == OPEN_PART)
+        return self.part == OPEN_PART
+
+    @property
+    def size_bytes(self) -> int:
+        """How large it is."""
+        return int(self.add["size"])
 
     @property
     def rows(self) -> int:
@@ -80,7 +91,7 @@ class Files:
     @property
     def size_bytes(self) -> int:
         """How large they are."""
-        return sum(int(file.add["size"]) for file in self.by_name.values())
+        return sum(file.size_bytes for file in self.by_name.values())
 
 
 def find_files(table: HistoryTable) -> Files | None:
@@ -91,8 +102,9 @@ def find_files(table: HistoryTable) -> Files | None:
         adds = live_files(table.path, table.delta_version)
     except FileNotFoundError:
         return None
-    files = {file_path(table.path, add).name: File(add, json.loads(add.get("stats") or "{}")) for add in adds}
-    return Files(table, files) if all("numRecords" in file.stats for file in files.values()) else None
+    files = [File(file_path(table.path, add).name, add, json.loads(add.get("stats") or "{}")) for add in adds]
+    told = all("numRecords" in file.stats for file in files)
+    return Files(table, {file.name: file for file in files}) if told else None
 
 
 def read_rows(spark: SparkSession, files: Files) -> DataFrame:

@@ -18,6 +18,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from delta.tables import DeltaOptimizeBuilder
@@ -29,6 +30,8 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.conflicts import COMMIT_CONFLICTS
 from auditlake.lake.files import DataFile
 from auditlake.lake.history import OPEN_PART, HistoryTable
+from auditlake.lake.join import HELD_BYTES, join
+from auditlake.lake.scan import File, Files, find_files
 
 _SMALL_BYTES = 8 << 20
 _OPEN_FILE_BYTES = 128 << 20
@@ -36,12 +39,13 @@ _CLOSED_FILE_BYTES = 32 << 20
 _GATHERED_FILES = 16
 """A MERGE of a thousand rows takes about a tenth longer for so many small files more."""
 _LATE_FILES = 4
+_GONE = 0.1
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"\.?(\d{20})\..*crc")
 _OPTIMIZE = "spark.databricks.delta.optimize"
 _SETTINGS = {
     f"{_OPTIMIZE}.minFileSize": str(_SMALL_BYTES),
-    f"{_OPTIMIZE}.maxDeletedRowsRatio": "0.1",
+    f"{_OPTIMIZE}.maxDeletedRowsRatio": f"{_GONE}",
     # Else a file holds the right rows in any order, and its pages cannot be skipped.
     "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
 }
@@ -101,15 +105,39 @@ def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
 
     `spark` must be used by no other thread meanwhile.
     """
+    parts = _joinable(table, due)
+    done = not parts or join(parts)
+    joined = {file.part for files in parts for file in files.by_name.values()}
     try:
-        if due.open_part:
+        if due.open_part and OPEN_PART not in joined:
             _builder(spark, table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
         for part in due.closed_parts:
-            _builder(spark, table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
+            if part not in joined:
+                _builder(spark, table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
     except COMMIT_CONFLICTS:
         return False
     reach(After.FILES_JOINED)
-    return True
+    return done
+
+
+def _joinable(table: HistoryTable, due: Due) -> list[Files]:
+    """The parts that are small enough to do without Spark, of each the files that are to be one."""
+    files = find_files(table)
+    if files is None:
+        return []
+    closed = [files.which(partial(_is_in, part)) for part in due.closed_parts]
+    opened = [files.which(lambda file: _is_loose(files, file))] if due.open_part else []
+    return [part for part in (*opened, *closed) if 0 < part.size_bytes <= HELD_BYTES]
+
+
+def _is_in(part: str, file: File) -> bool:
+    return file.part == part
+
+
+def _is_loose(files: Files, file: File) -> bool:
+    """Whether it is a file of the open partition that is small, or of which much is gone."""
+    gone = len(files.gone(file.name)) if file.is_open else 0
+    return file.is_open and (file.size_bytes < _SMALL_BYTES or gone > _GONE * file.rows)
 
 
 def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: int) -> DeltaOptimizeBuilder:

@@ -1,4 +1,4 @@
-"""Typed Arrow columns: which Arrow type a history column has, and arrays read from PostgreSQL's text of them. Pure.
+"""Arrays as typed Arrow columns, read from PostgreSQL's text of them. Pure.
 
 An array that is not one-dimensional from 1, or has an element that its element type cannot hold, is NULL in the typed
 column and exact text beside it, as it is from the stream (`apply.typing`).
@@ -8,37 +8,15 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from auditlake.lake.arrow import arrow_type
 from auditlake.values.arrays import elements
 from auditlake.values.types import ColumnType, Kind
 
-_ARROW = {
-    "boolean": pa.bool_(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 _NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 _ISO_DATE_LENGTH = len("2026-11-21")
 _YEAR_END = 4
 
 _Texts = list[str | None]
-
-
-def arrow_type(held: ColumnType) -> pa.DataType:
-    """Return the Arrow type of a history column."""
-    if held.element is not None:
-        return pa.list_(arrow_type(held.element))
-    if held.kind is Kind.DECIMAL:
-        precision, scale = held.delta.removeprefix("decimal(").removesuffix(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return _ARROW[held.delta]
 
 
 def read_arrays(texts: pa.Array, held: ColumnType) -> tuple[pa.Array, pa.Array | None]:

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.errors import InvariantBroken
+from auditlake.lake.arrow import arrow_type
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.arrays import arrow_type, read_arrays
+from auditlake.snapshot.arrays import read_arrays
 from auditlake.values.types import OID_OID, STRING_OIDS, ColumnType, Kind, column_type
 
 _AS_TEXT = frozenset({Kind.TEXT, Kind.ARRAY})

@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS
+from auditlake.lake.arrow import PERIOD_FIELDS, TIME, history_schema
+from auditlake.lake.history import OPEN_PART
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.arrays import arrow_type
 from auditlake.snapshot.task import CopiedFile, SnapshotMark
-from auditlake.values.types import column_type
 
 _ROW_GROUP_ROWS = 131_072
 _STATS_TYPES = (pa.types.is_integer, pa.types.is_date32)
@@ -93,21 +92,6 @@ class HistoryFile:
             self._bounds[name] = (least, greatest)
 
 
-def history_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Return the Arrow schema of a history table's files: the source's columns and the period's, without `_part`."""
-    source = [pa.field(c.stored, arrow_type(column_type(c.type_oid, c.typmod))) for c in columns]
-    return pa.schema([*source, *_PERIOD])
-
-
-_TIME = pa.timestamp("us", tz="UTC")
-_PERIOD_TYPES = {
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "string": pa.string(),
-    "timestamp": _TIME,
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
-}
-_PERIOD = tuple(pa.field(name, _PERIOD_TYPES[kind]) for name, kind in PERIOD_COLUMNS if name != "_part")
 _OF_ROWS = ("_ordinal", "_raw")
 
 
@@ -117,7 +101,7 @@ class _Period:
     def __init__(self, mark: SnapshotMark) -> None:
         self._values = {
             "_from_lsn": pa.scalar(mark.lsn, pa.int64()),
-            "_from_time": pa.scalar(mark.time_us, pa.int64()).cast(_TIME),
+            "_from_time": pa.scalar(mark.time_us, pa.int64()).cast(TIME),
             "_op": pa.scalar("snapshot"),
         }
         self._spread: dict[str, pa.Array] = {}
@@ -127,12 +111,12 @@ class _Period:
         """Give the columns for as many rows as `raw` has."""
         length = len(raw)
         if length > self._length:
-            constant = [field for field in _PERIOD if field.name not in _OF_ROWS]
+            constant = [field for field in PERIOD_FIELDS if field.name not in _OF_ROWS]
             self._spread = {field.name: self._constant(field, length) for field in constant}
             self._length = length
         found = {name: array[:length] for name, array in self._spread.items()}
         found |= {"_ordinal": ordinals, "_raw": raw}
-        return [found[field.name] for field in _PERIOD]
+        return [found[field.name] for field in PERIOD_FIELDS]
 
     def _constant(self, field: pa.Field, length: int) -> pa.Array:
         value = self._values.get(field.name)

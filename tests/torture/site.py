@@ -154,14 +154,23 @@ class Disk:
     @contextmanager
     def full(self) -> Iterator[None]:
         """Leave no room, or so little that a write begins and does not end."""
-        stat = os.statvfs(self.folder)
-        used_kb = (stat.f_blocks - stat.f_bfree) * stat.f_bsize // 1024
-        _mount("-o", f"remount,size={used_kb + 24}k", str(self.folder))
+        while not self._shrunk():  # somebody wrote meanwhile
+            pass
         try:
             yield
         finally:
             _mount("-o", f"remount,size={_DISK_MB}m", str(self.folder))
 
+    def _shrunk(self) -> bool:
+        stat = os.statvfs(self.folder)
+        used_kb = (stat.f_blocks - stat.f_bfree) * stat.f_bsize // 1024
+        return _mounted("-o", f"remount,size={used_kb + 24}k", str(self.folder))
+
 
 def _mount(*arguments: str) -> None:
-    subprocess.run(["/usr/bin/mount", *arguments], check=True, capture_output=True)
+    if not _mounted(*arguments):
+        raise OSError(f"mount {' '.join(arguments)} failed")
+
+
+def _mounted(*arguments: str) -> bool:
+    return subprocess.run(["/usr/bin/mount", *arguments], check=False, capture_output=True).returncode == 0

@@ -13,6 +13,7 @@ import auditlake.apply.merge as merging
 from auditlake.apply.apply import apply_tail, fold_tail
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tails import Tail, find_tails, open_log
+from auditlake.lake import upkeep
 from auditlake.lake.files import data_files
 from auditlake.lake.layout import Lake
 from auditlake.lake.upkeep import Due, checkpoint, rewrite
@@ -49,6 +50,23 @@ def test_upkeep_changes_files_only(spark: SparkSession, tmp_path: Path) -> None:
 
     maintain(spark, lake, said.append)
     assert set(data_files(the_history(lake))) == set(data_files(after))
+
+
+def test_large_parts_are_joined_by_delta(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What should not be held in memory is joined and laid in order by OPTIMIZE, with the same rows."""
+    source = Source(Lake(tmp_path))
+    lake = source.lake
+    stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
+    apply_tail(spark, lake)
+    capture(source, snapshot(A, B), {120: [Update(A, A, row("y"))]})
+    apply_tail(spark, lake)
+    before, rows = the_history(lake), all_rows(spark, lake)
+    monkeypatch.setattr(upkeep, "HELD_BYTES", 0)
+    parts = sorted({file.part for file in data_files(before)})
+    assert rewrite(spark.newSession(), before, Due(open_part=True, closed_parts=tuple(parts[:-1])))
+    assert all_rows(spark, lake) == rows
+    assert [file.part for file in sorted(data_files(the_history(lake)), key=lambda file: file.part)] == parts
+    assert delta_version(lake) == before.delta_version + len(parts)
 
 
 def test_files_joined_before_a_merge(spark: SparkSession, tmp_path: Path) -> None:
