@@ -20,7 +20,7 @@ from auditlake.apply.overlay import overlay, overlay_open
 from auditlake.apply.reshape import history_in_shape, only_while_there
 from auditlake.apply.tails import Tail
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
-from auditlake.lake.scan import File, find_files, read_rows
+from auditlake.lake.scan import File, Files, find_files, read_rows
 from auditlake.lake.session import read_version
 from auditlake.lsn import Lsn
 from auditlake.query.documents import documents_of, shown
@@ -53,7 +53,7 @@ def read_selection(
 
 
 def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> DataFrame:
-    rows = _history(spark, table, lambda _: True)
+    rows = _rows(spark, table, lambda _: True)
     folded = None if tail is None else fold_tail(spark, tail)
     if tail is None or folded is None:
         return rows
@@ -61,16 +61,39 @@ def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> Da
 
 
 def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None) -> DataFrame:
-    rows = _history(spark, table, lambda file: _may_hold(file, lsn))
+    if lsn < table.position:
+        return _held(spark, table, lsn)
+    # Every closed version ended at or before the position, and every open one had begun by then.
+    rows = _rows(spark, table, lambda file: file.is_open).where(F.col("_part") == OPEN_PART)
     folded = None if tail is None else fold_tail(spark, tail)
-    if lsn >= table.position:
-        # Every closed version ended at or before the position, and every open one had begun by then.
-        rows = rows.where(F.col("_part") == OPEN_PART)
-        if tail is None or folded is None:
-            return rows
-        rows = overlay_open(history_in_shape(rows, tail), folded, tail.columns)
-    holds = (F.col("_from_lsn") <= int(lsn)) & (F.col("_to_lsn").isNull() | (F.col("_to_lsn") > int(lsn)))
-    return rows.where(holds)
+    if tail is None or folded is None:
+        return rows
+    return overlay_open(history_in_shape(rows, tail), folded, tail.columns).where(_holds(lsn))
+
+
+def _held(spark: SparkSession, table: HistoryTable, lsn: Lsn) -> DataFrame:
+    """The versions that were there at `lsn`.
+
+    Where the log says that all of a file's were, their LSNs are not read: no two are alike, so that takes longer than
+    to read what most people want to see.
+    """
+    found = find_files(table)
+    if found is None or _is_much_marked(found):
+        return _rows(spark, table, lambda file: _may_hold(file, lsn)).where(_holds(lsn))
+    whole = found.which(lambda file: _holds_all(file, lsn))
+    partly = found.which(lambda file: _may_hold(file, lsn) and file.name not in whole.by_name)
+    rows = read_rows(spark, partly).where(_holds(lsn))
+    return read_rows(spark, whole).unionByName(rows) if whole.by_name else rows
+
+
+def _holds(lsn: Lsn) -> Expression:
+    return (F.col("_from_lsn") <= int(lsn)) & (F.col("_to_lsn").isNull() | (F.col("_to_lsn") > int(lsn)))
+
+
+def _holds_all(file: File, lsn: Lsn) -> bool:
+    """Whether the log says that all versions of the file were there at `lsn`."""
+    begins, ends = file.bounds("_from_lsn"), file.bounds("_to_lsn")
+    return begins is not None and begins[1] <= lsn and (file.is_open or (ends is not None and ends[0] > lsn))
 
 
 def _may_hold(file: File, lsn: Lsn) -> bool:
@@ -79,17 +102,20 @@ def _may_hold(file: File, lsn: Lsn) -> bool:
     return (begins is None or begins[0] <= lsn) and (ends is None or ends[1] > lsn)
 
 
-def _history(spark: SparkSession, table: HistoryTable, wanted: Callable[[File], bool]) -> DataFrame:
+def _rows(spark: SparkSession, table: HistoryTable, wanted: Callable[[File], bool]) -> DataFrame:
     """The history's rows; of files that are not wanted, none or all."""
     found = find_files(table)
     if found is None:
         return _through_delta(spark, table)
-    files = found.which(wanted)
-    if files.which(lambda file: file.is_marked).rows <= _MARKED_ROWS:
-        return read_rows(spark, files)
+    if not _is_much_marked(found):
+        return read_rows(spark, found.which(wanted))
     # Versions that have ended do not end again: marks are in the open partition.
     opened = _through_delta(spark, table).where(F.col("_part") == OPEN_PART)
-    return read_rows(spark, files.which(lambda file: not file.is_open)).unionByName(opened)
+    return read_rows(spark, found.which(lambda file: wanted(file) and not file.is_open)).unionByName(opened)
+
+
+def _is_much_marked(files: Files) -> bool:
+    return files.which(lambda file: file.is_marked).rows > _MARKED_ROWS
 
 
 def _through_delta(spark: SparkSession, table: HistoryTable) -> DataFrame:
