@@ -4,11 +4,13 @@
 
 Without it a date out of range would be wrong, NaN would stop the copy, and `_raw` stay empty. The two take turns, after
 one unmeasured turn each. The cost is the median of what each turn says of its two neighbours; the noise is what the
-same median says of the same thing measured twice. The copy's time is that of its own CPU, the fold's that of the JVM's,
-without its compilers.
+same median says of the same thing measured twice. The copy's time is that of its own CPU, the fold's that of the JVM,
+without its compilers. The fold is computed once alone, from rows in memory to nothing, and once as it runs: in a batch,
+from `changes` to the history.
 """
 
 import contextlib
+import shutil
 import statistics
 import sys
 import tempfile
@@ -18,23 +20,29 @@ from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
+from deltalake import CommitProperties, Transaction, write_deltalake
 from harness.usage import cpu_s, jvm_of
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
+from auditlake.apply.apply import apply_tail
 from auditlake.apply.fold import fold
 from auditlake.apply.shape import TailShape
 from auditlake.demo.server import Server
-from auditlake.lake.history import PERIOD_COLUMNS, type_of
+from auditlake.lake.history import PERIOD_COLUMNS, create_history, type_of
+from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.lake.session import spark_session
+from auditlake.pgoutput.schema import CHANGES_SCHEMA
 from auditlake.postgres.catalog import read_tables
 from auditlake.postgres.connection import connect, pinned_conninfo
-from auditlake.relation import Column
+from auditlake.relation import Column, TableName
 from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.ranges import PageRange
 from auditlake.snapshot.task import CopyTask, SnapshotMark
 
 ROUNDS = 11
+NAME = TableName("public", "lineitem")
 LINEITEM = """
 create table lineitem as
 select n as l_orderkey, n * 7 % 200000 as l_partkey, n % 10000 as l_suppkey, (n % 7)::int as l_linenumber,
@@ -69,7 +77,36 @@ def main() -> None:
     jvm = jvm_of(spark)
     fold_rows = lambda: run(fold(changes, lambda: nothing, columns, shape).rows)  # noqa: E731
     compare("fold", fold_rows, fold_unguarded(), lambda: jvm_seconds(jvm))
+    with tempfile.TemporaryDirectory() as folder:
+        apply_rows = batch(spark, Lake(Path(folder)), columns, changes)
+        compare("batch", apply_rows, fold_unguarded(), lambda: jvm_seconds(jvm) + time.process_time())
     spark.stop()
+
+
+def batch(spark: SparkSession, lake: Lake, columns: tuple[Column, ...], changes: DataFrame) -> Callable[[], object]:
+    """What brings the changes into an empty history, from `changes` on."""
+    described = [{"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in columns]
+    relation = {"relation": 1, "lsn": 1, "oid": 1, "schema": NAME.schema, "table": NAME.table, "replica_identity": "d"}
+    relations = pa.Table.from_pylist([{**relation, "columns": described}], schema=RELATIONS_SCHEMA)
+    write_deltalake(lake.relations, relations, mode="append")
+    held = changes.toArrow()
+    constant = {"schema": NAME.schema, "table": NAME.table, "relation": 1}
+    given = {name: held[name] for name in held.column_names}
+    given |= {name: pa.repeat(value, held.num_rows) for name, value in constant.items()}
+    arrays = [
+        given[f.name].cast(f.type) if f.name in given else pa.nulls(held.num_rows, f.type) for f in CHANGES_SCHEMA
+    ]
+    watermark = CommitProperties(app_transactions=[Transaction(CHANGES_APP, held.num_rows + 1)])
+    write_deltalake(lake.changes, pa.table(arrays, schema=CHANGES_SCHEMA), mode="append", commit_properties=watermark)
+    begin = CommitProperties(app_transactions=[Transaction(app, 1) for app in (HISTORY_APP, SNAPSHOT_APP)])
+
+    def apply_all() -> None:
+        shutil.rmtree(lake.history(NAME), ignore_errors=True)
+        history = create_history(lake, NAME, columns)
+        history.create_write_transaction([], "append", history.schema(), ["_part"], commit_properties=begin)
+        apply_tail(spark, lake)
+
+    return apply_all
 
 
 def copy_unguarded() -> "list[mock._patch[Callable[..., object]]]":
