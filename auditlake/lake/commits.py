@@ -71,7 +71,7 @@ def write_part(path: Path, rows: pa.Table, numbers: Sequence[str], part: Mapping
     folder = path / "/".join(f"{name}={value}" for name, value in part.items())
     if not folder.exists():
         folder.mkdir(exist_ok=True)
-        _sync(path)
+        sync(path)
     return _write_file(path, rows, numbers, part)
 
 
@@ -81,7 +81,7 @@ def _write_file(path: Path, rows: pa.RecordBatch | pa.Table, numbers: Sequence[s
     # Top-level texts are names that repeat; to look for repetition in values and numbers costs more than it saves.
     names = [field.name for field in rows.schema if pa.types.is_string(field.type)]
     pq.write_table(pa.table(rows), file, use_dictionary=names, write_statistics=list(numbers))
-    _sync(file, file.parent)
+    sync(file, file.parent)
     return {
         "add": {
             "path": str(file.relative_to(path)),
@@ -126,14 +126,15 @@ def put_commit(path: Path, version: int, operation: str, actions: Iterable[Actio
     unfinished = log / f".{uuid.uuid4()}.unfinished"
     try:
         unfinished.write_text("".join(f"{json.dumps(action)}\n" for action in ({"commitInfo": info}, *actions)))
-        _sync(unfinished)
+        sync(unfinished)
         os.link(unfinished, log / f"{version:020}.json")
-        _sync(log)
+        sync(log)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def _sync(*paths: Path) -> None:
+def sync(*paths: Path) -> None:
+    """Bring files, or the names in folders, to the disk."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -4,7 +4,6 @@ Authority: Delta's PROTOCOL.md, "Deletion Vectors", "Deletion Vector Format"
 """
 
 import base64
-import os
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pyroaring import BitMap64
+
+from auditlake.lake.commits import sync
 
 Descriptor = Mapping[str, Any]
 """What an action says of its deletion vector."""
@@ -59,10 +60,8 @@ def write_vectors(table: Path, vectors: Sequence[BitMap64]) -> list[Descriptor]:
             }
         )
         content += len(held).to_bytes(4, "big") + held + zlib.crc32(held).to_bytes(4, "big")
-    with (table / _file_name(name)).open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    (table / _file_name(name)).write_bytes(content)
+    sync(table / _file_name(name), table)
     return found
 
 
