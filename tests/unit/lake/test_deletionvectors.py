@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
@@ -100,6 +100,7 @@ def test_a_log_kept_in_another_way(tmp_path: Path) -> None:
         live_files(tmp_path, 1)
 
 
+@settings(deadline=None)  # the disk has its say
 @given(st.lists(st.sets(st.integers(0, 1 << 40), max_size=50), min_size=1, max_size=4))
 def test_vectors_of_one_file(tmp_path_factory: pytest.TempPathFactory, rows: list[set[int]]) -> None:
     """Each is found at its place, and the cardinality is told."""
