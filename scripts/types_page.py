@@ -51,8 +51,9 @@ _TAIL = """
 `auditlake.values.exact.exact_text` does. Floats print the digits PostgreSQL would (`1e23` is `9.999999999999999e+22`),
 times their fraction without trailing zeros.
 
-Looking whether values fit, and keeping the text of those that do not, cost lineitem's copy 1 % of its CPU time and its
-fold 6 to 14 %, with a noise of 1 to 3 % (`bench/values.py`).
+Looking whether values fit, and keeping the text of those that do not, cost lineitem's copy 1 to 3 % of its CPU time and
+the batch that folds its changes into the history 6 %; of the fold's own computing 10 to 14 %, with a noise of 1 to 3 %
+(`bench/values.py`).
 
 ## Encodings
 

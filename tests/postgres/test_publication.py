@@ -47,9 +47,9 @@ def capture(dsn: str, lake: Lake) -> command.Done:
 
 
 def wal_end(dsn: str) -> Lsn:
-    """End of the server's log."""
+    """End of the server's log, written yet or not."""
     with psycopg.connect(dsn) as conn:
-        row = conn.execute("select pg_current_wal_lsn()::text").fetchone()
+        row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
     return Lsn.parse(row[0])
 
