@@ -31,7 +31,7 @@ _WARM_UP, _WARM_UP_ROUNDS = 20_000, 4
 _POLL_S = 0.05
 _WORKERS = """
 select array_agg(pid) from pg_stat_activity
-where backend_type like 'logical replication%%worker' or (backend_type = 'walsender' and application_name = 'native')
+where backend_type like 'logical replication%worker' or (backend_type = 'walsender' and application_name = 'native')
 """
 
 
@@ -68,7 +68,7 @@ def _native(site: Site, name: str) -> Run:
         used = (0.0, 0.0)
         confirmed = f"select confirmed_flush_lsn >= '{until}' from pg_replication_slots where slot_name = 'native'"
         while site.sql(confirmed) != "True":
-            row = conn.execute(_WORKERS.replace("%%", "%")).fetchone()
+            row = conn.execute(_WORKERS).fetchone()
             if row and row[0]:
                 used = _used(Path(f"/proc/{pid}") for pid in row[0])
             time.sleep(_POLL_S)

@@ -29,7 +29,7 @@ from auditlake.apply.apply import apply_tail
 from auditlake.apply.fold import fold
 from auditlake.apply.shape import TailShape
 from auditlake.demo.server import Server
-from auditlake.lake.history import PERIOD_COLUMNS, create_history, type_of
+from auditlake.lake.history import create_history, history_ddl, type_of
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.lake.session import spark_session
@@ -179,12 +179,6 @@ def tail(spark: SparkSession, columns: tuple[Column, ...], rows: int) -> DataFra
     cached = made.cache()
     cached.count()
     return cached
-
-
-def history_ddl(columns: tuple[Column, ...]) -> str:
-    """The schema of the history, as Spark spells it."""
-    source = [(column.stored, type_of(column).delta) for column in columns]
-    return ", ".join(f"`{name}` {delta}" for name, delta in [*source, *PERIOD_COLUMNS])
 
 
 def run(rows: DataFrame) -> None:

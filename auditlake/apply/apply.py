@@ -96,7 +96,7 @@ def fold_tail(spark: SparkSession, tail: Tail) -> Folded | None:
 
 def _open_versions(spark: SparkSession, table: HistoryTable) -> DataFrame:
     if files := find_files(table):
-        return read_rows(spark, files.which(lambda file: file.is_open))
+        return read_rows(spark, files.of_part(OPEN_PART))
     return read_version(spark, str(table.path), table.delta_version).where(F.col("_part") == OPEN_PART)
 
 

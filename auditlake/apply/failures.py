@@ -1,5 +1,7 @@
 """What stops a tail from becoming history, as the errors that say so."""
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     ArithmeticException,
@@ -11,6 +13,7 @@ from pyspark.errors import (
     SparkRuntimeException,
 )
 
+from auditlake.apply.fold import Kind
 from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
@@ -23,9 +26,18 @@ _NOT_A_VALUE = (
     NumberFormatException,
     SparkRuntimeException,
 )
-DISAGREEMENT = "they do not go with the history: "
-BEGINS_OPEN = f"{DISAGREEMENT}a key begins that is open"
-ENDS_NOT_OPEN = f"{DISAGREEMENT}a key ends that is not open"
+_DISAGREEMENT = "they do not go with the history: "
+BEGINS_OPEN = f"{_DISAGREEMENT}a key begins that is open"
+ENDS_NOT_OPEN = f"{_DISAGREEMENT}a key ends that is not open"
+
+
+def contradiction(expected: pa.ChunkedArray, met: pa.ChunkedArray) -> str | None:
+    """Say what does not go with the history, by the kinds of a fold's edges and of those whose key was found open."""
+    if pc.any(pc.equal(met, Kind.BIRTH)).as_py():
+        return BEGINS_OPEN
+    if len(met) != (pc.sum(pc.equal(expected, Kind.CLOSE)).as_py() or 0):
+        return f"{ENDS_NOT_OPEN}, or is open twice"
+    return None
 
 
 def conflict(table: HistoryTable) -> LakeConflict:

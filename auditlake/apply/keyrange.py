@@ -11,30 +11,24 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from auditlake.apply import keys
-from auditlake.lake.history import type_of
+from auditlake.lake.history import whole_number_keys
+from auditlake.literals import spark_name
 from auditlake.relation import Column
 
 Ranges = Sequence[tuple[int, int]]
 """First and last value of each range, or of each file; both inclusive."""
 
-_WHOLE_NUMBERS = ("smallint", "int", "bigint")
 _RANGES = 8
 _WORTH_IT = 0.25
-
-
-def ranged(columns: Sequence[Column]) -> list[Column]:
-    """The key columns that ranges can be given of."""
-    return [column for column in keys.key_of(columns) if type_of(column).delta in _WHOLE_NUMBERS]
 
 
 def conditions(known: pa.Table, columns: Sequence[Column], files: Mapping[str, Ranges]) -> list[str]:
     """Conditions on the rows `t` that hold for every key in `known`, as far as they leave out enough of the `files`."""
     found = []
-    for column in ranged(columns) if known.num_rows else ():
+    for column in whole_number_keys(columns) if known.num_rows else ():
         ranges, bounds = key_ranges(known[column.stored].to_numpy()), files.get(column.stored, ())
         if bounds and spared(ranges, bounds) >= _WORTH_IT * len(bounds):
-            name = f"t.{keys.quoted(column.stored)}"
+            name = f"t.{spark_name(column.stored)}"
             found.append("(" + " or ".join(f"{name} between {low} and {high}" for low, high in ranges) + ")")
     return found
 

@@ -15,21 +15,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply import typing
 from auditlake.lake.history import type_of
-from auditlake.literals import spark_literal
+from auditlake.literals import spark_literal, spark_name
 from auditlake.relation import Column
 
 BEGIN = ("_from_lsn", "_ordinal")
 """What tells the versions of a table without a key apart."""
 
 
-def quoted(name: str) -> str:
-    """Spell a column name as a Spark SQL identifier."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def source(name: str, alias: str | None = None) -> Expression:
     """The column of that exact name, whatever dots and quotes are in it."""
-    return F.col(f"{alias}.{quoted(name)}" if alias else quoted(name))
+    return F.col(f"{alias}.{spark_name(name)}" if alias else spark_name(name))
 
 
 def key_of(columns: Sequence[Column]) -> tuple[Column, ...]:
@@ -85,7 +80,7 @@ def same(columns: Sequence[Column], left: str, right: str) -> str:
         return " and ".join(f"{left}.{name} = {right}.{name}" for name in BEGIN)
     conditions = []
     for column in key_of(columns):
-        name, entry = quoted(column.stored), spark_literal(column.stored)
+        name, entry = spark_name(column.stored), spark_literal(column.stored)
         may_not_fit = type_of(column).may_not_fit
         conditions.append(f"{left}.{name} {'<=>' if may_not_fit else '='} {right}.{name}")
         if may_not_fit:

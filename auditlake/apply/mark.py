@@ -30,14 +30,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
-from auditlake.apply.failures import BEGINS_OPEN, ENDS_NOT_OPEN, broken, conflict, folded_wrong
+from auditlake.apply.failures import broken, conflict, contradiction, folded_wrong
 from auditlake.apply.fold import ENDS, Folded, Kind
-from auditlake.apply.keyrange import ranged
 from auditlake.failpoints import After, reach
-from auditlake.lake.commits import Action, moved, put_commit, removed, write_part
+from auditlake.lake.commits import Action, moved, put_commit, removed
 from auditlake.lake.conflicts import Overtaken
 from auditlake.lake.deletionvectors import Descriptor, write_vectors
-from auditlake.lake.history import HistoryTable
+from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.lake.scan import File, Files, read_places
 from auditlake.relation import Column
@@ -46,7 +45,6 @@ HELD_BYTES = 64 << 20
 """Up to this size in their files, changes and versions that end are held in memory, which takes several times that."""
 _CHECKPOINT_EVERY = 10
 _RESULT_LIMIT = "spark.driver.maxResultSize"
-_PERIOD_BOUNDS = ("_from_lsn", "_to_lsn")
 
 
 class TooLarge(Exception):
@@ -67,7 +65,7 @@ def mark(files: Files, folded: Folded, upto: int, *, inserts_only: bool) -> None
             raise wrong from None  # what Spark says may quote the value
         raise
     begun = rows.filter(pc.not_equal(rows["_kind"], Kind.CLOSE)).drop_columns("_kind")
-    actions = [*_added(table, pa.concat_tables([begun, ended]), folded.columns), *_marked(files, places)]
+    actions = [*_added(table, pa.concat_tables([begun, ended])), *_marked(files, places)]
     reach(After.ROWS_WRITTEN)
     _commit(table, [*moved({HISTORY_APP: upto}), *actions])
 
@@ -102,7 +100,7 @@ def _ended(files: Files, rows: pa.Table, folded: Folded) -> tuple[pa.Table, Mapp
 
 def _may_hold(files: Files, edges: pa.Table, columns: Sequence[Column]) -> Files:
     """The files of which no bounds exclude every key."""
-    known = {column.stored: np.unique(edges[column.stored].to_numpy()) for column in ranged(columns)}
+    known = {column.stored: np.unique(edges[column.stored].to_numpy()) for column in whole_number_keys(columns)}
     return files.which(
         lambda file: edges.num_rows > 0 and all(_reaches(file, name, values) for name, values in known.items())
     )
@@ -137,10 +135,8 @@ def _still_there(files: Files, places: pa.ChunkedArray) -> pa.Array:
 
 
 def _see_agreement(table: HistoryTable, expected: pa.ChunkedArray, met: pa.ChunkedArray) -> None:
-    if pc.any(pc.equal(met, Kind.BIRTH)).as_py():
-        raise folded_wrong(table, BEGINS_OPEN)
-    if len(met) != (pc.sum(pc.equal(expected, Kind.CLOSE)).as_py() or 0):
-        raise folded_wrong(table, ENDS_NOT_OPEN)
+    if wrong := contradiction(expected, met):
+        raise folded_wrong(table, wrong)
 
 
 def _places(found: pa.ChunkedArray) -> Mapping[str, BitMap64]:
@@ -149,14 +145,10 @@ def _places(found: pa.ChunkedArray) -> Mapping[str, BitMap64]:
     return dict(zip(rows["file"].to_pylist(), map(BitMap64, rows["row_list"].to_pylist()), strict=True))
 
 
-def _added(table: HistoryTable, rows: pa.Table, columns: Sequence[Column]) -> list[Action]:
+def _added(table: HistoryTable, rows: pa.Table) -> list[Action]:
     """Write the rows, a file for each part."""
-    numbers = [*_PERIOD_BOUNDS, *(column.stored for column in ranged(columns))]
     parts = {part: rows.filter(pc.equal(rows["_part"], part)) for part in pc.unique(rows["_part"]).to_pylist()}
-    return [
-        write_part(table.path, of_part.drop_columns("_part"), numbers, {"_part": part})
-        for part, of_part in parts.items()
-    ]
+    return [write_rows(table, part, of_part.drop_columns("_part")) for part, of_part in parts.items()]
 
 
 def _marked(files: Files, places: Mapping[str, BitMap64]) -> list[Action]:

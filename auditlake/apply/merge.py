@@ -45,6 +45,7 @@ from auditlake.lake.files import open_rows
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, add_columns
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.lake.scan import find_files
+from auditlake.literals import spark_name
 from auditlake.relation import Column
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
@@ -88,7 +89,7 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
     spark, table = folded.rows.sparkSession, tail.table
     if plan is Plan.MARK and (files := find_files(table)):
         with suppress(TooLarge):
-            mark(files.which(lambda file: file.is_open), folded, tail.upto, inserts_only=_inserts_only(tail))
+            mark(files.of_part(OPEN_PART), folded, tail.upto, inserts_only=_inserts_only(tail))
             return
     lacking = [column for column in folded.columns if column not in table.columns]
     if lacking:
@@ -149,14 +150,14 @@ def _fill(added: Sequence[AddedColumn], end: Expression) -> dict[str, str | Expr
     raw = F.col("t._raw")
     for each in added:
         there = F.coalesce(end >= each.since, F.lit(True))
-        found[keys.quoted(each.column.stored)] = F.when(there, missing_value(each))
+        found[spark_name(each.column.stored)] = F.when(there, missing_value(each))
         raw = F.when(there, with_missing_raw(raw, [each])).otherwise(raw)
     return {**found, "_raw": raw} if found else found
 
 
 def _all_columns(columns: Sequence[Column]) -> dict[str, str | Expression]:
     names = [*(column.stored for column in columns), *(name for name, _ in PERIOD_COLUMNS)]
-    return {keys.quoted(name): keys.source(name, "s") for name in names}
+    return {spark_name(name): keys.source(name, "s") for name in names}
 
 
 def _fails(why: str) -> Expression:

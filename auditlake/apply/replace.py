@@ -13,18 +13,16 @@ Authority: docs.delta.io, "Table batch reads and writes", "Idempotent writes"
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
-from auditlake.apply.failures import BEGINS_OPEN, ENDS_NOT_OPEN
+from auditlake.apply.failures import contradiction
 from auditlake.apply.fold import BROADCAST_ROWS, ENDS, Kind
-from auditlake.apply.keyrange import conditions, ranged
+from auditlake.apply.keyrange import conditions
 from auditlake.lake.files import open_bounds
-from auditlake.lake.history import OPEN_PART, HistoryTable
+from auditlake.lake.history import OPEN_PART, HistoryTable, whole_number_keys
 from auditlake.lake.session import read_version
 
 _ROWS_IN_A_FILE = 250_000
@@ -50,7 +48,7 @@ def whole_source(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> S
     columns, history = table.columns, read_version(spark, str(table.path), table.delta_version)
     staged = rows.localCheckpoint()
     edges = staged.where(F.col("_kind") != Kind.VERSION)
-    wanted = [column.stored for column in ranged(columns)]
+    wanted = [column.stored for column in whole_number_keys(columns)]
     known = edges.select("_kind", *map(keys.source, wanted)).toArrow()
     bounds = conditions(known, columns, open_bounds(table, wanted))
     is_open = f"t._part = '{OPEN_PART}'"
@@ -59,10 +57,10 @@ def whole_source(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> S
         edges = F.broadcast(edges)
     met = history.alias("t").join(edges.alias("s"), on=F.expr(condition)).select(*_ended(rows)).localCheckpoint()
     versions = staged.where(F.col("_kind") != Kind.CLOSE)
-    contradiction = _contradiction(known["_kind"], met.select("_kind").toArrow()["_kind"])
+    wrong = contradiction(known["_kind"], met.select("_kind").toArrow()["_kind"])
     # Else every task that has looked for open versions writes a file of its own.
     source = versions.unionByName(met).drop("_kind").coalesce(1 + known.num_rows // _ROWS_IN_A_FILE)
-    return Source(source, condition, contradiction, staged.count() <= BROADCAST_ROWS)
+    return Source(source, condition, wrong, staged.count() <= BROADCAST_ROWS)
 
 
 def write_source(source: Source, path: str) -> None:
@@ -80,11 +78,3 @@ def _ended(rows: DataFrame) -> list[Expression]:
     names = [name for name in rows.columns if name not in {*ENDS, "_kind"}]
     kept = [keys.source(name, "t").alias(name) for name in names]
     return [*kept, *(F.col(f"s.{name}").alias(name) for name in (*ENDS, "_kind"))]
-
-
-def _contradiction(expected: pa.ChunkedArray, met: pa.ChunkedArray) -> str | None:
-    if pc.sum(pc.equal(met, Kind.BIRTH)).as_py():
-        return BEGINS_OPEN
-    if len(met) != (pc.sum(pc.equal(expected, Kind.CLOSE)).as_py() or 0):
-        return ENDS_NOT_OPEN
-    return None

@@ -15,13 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from auditlake.errors import LakeConflict
+from auditlake.lake.commits import Action, write_part
 from auditlake.lake.creation import Creation, create_table
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.literals import spark_name
 from auditlake.relation import Column, TableName
 from auditlake.values.types import ColumnType, column_type
 
@@ -44,7 +47,9 @@ PERIOD_COLUMNS = (
 )
 RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
 
-_PERIOD_BOUNDS = ("_from_lsn", "_to_lsn", "_from_time", "_to_time")
+_LSNS = ("_from_lsn", "_to_lsn")
+_PERIOD_BOUNDS = (*_LSNS, "_from_time", "_to_time")
+_WHOLE_NUMBERS = ("smallint", "int", "bigint")
 _STATISTICS = 32
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WITHOUT_BOUNDS = ("boolean", "binary", "array", "map", "struct")
@@ -89,6 +94,23 @@ def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> 
     }
     create_table(path, Creation(str(name), schema, ("_part",), configuration))
     return DeltaTable(path)
+
+
+def whole_number_keys(columns: Sequence[Column]) -> list[Column]:
+    """The key columns of integers: no value of them is outside its column, so bounds and ranges hold for every key."""
+    return [column for column in columns if column.key and type_of(column).delta in _WHOLE_NUMBERS]
+
+
+def write_rows(table: HistoryTable, part: str, rows: pa.Table) -> Action:
+    """Write rows, without `_part`, into a new file of that part, with the bounds of LSNs and keys; gives its action."""
+    numbers = [*_LSNS, *(column.stored for column in whole_number_keys(table.columns))]
+    return write_part(table.path, rows, numbers, {"_part": part})
+
+
+def history_ddl(columns: Sequence[Column]) -> str:
+    """Spell the schema of a history as Spark does."""
+    source = [(spark_name(column.stored), type_of(column).delta) for column in columns]
+    return ", ".join(f"{name} {kind}" for name, kind in [*source, *PERIOD_COLUMNS])
 
 
 def _with_statistics(columns: tuple[Column, ...]) -> list[str]:

@@ -15,14 +15,12 @@ import pyarrow.parquet as pq
 
 from auditlake.lake.actions import file_path
 from auditlake.lake.arrow import history_schema
-from auditlake.lake.commits import Action, put_commit, removed, write_part
-from auditlake.lake.history import OPEN_PART, type_of
+from auditlake.lake.commits import Action, put_commit, removed
+from auditlake.lake.history import OPEN_PART, write_rows
 from auditlake.lake.scan import Files
 
 HELD_BYTES = 32 << 20
 """So large may the files of a part be; in memory they take several times as much."""
-_LSNS = ("_from_lsn", "_to_lsn")
-_WHOLE_NUMBERS = ("smallint", "int", "bigint")
 
 
 def join(parts: Sequence[Files]) -> bool:
@@ -44,8 +42,7 @@ def _joined(files: Files) -> list[Action]:
     rows = _rows(files)
     if part != OPEN_PART:
         rows = rows.sort_by("_from_lsn")
-    keys = [column.stored for column in files.table.key if type_of(column).delta in _WHOLE_NUMBERS]
-    added = [write_part(files.table.path, rows, [*_LSNS, *keys], {"_part": part})] if rows.num_rows else []
+    added = [write_rows(files.table, part, rows)] if rows.num_rows else []
     return [_rearranged(action) for action in (*(removed(file.add) for file in files.by_name.values()), *added)]
 
 

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from auditlake.lake.actions import Add, file_path, live_files
 from auditlake.lake.commits import has_own_features
 from auditlake.lake.deletionvectors import read_vector
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.history import OPEN_PART, HistoryTable, history_ddl
 from auditlake.lake.session import PATHS_AS_THEY_ARE
 
 
@@ -57,6 +57,11 @@ class File:
         return int(self.stats["numRecords"])
 
     @property
+    def gone_rows(self) -> int:
+        """How many of them are gone."""
+        return int(self.add["deletionVector"]["cardinality"]) if self.is_marked else 0
+
+    @property
     def is_marked(self) -> bool:
         """Whether some of its rows are gone."""
         return "deletionVector" in self.add
@@ -77,6 +82,10 @@ class Files:
     def which(self, wanted: Callable[[File], bool]) -> "Files":
         """Some of them."""
         return replace(self, by_name={name: file for name, file in self.by_name.items() if wanted(file)})
+
+    def of_part(self, part: str) -> "Files":
+        """Those of a partition."""
+        return self.which(lambda file: file.part == part)
 
     def gone(self, name: str) -> BitMap64:
         """Places of the rows of a file that are no longer in the table."""
@@ -128,8 +137,7 @@ def read_places(spark: SparkSession, files: Files) -> DataFrame:
 
 
 def _read(spark: SparkSession, files: Files) -> DataFrame:
-    source = [("`" + column.stored.replace("`", "``") + "`", type_of(column).delta) for column in files.table.columns]
-    schema = ", ".join(f"{name} {kind}" for name, kind in [*source, *PERIOD_COLUMNS])
+    schema = history_ddl(files.table.columns)
     if not files.by_name:
         return spark.createDataFrame([], schema)
     paths = [str(file_path(files.table.path, file.add)) for file in files.by_name.values()]

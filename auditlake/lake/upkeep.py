@@ -18,7 +18,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from delta.tables import DeltaOptimizeBuilder
@@ -125,19 +124,14 @@ def _joinable(table: HistoryTable, due: Due) -> list[Files]:
     files = find_files(table)
     if files is None:
         return []
-    closed = [files.which(partial(_is_in, part)) for part in due.closed_parts]
-    opened = [files.which(lambda file: _is_loose(files, file))] if due.open_part else []
-    return [part for part in (*opened, *closed) if 0 < part.size_bytes <= HELD_BYTES]
+    opened = [files.of_part(OPEN_PART).which(_is_loose)] if due.open_part else []
+    parts = (*opened, *map(files.of_part, due.closed_parts))
+    return [part for part in parts if 0 < part.size_bytes <= HELD_BYTES]
 
 
-def _is_in(part: str, file: File) -> bool:
-    return file.part == part
-
-
-def _is_loose(files: Files, file: File) -> bool:
-    """Whether it is a file of the open partition that is small, or of which much is gone."""
-    gone = len(files.gone(file.name)) if file.is_open else 0
-    return file.is_open and (file.size_bytes < _SMALL_BYTES or gone > _GONE * file.rows)
+def _is_loose(file: File) -> bool:
+    """Whether it is small, or much of it is gone."""
+    return file.size_bytes < _SMALL_BYTES or file.gone_rows > _GONE * file.rows
 
 
 def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: int) -> DeltaOptimizeBuilder:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StringType
 
+from auditlake.literals import spark_name
 from auditlake.values.exact import exact_texts, held_in
 
 NAME = "exact_text"
@@ -22,18 +23,14 @@ NAME = "exact_text"
 
 def exact_text(name: str, of: str | None = None) -> Column:
     """Print column `name`, of the table with alias `of` where there are several."""
-    table = "" if of is None else f"{_quoted(of)}."
-    printed: Column = _FUNCTION(F.col(f"{table}{_quoted(name)}"), F.col(f"{table}_raw"), F.lit(name))
+    table = "" if of is None else f"{spark_name(of)}."
+    printed: Column = _FUNCTION(F.col(f"{table}{spark_name(name)}"), F.col(f"{table}_raw"), F.lit(name))
     return printed
 
 
 def register_function(spark: SparkSession) -> None:
     """Make `exact_text` known to the SQL of this session."""
     spark.udf.register(NAME, _FUNCTION)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _printed(values: pa.Array, raws: pa.Array, names: pa.Array) -> pa.Array:

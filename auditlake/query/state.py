@@ -53,7 +53,7 @@ def read_selection(
 
 
 def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> DataFrame:
-    rows = _rows(spark, table, lambda _: True)
+    rows = _rows(spark, table, find_files(table), lambda _: True)
     folded = None if tail is None else fold_tail(spark, tail)
     if tail is None or folded is None:
         return rows
@@ -64,7 +64,7 @@ def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None
     if lsn < table.position:
         return _held(spark, table, lsn)
     # Every closed version ended at or before the position, and every open one had begun by then.
-    rows = _rows(spark, table, lambda file: file.is_open).where(F.col("_part") == OPEN_PART)
+    rows = _rows(spark, table, find_files(table), lambda file: file.is_open).where(F.col("_part") == OPEN_PART)
     folded = None if tail is None else fold_tail(spark, tail)
     if tail is None or folded is None:
         return rows
@@ -79,7 +79,7 @@ def _held(spark: SparkSession, table: HistoryTable, lsn: Lsn) -> DataFrame:
     """
     found = find_files(table)
     if found is None or _is_much_marked(found):
-        return _rows(spark, table, lambda file: _may_hold(file, lsn)).where(_holds(lsn))
+        return _rows(spark, table, found, lambda file: _may_hold(file, lsn)).where(_holds(lsn))
     whole = found.which(lambda file: _holds_all(file, lsn))
     partly = found.which(lambda file: _may_hold(file, lsn) and file.name not in whole.by_name)
     rows = read_rows(spark, partly).where(_holds(lsn))
@@ -102,9 +102,8 @@ def _may_hold(file: File, lsn: Lsn) -> bool:
     return (begins is None or begins[0] <= lsn) and (ends is None or ends[1] > lsn)
 
 
-def _rows(spark: SparkSession, table: HistoryTable, wanted: Callable[[File], bool]) -> DataFrame:
-    """The history's rows; of files that are not wanted, none or all."""
-    found = find_files(table)
+def _rows(spark: SparkSession, table: HistoryTable, found: Files | None, wanted: Callable[[File], bool]) -> DataFrame:
+    """The history's rows, out of the files that were found; of those that are not wanted, none or all."""
     if found is None:
         return _through_delta(spark, table)
     if not _is_much_marked(found):

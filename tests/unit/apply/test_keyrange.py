@@ -5,7 +5,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditlake.apply.keyrange import conditions, key_ranges, ranged, spared
+from auditlake.apply.keyrange import conditions, key_ranges, spared
+from auditlake.lake.history import whole_number_keys
 from auditlake.relation import Column
 
 ID = Column("order id", 20, -1, key=True)
@@ -15,7 +16,7 @@ NOTE = Column("note", 25, -1, key=False)
 
 def test_only_whole_numbers_are_ranged() -> None:
     """A date may be infinite, and then it has no value in its column."""
-    assert ranged((ID, DAY, NOTE)) == [ID]
+    assert whole_number_keys((ID, DAY, NOTE)) == [ID]
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
