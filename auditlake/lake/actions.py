@@ -36,13 +36,18 @@ def live_files(path: Path, version: int) -> list[Add]:
     begin = max((number for number in checkpoints if number <= version), default=-1)
     files = {} if begin < 0 else {_identity(add): add for add in _checkpointed(log, begin)}
     for number in range(begin + 1, version + 1):
-        for line in (log / f"{number:020}.json").read_text().splitlines():
-            action = json.loads(line)
+        for action in entry(path, number):
             if "add" in action:
                 files[_identity(action["add"])] = action["add"]
             elif "remove" in action:
                 files.pop(_identity(action["remove"]), None)
     return list(files.values())
+
+
+def entry(path: Path, version: int) -> Iterator[Mapping[str, Any]]:
+    """Give the actions of one version, each under its kind."""
+    for line in (path / "_delta_log" / f"{version:020}.json").read_text().splitlines():
+        yield json.loads(line)
 
 
 def file_path(table: Path, add: Add) -> Path:

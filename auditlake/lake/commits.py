@@ -75,13 +75,30 @@ def write_part(path: Path, rows: pa.Table, numbers: Sequence[str], part: Mapping
     return _write_file(path, rows, numbers, part)
 
 
+def adopt_file(path: Path, file: Path, numbers: Sequence[str], part: Mapping[str, str]) -> Action:
+    """Move a Parquet file, as somebody else has written it, into a partition that is there; as `write_part`."""
+    own = path / _file_name(part)
+    sync(file)
+    file.rename(own)
+    sync(own.parent)
+    return _added(path, own, part, _footer_statistics(pq.read_metadata(own), numbers))
+
+
 def _write_file(path: Path, rows: pa.RecordBatch | pa.Table, numbers: Sequence[str], part: Mapping[str, str]) -> Action:
-    name = "/".join([*(f"{column}={value}" for column, value in part.items()), f"part-00000-{uuid.uuid4()}"])
-    file = path / f"{name}-c000.snappy.parquet"
+    file = path / _file_name(part)
     # Top-level texts are names that repeat; to look for repetition in values and numbers costs more than it saves.
     names = [field.name for field in rows.schema if pa.types.is_string(field.type)]
     pq.write_table(pa.table(rows), file, use_dictionary=names, write_statistics=list(numbers))
     sync(file, file.parent)
+    return _added(path, file, part, _statistics(rows, numbers))
+
+
+def _file_name(part: Mapping[str, str]) -> str:
+    name = "/".join([*(f"{column}={value}" for column, value in part.items()), f"part-00000-{uuid.uuid4()}"])
+    return f"{name}-c000.snappy.parquet"
+
+
+def _added(path: Path, file: Path, part: Mapping[str, str], statistics: Mapping[str, object]) -> Action:
     return {
         "add": {
             "path": str(file.relative_to(path)),
@@ -89,7 +106,7 @@ def _write_file(path: Path, rows: pa.RecordBatch | pa.Table, numbers: Sequence[s
             "size": file.stat().st_size,
             "modificationTime": _now_ms(),
             "dataChange": True,
-            "stats": json.dumps(_statistics(rows, numbers)),
+            "stats": json.dumps(statistics),
         }
     }
 
@@ -99,6 +116,20 @@ def _statistics(rows: pa.RecordBatch | pa.Table, numbers: Iterable[str]) -> Mapp
     ends = {end: {name: each[end].as_py() for name, each in found.items() if each[end].is_valid} for end in _ENDS}
     nulls = {name: rows[name].null_count for name in found}
     return {"numRecords": rows.num_rows, "minValues": ends["min"], "maxValues": ends["max"], "nullCount": nulls}
+
+
+def _footer_statistics(footer: pq.FileMetaData, numbers: Iterable[str]) -> Mapping[str, object]:
+    """The same, from what a file says of itself."""
+    groups = [footer.row_group(number).to_dict()["columns"] for number in range(footer.num_row_groups)]
+    found = {
+        name: [c["statistics"] for group in groups for c in group if c["path_in_schema"] == name] for name in numbers
+    }
+    least, most, nulls = {}, {}, {}
+    for name, each in found.items():
+        nulls[name] = sum(one["null_count"] for one in each)
+        if told := [one for one in each if one["has_min_max"]]:
+            least[name], most[name] = min(one["min"] for one in told), max(one["max"] for one in told)
+    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
 
 
 _ENDS = ("min", "max")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import cast
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from deltalake import DeltaTable
 
 from auditlake.lake.history import OPEN_PART, HistoryTable
 
-_FACTS = ("partition._part", "size_bytes", "num_records", "min._from_lsn", "max._from_lsn")
+_FACTS = ("path", "partition._part", "size_bytes", "num_records", "min._from_lsn", "max._from_lsn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class DataFile:
     Its versions began in `[least_from, most_from]`, LSNs; None where the log does not tell.
     """
 
+    name: str
     part: str
     size_bytes: int
     rows: int
@@ -29,7 +31,7 @@ class DataFile:
     def overlaps(self, other: "DataFile") -> bool:
         """Whether versions of each began between those of the other, in more than a tenth of the shorter stretch.
 
-        A little is shared by files that were laid in order beside each other: Delta cuts them by a sample of the rows.
+        A little may be shared by files that were laid in order beside each other: Delta cuts them by a sample of rows.
         """
         bounds = (self.least_from, self.most_from, other.least_from, other.most_from)
         if None in bounds:
@@ -48,7 +50,8 @@ def data_files(table: HistoryTable) -> list[DataFile]:
     nothing = [None] * actions.num_rows
     columns = (actions[name].to_pylist() if name in actions.column_names else nothing for name in _FACTS)
     return [
-        DataFile(part, size, rows or 0, least, most) for part, size, rows, least, most in zip(*columns, strict=True)
+        DataFile(PurePosixPath(path).name, part, size, rows or 0, least, most)
+        for path, part, size, rows, least, most in zip(*columns, strict=True)
     ]
 
 

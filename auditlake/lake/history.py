@@ -11,7 +11,7 @@ Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from auditlake.errors import LakeConflict
-from auditlake.lake.commits import Action, write_part
+from auditlake.lake.commits import Action, adopt_file, write_part
 from auditlake.lake.creation import Creation, create_table
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.literals import spark_name
@@ -103,8 +103,16 @@ def whole_number_keys(columns: Sequence[Column]) -> list[Column]:
 
 def write_rows(table: HistoryTable, part: str, rows: pa.Table) -> Action:
     """Write rows, without `_part`, into a new file of that part, with the bounds of LSNs and keys; gives its action."""
-    numbers = [*_LSNS, *(column.stored for column in whole_number_keys(table.columns))]
-    return write_part(table.path, rows, numbers, {"_part": part})
+    return write_part(table.path, rows, _bounded(table), {"_part": part})
+
+
+def adopt_rows(table: HistoryTable, part: str, files: Iterable[Path]) -> list[Action]:
+    """Make files, each with such rows, files of that part; gives their actions."""
+    return [adopt_file(table.path, file, _bounded(table), {"_part": part}) for file in files]
+
+
+def _bounded(table: HistoryTable) -> list[str]:
+    return [*_LSNS, *(column.stored for column in whole_number_keys(table.columns))]
 
 
 def history_ddl(columns: Sequence[Column]) -> str:

@@ -1,13 +1,8 @@
 """Join small files of a history without Spark: the rows that are still there, in one file, in order.
 
-An OPTIMIZE of ten small files costs as much as ten batches. Here they are read, and written again, in memory; one entry
-in Delta's log puts the new file in their place, as a rearrangement that changes no data. It is the entry of the next
-version or none, so nothing can have been committed in between. For more than `HELD_BYTES` of files there is OPTIMIZE.
-
-Authority: Delta's PROTOCOL.md, "Add File and Remove File": `dataChange`
+An OPTIMIZE of ten small files costs as much as ten batches. Here they are read, and written again, in memory; the new
+file takes their place (`rearrange`). For more than `HELD_BYTES` of files there is Spark.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,40 +10,26 @@ import pyarrow.parquet as pq
 
 from auditlake.lake.actions import file_path
 from auditlake.lake.arrow import history_schema
-from auditlake.lake.commits import Action, put_commit, removed
+from auditlake.lake.commits import Action
 from auditlake.lake.history import OPEN_PART, write_rows
+from auditlake.lake.rearrange import rearrange
 from auditlake.lake.scan import Files
 
 HELD_BYTES = 32 << 20
 """So large may the files of a part be; in memory they take several times as much."""
 
 
-def join(parts: Sequence[Files]) -> bool:
-    """Put one file in place of the files of each part; False where another commit was faster.
+def join(files: Files) -> bool:
+    """Put one file in place of these, of one part; False where another commit was faster.
 
     Closed versions are laid in the order in which they began.
     """
-    actions = [action for files in parts for action in _joined(files)]
-    table = parts[0].table
-    try:
-        put_commit(table.path, table.delta_version + 1, "OPTIMIZE", actions)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _joined(files: Files) -> list[Action]:
     (part,) = {file.part for file in files.by_name.values()}
     rows = _rows(files)
     if part != OPEN_PART:
-        rows = rows.sort_by("_from_lsn")
-    added = [write_rows(files.table, part, rows)] if rows.num_rows else []
-    return [_rearranged(action) for action in (*(removed(file.add) for file in files.by_name.values()), *added)]
-
-
-def _rearranged(action: Action) -> Action:
-    """Say that it changes no data: who reads the table as a stream passes it over."""
-    return {kind: {**said, "dataChange": False} for kind, said in action.items()}
+        rows = rows.sort_by([("_from_lsn", "ascending"), ("_to_lsn", "ascending")])
+    added = [write_rows(files.table, part, rows)] if rows.num_rows else list[Action]()
+    return rearrange(files, added)
 
 
 def _rows(files: Files) -> pa.Table:

@@ -10,7 +10,7 @@ Authority: Delta's PROTOCOL.md, "Deletion Vectors"; spark.apache.org/docs/4.2.0/
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,6 +86,10 @@ class Files:
     def of_part(self, part: str) -> "Files":
         """Those of a partition."""
         return self.which(lambda file: file.part == part)
+
+    def named(self, names: Container[str]) -> "Files":
+        """Those of these names."""
+        return self.which(lambda file: file.name in names)
 
     def gone(self, name: str) -> BitMap64:
         """Places of the rows of a file that are no longer in the table."""

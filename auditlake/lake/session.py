@@ -36,6 +36,10 @@ _DEFAULTS = {
     "spark.sql.adaptive.enabled": "false",  # a tenth of a small MERGE is its replanning
     # The JVM compiles no method above 8000 bytes, and interprets a stage that is one: four times the time, measured.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # The whole files of a past moment are read in one plan with the others, which this compiles into one loop: else
+    # every row is copied on its way, at the price of reading it. Off by default in 4.2, where it is new.
+    "spark.sql.codegen.wholeStage.union.enabled": "true",
+    "spark.sql.files.maxPartitionBytes": "64m",  # of 128 two or three tasks read a history, which two cores share badly
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # 32 by default: a job to look at 33 files
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",  # a vacuum lists folders in so many: 10,000

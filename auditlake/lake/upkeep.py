@@ -8,6 +8,7 @@ commit that joins files and the commit that merges win over each other, never mi
 - Closed history comes in the order in which versions ended. A question as of L needs the versions that began by then
   and ended later, so it is laid in the order in which they began: files that began after L are left out. A month is
   laid in order again when what came unordered is half of what is in order, so every row is rewritten a few times only.
+  Until then its small files are joined, like with like, for the same reason.
 - Files that no version has held for hours (`history.KEPT_FOR`), and the log of those versions, are deleted. A question
   pins its version, and is answered within that time.
 
@@ -30,6 +31,7 @@ from auditlake.lake.conflicts import COMMIT_CONFLICTS
 from auditlake.lake.files import DataFile
 from auditlake.lake.history import OPEN_PART, HistoryTable
 from auditlake.lake.join import HELD_BYTES, join
+from auditlake.lake.order import AGES, has_bounds, lay_in_order
 from auditlake.lake.scan import File, Files, find_files
 
 _SMALL_BYTES = 8 << 20
@@ -52,13 +54,17 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is worth its time now: joining the open partition, laying these closed months in order."""
+    """What is worth its time now: joining the open partition, laying closed months in order, joining files of them.
+
+    `closed_files` are months with the names of those of their files that are to be one.
+    """
 
     open_part: bool
-    closed_parts: tuple[str, ...]
+    closed_parts: tuple[str, ...] = ()
+    closed_files: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __bool__(self) -> bool:
-        return self.open_part or bool(self.closed_parts)
+        return self.open_part or bool(self.closed_parts or self.closed_files)
 
 
 def find_due(files: Iterable[DataFile], *, everything: bool = False) -> Due:
@@ -70,7 +76,21 @@ def find_due(files: Iterable[DataFile], *, everything: bool = False) -> Due:
     open_part = len(_small(parts.pop(OPEN_PART, []))) >= gathered
     last = max(parts, default="")
     closed = [part for part, held in parts.items() if _unordered(held, gathered, complete=everything or part < last)]
-    return Due(open_part, tuple(sorted(closed)))
+    rest = {part: _small(_loose(held)) for part, held in sorted(parts.items()) if part not in closed}
+    alike = {part: _alike(small, everything=everything) for part, small in rest.items() if len(small) >= gathered}
+    names = tuple((part, tuple(file.name for file in files)) for part, files in alike.items())
+    return Due(open_part, tuple(sorted(closed)), names)
+
+
+def _alike(files: list[DataFile], *, everything: bool) -> list[DataFile]:
+    """The smallest, as long as the next is not much larger than all before: so no row is rewritten for every few."""
+    taken: list[DataFile] = []
+    for file in sorted(files, key=lambda file: file.size_bytes):
+        much = len(taken) > 1 and file.size_bytes > 2 * _size(taken)
+        if (much and not everything) or _size([*taken, file]) > HELD_BYTES:
+            break
+        taken.append(file)
+    return taken
 
 
 def _small(files: Iterable[DataFile]) -> list[DataFile]:
@@ -78,25 +98,30 @@ def _small(files: Iterable[DataFile]) -> list[DataFile]:
 
 
 def _unordered(files: list[DataFile], gathered: int, *, complete: bool) -> bool:
-    """Whether enough came since the part was laid in order, which makes large files beside each other, or one.
+    """Whether enough came since the part was laid in order, which makes files beside each other, or one.
 
     To a `complete` part little will come, so there is nothing to wait for.
     """
-    small, overlapping = _small(files), _overlapping(files)
-    size = sum(file.size_bytes for file in (*small, *overlapping))
+    loose = _loose(files)
     wait_for = min(gathered, _LATE_FILES) if complete else gathered
-    enough = len(small) + len(overlapping) >= wait_for or (complete and overlapping)
-    return bool(enough) and 3 * size >= sum(file.size_bytes for file in files)
+    enough = len(loose) >= wait_for or (complete and len(loose) > len(_small(loose)))
+    return enough and 3 * _size(loose) >= _size(files)
 
 
-def _overlapping(files: Iterable[DataFile]) -> list[DataFile]:
-    """Large files among which others lie, the smaller of two: a large batch makes such at once."""
+def _loose(files: list[DataFile]) -> list[DataFile]:
+    """Files among which others lie, the smaller of two, and small ones; a large part may have a few, for its ages."""
+    in_one = _size(files) <= HELD_BYTES
     beside: list[DataFile] = []
     loose: list[DataFile] = []
     for file in sorted(files, key=lambda file: file.size_bytes, reverse=True):
-        if file.size_bytes >= _SMALL_BYTES:
-            (loose if any(file.overlaps(other) for other in beside) else beside).append(file)
-    return loose
+        alone = file.size_bytes < _SMALL_BYTES and (in_one or file.least_from is None)
+        (loose if alone or any(file.overlaps(other) for other in beside) else beside).append(file)
+    small = _small(beside)
+    return [*loose, *(small if len(small) > 2 * AGES else [])]
+
+
+def _size(files: Iterable[DataFile]) -> int:
+    return sum(file.size_bytes for file in files)
 
 
 def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
@@ -104,29 +129,44 @@ def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
 
     `spark` must be used by no other thread meanwhile.
     """
-    parts = _joinable(table, due)
-    done = not parts or join(parts)
-    joined = {file.part for files in parts for file in files.by_name.values()}
+    files = find_files(table)
+    done = True
     try:
-        if due.open_part and OPEN_PART not in joined:
-            _builder(spark, table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
+        if due.open_part:
+            done = _join_open(spark, table, files)
         for part in due.closed_parts:
-            if part not in joined:
-                _builder(spark, table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
+            done = _order_closed(spark, table, part, files) and done
+        for part, names in due.closed_files:
+            done = _join_closed(spark, table, part, files and files.named(names)) and done
     except COMMIT_CONFLICTS:
         return False
     reach(After.FILES_JOINED)
     return done
 
 
-def _joinable(table: HistoryTable, due: Due) -> list[Files]:
-    """The parts that are small enough to do without Spark, of each the files that are to be one."""
-    files = find_files(table)
+def _join_open(spark: SparkSession, table: HistoryTable, files: Files | None) -> bool:
+    loose = files and files.of_part(OPEN_PART).which(_is_loose)
+    if loose and 0 < loose.size_bytes <= HELD_BYTES:
+        return join(loose)
+    _builder(spark, table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
+    return True
+
+
+def _order_closed(spark: SparkSession, table: HistoryTable, part: str, files: Files | None) -> bool:
+    held = files and files.of_part(part)
+    if held and held.size_bytes <= HELD_BYTES:
+        return join(held)
+    if held and has_bounds(held):
+        return lay_in_order(spark, held)
+    _builder(spark, table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
+    return True
+
+
+def _join_closed(spark: SparkSession, table: HistoryTable, part: str, files: Files | None) -> bool:
     if files is None:
-        return []
-    opened = [files.of_part(OPEN_PART).which(_is_loose)] if due.open_part else []
-    parts = (*opened, *map(files.of_part, due.closed_parts))
-    return [part for part in parts if 0 < part.size_bytes <= HELD_BYTES]
+        _builder(spark, table, part, _CLOSED_FILE_BYTES).executeCompaction()
+        return True
+    return join(files)
 
 
 def _is_loose(file: File) -> bool:

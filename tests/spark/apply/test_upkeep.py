@@ -52,8 +52,11 @@ def test_upkeep_changes_files_only(spark: SparkSession, tmp_path: Path) -> None:
     assert set(data_files(the_history(lake))) == set(data_files(after))
 
 
-def test_large_parts_are_joined_by_delta(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What should not be held in memory is joined and laid in order by OPTIMIZE, with the same rows."""
+@pytest.mark.parametrize(("known", "whole"), [(True, True), (False, True), (False, False)])
+def test_large_parts_are_joined_by_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, known: bool, whole: bool
+) -> None:
+    """What should not be held in memory, and files of a table that others have changed: with the same rows."""
     source = Source(Lake(tmp_path))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
@@ -62,11 +65,16 @@ def test_large_parts_are_joined_by_delta(spark: SparkSession, tmp_path: Path, mo
     apply_tail(spark, lake)
     before, rows = the_history(lake), all_rows(spark, lake)
     monkeypatch.setattr(upkeep, "HELD_BYTES", 0)
-    parts = sorted({file.part for file in data_files(before)})
-    assert rewrite(spark.newSession(), before, Due(open_part=True, closed_parts=tuple(parts[:-1])))
+    if not known:
+        monkeypatch.setattr(upkeep, "find_files", lambda _: None)
+    closed, opened = sorted({file.part for file in data_files(before)})
+    names = tuple(file.name for file in data_files(before) if file.part == closed)
+    wanted = {"closed_parts": (closed,)} if whole else {"closed_files": ((closed, names),)}
+    assert rewrite(spark.newSession(), before, Due(open_part=True, **wanted))
     assert all_rows(spark, lake) == rows
-    assert [file.part for file in sorted(data_files(the_history(lake)), key=lambda file: file.part)] == parts
-    assert delta_version(lake) == before.delta_version + len(parts)
+    after = [file.part for file in data_files(the_history(lake))]
+    assert (after.count(opened), after.count(closed)) == (1, 2 if known else 1), "by ages, where the log is known"
+    assert delta_version(lake) == before.delta_version + 2
 
 
 def test_files_joined_before_a_merge(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,21 +1,24 @@
 """Small files of a history joined in memory: the same rows in one file of each part, seen by another reader."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from pyroaring import BitMap64
 
+from auditlake.lake.actions import entry
 from auditlake.lake.arrow import history_schema
 from auditlake.lake.commits import put_commit, removed, write_part
 from auditlake.lake.deletionvectors import write_vectors
 from auditlake.lake.history import HistoryTable, add_columns, create_history, open_history
 from auditlake.lake.join import join
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
-from auditlake.lake.scan import Files, find_files
+from auditlake.lake.scan import File, Files, find_files
 from auditlake.relation import Column, TableName
 
 NAME = TableName("public", "t")
@@ -78,9 +81,10 @@ def read(lake: Lake) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["id"], row["_from_lsn"]))
 
 
-def parts(files: Files) -> list[Files]:
-    """Its files by part."""
-    return [files.which(lambda file: file.is_open), files.which(lambda file: not file.is_open)]
+def join_all(files: Files) -> bool:
+    """Join each part, as the files were read once."""
+    done = [join(files.of_part(part)) for part in ("open", "2026-11")]
+    return all(done)
 
 
 def test_the_same_rows_in_one_file_of_each_part(tmp_path: Path) -> None:
@@ -89,7 +93,7 @@ def test_the_same_rows_in_one_file_of_each_part(tmp_path: Path) -> None:
     begin(lake)
     before = read(lake)
     assert [(row["id"], row["_from_lsn"]) for row in before] == [(1, 100), (2, 100), (2, 160), (3, 110), (3, 130)]
-    assert join(parts(the_files(lake)))
+    assert join_all(the_files(lake))
     assert read(lake) == before
 
     files = the_files(lake).by_name.values()
@@ -109,21 +113,58 @@ def test_it_changes_no_data(tmp_path: Path) -> None:
     """Who reads the table as a stream of changes passes the commit over."""
     lake = Lake(tmp_path)
     begin(lake)
-    assert join(parts(the_files(lake)))
-    entry = lake.history(NAME) / "_delta_log" / f"{5:020}.json"
-    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    assert join_all(the_files(lake))
+    actions = [*entry(lake.history(NAME), 5), *entry(lake.history(NAME), 6)]
     changes = [said["dataChange"] for action in actions for kind, said in action.items() if kind in {"add", "remove"}]
     assert changes == [False] * 6
 
 
-def test_another_commit_was_faster(tmp_path: Path) -> None:
+def test_another_commit_touched_nothing_of_it(tmp_path: Path) -> None:
+    """What is joined takes the version after it, whatever others have added."""
+    lake = Lake(tmp_path)
+    begin(lake)
+    found, path = the_files(lake), lake.history(NAME)
+    late = {"id": 4, "_from_lsn": 170, "_to_lsn": 180}
+    put_commit(path, 5, "MERGE", [write_part(path, rows(COLUMNS, late), ["id"], {"_part": "2026-11"})])
+    before = read(lake)
+    assert join_all(found)
+    assert read(lake) == before
+    assert sorted(file.rows for file in the_files(lake).by_name.values()) == [1, 2, 3]
+
+
+def a_row_ends(lake: Lake) -> None:
+    """Mark a row of an open file."""
+    path, file = lake.history(NAME), open_file(lake)
+    (vector,) = write_vectors(path, [BitMap64([0])])
+    put_commit(path, 5, "MERGE", [removed(file.add), {"add": {**file.add, "deletionVector": vector}}])
+
+
+def a_file_goes(lake: Lake) -> None:
+    """Take an open file out of the table."""
+    put_commit(lake.history(NAME), 5, "DELETE", [removed(open_file(lake).add)])
+
+
+def a_column_comes(lake: Lake) -> None:
+    """Give the table one more column."""
+    add_columns(the_table(lake), [Column("last", 23, -1, key=False, since=170)])
+
+
+def open_file(lake: Lake) -> File:
+    """An open file, of which all rows are there."""
+    (file,) = (each for each in the_files(lake).of_part("open").by_name.values() if not each.is_marked)
+    return file
+
+
+@pytest.mark.parametrize("commit", [a_row_ends, a_file_goes, a_column_comes])
+def test_another_commit_was_faster(tmp_path: Path, commit: Callable[[Lake], None]) -> None:
     """Then nothing is done, and the files stay due."""
     lake = Lake(tmp_path)
     begin(lake)
-    found = parts(the_files(lake))
-    put_commit(lake.history(NAME), 5, "MERGE", [])
+    found = the_files(lake).of_part("open")
+    commit(lake)
+    before = read(lake)
     assert not join(found)
-    assert len(the_files(lake).by_name) == 4
+    assert read(lake) == before
 
 
 def test_a_part_of_which_all_is_gone(tmp_path: Path) -> None:
@@ -135,6 +176,6 @@ def test_a_part_of_which_all_is_gone(tmp_path: Path) -> None:
     vectors = write_vectors(lake.history(NAME), [BitMap64(range(file.rows)) for file in opened])
     marked = [{"add": {**file.add, "deletionVector": vector}} for file, vector in zip(opened, vectors, strict=True)]
     put_commit(lake.history(NAME), 5, "DELETE", [*(removed(file.add) for file in opened), *marked])
-    assert join([the_files(lake).which(lambda file: file.is_open)])
+    assert join(the_files(lake).of_part("open"))
     assert {row["_part"] for row in read(lake)} == {"2026-11"}
     assert {file.part for file in the_files(lake).by_name.values()} == {"2026-11"}

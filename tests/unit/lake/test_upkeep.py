@@ -6,12 +6,12 @@ from auditlake.follow import next_interval_s
 from auditlake.lake.files import DataFile
 from auditlake.lake.upkeep import find_due
 
-MB = 1 << 20
+KB, MB = 1 << 10, 1 << 20
 
 
 def files(part: str, *sizes_mb: int) -> list[DataFile]:
     """Files of one partition."""
-    return [DataFile(part, size * MB, 1000) for size in sizes_mb]
+    return [DataFile(f"{at}", part, size * MB, 1000) for at, size in enumerate(sizes_mb)]
 
 
 def test_few_small_files_stay() -> None:
@@ -36,9 +36,30 @@ def test_a_month_that_is_over_is_ordered_soon() -> None:
     assert find_due([*files("2026-10", *[2] * 4), *files("2026-11", *[2] * 4)]).closed_parts == ("2026-10",)
 
 
+def test_small_files_of_a_large_month_are_joined_until_it_is_ordered_again() -> None:
+    """The smallest with each other: a file that is much larger than all of them is not written again for their sake."""
+    few = [*files("2026-11", 300, 4), *(DataFile(f"new {at}", "2026-11", KB, 10) for at in range(14))]
+    assert not find_due(few)
+    due = find_due([*few, DataFile("new 14", "2026-11", 15 * KB, 10)])
+    assert (due.open_part, due.closed_parts) == (False, ())
+    assert due.closed_files == (("2026-11", tuple(f"new {at}" for at in range(15))),)
+
+
+def test_files_of_ages_stay() -> None:
+    """A large month in order has a few small files of old versions; more of them were never laid."""
+    laid = begun("2026-11", *[(16, at, at + 1) for at in range(100, 110)], *[(1, at, at + 1) for at in range(16)])
+    assert not find_due(laid, everything=True)
+    assert find_due([*laid, *begun("2026-11", (1, 50, 51))], everything=True).closed_files
+
+
+def test_what_fits_in_one_file_is_to_be_one() -> None:
+    """Even where its files lie in order."""
+    assert find_due(begun("2026-11", (1, 1, 2), (1, 3, 4)), everything=True).closed_parts == ("2026-11",)
+
+
 def begun(part: str, *bounds: tuple[int, int, int]) -> list[DataFile]:
     """Files of one partition: size in MB, and between which LSNs their versions began."""
-    return [DataFile(part, size * MB, 1000, least, most) for size, least, most in bounds]
+    return [DataFile(f"{at}", part, size * MB, 1000, *begun) for at, (size, *begun) in enumerate(bounds)]
 
 
 def test_a_month_of_large_files_in_no_order_is_laid_in_order() -> None:

@@ -1,0 +1,62 @@
+"""Lay the closed versions of a month in the order in which they began, those of like age in files of their own.
+
+A question as of L needs of every later month what had begun by L: of most months only a few versions, those that lived
+long. Laid in order they are at the head of the month's first file; where they share that file with younger ones, its
+LSNs must be read for every question between. So files are cut between ages too, each twice as long as the one before,
+and the log alone says of most files that all of their versions were there, or none.
+
+Spark sorts; the files get into the table by one entry in Delta's log that changes no data (`rearrange`). What a killed
+process has sorted lies in a folder of the table that no entry names: a vacuum deletes it.
+
+Authority: Delta's PROTOCOL.md, "Add File and Remove File"; spark.apache.org/docs/4.2.0/sql-data-sources-parquet.html
+"""
+
+import shutil
+import uuid
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from auditlake.lake.history import adopt_rows
+from auditlake.lake.rearrange import rearrange
+from auditlake.lake.scan import Files, read_rows
+
+_FILE_BYTES = 16 << 20
+_UNITS = 64
+AGES = _UNITS.bit_length() + 1
+"""So many ages there are at most."""
+_LSNS = ("_from_lsn", "_to_lsn")
+# No two LSNs are alike: a dictionary of a MB would have to be read for every page of them.
+_PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in _LSNS}
+
+
+def has_bounds(files: Files) -> bool:
+    """Whether the log tells between which LSNs all of the versions began and ended."""
+    return all(file.bounds(name) is not None for file in files.by_name.values() for name in _LSNS)
+
+
+def lay_in_order(spark: SparkSession, files: Files) -> bool:
+    """Put files in order in place of these, of one closed part; False where another commit was faster.
+
+    The log must tell their bounds.
+    """
+    (part,) = {file.part for file in files.by_name.values()}
+    folder = files.table.path / f"unordered-{uuid.uuid4()}"
+    count = -(-files.size_bytes // _FILE_BYTES)
+    rows = read_rows(spark, files).withColumn("_part", _age(files))  # the files are in one part; folders tell ages
+    laid = rows.repartitionByRange(count, *_LSNS).sortWithinPartitions("_part", *_LSNS)
+    laid.write.partitionBy("_part").options(**_PLAIN).parquet(str(folder))
+    added = adopt_rows(files.table, part, sorted(folder.rglob("*.parquet")))
+    shutil.rmtree(folder)
+    return rearrange(files, added)
+
+
+def _age(files: Files) -> Expression:
+    """How long before the end of the part a version began: 0 within its length, n below 2ⁿ times that, in WAL."""
+    begins, ends = ([bounds for file in files.by_name.values() if (bounds := file.bounds(name))] for name in _LSNS)
+    end = max(high for _, high in ends)
+    length, reach = end - min(low for low, _ in ends), end - min(low for low, _ in begins)
+    unit = max(length, -(-reach // _UNITS), 1)
+    units = F.expr(f"({end} - _from_lsn) div {unit}")
+    return F.when(units == 0, 0).otherwise(F.length(F.bin(units)))

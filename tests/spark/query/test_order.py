@@ -1,0 +1,148 @@
+"""Closed versions laid in order by their age: the same rows, cut so that the log tells what a question needs."""
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
+from pyspark.sql import SparkSession
+
+import auditlake
+from auditlake.lake import order, upkeep
+from auditlake.lake.actions import file_path
+from auditlake.lake.arrow import history_schema
+from auditlake.lake.commits import put_commit, write_part
+from auditlake.lake.files import data_files
+from auditlake.lake.history import create_history, open_history
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.scan import Files, find_files
+from auditlake.lake.upkeep import find_due, rewrite
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, TableName
+
+pytestmark = pytest.mark.spark
+
+NAME = TableName("public", "t")
+COLUMNS = (Column("id", 23, -1, key=True), Column("_age", 25, -1, key=False))
+SNAPSHOT, LEAST, MOST = 100, 9_000, 10_000
+PARTS = ("2026-10", "2026-11")
+
+
+def versions() -> list[dict[str, Any]]:
+    """Most ended soon after they began, some were there since the snapshot, some for ages; a few are open."""
+    chance = random.Random(7)  # noqa: S311 - no secret
+    found = []
+    for number in range(1_200):
+        end = chance.randrange(LEAST, MOST)
+        begin = (end - chance.randrange(1, 400), SNAPSHOT, chance.randrange(SNAPSHOT, end))[min(2, number % 12)]
+        if number % 12 > 2:  # three in four are young
+            begin = end - chance.randrange(1, 400)
+        found.append({"id": number, "_age": f"é{number}", "_from_lsn": begin, "_to_lsn": end})
+    return [*found, *({"id": 5_000 + n, "_age": None, "_from_lsn": MOST - n, "_to_lsn": None} for n in range(9))]
+
+
+def part_of(version: dict[str, Any]) -> str:
+    """Where it belongs."""
+    return "open" if version["_to_lsn"] is None else PARTS[version["_to_lsn"] > (LEAST + MOST) // 2]
+
+
+def make(lake: Lake) -> list[dict[str, Any]]:
+    """A history of them as batches leave it: files in the order of the ends."""
+    delta = create_history(lake, NAME, COLUMNS)
+    rows = sorted(versions(), key=lambda version: version["_to_lsn"] or MOST)
+    path, actions = lake.history(NAME), []
+    for part in (*PARTS, "open"):
+        of_part = [row for row in rows if part_of(row) == part]
+        for at in range(0, len(of_part), 100):
+            table = pa.Table.from_pylist(of_part[at : at + 100], schema=history_schema(COLUMNS))
+            actions.append(write_part(path, table, ["id", "_from_lsn", "_to_lsn"], {"_part": part}))
+    put_commit(path, 1, "WRITE", actions)
+    delta.update_incremental()
+    marks = {HISTORY_APP: MOST, SNAPSHOT_APP: SNAPSHOT, SNAPSHOT_TIME_APP: 0}
+    properties = CommitProperties(app_transactions=[Transaction(app, lsn) for app, lsn in marks.items()])
+    delta.create_write_transaction([], "append", delta.schema(), ["_part"], commit_properties=properties)
+    return rows
+
+
+def the_files(lake: Lake) -> Files:
+    """The files of the history now."""
+    table = open_history(lake, NAME)
+    assert table is not None
+    files = find_files(table)
+    assert files is not None
+    return files
+
+
+def read(lake: Lake) -> list[dict[str, Any]]:
+    """All rows, as deltalake reads them."""
+    found = pa.table(QueryBuilder().register("t", DeltaTable(lake.history(NAME))).execute("select * from t"))
+    return sorted(found.to_pylist(), key=lambda row: row["id"])
+
+
+def test_closed_months_in_order(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two files of a month share LSNs, what is old is apart, and the log says of each file what is in it."""
+    lake = Lake(tmp_path)
+    make(lake)
+    before = read(lake)
+    monkeypatch.setattr(upkeep, "HELD_BYTES", 0)
+    monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
+    monkeypatch.setattr(upkeep, "_SMALL_BYTES", 0)
+    files = the_files(lake)
+    due = find_due(data_files(files.table), everything=True)
+    assert due.closed_parts == PARTS
+    assert rewrite(spark.newSession(), files.table, due)
+
+    assert read(lake) == before
+    assert not find_due(data_files(the_files(lake).table), everything=True)
+    assert {path.name for path in lake.history(NAME).iterdir()} == {
+        "_delta_log",
+        "_part=open",
+        *map("_part={}".format, PARTS),
+    }
+    for part in PARTS:
+        laid = sorted(the_files(lake).of_part(part).by_name.values(), key=lambda file: file.bounds("_from_lsn") or ())
+        bounds = [file.bounds("_from_lsn") for file in laid]
+        end, length = (LEAST + MOST) // 2 if part == PARTS[0] else MOST, (MOST - LEAST) // 2
+        assert all(bound and end - bound[0] <= 2 * (end - bound[1]) + length for bound in bounds), "an age is apart"
+        assert all(one and other and one[1] <= other[0] for one, other in pairwise(bounds))
+        assert len(laid) > order.AGES
+        for file in laid:
+            rows = pq.read_table(file_path(lake.history(NAME), file.add), partitioning=None)
+            begins, ends = (rows[name].to_pylist() for name in ("_from_lsn", "_to_lsn"))
+            assert [*zip(begins, ends, strict=True)] == sorted(zip(begins, ends, strict=True))
+            assert file.rows == rows.num_rows
+            for name in ("id", "_from_lsn", "_to_lsn"):
+                assert file.bounds(name) == (min(rows[name].to_pylist()), max(rows[name].to_pylist()))
+
+
+def test_states_of_files_in_order(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole files and others in one compiled loop, and each on its own, give the versions that were there."""
+    lake = Lake(tmp_path)
+    rows = make(lake)
+    monkeypatch.setattr(upkeep, "HELD_BYTES", 0)
+    monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
+    assert rewrite(spark.newSession(), the_files(lake).table, upkeep.Due(open_part=False, closed_parts=PARTS))
+    compiled = spark.newSession()
+    compiled.conf.set("spark.sql.codegen.wholeStage", "true")
+    compiled.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")
+    fused = 0
+    for lsn in (SNAPSHOT, 4_321, LEAST, 9_400, 9_500, 9_750, MOST - 5):
+        there = [row for row in rows if row["_from_lsn"] <= lsn and (row["_to_lsn"] is None or row["_to_lsn"] > lsn)]
+        expected = {(row["id"], row["_age"]) for row in there}
+        for session in (spark, compiled):
+            state = auditlake.read(session, lake.root, "t", as_of=str(Lsn(lsn)))
+            found = [tuple(row) for row in state.collect()]
+            assert len(found) == len(expected)
+            assert set(found) == expected
+            state.createOrReplaceTempView("state")
+            counted = session.sql("select count(*), sum(id), max(_age) from state where id % 3 = 1").collect()[0]
+            third = [row for row in there if row["id"] % 3 == 1]
+            most = max((row["_age"] for row in third if row["_age"]), default=None)
+            assert tuple(counted) == (len(third), sum(row["id"] for row in third) if third else None, most)
+        plan = compiled.sql("explain select sum(id) from state").collect()[0][0]
+        fused += ") Union" in plan
+    assert fused > 3
