@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from auditlake.errors import LakeConflict
-from auditlake.lake.commits import Action, adopt_file, write_part
+from auditlake.lake.commits import Action, adopt_file, has_own_features, write_part
 from auditlake.lake.creation import Creation, create_table
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.literals import spark_name
@@ -58,7 +58,10 @@ _DELTA_NAMES = {"bigint": "long", "smallint": "short", "int": "integer"}
 
 @dataclass(frozen=True, slots=True)
 class HistoryTable:
-    """One history table at one Delta version; `position` and `horizon` are commit LSNs, both inclusive."""
+    """One history table at one Delta version; `position` and `horizon` are commit LSNs, both inclusive.
+
+    `as_made`: it asks of its readers and writers no more than when it was made.
+    """
 
     name: TableName
     path: Path
@@ -66,6 +69,7 @@ class HistoryTable:
     delta_version: int
     position: int
     horizon: int
+    as_made: bool
 
     @property
     def key(self) -> tuple[Column, ...]:
@@ -168,7 +172,7 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     if position is None or horizon is None:
         return None
     columns = tuple(_column(field) for field in delta.schema().fields if field.name not in RESERVED)
-    return HistoryTable(name, lake.history(name), columns, delta.version(), position, horizon)
+    return HistoryTable(name, lake.history(name), columns, delta.version(), position, horizon, has_own_features(delta))
 
 
 def list_histories(lake: Lake) -> Iterator[HistoryTable]:

@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.lake.actions import Add, file_path, live_files
-from auditlake.lake.commits import has_own_features
 from auditlake.lake.deletionvectors import read_vector
 from auditlake.lake.history import OPEN_PART, HistoryTable, history_ddl
 from auditlake.lake.session import PATHS_AS_THEY_ARE
@@ -109,7 +107,7 @@ class Files:
 
 def find_files(table: HistoryTable) -> Files | None:
     """Find the table's files; None where it is not as it was made."""
-    if not has_own_features(DeltaTable(table.path, version=table.delta_version)):
+    if not table.as_made:
         return None
     try:
         adds = live_files(table.path, table.delta_version)

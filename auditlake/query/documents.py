@@ -10,12 +10,10 @@ Authority: spark.apache.org/docs/latest/api/sql, try_parse_json
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column as Expression
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from auditlake.apply import keys
 from auditlake.errors import ConfigError
+from auditlake.literals import spark_literal, spark_name
 from auditlake.relation import Column
 from auditlake.values.types import BUILT_IN
 
@@ -36,18 +34,17 @@ def documents_of(spark: SparkSession, columns: Sequence[Column]) -> frozenset[st
     return frozenset(column.stored for column in columns if chosen == _VARIANT and column.type_oid in _JSON_OIDS)
 
 
-def shown(name: str, documents: frozenset[str]) -> Expression:
-    """A column of the source, or `_raw`, as the session is shown it."""
+def shown(name: str, documents: frozenset[str]) -> str:
+    """SQL: a column of the source, or `_raw`, as the session is shown it."""
+    column = spark_name(name)
     if name == "_raw" and documents:
-        return _with_texts(documents).alias(name)
-    column = keys.source(name)
-    return F.try_parse_json(column).alias(name) if name in documents else column
+        return f"{_with_texts(documents)} as {column}"
+    return f"try_parse_json({column}) as {column}" if name in documents else column
 
 
-def _with_texts(documents: frozenset[str]) -> Expression:
-    raw, nothing = F.col("_raw"), F.expr("cast(map() as map<string,string>)")
-    pairs = (F.struct(F.lit(name).alias("name"), keys.source(name).alias("text")) for name in sorted(documents))
-    entries = [F.when(pair["text"].isNotNull(), pair) for pair in pairs]
-    texts = F.map_from_entries(F.array_compact(F.array(*entries)))
-    whole = F.map_concat(F.coalesce(raw, nothing), texts)
-    return F.when(F.size(whole) > 0, whole)
+def _with_texts(documents: frozenset[str]) -> str:
+    texts = ((f"named_struct('name', {spark_literal(d)}, 'text', {spark_name(d)})", d) for d in sorted(documents))
+    entries = ", ".join(f"if({spark_name(name)} is null, null, {pair})" for pair, name in texts)
+    raw = "coalesce(_raw, cast(map() as map<string,string>))"
+    whole = f"map_concat({raw}, map_from_entries(array_compact(array({entries}))))"
+    return f"if(size({whole}) > 0, {whole}, null)"

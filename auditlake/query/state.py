@@ -11,9 +11,7 @@ had. Plans only; what runs is the caller's action.
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply.apply import fold_tail
 from auditlake.apply.overlay import overlay, overlay_open
@@ -31,6 +29,7 @@ from auditlake.relation import Column
 
 # A row's mark is found here by its file's name and its place, which for millions of rows takes longer than Delta does.
 _MARKED_ROWS = 1_000_000
+_IS_OPEN = f"_part = '{OPEN_PART}'"
 _PERIOD = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
 
@@ -43,11 +42,11 @@ def read_selection(
         case State(lsn, raw):
             rows = _state(spark, table, lsn, tail)
             columns = table.columns_at(lsn) if tail is None else tail.columns
-            return rows.select(*_shown(spark, columns, ["_raw"] if raw else []))
+            return rows.selectExpr(*_shown(spark, columns, ["_raw"] if raw else []))
         case Versions(bounds):
-            rows = _versions(spark, table, tail).where(F.lit(False) if bounds is None else _within(bounds))
+            rows = _versions(spark, table, tail).where("false" if bounds is None else _within(bounds))
             columns = table.columns_at(table.position) if tail is None else tail.columns
-            return rows.select(*_shown(spark, columns, _PERIOD))
+            return rows.selectExpr(*_shown(spark, columns, _PERIOD))
         case _:
             assert_never(selection)
 
@@ -64,7 +63,7 @@ def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None
     if lsn < table.position:
         return _held(spark, table, lsn)
     # Every closed version ended at or before the position, and every open one had begun by then.
-    rows = _rows(spark, table, find_files(table), lambda file: file.is_open).where(F.col("_part") == OPEN_PART)
+    rows = _rows(spark, table, find_files(table), lambda file: file.is_open).where(_IS_OPEN)
     folded = None if tail is None else fold_tail(spark, tail)
     if tail is None or folded is None:
         return rows
@@ -86,8 +85,8 @@ def _held(spark: SparkSession, table: HistoryTable, lsn: Lsn) -> DataFrame:
     return read_rows(spark, whole).unionByName(rows) if whole.by_name else rows
 
 
-def _holds(lsn: Lsn) -> Expression:
-    return (F.col("_from_lsn") <= int(lsn)) & (F.col("_to_lsn").isNull() | (F.col("_to_lsn") > int(lsn)))
+def _holds(lsn: Lsn) -> str:
+    return f"_from_lsn <= {lsn:d} and (_to_lsn is null or _to_lsn > {lsn:d})"
 
 
 def _holds_all(file: File, lsn: Lsn) -> bool:
@@ -109,7 +108,7 @@ def _rows(spark: SparkSession, table: HistoryTable, found: Files | None, wanted:
     if not _is_much_marked(found):
         return read_rows(spark, found.which(wanted))
     # Versions that have ended do not end again: marks are in the open partition.
-    opened = _through_delta(spark, table).where(F.col("_part") == OPEN_PART)
+    opened = _through_delta(spark, table).where(_IS_OPEN)
     return read_rows(spark, found.which(lambda file: wanted(file) and not file.is_open)).unionByName(opened)
 
 
@@ -121,19 +120,19 @@ def _through_delta(spark: SparkSession, table: HistoryTable) -> DataFrame:
     return read_version(spark, str(table.path), table.delta_version)
 
 
-def _within(limits: Bounds) -> Expression:
-    condition = F.lit(True)
+def _within(limits: Bounds) -> str:
+    conditions = ["true"]
     if limits.from_above is not None:
-        condition &= F.col("_from_lsn") > int(limits.from_above)
+        conditions.append(f"_from_lsn > {limits.from_above:d}")
     if limits.from_up_to is not None:
-        condition &= F.col("_from_lsn") <= int(limits.from_up_to)
+        conditions.append(f"_from_lsn <= {limits.from_up_to:d}")
     if limits.open_after is not None:
-        condition &= F.col("_to_lsn").isNull() | (F.col("_to_lsn") > int(limits.open_after))
+        conditions.append(f"(_to_lsn is null or _to_lsn > {limits.open_after:d})")
     if limits.to_up_to is not None:
-        condition &= F.col("_to_lsn") <= int(limits.to_up_to)
-    return condition
+        conditions.append(f"_to_lsn <= {limits.to_up_to:d}")
+    return " and ".join(conditions)
 
 
-def _shown(spark: SparkSession, columns: Sequence[Column], others: Sequence[str]) -> list[Expression]:
+def _shown(spark: SparkSession, columns: Sequence[Column], others: Sequence[str]) -> list[str]:
     documents = documents_of(spark, columns)
     return [shown(name, documents) for name in (*(column.stored for column in columns), *others)]

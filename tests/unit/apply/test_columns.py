@@ -15,7 +15,7 @@ from auditlake.relation import Column, Relation, TableName
 _NAME = TableName("public", "t")
 _ID, _V = Column("id", 23, -1, key=True), Column("v", 25, -1, key=False)
 _C, _D = Column("c", 23, -1, key=False), Column("D", 25, -1, key=False)
-_TABLE = HistoryTable(_NAME, Path("t"), (_ID, _V), 3, 100, 50)
+_TABLE = HistoryTable(_NAME, Path("t"), (_ID, _V), 3, 100, 50, as_made=True)
 _ANSWERS = {Added(7, "c", 110): Existing("5"), Added(7, "D", 120): Existing(), Added(7, "d", 130): Existing("x")}
 
 
