@@ -5,24 +5,28 @@ long. Laid in order they are at the head of the month's first file; where they s
 LSNs must be read for every question between. So files are cut between ages too, each twice as long as the one before,
 and the log alone says of most files that all of their versions were there, or none.
 
-Spark sorts; the files get into the table by one entry in Delta's log that changes no data (`rearrange`). What a killed
-process has sorted lies in a folder of the table that no entry names: a vacuum deletes it.
+Spark sorts, into a folder of its own in the table; from there the files get into the table by one entry in Delta's log
+that changes no data (`rearrange`). A killed process leaves the folder, which no entry names. A vacuum does not see all
+of it, as Spark hides what is not finished, so `delete_abandoned` does that.
 
 Authority: Delta's PROTOCOL.md, "Add File and Remove File"; spark.apache.org/docs/4.2.0/sql-data-sources-parquet.html
 """
 
 import shutil
+import time
 import uuid
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from auditlake.lake.history import adopt_rows
+from auditlake.lake.history import HistoryTable, adopt_rows
 from auditlake.lake.rearrange import rearrange
 from auditlake.lake.scan import Files, read_rows
 
 _FILE_BYTES = 16 << 20
+_FOLDER = "unordered-"
+_ABANDONED_S = 24 * 3600.0
 _UNITS = 64
 AGES = _UNITS.bit_length() + 1
 """So many ages there are at most."""
@@ -42,14 +46,24 @@ def lay_in_order(spark: SparkSession, files: Files) -> bool:
     The log must tell their bounds.
     """
     (part,) = {file.part for file in files.by_name.values()}
-    folder = files.table.path / f"unordered-{uuid.uuid4()}"
+    folder = files.table.path / f"{_FOLDER}{uuid.uuid4()}"
     count = -(-files.size_bytes // _FILE_BYTES)
     rows = read_rows(spark, files).withColumn("_part", _age(files))  # the files are in one part; folders tell ages
     laid = rows.repartitionByRange(count, *_LSNS).sortWithinPartitions("_part", *_LSNS)
-    laid.write.partitionBy("_part").options(**_PLAIN).parquet(str(folder))
-    added = adopt_rows(files.table, part, sorted(folder.rglob("*.parquet")))
-    shutil.rmtree(folder)
+    try:
+        laid.write.partitionBy("_part").options(**_PLAIN).parquet(str(folder))
+        added = adopt_rows(files.table, part, sorted(folder.glob("_part=*/*.parquet")))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what cannot be deleted now is abandoned
     return rearrange(files, added)
+
+
+def delete_abandoned(table: HistoryTable) -> None:
+    """Delete what killed processes have sorted, a day after they began."""
+    before_s = time.time() - _ABANDONED_S
+    for folder in table.path.glob(f"{_FOLDER}*"):
+        if folder.stat().st_mtime < before_s:
+            shutil.rmtree(folder)
 
 
 def _age(files: Files) -> Expression:

@@ -31,7 +31,7 @@ from auditlake.lake.conflicts import COMMIT_CONFLICTS
 from auditlake.lake.files import DataFile
 from auditlake.lake.history import OPEN_PART, HistoryTable
 from auditlake.lake.join import HELD_BYTES, join
-from auditlake.lake.order import AGES, has_bounds, lay_in_order
+from auditlake.lake.order import AGES, delete_abandoned, has_bounds, lay_in_order
 from auditlake.lake.scan import File, Files, find_files
 
 _SMALL_BYTES = 8 << 20
@@ -191,6 +191,7 @@ def checkpoint(table: HistoryTable) -> None:
 def expire(spark: SparkSession, table: HistoryTable) -> None:
     """Delete the files that no version has held for the retention of the table, and what killed writers left."""
     SparkDeltaTable.forPath(spark, str(table.path)).vacuum()
+    delete_abandoned(table)
 
 
 def _delete_checksums(log: Path) -> None:

@@ -1,6 +1,8 @@
 """Closed versions laid in order by their age: the same rows, cut so that the log tells what a question needs."""
 
+import os
 import random
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,23 @@ def test_closed_months_in_order(spark: SparkSession, tmp_path: Path, monkeypatch
             assert file.rows == rows.num_rows
             for name in ("id", "_from_lsn", "_to_lsn"):
                 assert file.bounds(name) == (min(rows[name].to_pylist()), max(rows[name].to_pylist()))
+
+
+def test_what_a_killed_process_sorted(spark: SparkSession, tmp_path: Path) -> None:
+    """It is deleted a day later, with what Spark hides; what another process sorts now is not."""
+    lake = Lake(tmp_path)
+    make(lake)
+    before = read(lake)
+    table = the_files(lake).table
+    for name, age_h in (("unordered-old", 25), ("unordered-new", 23)):
+        hidden = table.path / name / "_temporary" / "0" / "part-00000.parquet"
+        hidden.parent.mkdir(parents=True)
+        hidden.write_bytes(b"PAR1")
+        began_s = time.time() - age_h * 3600
+        os.utime(table.path / name, (began_s, began_s))
+    upkeep.expire(spark.newSession(), table)
+    assert [path.name for path in table.path.glob("unordered-*")] == ["unordered-new"]
+    assert read(lake) == before
 
 
 def test_states_of_files_in_order(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
