@@ -78,7 +78,7 @@ def find_due(files: Iterable[DataFile], *, everything: bool = False) -> Due:
     closed = [part for part, held in parts.items() if _unordered(held, gathered, complete=everything or part < last)]
     rest = {part: _small(_loose(held)) for part, held in sorted(parts.items()) if part not in closed}
     alike = {part: _alike(small, everything=everything) for part, small in rest.items() if len(small) >= gathered}
-    names = tuple((part, tuple(file.name for file in files)) for part, files in alike.items())
+    names = tuple((part, tuple(file.name for file in files)) for part, files in alike.items() if len(files) > 1)
     return Due(open_part, tuple(sorted(closed)), names)
 
 

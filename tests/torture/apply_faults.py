@@ -26,6 +26,10 @@ def lose(*arguments):
         raise OSError("the answer was lost")
 apply.merge = lose
 """
+NOTHING_HELD = """
+import auditlake.lake.upkeep as upkeep
+upkeep.HELD_BYTES = 0
+"""
 _KILLED, _DONE, _BUG, _LAKE = -9, 0, 1, 6
 _START_S = 180.0
 _TABLES = 6
@@ -148,17 +152,20 @@ def followed(site: Site, chance: random.Random) -> None:
 
 
 def looked_after(site: Site, chance: random.Random) -> None:
-    """Files are joined while apply merges; what joins them is killed, or not."""
+    """Files are joined and laid in order, by either way, while apply merges; what does it is killed, or not."""
     apply = Process(site.apply_arguments())
-    place = chance.choice([After.FILES_JOINED, None])
-    other = Process(["maintain", "--lake", site.lake.root], place, times=chance.randint(1, _TABLES))
-    code = other.ended(_START_S, site.stop)
+    place = chance.choice([After.FILES_JOINED, None, None])
+    way, times = NOTHING_HELD if chance.randrange(2) else "", chance.randint(1, _TABLES)
+    other = Process(["maintain", "--lake", site.lake.root], place, times=times, code=way)
+    at_random = place is None and chance.randrange(2)
+    code = other.ended(chance.uniform(8, 40) if at_random else _START_S, site.stop)
     # A table that apply moved meanwhile is left alone, so the place may not be passed often enough.
     expect(site, other, code, (_KILLED, _DONE) if place else (_DONE,))
     expect(site, apply, apply.process.poll(), ())
     for each in (apply, other):
         each.kill()
-    site.count(f"maintain killed after {place}" if code == _KILLED else "maintain beside apply")
+    where = place or ("at random" if code is None else None)
+    site.count(f"maintain killed {where}" if code in (_KILLED, None) else "maintain beside apply")
 
 
 def stopped(site: Site, chance: random.Random) -> None:
@@ -180,7 +187,7 @@ _FAULTS: dict[Fault, int] = {
     python_killed: 2,
     answer_lost: 1,
     two_at_once: 1,
-    looked_after: 1,
+    looked_after: 2,
     jvm_killed: 1,
     stopped: 1,
 }
