@@ -76,10 +76,11 @@ class Story:
         with psycopg.connect(self.dsn, autocommit=True) as one, psycopg.connect(self.dsn, autocommit=True) as other:
             self._work(one)
             self._capture(After.TRANSACTIONS, 1)
-            self._crossed(one, other)
+            self._crossed(one, other, 7)
             self._moved(one)
             self._work(one)
             self._capture(After.CHANGES, 2)
+            self._crossed(one, other, 6)  # where one tail ends between such two, they are in order all the same
             self._large(one)
             self._capture(After.PART, 2)
             self._capture(After.PART, 1)
@@ -102,13 +103,13 @@ class Story:
         for _ in range(_TRANSACTIONS):
             work.transact(conn, self._chance, 100_000)
 
-    def _crossed(self, one: work.Conn, other: work.Conn) -> None:
+    def _crossed(self, one: work.Conn, other: work.Conn, key: int) -> None:
         """Two transactions change one row, and the one that began first comes last."""
-        one.execute("insert into accounts values (7, 'crossed', 0, true)")
+        one.execute("insert into accounts values (%s, 'crossed', 0, true)", [key])
         with one.transaction():
             one.execute("select pg_current_xact_id()")
-            other.execute("update accounts set balance = 1 where id = 7")
-            one.execute("update accounts set balance = 2 where id = 7")
+            other.execute("update accounts set balance = 1 where id = %s", [key])
+            one.execute("update accounts set balance = 2 where id = %s", [key])
 
     def _moved(self, conn: work.Conn) -> None:
         """A row takes its large value along, unsent, to a key that another row with another value had."""
