@@ -12,7 +12,6 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from psycopg import sql
 
-from auditlake.apply import warmup
 from auditlake.follow import follow
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
@@ -51,7 +50,6 @@ def test_exact_while_others_write(
     """The rows are those of the exported snapshot; capture is past it before the copy begins; a table is added."""
     monkeypatch.setattr(ranges, "_RANGE_BYTES", 8 * 8192)
     monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 2)
-    monkeypatch.setattr(warmup, "_BATCHES", 1)  # this JVM is warm, and lives on
     with psycopg.connect(database) as conn:
         conn.execute((SCHEMA + _FILLED).encode())
     lake, shown, progress = Lake(tmp_path / "lake"), list[_State](), Progress()
