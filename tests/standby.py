@@ -38,7 +38,10 @@ class Standby(Server):
         with psycopg.connect(self.dsn(database), autocommit=True) as here, psycopg.connect(self._upstream) as there:
             there.execute("select pg_log_standby_snapshot()")
             there.commit()
-            here.execute("select pg_sync_replication_slots()")
+            try:
+                here.execute("select pg_sync_replication_slots()")
+            except psycopg.errors.ObjectNotInPrerequisiteState:  # the slot is ahead of what has come here
+                return False
             row: tuple[Any, ...] | None = here.execute(query, [slot]).fetchone()
         return row is not None and bool(row[0])
 
