@@ -88,7 +88,9 @@ def _write_file(path: Path, rows: pa.RecordBatch | pa.Table, numbers: Sequence[s
     file = path / _file_name(part)
     # Top-level texts are names that repeat; to look for repetition in values and numbers costs more than it saves.
     names = [field.name for field in rows.schema if pa.types.is_string(field.type)]
-    pq.write_table(pa.table(rows), file, use_dictionary=names, write_statistics=list(numbers))
+    # Of files in partitions, which are histories', a question reads the pages that it needs, if the file says where.
+    pages = bool(part)
+    pq.write_table(pa.table(rows), file, use_dictionary=names, write_statistics=list(numbers), write_page_index=pages)
     sync(file, file.parent)
     return _added(path, file, part, _statistics(rows, numbers))
 

@@ -106,6 +106,10 @@ def test_the_same_rows_in_one_file_of_each_part(tmp_path: Path) -> None:
     path = lake.history(NAME)
     in_order = pq.read_table(path / closed.add["path"], partitioning=None)["_from_lsn"].to_pylist()
     assert in_order == [100, 110, 130]
+    footer = pq.read_metadata(path / closed.add["path"])
+    chunks = [footer.row_group(0).column(number) for number in range(footer.num_columns)]
+    assert all(chunk.has_offset_index for chunk in chunks), "pages can be passed over"
+    assert {chunk.path_in_schema for chunk in chunks if chunk.has_column_index} >= {"id", "_from_lsn", "_to_lsn"}
     assert the_table(lake).position == 100
 
 
