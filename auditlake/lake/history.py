@@ -46,9 +46,9 @@ PERIOD_COLUMNS = (
     ("_part", "string"),
 )
 RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
+LSNS = ("_from_lsn", "_to_lsn")
 
-_LSNS = ("_from_lsn", "_to_lsn")
-_PERIOD_BOUNDS = (*_LSNS, "_from_time", "_to_time")
+_PERIOD_BOUNDS = (*LSNS, "_from_time", "_to_time")
 _WHOLE_NUMBERS = ("smallint", "int", "bigint")
 _STATISTICS = 32
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -116,7 +116,7 @@ def adopt_rows(table: HistoryTable, part: str, files: Iterable[Path]) -> list[Ac
 
 
 def _bounded(table: HistoryTable) -> list[str]:
-    return [*_LSNS, *(column.stored for column in whole_number_keys(table.columns))]
+    return [*LSNS, *(column.stored for column in whole_number_keys(table.columns))]
 
 
 def history_ddl(columns: Sequence[Column]) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from auditlake.lake.history import HistoryTable, adopt_rows
+from auditlake.lake.history import LSNS, HistoryTable, adopt_rows
 from auditlake.lake.rearrange import rearrange
 from auditlake.lake.scan import Files, read_rows
 
@@ -30,14 +30,13 @@ _ABANDONED_S = 24 * 3600.0
 _UNITS = 64
 AGES = _UNITS.bit_length() + 1
 """So many ages there are at most."""
-_LSNS = ("_from_lsn", "_to_lsn")
 # No two LSNs are alike: a dictionary of a MB would have to be read for every page of them.
-_PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in _LSNS}
+_PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in LSNS}
 
 
 def has_bounds(files: Files) -> bool:
     """Whether the log tells between which LSNs all of the versions began and ended."""
-    return all(file.bounds(name) is not None for file in files.by_name.values() for name in _LSNS)
+    return all(file.bounds(name) is not None for file in files.by_name.values() for name in LSNS)
 
 
 def lay_in_order(spark: SparkSession, files: Files) -> bool:
@@ -49,7 +48,7 @@ def lay_in_order(spark: SparkSession, files: Files) -> bool:
     folder = files.table.path / f"{_FOLDER}{uuid.uuid4()}"
     count = -(-files.size_bytes // _FILE_BYTES)
     rows = read_rows(spark, files).withColumn("_part", _age(files))  # the files are in one part; folders tell ages
-    laid = rows.repartitionByRange(count, *_LSNS).sortWithinPartitions("_part", *_LSNS)
+    laid = rows.repartitionByRange(count, *LSNS).sortWithinPartitions("_part", *LSNS)
     try:
         laid.write.partitionBy("_part").options(**_PLAIN).parquet(str(folder))
         added = adopt_rows(files.table, part, sorted(folder.glob("_part=*/*.parquet")))
@@ -68,7 +67,7 @@ def delete_abandoned(table: HistoryTable) -> None:
 
 def _age(files: Files) -> Expression:
     """How long before the end of the part a version began: 0 within its length, n below 2ⁿ times that, in WAL."""
-    begins, ends = ([bounds for file in files.by_name.values() if (bounds := file.bounds(name))] for name in _LSNS)
+    begins, ends = ([bounds for file in files.by_name.values() if (bounds := file.bounds(name))] for name in LSNS)
     end = max(high for _, high in ends)
     length, reach = end - min(low for low, _ in ends), end - min(low for low, _ in begins)
     unit = max(length, -(-reach // _UNITS), 1)

@@ -75,11 +75,16 @@ def find_due(files: Iterable[DataFile], *, everything: bool = False) -> Due:
     gathered = 2 if everything else _GATHERED_FILES
     open_part = len(_small(parts.pop(OPEN_PART, []))) >= gathered
     last = max(parts, default="")
-    closed = [part for part, held in parts.items() if _unordered(held, gathered, complete=everything or part < last)]
-    rest = {part: _small(_loose(held)) for part, held in sorted(parts.items()) if part not in closed}
+    loose = {part: _loose(held) for part, held in sorted(parts.items())}
+    closed = [
+        part
+        for part, held in sorted(parts.items())
+        if _unordered(held, loose[part], gathered, complete=everything or part < last)
+    ]
+    rest = {part: _small(files) for part, files in loose.items() if part not in closed}
     alike = {part: _alike(small, everything=everything) for part, small in rest.items() if len(small) >= gathered}
     names = tuple((part, tuple(file.name for file in files)) for part, files in alike.items() if len(files) > 1)
-    return Due(open_part, tuple(sorted(closed)), names)
+    return Due(open_part, tuple(closed), names)
 
 
 def _alike(files: list[DataFile], *, everything: bool) -> list[DataFile]:
@@ -97,12 +102,11 @@ def _small(files: Iterable[DataFile]) -> list[DataFile]:
     return [file for file in files if file.size_bytes < _SMALL_BYTES]
 
 
-def _unordered(files: list[DataFile], gathered: int, *, complete: bool) -> bool:
+def _unordered(files: list[DataFile], loose: list[DataFile], gathered: int, *, complete: bool) -> bool:
     """Whether enough came since the part was laid in order, which makes files beside each other, or one.
 
     To a `complete` part little will come, so there is nothing to wait for.
     """
-    loose = _loose(files)
     wait_for = min(gathered, _LATE_FILES) if complete else gathered
     enough = len(loose) >= wait_for or (complete and len(loose) > len(_small(loose)))
     return enough and 3 * _size(loose) >= _size(files)
