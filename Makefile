@@ -10,22 +10,24 @@ demo: setup ## A live database and its history, side by side
 test: setup
 	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
-torture: setup ## Kill, cut and fill up for SECONDS, then compare with PostgreSQL; SEED repeats a run
+torture: setup ## Inject faults for SECONDS, then compare the lake with PostgreSQL; SEED repeats a run
 	$(PYTHON_BIN)/python -m tests.torture.campaign --seconds $(or $(SECONDS),120) --seed '$(SEED)'
 
-mutations: setup ## Break each rule on purpose, and see which check says so
+mutations: setup ## Break each rule on purpose; a check must fail each time (ARGS selects by name)
 	$(PYTHON_BIN)/python -m tests.torture.mutations $(ARGS)
 
 check: setup
 	$(PYTHON_BIN)/ruff check .
 	$(PYTHON_BIN)/ruff format --check .
 	$(PYTHON_BIN)/mypy
+	$(PYTHON_BIN)/lint-imports --no-cache
 
 setup:
 	@bash scripts/setup.sh
 
-docs: setup ## Write docs/types.md from the table of types
+docs: setup ## Write docs/types.md from the table of types, and the outputs of docs/asking.ipynb
 	$(PYTHON_BIN)/python scripts/types_page.py > docs/types.md
+	$(PYTHON_BIN)/python scripts/notebook.py
 
 bench: setup
 	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[bench]'

@@ -1,7 +1,7 @@
 """Every version of every row of a PostgreSQL database, and the whole database as of any commit.
 
     import auditlake
-    from auditlake.lake.session import spark_session
+    from auditlake.spark.session import spark_session
 
     spark = spark_session()
     auditlake.read(spark, "./lake", "public.orders", as_of="-2h").show()
@@ -9,7 +9,7 @@
     auditlake.register(spark, "./lake", as_of="2026-11-21T09:30:00Z")
     spark.sql("select * from orders join customers using (customer_id)").show()
 
-Importing it starts nothing and loads nothing heavy.
+The import is cheap: it starts nothing and imports no Spark.
 """
 
 from pathlib import Path
@@ -28,13 +28,13 @@ def read(
 ) -> "DataFrame":
     """Read a table as of a moment.
 
-    `table` is named as in SQL: `public.orders`, `orders`, `auditlake.changes`, odd names in backticks. `as_of` is a
+    `table` is named as in SQL: `public.orders`, `orders`, `auditlake.changes`, special names in backticks. `as_of` is a
     WHEN: an ISO time, `-2h`, an LSN or `xid:N`; None is the latest complete transaction of the lake. `raw` adds the
     column `_raw`: the exact text of values that their typed column cannot hold.
 
     Raises BadUsage (the name or the WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
     """
-    from auditlake.query.frames import read_table  # noqa: PLC0415 - pyspark takes a second to import
+    from auditlake.query.api import read_table  # noqa: PLC0415 - pyspark takes a second to import
 
     return read_table(spark, _lake(lake), table, as_of, raw=raw)
 
@@ -52,24 +52,24 @@ def sql(spark: "SparkSession", lake: str | Path, statement: str, as_of: str | No
 def register(spark: "SparkSession", lake: str | Path, as_of: str | None = None, *, raw: bool = False) -> list[str]:
     """Register every table as temporary views as of one moment, and return the views' names.
 
-    A temporary view's name has one part: each table is `schema__table`, and `table` too where only one schema has it.
-    Names that differ in case alone are spelled as the lake's folders are, because Spark does not tell them apart.
-    Views of these names that exist already are replaced. With `raw` they have the column `_raw` too, and the SQL
-    function `exact_text(column, _raw, 'column')` gives PostgreSQL's own text of any value.
+    A temporary view's name has one part: each table is `schema__table`, and `table` too if only one schema has it.
+    Names that differ only in case are escaped as the lake's folders are, because Spark's names are case-insensitive.
+    Existing views of these names are replaced. `raw` adds the column `_raw`, from which the SQL function
+    `exact_text(column, _raw, 'column')` returns PostgreSQL's own text of any value.
 
     Raises as `read` does; then nothing is registered.
     """
-    from auditlake.query.frames import register_tables  # noqa: PLC0415 - pyspark takes a second to import
+    from auditlake.query.api import register_tables  # noqa: PLC0415 - pyspark takes a second to import
 
     return register_tables(spark, _lake(lake), as_of, raw=raw)
 
 
 def exact_text(name: str, of: str | None = None) -> "Column":
-    """Give PostgreSQL's own text of column `name`: from the typed value where that is lossless, else from `_raw`.
+    """Return PostgreSQL's own text of column `name`: from the typed value if that is lossless, else from `_raw`.
 
-    For rows of `read(…, raw=True)` or of versions; `of` is the table's alias where there are several.
+    For rows of `read(…, raw=True)` or of versions; `of` is the table's alias, if there are several tables.
     """
-    from auditlake.query.exact import exact_text as column  # noqa: PLC0415 - as above
+    from auditlake.query.exact_text_udf import exact_text as column  # noqa: PLC0415 - as above
 
     return column(name, of)
 

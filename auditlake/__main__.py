@@ -1,6 +1,6 @@
 """`python -m auditlake`: the same as the console script."""
 
-from auditlake.start import start
+from auditlake.cli.start import start
 
 if __name__ == "__main__":  # Spark's workers import the main module again
     start()

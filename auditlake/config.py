@@ -1,33 +1,48 @@
 """Settings: a flag, else the environment (`AUDITLAKE_*`), else `auditlake.toml` in the working folder.
 
-`load_settings` gives frozen `Settings` or raises ConfigError, which names the setting, where its value came from and
-what is wrong with it. A key nobody knows is refused. The connection string may hold a password: it is a secret here,
-and no message shows more of it than `redacted` does.
+`load_settings` returns frozen `Settings` or raises ConfigError, which names the setting, the origin of its value and
+the problem. An unknown key is refused. The connection string may contain a password: it is a secret here, and messages
+show only its `redacted` form.
 
 Relative paths are relative to the working folder, whichever file names them.
 """
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
 
 from auditlake.errors import ConfigError, Unsupported
-from auditlake.postgres.streaming import Streaming, StreamingMode
+from auditlake.streaming_mode import Streaming, StreamingMode
 
+_LOCALTIME = Path("/etc/localtime")
 DEFAULT_FILE = Path("auditlake.toml")
 _PREFIX = "AUDITLAKE_"
+_NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
+"""Delta's readers and writers interpret these characters in a path, each in a different way."""
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
 def _conninfo(value: object) -> object:
-    """Refuse what libpq would not read, without repeating it: libpq's own message quotes the string."""
-    import psycopg  # noqa: PLC0415 - a fifth of a command's start, and many need no source
+    """Refuse a string that libpq cannot parse, without libpq's message, which quotes it."""
+    import psycopg  # noqa: PLC0415 - a fifth of a command's start-up time, and many commands need no source
     from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - the same
 
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
@@ -43,13 +58,22 @@ def _local_path(value: object) -> object:
     text = str(value)
     parts = urlsplit(text)
     if "://" not in text:
-        return Path(text).expanduser().absolute()
+        return _unambiguous(Path(text).expanduser().absolute())
     if parts.scheme != "file":
         raise Unsupported(
             f"lake {parts.scheme}://… is on a store this version does not write to, need a local path",
             "give a folder, for example --lake ./lake.",
         )
-    return Path(unquote(parts.path))
+    return _unambiguous(Path(unquote(parts.path)))
+
+
+def _unambiguous(path: Path) -> Path:
+    """Refuse a path that cannot hold a lake, before anything is written there."""
+    if found := _NOT_IN_PATHS.search(str(path)):
+        raise ValueError(
+            f"is {str(path)!r}, need a path without {found[0]!r}: Delta's readers take it for a different path"
+        )
+    return path
 
 
 def _folder(value: object) -> object:
@@ -57,8 +81,29 @@ def _folder(value: object) -> object:
     return Path(str(value)).expanduser().absolute()
 
 
+def _zone_name(value: str) -> str:
+    """Require a time zone that this machine knows; `local` is the machine's own."""
+    name = _local_zone() if value == "local" else value
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"is {value!r}, need a time zone such as Europe/Paris, or UTC or local") from None
+    return name
+
+
+def _local_zone() -> str:
+    """Name the machine's zone: TZ, else the file that /etc/localtime links to.
+
+    Raises ValueError if neither names one.
+    """
+    name = os.environ.get("TZ", "").removeprefix(":") or str(_LOCALTIME.resolve()).rpartition("/zoneinfo/")[2]
+    if not name or name.startswith("/"):
+        raise ValueError(f"is 'local', and neither TZ nor {_LOCALTIME} names a zone; give one such as Europe/Paris")
+    return name
+
+
 def _patterns(value: object) -> object:
-    """Split at commas, as in the environment; a list stays what it is."""
+    """Split a string at commas, the form used in the environment; keep a list."""
     patterns = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
     if isinstance(patterns, list | tuple) and (wrong := [p for p in patterns if "." not in str(p).strip(".")]):
         raise ValueError(f"has {wrong[0]!r}, need patterns of schema and table such as public.* or sales.orders")
@@ -93,12 +138,14 @@ Identifier = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 
 
 class Settings(BaseModel):
-    """What auditlake was told; the same for every command."""
+    """Settings, the same for every command."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: Annotated[SecretStr | None, BeforeValidator(_conninfo)] = None
-    lake: Annotated[Path, BeforeValidator(_local_path)] = Field(default_factory=Path("lake").absolute)
+    lake: Annotated[Path, BeforeValidator(_local_path)] = Field(
+        default_factory=Path("lake").absolute, validate_default=True
+    )
     slot: SlotName = "auditlake"
     publication: Identifier = "auditlake"
     tables: Annotated[tuple[str, ...] | None, BeforeValidator(_patterns)] = None
@@ -108,17 +155,23 @@ class Settings(BaseModel):
     heartbeat_s: Annotated[float | None, Field(gt=0)] = None
     copy_connections: Annotated[int, Field(ge=1)] = 8
     copy_bytes_per_s: Annotated[int | None, Field(ge=1)] = None
+    tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
 
     @property
     def how_to_stream(self) -> Streaming:
-        """How large transactions are to come."""
+        """How PostgreSQL sends large transactions."""
         return Streaming(self.streaming, self.spool)
 
-    def source_required(self) -> str:
-        """Give the connection string.
+    @property
+    def zone(self) -> tzinfo:
+        """The reader's time zone."""
+        return UTC if self.tz == "UTC" else ZoneInfo(self.tz)
 
-        Raises ConfigError where none was set.
+    def source_required(self) -> str:
+        """Return the connection string.
+
+        Raises ConfigError if none is set.
         """
         if self.source is None:
             raise ConfigError(
@@ -129,9 +182,9 @@ class Settings(BaseModel):
 
 
 def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
-    """Put flags over environment over file; a flag that is None or empty was not given.
+    """Merge settings: flags before environment before file; a flag that is None or empty is not set.
 
-    Raises ConfigError for anything that cannot be a setting, Unsupported for a lake that is not a local path.
+    Raises ConfigError for an invalid setting, Unsupported for a lake that is not a local path.
     """
     given = {name: value for name, value in flags.items() if value not in (None, (), "")}
     from_file = _read_file(config_file)
@@ -146,7 +199,7 @@ def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
 
 
 def redacted(conninfo: str) -> str:
-    """Spell a connection string for messages: without passwords, in libpq's keyword form."""
+    """Format a connection string for messages: in libpq's keyword form, without passwords."""
     import psycopg  # noqa: PLC0415 - as above
     from psycopg.conninfo import conninfo_to_dict, make_conninfo  # noqa: PLC0415 - as above
 

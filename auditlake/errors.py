@@ -3,11 +3,11 @@
     AuditlakeError
     ├── BadUsage          2  change the command line or the SQL
     ├── ConfigError       3  change the settings
-    ├── SourceUnready     3  change something on the PostgreSQL side, `check` says what
+    ├── SourceUnready     3  change something on the PostgreSQL side, `check` lists it
     ├── Unsupported       3  legal, but this version does not do it; nothing was lost
-    ├── SourceUnreachable 4  wait or mend the connection; `retryable` tells which
+    ├── SourceUnreachable 4  wait or fix the connection; `retryable` shows which
     ├── WrongSource       5  slot, system or database is not the one the lake records
-    ├── LakeUnusable      6  mend the lake's folder
+    ├── LakeUnusable      6  fix the lake's folder
     ├── LakeConflict      6  another writer holds the lake
     ├── NotAnswerable     7  the question has no exact answer here
     ├── DecodeError       1  the stream breaks the protocol: report it
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 
 class AuditlakeError(Exception):
-    """A failure with an exit code and, where one exists, the next step as `hint`."""
+    """A failure with an exit code and, if there is one, the next step as `hint`."""
 
     exit_code = 1
     retryable = False
@@ -32,12 +32,12 @@ class AuditlakeError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[type["AuditlakeError"], tuple[str, str | None]]:
-        # Spark workers send exceptions home by pickle.
+        # Spark workers return exceptions by pickle.
         return type(self), (self.message, self.hint)
 
 
 def all_in_one(errors: Sequence[AuditlakeError]) -> AuditlakeError:
-    """Make one failure of several: with the exit code of the one that weighs most (a bug first), and all messages."""
+    """Combine failures into one: the lowest exit code, so that a bug comes first, and all messages."""
     if len(errors) == 1:
         return errors[0]
     kind = type(min(errors, key=lambda error: error.exit_code))
@@ -64,7 +64,7 @@ class SourceUnready(AuditlakeError):
 
 
 class Unsupported(AuditlakeError):
-    """Legal, but not done by this version; stopped before anything was lost."""
+    """Legal, but not supported by this version; stopped before anything was lost."""
 
     exit_code = 3
 
@@ -74,9 +74,13 @@ class SourceUnreachable(AuditlakeError):
 
     exit_code = 4
 
-    def __init__(self, message: str, hint: str | None = None, *, retryable: bool = False) -> None:
+    def __init__(
+        self, message: str, hint: str | None = None, *, retryable: bool = False, after_success: bool = False
+    ) -> None:
+        """`after_success`: it may be retried only by a run that was connected before."""
         super().__init__(message, hint)
         self.retryable = retryable
+        self.after_success = after_success
 
 
 class WrongSource(AuditlakeError):

@@ -1,10 +1,10 @@
-"""Places right after an effect, where a test may kill the process to see that the same command goes on from there.
+"""Failpoints: places right after a durable effect, at which a test kills the process to check that a restart resumes.
 
-`reach(place)` does nothing unless AUDITLAKE_FAILPOINT names the place; then the process dies by SIGKILL, without a
-chance to clean up. `place:3` dies at the third time. A name that is never reached kills nobody, so a test must see
-that the process died.
+`reach(place)` does nothing unless AUDITLAKE_FAILPOINT names the place; then the process is killed by SIGKILL, without
+any cleanup. `place:3` kills it at the third time. A place that is never reached kills no process, so a test must check
+that the process was killed.
 
-The places are the effects of the design's order of effects, each in the stage that orders them.
+The places are the effects in the stages' documented orders of effects.
 """
 
 import os
@@ -17,7 +17,7 @@ _VARIABLE = "AUDITLAKE_FAILPOINT"
 
 
 class After(StrEnum):
-    """What has just become durable."""
+    """Effect that has just become durable."""
 
     MANIFEST_WRITTEN = "manifest-written"  # under its temporary name
     MANIFEST = "manifest"
@@ -28,7 +28,7 @@ class After(StrEnum):
     HISTORY_CREATED = "history-created"  # empty, without a position
     FILES_COPIED = "files-copied"  # of one table, in no commit yet
     TABLE_COPIED = "table-copied"
-    ADDED = "added"  # what older rows show in new columns
+    ADDED = "added"  # missing values of new columns
     RELATIONS = "relations"
     PART = "part"
     TRANSACTIONS = "transactions"
@@ -39,6 +39,7 @@ class After(StrEnum):
     COLUMNS_ADDED = "columns-added"
     ROWS_WRITTEN = "rows-written"  # of one tail, in no commit yet
     TABLE_MERGED = "table-merged"
+    PARKED = "parked"  # the reason why a table is not folded further
     FILES_JOINED = "files-joined"
 
 
@@ -47,7 +48,7 @@ _lock = Lock()
 
 
 def reach(place: After) -> None:
-    """Die here, if a test wants it."""
+    """Kill the process if a test has set this failpoint."""
     wanted, _, times = os.environ.get(_VARIABLE, "").partition(":")
     if wanted != place:
         return

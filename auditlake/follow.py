@@ -1,91 +1,157 @@
 """Follow: capture and apply together, until stopped or until a target is in `history`.
 
-Capture runs in a thread (it waits in select, which lets go of the interpreter), apply in the caller's. They share
-nothing but the lake, so they may as well run as two processes (`auditlake capture`, `auditlake apply`).
+Capture runs in a thread (it waits in select, which releases the interpreter), apply in the caller's. They share nothing
+but the lake, so they can also run as two processes (`auditlake capture`, `auditlake apply`).
 """
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 
-from pyspark.sql import SparkSession
-
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import Reached, StartSpark, apply_pending, next_window
+from auditlake.apply.tails import read_watermark
 from auditlake.apply.warmup import warm_up
-from auditlake.capture.claiming import Say
-from auditlake.capture.running import Task, run_capture
+from auditlake.capture.preconditions import Report
+from auditlake.capture.supervisor import Task, run_capture
+from auditlake.lake.history import list_histories
+from auditlake.lake.history_cache import Histories
 from auditlake.lake.layout import Lake
+from auditlake.lake.maintenance import Upkeep
+from auditlake.lake.parking import Parked, check_reached, read_parked
+from auditlake.lake.positions import read_positions
+from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
-from auditlake.maintain import Upkeep
 from auditlake.relation import TableName
 
-# A batch costs seconds however few changes it has: let some gather, for as long as the last one took or longer.
+# Even a small batch costs seconds: let changes gather, for at least as long as the last batch took.
 _BATCH_INTERVAL_S = 2.0
 _LONGEST_INTERVAL_S = 30.0
-# Who waits for a target has it sooner in one batch than in two, unless capture takes longer than that.
+# A target is reached sooner with one batch than with two, unless capture takes longer than this.
 _GATHERED_FOR_TARGET_S = 30.0
 _LARGE_BATCH = 20_000
 _POLL_S = 0.1
 
 
 class Applier:
-    """Applies again and again; remembers how far idle tables were looked through."""
+    """Apply batch after batch; keeps the LSN up to which idle tables were searched for changes."""
 
-    def __init__(self, lake: Lake, spark: SparkSession, say: Say) -> None:
-        self._lake = lake
-        self._spark = spark
+    def __init__(self, lake: Lake, start_spark: StartSpark, say: Report) -> None:
+        """Prepare to apply; `start_spark` is called once, when there is something to apply."""
+        self.lake = lake
+        self.start_spark = cache(start_spark)
         self._say = say
-        self._reached: Mapping[TableName, Lsn] = {}
-        self._upkeep = Upkeep(spark, lake)
+        self._window_end: Lsn | None = None
+        self._histories = Histories(lake)
+        self._reached: Mapping[TableName, Reached] = {}
+        self._parked: Mapping[TableName, Parked] = {}
+        self._explained: int | None = None
+        self._upkeep: Upkeep | None = None
         self._moved: set[TableName] = set()
         self.interval_s = _BATCH_INTERVAL_S
-        """How long changes should gather before the next batch."""
+        """Seconds for changes to gather before the next batch."""
 
-    def apply(self) -> None:
-        """Apply what `changes` holds now."""
+    def apply(self, stop: threading.Event | None = None) -> None:
+        """Apply what `changes` holds now, in windows that fit into memory, or until `stop`."""
+        explained = _explained(self.lake)
+        window = next_window(self.lake, self._window_end)
+        while window is not None:
+            freed = self._apply_upto(window.upto, retry=explained != self._explained)
+            # A freed table continues from its own position, so the windows start again.
+            self._window_end = None if freed else window.upto
+            if stop is not None and stop.is_set():
+                return
+            if not (freed or window.more):
+                break
+            window = next_window(self.lake, self._window_end)
+        self._explained = explained
+
+    def _apply_upto(self, upto: Lsn, *, retry: bool) -> bool:
+        """Apply one window; return whether a parked table was freed, which continues from its position."""
         begun_s = time.monotonic()
-        applied = apply_tail(self._spark, self._lake, known=self._reached)
+        applied = apply_pending(
+            self.start_spark, self.lake, upto, self._reached, retry=retry, histories=self._histories
+        )
         self._reached = applied.upto
+        self._report_parked(applied.parked)
         self._moved |= applied.rows.keys()
-        for table, rows in applied.rows.items():
+        for table, rows in ((name, rows) for name, rows in applied.rows.items() if name not in applied.parked):
             self._say(f"applied {rows:,} changes to {table}")
         self.interval_s = next_interval_s(time.monotonic() - begun_s, sum(applied.rows.values()))
+        return bool(applied.freed)
+
+    def _report_parked(self, parked: Mapping[TableName, Parked]) -> None:
+        """Report tables that are parked, or followed again, since the last batch."""
+        for name, each in parked.items():
+            if self._parked.get(name) != each:
+                self._say(f"{each}; all other tables are followed. {each.remedy}")
+        for name in self._parked.keys() - parked.keys():
+            self._say(f"{name} is followed again")
+        self._parked = parked
+
+    def require_reached(self, target: Lsn) -> None:
+        """Require that no table is parked before a target.
+
+        Raises Unsupported if one is.
+        """
+        check_reached(read_parked(self.lake, list_histories(self.lake)).values(), target)
 
     def warm_up(self, stop: threading.Event) -> None:
-        """Get the JVM ready for the first batch, beside this thread, if none has come yet."""
+        """Warm up the JVM in another thread, unless a batch has been applied already."""
         if not self._moved:
-            threading.Thread(target=warm_up, args=(self._spark, stop), name="warm-up", daemon=True).start()
+            threading.Thread(target=warm_up, args=(self.start_spark(), stop), name="warm-up", daemon=True).start()
 
-    def look_after(self) -> None:
-        """Join files and expire old ones in the tables that were moved, as far as it is worth its time."""
+    def maintain(self) -> None:
+        """Compact and expire files of the tables that were written, if that is worth its time."""
         moved, self._moved = self._moved, set()
-        self._upkeep.after(moved)
+        if moved:
+            self._upkeep = self._upkeep or Upkeep(self.start_spark(), self.lake)
+            self._upkeep.after(moved)
+
+
+def _explained(lake: Lake) -> int:
+    """Return the modification time of `added`: a table that waits for a missing value is retried when it changes."""
+    try:
+        return (lake.added / "_delta_log").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def next_interval_s(took_s: float, rows: int) -> float:
-    """Say how long to wait after a batch: not at all where it was large, else so that at most half the time is work."""
+    """Return the pause after a batch: none if it was large, else so that at most half the time is work."""
     if rows >= _LARGE_BATCH:
         return 0.0
     return min(max(_BATCH_INTERVAL_S, took_s), _LONGEST_INTERVAL_S) if rows else _BATCH_INTERVAL_S
 
 
 def run_apply(applier: Applier, stop: threading.Event, *, once: bool) -> None:
-    """Apply what `changes` holds, once or until `stop`."""
-    applier.apply()
+    """Apply what `changes` holds, once or until `stop`.
+
+    Raises LakeConflict if another process applies to this lake.
+    """
+    with hold(applier.lake, "apply", Stage.APPLY):
+        _apply_alone(applier, stop, once=once)
+
+
+def _apply_alone(applier: Applier, stop: threading.Event, *, once: bool) -> None:
+    applier.apply(stop)
     if once:
+        positions = read_positions(applier.lake)
+        if positions is not None:
+            applier.require_reached(Lsn(positions.watermark + 1))
         return
     applier.warm_up(stop)
     while not stop.is_set():
-        applier.look_after()
+        applier.maintain()
         if stop.wait(applier.interval_s):
             return
-        applier.apply()
+        applier.apply(stop)
 
 
-def follow(task: Task, start_spark: Callable[[], SparkSession], stop: threading.Event, say: Say) -> None:
+def follow(task: Task, start_spark: StartSpark, stop: threading.Event, say: Report) -> None:
     """Capture and apply until the task's target is in `history`, or until `stop`."""
-    with ThreadPoolExecutor(1) as pool:
+    with hold(task.lake, "follow", Stage.CAPTURE, Stage.APPLY), ThreadPoolExecutor(1) as pool:
         tried = threading.Event()
         capturing = pool.submit(run_capture, task, stop, say, tried)
         capturing.add_done_callback(lambda _: tried.set())
@@ -93,20 +159,34 @@ def follow(task: Task, start_spark: Callable[[], SparkSession], stop: threading.
             tried.wait()
             if capturing.done():
                 capturing.result()  # a refusal does not wait for a JVM
-            applier = Applier(task.lake, start_spark(), say)
+            applier = Applier(task.lake, start_spark, say)
             if task.until is None:
-                applier.apply()
+                applier.apply(stop)
                 applier.warm_up(stop)
+            else:
+                _start_if_captured(capturing, stop, applier)
             while not _capture_ended(capturing, stop, _interval_s(task, applier)):
-                applier.apply()
-                if task.until is None:  # who waits for a target does not wait for this
-                    applier.look_after()
+                applier.apply(stop)
+                if task.until is None:  # maintenance would only delay a target
+                    applier.maintain()
             finish = not stop.is_set()
         finally:
             stop.set()
         capturing.result()
         if finish:
             applier.apply()
+            if task.until is not None:
+                applier.require_reached(task.until.lsn)
+
+
+def _start_if_captured(capturing: Future[None], stop: threading.Event, applier: Applier) -> None:
+    """Start Spark beside capture once changes come in; without any, an idle run needs no JVM."""
+    before = read_watermark(applier.lake)
+    while not (capturing.done() or stop.is_set()):
+        if read_watermark(applier.lake) != before:
+            applier.start_spark()
+            return
+        stop.wait(_POLL_S)
 
 
 def _interval_s(task: Task, applier: Applier) -> float:

@@ -1,7 +1,7 @@
 """Log sequence numbers: positions in PostgreSQL's write-ahead log.
 
-`Lsn` is the 64-bit byte position as an `int` (so it stores as BIGINT and compares exactly) that reads and prints
-the way PostgreSQL does: two hexadecimal halves, `16/B374D848`. Parsing is strict; nothing turns into zero.
+`Lsn` is the 64-bit byte position as an `int` (so it is stored as BIGINT and compared exactly), parsed and formatted
+as in PostgreSQL: two hexadecimal halves, `16/B374D848`. Parsing is strict: invalid text raises and never becomes zero.
 
 Authority: postgresql.org/docs/current/datatype-pg-lsn.html
 """
@@ -18,9 +18,9 @@ class Lsn(int):
 
     @classmethod
     def parse(cls, text: str) -> "Lsn":
-        """Read `16/B374D848`.
+        """Parse text such as `16/B374D848`.
 
-        Raises ValueError for anything else.
+        Raises ValueError for any other text.
         """
         match = _TEXT.fullmatch(text.strip())
         if match is None:

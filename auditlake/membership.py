@@ -1,10 +1,10 @@
-"""What a publication carries, as the catalog has it, and what a later look finds lost. Pure.
+"""Publication membership: the tables and operations of a publication, and its losses since they were recorded. Pure.
 
-The stream does not tell when a publication changes: a table that was taken out falls silent, and so does everything
-where the publication is dropped and made again (since 18; before, the slot can never be read again). So capture
-compares what it finds with what was recorded. The catalog's rows have identities of their own: a publication that was
-dropped and created again has another OID, and so has the entry of a table that was taken out and put back, or whose row
-filter or column list was changed. That is how a change is seen that was undone between two looks.
+The stream does not show changes of a publication: a removed table sends no more changes, and after a drop and
+re-creation of the publication no table does (since PostgreSQL 18; before, the slot can never be read again). So capture
+compares the catalog with the recorded membership. Catalog rows have OIDs: a re-created publication has another OID, and
+so has the entry of a table that was removed and added again, or whose row filter or column list was changed. This
+reveals even a change that was undone before the comparison.
 
 Authority: postgresql.org/docs/current/catalog-pg-publication-rel.html
 """
@@ -17,7 +17,7 @@ from auditlake.relation import TableName
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A published table: its OID, and that of its own entry; None where it is published with its schema or all."""
+    """A published table: its OID, and its entry's OID, None if it is published with its schema or with all tables."""
 
     relation: int
     entry: int | None
@@ -25,7 +25,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A publication: its OID, what it publishes (insert, update, delete, truncate), and its tables."""
+    """A publication: its OID, the operations it publishes (insert, update, delete, truncate), and its tables."""
 
     publication: int
     operations: frozenset[str]
@@ -34,7 +34,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a publication does not carry any more; `table` is None where that concerns all of them."""
+    """Description of changes that a publication no longer publishes; `table` is None if all tables are affected."""
 
     what: str
     table: TableName | None = None
@@ -43,7 +43,7 @@ class Loss:
 def find_losses(
     name: str, recorded: Membership, found: Membership | None, dropped: Collection[TableName]
 ) -> Iterator[Loss]:
-    """Name what `found` does not carry as `recorded` did; a table that was `dropped` has nothing more to carry."""
+    """Yield the losses of `found` compared with `recorded`; a `dropped` table has no more changes to lose."""
     if found is None:
         yield Loss(f"publication {name} is gone")
     elif found.publication != recorded.publication:
@@ -59,6 +59,9 @@ def _lost(
 ) -> Loss | None:
     member, now = recorded.tables[table], found.tables.get(table)
     if now is None:
+        renamed = [other for other, entry in found.tables.items() if entry.relation == member.relation]
+        if renamed:
+            return Loss(f"table {table} was renamed to {renamed[0]}", table)
         return None if table in dropped else Loss(f"publication {name} no longer carries {table}", table)
     if now.relation != member.relation:
         return Loss(f"table {table} was dropped and created again", table)

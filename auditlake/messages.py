@@ -1,29 +1,49 @@
-"""What is told on stderr: messages, errors, bugs. Plain lines, so that no command loads a terminal's library for them.
+"""Messages, errors and bugs on stderr, as plain lines, so that no command imports a terminal library for them.
 
-Messages are lower case without a final stop, prefixed with the program's name; hints are sentences. Where progress is
-being drawn, its library takes what is written here and puts it above.
+Messages are lower case without a final period, prefixed with the program's name; hints are sentences. While progress is
+shown, its library captures these lines and prints them above the progress.
 """
 
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from auditlake.errors import AuditlakeError
 
+_LOCK = threading.Lock()
+
 
 def say(message: str) -> None:
-    """Tell what happens."""
-    print(f"auditlake: {message}", file=sys.stderr)  # noqa: T201 - this is where it is done
+    """Print one message as one line; the lock keeps lines of several threads apart."""
+    with _LOCK:
+        sys.stderr.write(f"auditlake: {message}\n")
+        sys.stderr.flush()
 
 
 def report_error(error: AuditlakeError) -> None:
-    """Tell an error and its hint."""
+    """Report an error and its hint."""
     say(f"error: {error.message}")
     if error.hint:
         say(f"hint: {error.hint}")
 
 
 def report_bug(error: BaseException) -> None:
-    """Tell where an unexpected exception came from, without its message: that may quote rows of the source."""
+    """Report the type and traceback of an unexpected exception, without its message, which may quote rows."""
     frames = "".join(traceback.format_tb(error.__traceback__))
     say(f"error: unexpected {type(error).__name__} at\n{frames.rstrip()}")
     say("hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
+
+
+@contextmanager
+def exit_on_errors() -> Iterator[None]:
+    """Report an error of the block and exit with its code, in programs other than the command line."""
+    try:
+        yield
+    except AuditlakeError as exc:
+        report_error(exc)
+        sys.exit(exc.exit_code)
+    except Exception as exc:  # noqa: BLE001 - the one handler of bugs in such a program
+        report_bug(exc)
+        sys.exit(1)

@@ -1,36 +1,34 @@
-"""What a relation looks like: the shape of a table as pgoutput's Relation message gives it.
+"""Relation: name, replica identity and columns of a table, as in pgoutput's Relation message.
 
-The same values come from the catalog (snapshot) and from the stream, so that the two can be compared. Pure.
+The catalog (for the snapshot) and the stream produce equal values, so that they can be compared. Pure.
 
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Relation"
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
+
+from auditlake.sql_names import display_identifier
 
 
 class TableName(NamedTuple):
-    """Schema and name of a table, exactly as PostgreSQL spells them."""
+    """Schema and name of a table, unquoted; `str` quotes them for people (`sql_names.display_identifier`)."""
 
     schema: str
     table: str
 
     def __str__(self) -> str:
-        return f"{_quoted(self.schema)}.{_quoted(self.table)}"
-
-
-def _quoted(name: str) -> str:
-    plain = name.isascii() and name.replace("_", "a").isalnum() and name == name.lower() and not name[0].isdigit()
-    return name if plain else '"' + name.replace('"', '""') + '"'
+        return f"{display_identifier(self.schema)}.{display_identifier(self.table)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One published column; `key` marks it as part of the replica identity (of the key, in a history).
+    """One published column; `key` marks it as part of the replica identity, or of the key in a history.
 
-    `type_oid` is that of the base type where the column is of a domain over a built-in type; `typmod` is then -1.
-    `stored_as` is its name in the history where that is another one (`lake.names`). `since` is the commit LSN since
-    which a history has it; None where it was there in the snapshot.
+    For a domain over a built-in type, `type_oid` is the base type's and `typmod` is -1. `stored_as` is the column's
+    name in the history if it differs (`lake.names`). `since` is the commit LSN from which on a history has the column,
+    None if the snapshot had it.
     """
 
     name: str
@@ -42,15 +40,28 @@ class Column:
 
     @property
     def stored(self) -> str:
-        """The column's name in the history."""
+        """Return the column's name in the history."""
         return self.stored_as or self.name
+
+
+class ReplicaIdentity(StrEnum):
+    """The columns that an UPDATE or DELETE sends of the old row, by the letter in pg_class.relreplident."""
+
+    DEFAULT = "d"
+    """The columns of the primary key."""
+    NOTHING = "n"
+    """No column; the server refuses UPDATE and DELETE of a published table."""
+    FULL = "f"
+    """All columns."""
+    INDEX = "i"
+    """The columns of the index set by ALTER TABLE … REPLICA IDENTITY USING INDEX."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A published table at one moment; `replica_identity` is pg_class.relreplident: d, n, f or i."""
+    """One version of a published table."""
 
     oid: int
     name: TableName
-    replica_identity: str
+    replica_identity: ReplicaIdentity
     columns: tuple[Column, ...]

@@ -1,55 +1,77 @@
-"""Where a lake stands: positions, lag, the slot's health, the tables. Reads only, starts no JVM.
+"""Status of a lake: positions, lag, the slot's health, the tables; and the verdict on it. Reads only, starts no JVM.
 
-The lake answers alone; what PostgreSQL knows (retained log, the slot) is added where it can be reached.
+`read_status` needs only the lake; facts of PostgreSQL (retained WAL, the slot) are added if it can be reached. `judge`
+returns the verdict: one sentence, the remedy, and the exit code of `status --check`:
+
+    0  healthy, or behind while capture runs
+    3  lake or settings need attention: nothing captures, a table is parked or has no history
+    4  the source cannot be reached
+    5  slot or source is not the one that the lake records, or PostgreSQL is about to invalidate the slot
+
+The first cause that applies decides, the most severe first. A lake that cannot be read raises LakeUnusable (6).
 """
 
 import time
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import psycopg
 
-from auditlake.capture.guard import PublicationGuard
-from auditlake.capture.mainslot import see_slot
-from auditlake.capture.sameness import current_manifest
-from auditlake.errors import AuditlakeError, SourceUnreachable
+from auditlake.capture.preconditions import check_slot, current_manifest
+from auditlake.capture.publication_watch import PublicationWatch
+from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
+from auditlake.lake.capture_status import CaptureState, read_state
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
-from auditlake.lake.membership import read_recorded
-from auditlake.lake.positions import Positions, read_positions
-from auditlake.lake.runstate import CaptureState, read_state
+from auditlake.lake.parking import Parked, read_parked
+from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
+from auditlake.lake.publication_record import read_recorded
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import Row, connect
-from auditlake.postgres.slot import SlotReader, SlotState, read_reader, read_slot
+from auditlake.relation import TableName
+from auditlake.snapshot.plan import read_source
+from auditlake.source.connection import Row, connect
+from auditlake.source.replicated_tables import choose
+from auditlake.source.server import clock_skew_s
+from auditlake.source.slot import SlotReader, SlotState, read_reader, read_slot
+from auditlake.temporal.when import format_age
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """What the source says now; `lag_bytes` is log that capture has not acknowledged.
+    """Facts reported by the source; `lag_bytes` is WAL that capture has not acknowledged.
 
-    `problem` is what would stop a capture that started now, None where nothing would.
+    `refusal` is the error with which a capture would fail now. Tables without a history are `new` if the publication
+    carries them, else `unfollowed`; None if the catalog could not be read, because a table is locked.
     """
 
     slot: SlotState | None
     reader: SlotReader | None
     lag_bytes: int | None
-    problem: str | None
+    refusal: AuditlakeError | None
+    new: tuple[TableName, ...] | None
+    unfollowed: tuple[TableName, ...] | None
+    clock_skew_s: float
+    """Seconds by which the source's clock is ahead of ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table's horizon and position, commit LSNs, both inclusive."""
+    """One table's horizon and position, commit LSNs, both inclusive; `parked` if it is not followed any more."""
 
     name: str
     horizon: Lsn
     position: Lsn
+    parked: Parked | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A lake at one moment. `source` is None where it could not be asked, `problem` says why.
+    """A lake at one moment. `source` is None if it was not asked; `refusal` is why, None if no source is set.
 
-    `capture` is what the last capture said of itself; a killed one said nothing more.
+    If it was asked, `refusal` is the error with which a capture would fail. `capture` is the state that the last
+    capture recorded; a killed one recorded no end.
     """
 
     manifest: Manifest
@@ -57,59 +79,90 @@ class Status:
     tables: tuple[TableStatus, ...]
     capture: CaptureState | None
     source: SourceStatus | None
-    problem: str | None
+    refusal: AuditlakeError | None
+    read_at_s: float
+    """When it was read, in seconds since 1970, by this machine's clock."""
+
+    @property
+    def problem(self) -> str | None:
+        """The refusal as text, or that no source is set."""
+        if self.source is None and self.refusal is None:
+            return "no source is set"
+        return None if self.refusal is None else self.refusal.message
 
     @property
     def current_age_s(self) -> float | None:
-        """Seconds since the moment up to which capture is known to be current."""
+        """Seconds from the moment up to which capture is known to be current until the status was read."""
         if self.positions is None or not self.positions.current_us:
             return None
-        return max(0.0, time.time() - self.positions.current_us / 1_000_000)
+        return max(0.0, self.read_at_s - self.positions.current_us / 1_000_000)
 
 
 def read_status(lake: Lake, conninfo: str | None) -> Status:
-    """Read the status of a lake, and of its source where `conninfo` reaches it.
+    """Read the status of a lake, and of its source if `conninfo` reaches it.
 
-    Raises LakeUnusable where there is no lake.
+    Raises LakeUnusable if there is no lake.
     """
     manifest = require_manifest(lake)
     positions = read_positions(lake)
-    tables = tuple(TableStatus(str(t.name), Lsn(t.horizon), Lsn(t.position)) for t in list_histories(lake))
+    histories = list(list_histories(lake))
+    parked = read_parked(lake, histories)
+    tables = tuple(TableStatus(str(t.name), Lsn(t.horizon), Lsn(t.position), parked.get(t.name)) for t in histories)
     source: SourceStatus | None = None
-    problem: str | None = "no source is set"
+    refusal: AuditlakeError | None = None
     if conninfo is not None:
         try:
-            source = _ask_source(conninfo, lake, manifest, positions)
-            problem = source.problem
+            source = _ask_source(conninfo, lake, positions, frozenset(table.name for table in histories))
+            refusal = source.refusal
         except SourceUnreachable as exc:
-            problem = exc.message
-    return Status(manifest, positions, tables, read_state(lake), source, problem)
+            refusal = exc
+    return Status(manifest, positions, tables, read_state(lake), source, refusal, time.time())
 
 
-def _ask_source(conninfo: str, lake: Lake, manifest: Manifest, positions: Positions | None) -> SourceStatus:
+def _ask_source(
+    conninfo: str, lake: Lake, positions: Positions | None, followed: Collection[TableName]
+) -> SourceStatus:
+    manifest = require_manifest(lake)
     with connect(conninfo) as conn:
         slot, reader = read_slot(conn, manifest.slot), read_reader(conn, manifest.slot)
         acknowledged = positions.acknowledged if positions else None
         lag = None if slot is None or acknowledged is None else max(0, slot.wal_end - acknowledged)
-        return SourceStatus(slot, reader, lag, _problem(conn, lake, slot, acknowledged))
+        refusal = _refusal(conn, lake, slot, acknowledged)
+        new, unfollowed = _without_history(conn, manifest.publication, followed)
+        return SourceStatus(slot, reader, lag, refusal, new, unfollowed, clock_skew_s(conn))
 
 
-def _problem(conn: psycopg.Connection[Row], lake: Lake, slot: SlotState | None, acknowledged: Lsn | None) -> str | None:
+def _refusal(
+    conn: psycopg.Connection[Row], lake: Lake, slot: SlotState | None, acknowledged: Lsn | None
+) -> AuditlakeError | None:
     manifest = require_manifest(lake)
     try:
         manifest.check_same(current_manifest(conn, manifest.slot, manifest.publication))
-        # The lake was read first: a capture that runs may have moved the slot beyond that since.
+        # The lake was read first, so a running capture may have advanced the slot past it.
         if acknowledged is not None and (slot is None or slot.active_pid is None):
-            see_slot(manifest.slot, slot, acknowledged)
+            check_slot(manifest.slot, slot, acknowledged)
         if acknowledged is not None and read_recorded(lake) is not None:
-            PublicationGuard(lake, manifest.publication, lambda _: None).look(conn, acknowledged)
+            PublicationWatch(lake, manifest.publication, lambda _: None).check(conn, acknowledged)
     except AuditlakeError as exc:
-        return exc.message
+        return exc
     return None
 
 
+def _without_history(
+    conn: psycopg.Connection[Row], publication: str, followed: Collection[TableName]
+) -> tuple[tuple[TableName, ...] | None, tuple[TableName, ...] | None]:
+    """Name the tables without a history that the publication carries, and those that it does not."""
+    try:
+        source = read_source(conn, publication)
+    except SourceUnready:  # a session holds a lock on a published table: unknown, and reported as null
+        return None, None
+    missing = [table.name for table in choose(source, lambda _: True) if table.name not in followed]
+    new = tuple(name for name in missing if source.published(name) is not None)
+    return new, tuple(name for name in missing if name not in new)
+
+
 def as_json(status: Status) -> dict[str, object]:
-    """Return the status as plain values: LSNs as text, sizes in bytes, ages in seconds."""
+    """Return the status as plain values: LSNs as text, sizes in bytes, ages in seconds; null is unknown."""
     positions, source, capture = status.positions, status.source, status.capture
     slot = source.slot if source else None
     return {
@@ -119,6 +172,7 @@ def as_json(status: Status) -> dict[str, object]:
         "watermark": str(positions.watermark) if positions else None,
         "acknowledged": str(positions.acknowledged) if positions else None,
         "current_age_s": status.current_age_s,
+        "clock_skew_s": round(source.clock_skew_s, 3) if source else None,
         "lag_bytes": source.lag_bytes if source else None,
         "retained_bytes": slot.retained_bytes if slot else None,
         "safe_wal_bytes": slot.safe_wal_bytes if slot else None,
@@ -132,5 +186,121 @@ def as_json(status: Status) -> dict[str, object]:
         "capture_since": capture.since if capture else None,
         "capture_problem": capture.problem if capture else None,
         "source_problem": status.problem,
-        "tables": [{"table": t.name, "horizon": str(t.horizon), "position": str(t.position)} for t in status.tables],
+        "new_tables": _texts(source.new if source else None),
+        "unfollowed_tables": _texts(source.unfollowed if source else None),
+        "tables": [
+            {
+                "table": t.name,
+                "horizon": str(t.horizon),
+                "position": str(t.position),
+                "parked": None if t.parked is None else _parked_json(t.parked),
+            }
+            for t in status.tables
+        ],
     }
+
+
+def _texts(names: tuple[TableName, ...] | None) -> list[str] | None:
+    return None if names is None else [str(name) for name in names]
+
+
+def _parked_json(parked: Parked) -> dict[str, object]:
+    return {
+        "lsn": str(parked.lsn),
+        "until": str(parked.until),
+        "cause": str(parked.cause),
+        "reason": parked.reason,
+        "remedy": parked.remedy,
+        "ended": parked.ended,
+    }
+
+
+_CAPTURE = "Start auditlake follow."
+_LONG_S = 60.0
+_NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One sentence, the remedy if there is something to do, and the exit code."""
+
+    code: int
+    sentence: str
+    remedy: str | None
+
+
+def judge(status: Status) -> Verdict:
+    """Return the most severe problem, or that there is none."""
+    return next(chain(_of_source(status), _of_slot(status), _of_tables(status)), None) or _well(status)
+
+
+def _of_source(status: Status) -> Iterator[Verdict]:
+    refusal = status.refusal
+    if refusal is not None:
+        yield Verdict(refusal.exit_code, refusal.message, refusal.hint)
+    elif status.source is None:
+        yield Verdict(
+            ConfigError.exit_code,
+            "no source is set, so the state of the slot is unknown",
+            "Give --source, or set it in auditlake.toml.",
+        )
+    if status.positions is None:
+        yield Verdict(ConfigError.exit_code, "capture has never started: the lake holds no changes", _CAPTURE)
+
+
+def _of_slot(status: Status) -> Iterator[Verdict]:
+    slot = status.source.slot if status.source else None
+    if slot is None:
+        return
+    name = status.manifest.slot
+    if slot.wal_status == "unreserved":
+        retained = f"PostgreSQL retains {slot.retained_bytes or 0:,} bytes of WAL for it"
+        sentence = f"slot {name} is about to be invalidated: {retained}"
+        yield Verdict(WrongSource.exit_code, sentence, f"{_CAPTURE} Raise max_slot_wal_keep_size.")
+    if slot.active_pid is None:
+        retained = f"PostgreSQL retains {slot.retained_bytes or 0:,} bytes of WAL for slot {name}"
+        problem = status.capture.problem if status.capture else None
+        because = f"; the last capture ended: {problem}" if problem else ""
+        yield Verdict(ConfigError.exit_code, f"nothing captures, and {retained}{because}", _CAPTURE)
+
+
+def _of_tables(status: Status) -> Iterator[Verdict]:
+    parked = [table.parked for table in status.tables if table.parked is not None and not table.parked.ended]
+    if parked:
+        first = parked[0]
+        sentence = f"{first.table} is parked at {first.lsn}: {first.reason}"
+        if len(parked) > 1:
+            sentence = f"{len(parked)} of {len(status.tables)} tables are parked; {sentence}"
+        yield Verdict(ConfigError.exit_code, sentence, first.remedy)
+    new = status.source.new if status.source else ()
+    if new:
+        are = "is a new table" if len(new) == 1 else "are new tables"
+        yield Verdict(
+            ConfigError.exit_code, f"{_some(list(map(str, new)))} {are} without a history", "Run auditlake bootstrap."
+        )
+
+
+def _well(status: Status) -> Verdict:
+    age_s = status.current_age_s
+    tables = f"{len(status.tables)} table{'' if len(status.tables) == 1 else 's'}"
+    if age_s is None:
+        return Verdict(0, f"healthy: {tables}, capture has just started", None)
+    clock = _clock(status)
+    if age_s > _LONG_S:
+        lag = status.source.lag_bytes if status.source else None
+        pending = "" if lag is None else f", {lag:,} bytes of WAL are not captured yet"
+        sentence = f"behind: {tables}, every commit up to {format_age(age_s)} is in the lake{pending}{clock}"
+        return Verdict(0, sentence, "Wait: capture is running.")
+    return Verdict(0, f"healthy: {tables}, every commit up to {format_age(age_s)} is in the lake{clock}", None)
+
+
+def _clock(status: Status) -> str:
+    skew_s = status.source.clock_skew_s if status.source else 0.0
+    if abs(skew_s) * 1_000_000 <= CLOCK_TOLERANCE_US:
+        return ""
+    return f"; the source's clock is {abs(skew_s):,.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,46 +1,125 @@
-"""What people see beside messages: tables on stdout, and on a terminal that something takes its time, on stderr."""
+"""Output for people beside messages: tables on stdout, and on a terminal the progress of a long step on stderr.
 
-from collections.abc import Iterator, Mapping
+A table wider than the terminal is printed in expanded layout: one value a line, under the number of its row. A file or
+a pipe has no width, so nothing is wrapped or truncated there.
+"""
+
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, TextIO, cast
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-STDERR = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-_STDOUT = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-
-
-def show(table: Table) -> None:
-    """Print a table on stdout."""
-    _STDOUT.print(table)
+_UNLIMITED = sys.maxsize
 
 
-def plain_table(*headers: str, title: str | None = None) -> Table:
-    """Return a table in our look, without boxes around every cell."""
+class _Console(Console):
+    """A console that reports a closed pipe as an exception; rich would end the process with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+STDERR = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+def console_for(out: TextIO | None = None, *, terminal_width: int | None = None) -> Console:
+    """Return a console that prints to `out` (stdout); a `terminal_width` treats it as a terminal of that width."""
+    forced = None if terminal_width is None else True
+    found = _Console(file=out, highlight=False, markup=False, emoji=False, force_terminal=forced, width=terminal_width)
+    if not found.is_terminal:
+        found.width = _UNLIMITED
+    return found
+
+
+def show(table: Table, to: Console | None = None, *, expanded: bool | None = None, first: int = 1) -> None:
+    """Print a table; None expands it if it does not fit. `first` is the number of its first row."""
+    to = to or console_for()
+    if expanded or (expanded is None and not _fits(table, to)):
+        _show_expanded(table, to, first)
+    else:
+        to.print(table)
+
+
+def _fits(table: Table, to: Console) -> bool:
+    unlimited = to.options.update(max_width=_UNLIMITED)
+    return Measurement.get(to, unlimited, table).maximum <= to.width
+
+
+def _show_expanded(table: Table, to: Console, first: int) -> None:
+    if table.title:
+        to.print(Text(str(table.title), "italic"))
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(overflow="fold", style="bold")
+    grid.add_column(overflow="fold")
+    for number, row in enumerate(zip(*(column.cells for column in table.columns), strict=True), first):
+        grid.add_row(f"── {number:,} ──", "")
+        for column, cell in zip(table.columns, row, strict=True):
+            header = column.header
+            grid.add_row(_on_one_line(header) if isinstance(header, str) else header, cell)
+    to.print(grid)
+
+
+def _on_one_line(header: str) -> str:
+    return header.replace("-\n", "").replace("\n", " ")
+
+
+def plain_table(*headers: str, title: str | None = None, right: Collection[str] = ()) -> Table:
+    """Return a table in our style, without boxes around every cell; the `right` columns are aligned to the right."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        table.add_column(header, no_wrap=True)
+        table.add_column(header, overflow="fold", justify="right" if header in right else "left")
     return table
 
 
+def show_verdict(sentence: str, remedy: str | None, *, well: bool) -> None:
+    """Print the verdict on a lake in one sentence, and the remedy."""
+    to = console_for()
+    to.print(Text(sentence, "bold green" if well else "bold red"))
+    if remedy:
+        to.print(remedy)
+
+
 def show_status(facts: Mapping[str, object]) -> None:
-    """Print a status as `status.as_json` gives it."""
-    table = plain_table("", "")
+    """Print a status in the form of `status.as_json`."""
+    to = console_for()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in facts.items():
-        if name != "tables":
-            table.add_row(name.replace("_", " "), "-" if value is None else str(value))
-    show(table)
-    tables = plain_table("table", "horizon", "position")
-    for entry in cast("list[dict[str, str]]", facts["tables"]):
-        tables.add_row(entry["table"], entry["horizon"], entry["position"])
-    show(tables)
+        if name not in {"tables", "new_tables", "unfollowed_tables"}:
+            shown = f"{value:,.1f}" if isinstance(value, float) else str(value)
+            grid.add_row(name.replace("_", " "), "-" if value is None else shown)
+    to.print(grid)
+    entries = cast("list[dict[str, Any]]", facts["tables"])
+    tables = plain_table("table", "horizon", "position", "state")
+    for entry in entries:
+        tables.add_row(entry["table"], entry["horizon"], entry["position"], _state(entry["parked"]))
+    for kind in ("new", "unfollowed"):
+        for name in cast("list[str] | None", facts[f"{kind}_tables"]) or ():
+            tables.add_row(name, "-", "-", kind)
+    to.print()
+    show(tables, to)
+    for entry in entries:
+        if parked := entry["parked"]:
+            what = "is known up to" if parked["ended"] else "is parked at"
+            to.print(f"\n{entry['table']} {what} {parked['lsn']}: {parked['reason']}. {parked['remedy']}")
+
+
+def _state(parked: Mapping[str, object] | None) -> str:
+    if parked is None:
+        return "followed"
+    return "ended" if parked["ended"] else "parked"
 
 
 @contextmanager
 def working(message: str) -> Iterator[None]:
-    """Show on a terminal that something takes its time, and how long it has; elsewhere show nothing."""
+    """Show a spinner and the elapsed time on a terminal; elsewhere show nothing."""
     if not STDERR.is_terminal:
         yield
         return

@@ -1,11 +1,11 @@
-"""As-of against a plain Delta table of the same state: the same question, now and long ago, in turns.
+"""As-of queries against a plain Delta table of the same state, for recent and old moments, in turns.
 
     python bench/as_of.py [--open 200000] [--closed 1000000] [--runs 5] [--columns 10] [--untidy]
 
-A history is made as apply leaves it: closed versions in files in the order in which they ended, by month, most of them
-short, one in a hundred as old as the history; then `maintain` looks after it, unless --untidy. Beside it, for each
-moment, a plain Delta table holds exactly the rows of that state. Compare the ratios; both run in the same session,
-one after the other. At the end it is shown how many of the history's files each moment opens.
+A history is written as apply leaves it: closed versions by month, in files ordered by their end, most of them
+short-lived, one in a hundred as old as the history; then `maintain` runs on it, unless --untidy. For each moment a
+plain Delta table contains exactly the rows of that state. Compare the ratios; both run in the same session, one after
+the other. Each line also shows the number of the history's files that the moment opens.
 """
 
 import argparse
@@ -24,10 +24,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 import auditlake
 from auditlake.lake.history import PERIOD_COLUMNS, create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
-from auditlake.lake.session import spark_session
+from auditlake.lake.maintenance import maintain
 from auditlake.lsn import Lsn
-from auditlake.maintain import maintain
 from auditlake.relation import Column, TableName
+from auditlake.spark.session import spark_session
 
 _NAME = TableName("public", "accounts")
 _BEGIN, _END = 1_000, 1_000_000_000
@@ -40,7 +40,7 @@ def _columns(count: int) -> tuple[Column, ...]:
 
 
 def _closed(spark: SparkSession, versions: int, keys: int) -> DataFrame:
-    """Versions in the order of their ends; the end of one is the beginning of the key's next."""
+    """Return versions ordered by their end, at which the key's next version begins."""
     step = (_END - _BEGIN) // versions
     number = F.col("n")
     to_lsn = _BEGIN + (number + 1) * step
@@ -93,7 +93,7 @@ def _compare(spark: SparkSession, lake: Lake, lsn: Lsn, runs: int) -> None:
     plain = lake.root / f"plain-{lsn:d}"
     auditlake.read(spark, lake.root, str(_NAME), as_of=str(lsn)).repartition(4).write.format("delta").save(str(plain))
     ours, theirs = [], []
-    for _ in range(runs + 1):  # the first of each is for the JIT
+    for _ in range(runs + 1):  # the first run of each warms up the JIT
         theirs.append(_seconds(lambda: spark.read.format("delta").load(str(plain)), "plain"))
         ours.append(_seconds(lambda: auditlake.read(spark, lake.root, str(_NAME), as_of=str(lsn)), "ours"))
     plain_s, ours_s = statistics.median(theirs[1:]), statistics.median(ours[1:])
@@ -102,13 +102,13 @@ def _compare(spark: SparkSession, lake: Lake, lsn: Lsn, runs: int) -> None:
 
 
 def main() -> None:
-    """Parse, make, compare at three moments."""
+    """Parse arguments, write the history, compare at three moments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--open", type=int, default=200_000)
     parser.add_argument("--closed", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=10)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--untidy", action="store_true", help="as apply leaves it, without upkeep")
+    parser.add_argument("--untidy", action="store_true", help="as apply leaves it, without maintenance")
     arguments = parser.parse_args()
     lake = Lake(Path(tempfile.mkdtemp(prefix="auditlake-bench-")))
     spark = spark_session({"spark.master": "local[2]"})

@@ -1,8 +1,8 @@
-"""Capture beside pg_recvlogical to /dev/null, in turns, from copies of one slot: seconds, CPU-seconds, memory.
+"""Capture compared with pg_recvlogical to /dev/null, in turns, on copies of one slot: seconds, CPU-seconds, memory.
 
     python bench/capture.py [--runs 3] [tpcb] [insert] [commits] [memory]
 
-Start-up is included on both sides. Compare the ratio of the medians, not seconds across runs of the bench.
+Start-up is included on both sides. Compare the ratio of the medians, not the seconds of different runs of the bench.
 """
 
 import argparse
@@ -75,7 +75,7 @@ _COMPARED: dict[str, Callable[[Site], None]] = {"tpcb": tpcb, "insert": insert, 
 
 
 def main() -> None:
-    """Parse, set up, measure, clean up."""
+    """Parse arguments, set up, measure, clean up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", help=f"{', '.join(_COMPARED)} or memory [all but memory]")
     parser.add_argument("--runs", type=int, default=3)

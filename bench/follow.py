@@ -1,12 +1,12 @@
-"""Follow beside PostgreSQL's own subscription: the same TPC-B changes into `history` and into a second database.
+"""Follow compared with PostgreSQL's subscription: the same TPC-B changes into `history` and into a second database.
 
     python bench/follow.py [--scale 20] [--transactions 100000] [--runs 1]
 
-Both begin with all changes waiting in their slots. The subscription has a database of its own on the same server, with
-the same rows in it; its time ends when the server has its confirmation of everything. Ours is `follow --until-current`
-in a process whose JVM has merged a smaller load before, so it is warm, and so is the subscriber's copy of the tables.
-CPU-seconds are those of our process and its JVM, and of the subscription's apply worker and walsender (ours has a
-walsender too, which is not counted); memory is what was resident at the end.
+Both start with all changes waiting in their slots. The subscription has a database of its own on the same server, with
+the same rows; its time ends when the server has received its confirmation of all changes. Ours is
+`follow --until-current` in a process whose JVM has merged a smaller load before, so both sides are warm. CPU-seconds
+are those of our process and its JVM, and those of the subscription's apply worker and walsender (our walsender is not
+counted). Memory is resident memory at the end.
 """
 
 import argparse
@@ -21,10 +21,10 @@ from harness.site import Run, Site, bench_server
 from harness.usage import OURS, cpu_s, jvm_of, resident_mb
 from pyspark.sql import SparkSession
 
-from auditlake.capture.running import make_task
+from auditlake.capture.supervisor import make_task
 from auditlake.follow import follow
 from auditlake.lake.layout import Lake
-from auditlake.lake.session import spark_session
+from auditlake.spark.session import spark_session
 
 _CLIENTS = 4
 _WARM_UP, _WARM_UP_ROUNDS = 20_000, 4
@@ -36,8 +36,8 @@ where backend_type like 'logical replication%worker' or (backend_type = 'walsend
 
 
 def _used(processes: Iterable[Path]) -> tuple[float, float]:
-    """CPU-seconds and resident MB of these processes until now."""
-    used = [(cpu_s(each), resident_mb(each)) for each in processes]
+    """Return CPU-seconds so far and resident MB of these processes."""
+    used = [(cpu_s(process), resident_mb(process)) for process in processes]
     return sum(cpu for cpu, _ in used), sum(memory for _, memory in used)
 
 
@@ -46,7 +46,7 @@ def _load(site: Site, transactions: int) -> None:
 
 
 def _subscribe(site: Site) -> str:
-    """Copy the database and make a subscription to ours in it, not enabled yet."""
+    """Copy the database and create a subscription to ours in the copy, not enabled yet."""
     name = f"{site.name}_native"
     with psycopg.connect(site.server.dsn(), autocommit=True) as conn:
         conn.execute(f'create database "{name}" template "{site.name}"')
@@ -109,7 +109,7 @@ def _pair(scale: int, transactions: int) -> tuple[Run, Run]:
 
 
 def main() -> None:
-    """Parse, set up, measure, clean up."""
+    """Parse arguments, set up, measure, clean up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=int, default=20)
     parser.add_argument("--transactions", type=int, default=100_000)

@@ -1,10 +1,10 @@
-"""Commit to visible, at a steady rate of small transactions: how long until a question's watermark includes a commit.
+"""Delay from commit to visible: time until a query's watermark includes a commit, at a steady rate of transactions.
 
     python bench/freshness.py [--rate 500] [--seconds 30]
 
-A watcher looks at the lake as every question does first (`read_positions`), again and again; a commit is visible from
-the first look on whose watermark is not below its LSN. The question's own time is not in it. What a look takes is shown
-too. Everything shares one machine: server, writer, capture and watcher.
+A watcher polls the lake's positions as every query does first (`read_positions`). A commit is visible at the first poll
+whose watermark is not less than its LSN. The query's own time is not included; the time of a poll is shown too. Server,
+writer, capture and watcher share one machine.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _PAUSE_S = 0.02
 
 
 def _write(site: Site, rate: int, seconds: float) -> dict[int, float]:
-    """Commit `rate` transactions a second; give when each xid's commit was done."""
+    """Commit `rate` transactions per second; return the time at which each xid's commit returned."""
     done = {}
     with psycopg.connect(site.dsn, autocommit=True) as conn:
         start = time.monotonic()
@@ -44,7 +44,7 @@ def _watch(lake: Lake, stop: threading.Event, seen: list[tuple[float, int]]) -> 
 
 
 def _commits(lake: Lake) -> dict[int, int]:
-    """The commit LSN of every xid that was captured."""
+    """Return the commit LSN of every captured xid."""
     query = "select xid, lsn from transactions"
     rows = QueryBuilder().register("transactions", DeltaTable(lake.transactions)).execute(query).read_all()
     return {row["xid"]: row["lsn"] for row in pa.table(rows).to_pylist()}
@@ -55,12 +55,12 @@ def _report(done: dict[int, float], commits: dict[int, int], seen: list[tuple[fl
     places = np.searchsorted(watermarks, np.array([commits[xid] for xid in done]))
     p50, p99, worst = np.percentile(times[places] - np.array(list(done.values())), [50, 99, 100])
     print(f"{len(done):,} commits visible: p50 {p50:.2f} s, p99 {p99:.2f} s, worst {worst:.2f} s")
-    looks = np.array([after - before for (before, _), (after, _) in pairwise(seen)]) - _PAUSE_S
-    print(f"{len(seen):,} looks, each {np.median(looks) * 1000:.0f} ms in the median")
+    polls = np.array([after - before for (before, _), (after, _) in pairwise(seen)]) - _PAUSE_S
+    print(f"{len(seen):,} polls, median {np.median(polls) * 1000:.0f} ms")
 
 
 def main() -> None:
-    """Parse, write while capture runs and the watcher looks, report."""
+    """Parse arguments, write while capture and watcher run, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=30)

@@ -1,10 +1,10 @@
-"""Commit to durable, at a steady rate of small transactions: how long until the slot has heard that a commit is safe.
+"""Delay from commit to durable: time until the slot's position includes a commit, at a steady rate of transactions.
 
     python bench/latency.py [--rate 500] [--seconds 60]
 
-The slot's confirmed_flush_lsn moves only after the commit of `changes`, so what is shown is an upper bound of the time
-to durability. At the end: the files that so many small commits have left, and how long a question takes that reads
-them all.
+The slot's confirmed_flush_lsn advances only after the commit of `changes`, so the result is an upper bound of the time
+to durability. At the end: the number of files that the small commits have left, and the time of a query that reads them
+all.
 """
 
 import argparse
@@ -21,10 +21,10 @@ _POLL_S = 0.005
 
 
 def _write(site: Site, rate: int, seconds: float) -> tuple[list[float], list[int]]:
-    """Commit `rate` transactions a second; give when each was done and where the log ended then.
+    """Commit `rate` transactions per second; return the time at which each returned and the end of the log then.
 
-    They are committed synchronously: the walsender sends a commit when it has been flushed, and without being asked to
-    PostgreSQL does that a few times a second only.
+    Commits are synchronous: the walsender sends a commit once it is flushed, and PostgreSQL flushes asynchronous
+    commits only a few times per second.
     """
     done, ends = [], []
     with psycopg.connect(site.dsn, autocommit=True) as conn:
@@ -49,10 +49,10 @@ def _watch(site: Site, stop: threading.Event, seen: list[tuple[float, int]]) -> 
 def _report(done: list[float], ends: list[int], seen: list[tuple[float, int]]) -> None:
     times, flushed = np.array([at for at, _ in seen]), np.array([lsn for _, lsn in seen])
     place = np.searchsorted(flushed, np.array(ends))
-    heard = place < flushed.size
-    delays = times[place[heard]] - np.array(done)[heard]
+    confirmed = place < flushed.size
+    delays = times[place[confirmed]] - np.array(done)[confirmed]
     p50, p99, worst = np.percentile(delays, [50, 99, 100])
-    print(f"{heard.sum():,} commits: p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, worst {worst * 1000:.0f} ms")
+    print(f"{confirmed.sum():,} commits: p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, worst {worst * 1000:.0f} ms")
 
 
 def _leftovers(lake: Path) -> None:
@@ -65,7 +65,7 @@ def _leftovers(lake: Path) -> None:
 
 
 def main() -> None:
-    """Parse, write while capture runs, report."""
+    """Parse arguments, write while capture runs, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=60)

@@ -1,10 +1,10 @@
-"""The first copy of TPC-H lineitem: from the start of `auditlake bootstrap` to a history that can be asked.
+"""Bootstrap of TPC-H lineitem: time from the start of `auditlake bootstrap` to a history that can be queried.
 
     python bench/lineitem.py [SCALE]    1 by default: 6,001,215 rows
 
-Beside it, on the same server: COPY in binary to nowhere, what the server alone takes in one connection. The data comes
-from tpchgen-cli (the extra `bench`). At scale 1 making and loading it takes about a minute and 2 GB of disk, each run
-some 20 s.
+For comparison, on the same server: binary COPY to /dev/null, which is the time of the server alone in one connection.
+The data comes from tpchgen-cli (the extra `bench`). At scale 1 generating and loading it takes about a minute and 2 GB
+of disk, each run some 20 s.
 """
 
 import subprocess
@@ -36,7 +36,7 @@ _SAMPLE_S = 0.5
 
 
 def main() -> None:
-    """Load, then copy twice each."""
+    """Load the table, then run COPY and bootstrap twice each."""
     scale = sys.argv[1] if len(sys.argv) > 1 else "1"
     with bench_server() as (server, folder):
         site = Site(server, folder, "lineitem")
@@ -47,18 +47,18 @@ def main() -> None:
         print(f"lineitem at scale {scale}: {rows:,} rows, {size}, loaded in {time.monotonic() - started:.0f} s")
         for attempt in (1, 2):
             copy = site.tool("psql", "-d", site.name, "-c", "copy lineitem to stdout (format binary)")
-            print(copy.line(f"{attempt}: COPY in binary to nowhere"))
+            print(copy.line(f"{attempt}: binary COPY to /dev/null"))
             print(_bootstrap(site, rows, attempt))
 
 
 def _load(site: Site, scale: str) -> None:
-    command = [Path(sysconfig.get_path("scripts"), "tpchgen-cli"), "csv", "-s", scale, "-T", "lineitem", "--stdout"]
+    command = [f"{sysconfig.get_path('scripts')}/tpchgen-cli", "csv", "-s", scale, "-T", "lineitem", "--stdout"]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE) as generator,
         psycopg.connect(site.dsn, autocommit=True) as conn,
     ):
         conn.execute(_SCHEMA)
-        assert generator.stdout is not None  # noqa: S101 - a pipe was asked for
+        assert generator.stdout is not None  # noqa: S101 - it is a pipe
         with conn.cursor().copy("copy lineitem from stdin (format csv, header)") as copy:
             while chunk := generator.stdout.read(_CHUNK_BYTES):
                 copy.write(chunk)
@@ -74,16 +74,16 @@ def _bootstrap(site: Site, rows: int, attempt: int) -> str:
     with _Memory() as memory:
         run: Run = site.auditlake("bootstrap", "--slot", name, "--publication", name, lake=lake)
     table = DeltaTable(Lake(lake).history(TableName("public", "lineitem")))
-    held = sum(table.get_add_actions(flatten=True)["num_records"].to_pylist())
-    if held != rows:
-        raise SystemExit(f"{held:,} rows were copied, there are {rows:,}")
+    copied = sum(table.get_add_actions(flatten=True)["num_records"].to_pylist())
+    if copied != rows:
+        raise SystemExit(f"{copied:,} of {rows:,} rows were copied")
     for statement in (f"select pg_drop_replication_slot('{name}')", f"drop publication {name}"):
         site.sql(statement)
-    return run.line(f"{attempt}: auditlake bootstrap", f"{rows / run.seconds:,.0f} rows/s; {memory}")
+    return str(run.line(f"{attempt}: auditlake bootstrap", f"{rows / run.seconds:,.0f} rows/s; {memory}"))
 
 
 class _Memory:
-    """Samples the resident memory of the processes that this one has started, however far down."""
+    """Sampler of the resident memory of all descendant processes."""
 
     def __enter__(self) -> Self:
         self._largest_mb: dict[str, float] = {}
@@ -107,21 +107,21 @@ class _Memory:
                     pages = int(Path("/proc", pid, "statm").read_text().split()[1])
                 except (OSError, IndexError):
                     continue  # it has ended
-                name = "worker" if b"auditlake.snapshot.worker" in command else "command"
+                name = "worker" if b"auditlake.snapshot.worker_process" in command else "command"
                 self._largest_mb[name] = max(self._largest_mb.get(name, 0), pages * 4096 / 1e6)
 
 
 def _descendants(ancestor: str) -> list[str]:
-    """Process ids of the commands below this process; PostgreSQL's server is not one of them."""
-    found, waiting = [], [ancestor]
+    """Return the ids of all descendant processes; PostgreSQL's server, a daemon, is not one of them."""
+    descendants, waiting = [], [ancestor]
     while waiting:
         below = []
         for children in Path("/proc", waiting.pop(), "task").glob("*/children"):
             with suppress(OSError):  # it has ended
                 below += children.read_text().split()
-        found += below
+        descendants += below
         waiting += below
-    return found
+    return descendants
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The first copy of many small tables: what each of them costs.
+"""Bootstrap of many small tables: time per table.
 
 python bench/small_tables.py [TABLES]    200 by default, of 100 rows each
 """
@@ -9,14 +9,13 @@ import psycopg
 from deltalake import DeltaTable
 from harness.site import Site, bench_server
 
-from auditlake.lake.history import list_names
 from auditlake.lake.layout import Lake
 
 _ROWS = 100
 
 
 def main() -> None:
-    """Make the tables and copy them."""
+    """Create the tables and copy them."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     with bench_server() as (server, folder):
         site = Site(server, folder, "small")
@@ -29,11 +28,11 @@ def main() -> None:
         site.sql("select pg_drop_replication_slot('one')")
         lake = folder / "lake"
         every = site.auditlake("bootstrap", lake=lake)
-        names = list_names(Lake(lake))
+        names = Lake(lake).history_names()
         copied = [DeltaTable(Lake(lake).history(name)).get_add_actions(flatten=True) for name in names]
         if [sum(actions["num_records"].to_pylist()) for actions in copied] != [_ROWS] * count:
             raise SystemExit("rows are missing")
-        print(every.line(f"{count} tables", f"{every.seconds / count:.3f} s each, with the start"))
+        print(every.line(f"{count} tables", f"{every.seconds / count:.3f} s each, including start-up"))
         print(f"{'each further table':<58}{(every.seconds - one.seconds) / (count - 1):8.3f} s")
 
 

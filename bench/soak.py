@@ -1,17 +1,16 @@
-"""Many batches in one process: does a batch cost at the end what it cost at first? And what does it cost by size?
+"""Cost of batches: over many batches in one process, by size of batch and history, and in a fresh JVM.
 
     python bench/soak.py [soak] [growth] [tables] [--batches 300] [--changes 1000] [--rows 100000] [--tables 60]
     python bench/soak.py first [--warmed]
 
-soak     batches one after another, with the upkeep that `follow` does between them: time of a batch, files and log
-         entries of the history, memory of Python and JVM, at every tenth part of the run
-growth   one batch after the other by open rows (0.1, 1 and, with --large, 10 M), and again with 100 times the closed
-         history
-tables   batches of ten changes each to 60 tables: the time of one table
-first    the first batches of a fresh JVM, as it is or after what `follow` does to warm it up
+soak     consecutive batches, with the maintenance that `follow` runs between them: time of a batch, files and log
+         entries of the history, memory of Python and JVM, after every tenth of the run
+growth   batches by the number of open rows (0.1, 1 and, with --large, 10 M), and again with 100 times the closed rows
+tables   batches of ten changes to each of 60 tables: the time per table
+first    the first batches of a fresh JVM, without or with the warm-up of `follow`
 
-Times are medians, in all but `first` after a warm-up of the JVM; CPU-seconds are those of this process and its JVM,
-which other load disturbs less. There is no server: changes are written as capture writes them.
+Times are medians, after a warm-up of the JVM except in `first`. CPU-seconds are those of this process and its JVM;
+other load on the machine affects them less. There is no server: changes are written as capture writes them.
 """
 
 import argparse
@@ -33,10 +32,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply.warmup import warm_up
 from auditlake.follow import Applier
-from auditlake.lake.files import data_files
 from auditlake.lake.history import open_history
+from auditlake.lake.history_files import data_files
 from auditlake.lake.layout import Lake
-from auditlake.lake.session import spark_session
+from auditlake.spark.session import spark_session
 
 _SMALL_CHANGES, _TABLE_BATCHES = 10, 3
 _WARM_UP = 6
@@ -45,7 +44,7 @@ _FIRST_BATCHES = 4
 
 @dataclass(frozen=True)
 class _Cost:
-    """Wall-clock and CPU-seconds, since the process began or of what was done between two of them."""
+    """Wall-clock and CPU-seconds: a reading of the clocks, or the difference of two readings."""
 
     seconds: float
     cpu_s: float
@@ -75,7 +74,7 @@ def _lake() -> Iterator[Lake]:
 
 
 def _applier(spark: SparkSession, batches: Batches) -> Applier:
-    return Applier(batches.lake, spark, lambda _: None)
+    return Applier(batches.lake, lambda: spark, lambda _: None)
 
 
 def _batch(batches: Batches, applier: Applier, changes: int) -> _Cost:
@@ -93,7 +92,7 @@ def _soak(spark: SparkSession, arguments: argparse.Namespace) -> None:
         for number in range(1, arguments.batches + 1):
             costs.append(_batch(batches, applier, arguments.changes))
             begun = _Cost.until_now(spark)
-            applier.look_after()
+            applier.maintain()
             upkeep.append(_Cost.until_now(spark) - begun)
             if number % tenth == 0:
                 _show(batches, number, costs[-tenth:], upkeep[-tenth:])
@@ -101,7 +100,7 @@ def _soak(spark: SparkSession, arguments: argparse.Namespace) -> None:
 
 def _show(batches: Batches, number: int, costs: list[_Cost], upkeep: list[_Cost]) -> None:
     table = open_history(batches.lake, batches.names[0])
-    assert table is not None  # noqa: S101 - it was made here
+    assert table is not None  # noqa: S101 - it was created here
     log = sum(1 for _ in (table.path / "_delta_log").iterdir())
     worst = max(cost.seconds for cost in costs)
     print(
@@ -125,7 +124,7 @@ def _growth(spark: SparkSession, arguments: argparse.Namespace) -> None:
 
 
 def _by_size(batches: Batches, applier: Applier) -> dict[int, _Cost]:
-    """Cost by changes in a batch; the first of each is for the JIT."""
+    """Return the cost by changes in a batch; the first run of each warms up the JIT."""
     return {n: _median([_batch(batches, applier, n) for _ in range(4)][1:]) for n in (1_000, 100_000)}
 
 
@@ -172,14 +171,14 @@ _PARTS = {"soak": _soak, "growth": _growth, "tables": _tables}
 
 
 def main() -> None:
-    """Parse, warm up, run the parts."""
+    """Parse arguments, warm up, run the parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", help=f"{', '.join(_PARTS)} [all of these]; or first, alone")
     parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--changes", type=int, default=1_000)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--tables", type=int, default=60)
-    parser.add_argument("--large", action="store_true", help="growth with 10 M open rows too")
+    parser.add_argument("--large", action="store_true", help="growth also with 10 M open rows")
     parser.add_argument("--warmed", action="store_true", help="first after a warm-up")
     arguments = parser.parse_args()
     spark = spark_session({"spark.master": "local[2]"})

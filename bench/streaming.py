@@ -1,9 +1,10 @@
-"""One large transaction, from its commit to durable in `changes`: with streaming off and on, and its peer.
+"""Delay of one large transaction from its commit to durable in `changes`, with streaming off and on.
 
     python bench/streaming.py [--rows 1000000] [--runs 2]
 
-Capture runs beside the INSERT, as it would. The delay ends when the slot has heard that the transaction is durable. The
-peer is `pg_recvlogical`, started after the commit, to nowhere: what the server alone needs to decode and send it.
+Capture runs during the INSERT, as in production. The delay ends when the slot's position includes the transaction. For
+comparison: `pg_recvlogical` to /dev/null, started after the commit, which is the time that the server alone needs to
+decode and send it.
 """
 
 import argparse
@@ -16,12 +17,12 @@ import psycopg
 from harness.site import Site, bench_server
 
 _POLL_S = 0.01
-_HEARD = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = 'auditlake'"
+_CONFIRMED = "select confirmed_flush_lsn >= %s::pg_lsn from pg_replication_slots where slot_name = 'auditlake'"
 
 
 @dataclass(frozen=True)
 class Delay:
-    """What one transaction took, and the capture beside it."""
+    """Times of one transaction, and memory of the capture."""
 
     insert_s: float
     commit_s: float
@@ -29,7 +30,7 @@ class Delay:
     peak_mb: float
 
     def line(self, mode: str) -> str:
-        """One row of the report."""
+        """Format one row of the report."""
         return (
             f"streaming {mode:<10} insert {self.insert_s:6.2f} s, commit {self.commit_s:5.2f} s,"
             f" commit to durable {self.durable_s:6.2f} s, peak {self.peak_mb:4.0f} MB"
@@ -47,7 +48,7 @@ def _peak_mb(pid: int) -> float:
 
 
 def measure(site: Site, mode: str, rows: int) -> Delay:
-    """Insert and commit beside a capture."""
+    """Insert and commit while a capture runs."""
     with site.capturing("--streaming", mode) as pid, psycopg.connect(site.dsn, autocommit=True) as conn:
         started = time.monotonic()
         conn.execute("begin")
@@ -56,14 +57,14 @@ def measure(site: Site, mode: str, rows: int) -> Delay:
         conn.execute("commit")
         committed = time.monotonic()
         row = conn.execute("select pg_current_wal_insert_lsn()").fetchone()
-        conn.execute("select pg_logical_emit_message(true, 'after', '')")  # so that the slot moves past the commit
-        _await(conn, _HEARD, row[0] if row else None)
+        conn.execute("select pg_logical_emit_message(true, 'after', '')")  # so that the slot advances past the commit
+        _await(conn, _CONFIRMED, row[0] if row else None)
         durable = time.monotonic()
         return Delay(inserted - started, committed - inserted, durable - inserted, _peak_mb(pid))
 
 
 def main() -> None:
-    """Measure both in turn, then the peer."""
+    """Measure both modes in turn, and pg_recvlogical."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=2)

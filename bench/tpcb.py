@@ -1,9 +1,9 @@
-"""The whole road under pgbench's TPC-B-like load: bootstrap, capture, follow, a question; seconds, CPU-seconds, memory.
+"""All stages under pgbench's TPC-B-like load: bootstrap, capture, follow, a query; seconds, CPU-seconds, memory.
 
     python bench/tpcb.py [--scale 20] [--transactions 100000]
 
-Each step is a process of its own, start-up included. pgbench_history gets a primary key, because it has none of its
-own. Capture beside its peer is `capture.py`.
+Each step is a process of its own, start-up included. pgbench_history gets a primary key, because it has none.
+`capture.py` compares capture with pg_recvlogical.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def _run(site: Site, scale: int, transactions: int) -> None:
 
 
 def main() -> None:
-    """Parse, set up, measure, clean up."""
+    """Parse arguments, set up, measure, clean up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=int, default=20)
     parser.add_argument("--transactions", type=int, default=100_000)

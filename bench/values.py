@@ -1,12 +1,12 @@
-"""What exactness costs: copy and fold of lineitem, as they are and without a look at values that do not fit.
+"""Cost of exactness: copy and fold of lineitem, with and without the checks for values that do not fit.
 
     python bench/values.py [ROWS]
 
-Without it a date out of range would be wrong, NaN would stop the copy, and `_raw` stay empty. The two take turns, after
-one unmeasured turn each. The cost is the median of what each turn says of its two neighbours; the noise is what the
-same median says of the same thing measured twice. The copy's time is that of its own CPU, the fold's that of the JVM,
-without its compilers. The fold is computed once alone, from rows in memory to nothing, and once as it runs: in a batch,
-from `changes` to the history.
+Without the checks a date out of range would be wrong, NaN would stop the copy, and `_raw` would stay empty. A turn runs
+with, without and with checks, after one unmeasured run of each. The cost is the median over the turns of the ratio of
+the runs with checks to the one without; the noise is the same median for the two runs with checks. The copy's time is
+its process's CPU time, the fold's that of the JVM without its compilers. The fold is measured alone, from rows in
+memory to Spark's noop sink, and in a batch, from `changes` to the history.
 """
 
 import contextlib
@@ -27,19 +27,18 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply.apply import apply_tail
 from auditlake.apply.fold import fold
-from auditlake.apply.shape import TailShape
+from auditlake.apply.tail_stats import TailShape
 from auditlake.demo.server import Server
 from auditlake.lake.history import create_history, history_ddl, type_of
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
-from auditlake.lake.session import spark_session
-from auditlake.pgoutput.schema import CHANGES_SCHEMA
-from auditlake.postgres.catalog import read_tables
-from auditlake.postgres.connection import connect, pinned_conninfo
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.copy import copy_range
-from auditlake.snapshot.ranges import PageRange
-from auditlake.snapshot.task import CopyTask, SnapshotMark
+from auditlake.snapshot.copy_task import CopyTask, PageRange, SnapshotMark
+from auditlake.source.catalog import read_tables
+from auditlake.source.connection import connect, pinned_conninfo
+from auditlake.spark.session import spark_session
 
 ROUNDS = 11
 NAME = TableName("public", "lineitem")
@@ -84,20 +83,20 @@ def main() -> None:
 
 
 def batch(spark: SparkSession, lake: Lake, columns: tuple[Column, ...], changes: DataFrame) -> Callable[[], object]:
-    """What brings the changes into an empty history, from `changes` on."""
+    """Return a function that applies the changes in `changes` to an empty history."""
     described = [{"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in columns]
     relation = {"relation": 1, "lsn": 1, "oid": 1, "schema": NAME.schema, "table": NAME.table, "replica_identity": "d"}
     relations = pa.Table.from_pylist([{**relation, "columns": described}], schema=RELATIONS_SCHEMA)
     write_deltalake(lake.relations, relations, mode="append")
-    held = changes.toArrow()
+    rows = changes.toArrow()
     constant = {"schema": NAME.schema, "table": NAME.table, "relation": 1}
-    given = {name: held[name] for name in held.column_names}
-    given |= {name: pa.repeat(value, held.num_rows) for name, value in constant.items()}
-    arrays = [
-        given[f.name].cast(f.type) if f.name in given else pa.nulls(held.num_rows, f.type) for f in CHANGES_SCHEMA
+    arrays = {name: rows[name] for name in rows.column_names}
+    arrays |= {name: pa.repeat(value, rows.num_rows) for name, value in constant.items()}
+    in_order = [
+        arrays[f.name].cast(f.type) if f.name in arrays else pa.nulls(rows.num_rows, f.type) for f in CHANGES_SCHEMA
     ]
-    watermark = CommitProperties(app_transactions=[Transaction(CHANGES_APP, held.num_rows + 1)])
-    write_deltalake(lake.changes, pa.table(arrays, schema=CHANGES_SCHEMA), mode="append", commit_properties=watermark)
+    watermark = CommitProperties(app_transactions=[Transaction(CHANGES_APP, rows.num_rows + 1)])
+    write_deltalake(lake.changes, pa.table(in_order, schema=CHANGES_SCHEMA), mode="append", commit_properties=watermark)
     begin = CommitProperties(app_transactions=[Transaction(app, 1) for app in (HISTORY_APP, SNAPSHOT_APP)])
 
     def apply_all() -> None:
@@ -110,15 +109,15 @@ def batch(spark: SparkSession, lake: Lake, columns: tuple[Column, ...], changes:
 
 
 def copy_unguarded() -> "list[mock._patch[Callable[..., object]]]":
-    """The copy that casts and does not look."""
+    """Return patches with which the copy casts without checks."""
     as_cast = lambda text, target: (text.cast(target), None)  # noqa: E731
     no_map = lambda _, length: pa.nulls(length, pa.map_(pa.string(), pa.string()))  # noqa: E731
-    names = {"_check_years": lambda _: None, "_decimal": as_cast, "raw_map": no_map}
-    return [mock.patch(f"auditlake.snapshot.select.{name}", each) for name, each in names.items()]
+    names: dict[str, Callable[..., object]] = {"_check_years": lambda _: None, "_decimal": as_cast, "raw_map": no_map}
+    return [mock.patch(f"auditlake.snapshot.column_codec.{name}", each) for name, each in names.items()]
 
 
 def fold_unguarded() -> "list[mock._patch[Callable[..., object]]]":
-    """The fold that casts and does not look."""
+    """Return patches with which the fold casts without checks."""
     plain = lambda column, text: text.cast(type_of(column).delta)  # noqa: E731
     no_map = lambda _: F.lit(None).cast("map<string,string>")  # noqa: E731
     return [mock.patch("auditlake.apply.typing.value", plain), mock.patch("auditlake.apply.typing.raw_map", no_map)]
@@ -130,7 +129,7 @@ def compare(
     patches: "list[mock._patch[Callable[..., object]]]",
     clock: Callable[[], float],
 ) -> None:
-    """Run it in turns with and without, and print the median of what each turn says."""
+    """Run the work in turns with and without checks, and print the medians."""
 
     def unguarded() -> None:
         for patch in patches:
@@ -149,24 +148,24 @@ def compare(
 
 
 def jvm_seconds(jvm: Path) -> float:
-    """CPU seconds of a JVM so far, without those of its compilers, which come and go between measurements."""
+    """Return the CPU-seconds of a JVM so far, without its compiler threads, whose load differs between measurements."""
     seconds = cpu_s(jvm)
     for thread in (jvm / "task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             if (thread / "comm").read_text().startswith(("C1 Comp", "C2 Comp")):
                 seconds -= cpu_s(thread)
     return seconds
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Seconds that one run takes."""
+    """Return the seconds of one run."""
     begun = clock()
     work()
     return clock() - begun
 
 
 def tail(spark: SparkSession, columns: tuple[Column, ...], rows: int) -> DataFrame:
-    """Inserts of the same rows, as `changes` has them."""
+    """Return inserts of the same rows, with the columns of `changes`."""
     n = F.col("id")
     day = F.date_add(F.lit("1995-01-01").cast("date"), (n % 2000).cast("int")).cast("string")
     amount = (n * 3.17).cast("decimal(15,2)").cast("string")
@@ -182,7 +181,7 @@ def tail(spark: SparkSession, columns: tuple[Column, ...], rows: int) -> DataFra
 
 
 def run(rows: DataFrame) -> None:
-    """Compute every row and keep none."""
+    """Compute every row, and discard the rows."""
     rows.write.format("noop").mode("overwrite").save()
 
 

@@ -1,13 +1,18 @@
-"""Ask on a cluster: `spark-submit jobs/sql.py LAKE SQL [WHEN]`. Prints CSV."""
+"""Query on a cluster: `spark-submit jobs/sql.py LAKE SQL [WHEN]`. Prints CSV."""
 
 import sys
 from pathlib import Path
 
 from auditlake.lake.layout import Lake
-from auditlake.lake.session import spark_session
-from auditlake.query.render import render
+from auditlake.lake.manifest import require_manifest
+from auditlake.messages import exit_on_errors
+from auditlake.query.output import render
 from auditlake.query.sql import run_sql
+from auditlake.spark.session import spark_session
 
 if __name__ == "__main__":
-    lake, statement, *when = sys.argv[1:]
-    render(run_sql(spark_session(), Lake(Path(lake).absolute()), statement, when[0] if when else None), "csv")
+    with exit_on_errors():
+        folder, statement, *when = sys.argv[1:]
+        lake = Lake(Path(folder).absolute())
+        require_manifest(lake)
+        render(run_sql(spark_session(), lake, statement, when[0] if when else None), "csv")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Make everything `make demo` and `make test` need: Python environment, Java, Delta jars.
-# Says one line per step it takes, nothing where all is there already; asks the network only for what is missing.
+# Install everything that `make demo` and `make test` need: Python environment, Java, openssl, Delta jars.
+# Prints one line per step, and nothing if everything is installed; downloads only missing parts.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 venv=.venv
-made="$venv/made"            # written last: an environment without it was cut short
+made="$venv/made"            # written last: an environment without it is incomplete
 stamp="$venv/installed-for" # checksum of the pyproject.toml that is installed
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -43,9 +43,9 @@ ensure_environment() {
   python=$(find_python)
   version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-    die "$python cannot make environments: install python$version-venv (Debian, Ubuntu: apt-get install python$version-venv)"
+    die "$python cannot create environments: install python$version-venv (Debian, Ubuntu: apt-get install python$version-venv)"
   fi
-  say "making $venv with $("$python" --version)"
+  say "creating $venv with $("$python" --version)"
   rm -rf "$venv"
   "$python" -m venv "$venv"
   touch "$made"
@@ -57,12 +57,12 @@ ensure_packages() {
   [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
   say "installing packages (pyspark is 450 MB: minutes, the first time)"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[demo,dev]' ||
-    die "pip could not install the packages; its message is above"
+    die "pip could not install the packages; see its message above"
   printf '%s\n' "$wanted" >"$stamp"
 }
 
 java_is_new_enough() {
-  "$venv/bin/python" -c 'from auditlake.lake.java import require_java; require_java()' 2>/dev/null
+  "$venv/bin/python" -c 'from auditlake.spark.java import require_java; require_java()' 2>/dev/null
 }
 
 ensure_java() {
@@ -78,11 +78,27 @@ ensure_java() {
   die "no Java 17 or newer; install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 }
 
+# The tests make certificates for a server with TLS.
+ensure_openssl() {
+  command -v openssl >/dev/null && return
+  can_install || die "no openssl; install it (Debian, Ubuntu: apt-get install openssl)"
+  say "installing openssl with apt-get"
+  as_root apt-get update -qq >&2 || die "apt-get update failed; install openssl by hand"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq openssl >&2 || die "apt-get could not install openssl"
+}
+
 ensure_jars() {
-  "$venv/bin/python" -m auditlake.lake.jars
+  "$venv/bin/python" -m auditlake.spark.jars > /dev/null
+}
+
+# A JVM with an archive of its parsed classes starts in half the time.
+ensure_class_archive() {
+  "$venv/bin/python" -m auditlake.apply.warmup || say "no class-data archive: commands that use Spark start slower"
 }
 
 ensure_environment
 ensure_packages
 ensure_java
+ensure_openssl
 ensure_jars
+ensure_class_archive

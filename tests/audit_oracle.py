@@ -1,4 +1,4 @@
-"""Hold the audit questions to the states of a walk: every answer follows from what PostgreSQL printed."""
+"""Oracle of the audit queries: expected answers are computed from the states of a walk, as PostgreSQL printed them."""
 
 import random
 from collections import Counter
@@ -7,27 +7,26 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TypeVar
 
-from auditlake.audit.compared import Compared
 from auditlake.audit.deleted import deleted_rows
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED
-from auditlake.audit.life import Book, blame, last_version
-from auditlake.audit.patch import patch
-from auditlake.audit.reading import Reader, Span
-from auditlake.audit.show import Shown, contents
-from auditlake.audit.touching import lsns_of_table
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.row_history import Book, blame, last_version
+from auditlake.audit.transaction_detail import Shown, contents
+from auditlake.audit.transaction_filter import lsns_of_table
 from auditlake.audit.transactions import Wanted, find
+from auditlake.audit.undo_script import patch
 from auditlake.lake.layout import Lake
-from auditlake.postgres.connection import connect
+from auditlake.source.connection import connect
 from tests.audit_walk import HEAP, KEYS, Happened, Moment, Values, by_key, key_of, lives, read_states, table_name
 
 T = TypeVar("T")
 
 
 class AuditOracle:
-    """One look at a lake, and the moments of the walk that it holds."""
+    """A reader of a lake, and the moments of the walk that the lake covers."""
 
     def __init__(self, lake: Lake, moments: list[Moment], most: int = 5, seed: int = 3) -> None:
-        """Ask of at most `most` keys, rows, columns and transactions of each kind, chosen by `seed`."""
+        """Query at most `most` keys, rows, columns and transactions of each kind, chosen by `seed`."""
         self._most = most
         self.reader = Reader(lake, datetime.now(UTC))
         self.moments = moments
@@ -42,7 +41,7 @@ class AuditOracle:
         return self._chance.sample(found, min(self._most, len(found)))
 
     def check(self, pairs: int) -> None:
-        """Ask everything."""
+        """Check every query."""
         self.check_diffs(pairs)
         for table in KEYS:
             self.check_lives(table)
@@ -52,7 +51,7 @@ class AuditOracle:
         self.check_transactions()
 
     def check_diffs(self, count: int) -> None:
-        """Two moments differ as their states do."""
+        """Check that the diff of two moments is the difference of their states."""
         for before, after in self._some(count):
             span = Span(before.lsn, after.lsn)
             for table in KEYS:
@@ -86,7 +85,7 @@ class AuditOracle:
         assert (len(one), len(other), cells) == (stat.rows_before, stat.rows_after, stat.cells_modified), place
 
     def check_lives(self, table: str) -> None:
-        """A key's life is that of every row that ever had it; what changed nothing may be told too."""
+        """Check that a key's events are those of every row that ever had it; events without a change are ignored."""
         told = lives(self.moments, table)
         history = self.reader.known.tables[table_name(table)]
         keys = {key_of(table, row) for life in told.values() for _, *sides in life for row in sides if row}
@@ -106,7 +105,7 @@ class AuditOracle:
             assert expected == sorted(found, key=_order), (table, key)
 
     def check_blame(self, table: str) -> None:
-        """Each column of a row that is there was last changed when it was, also as of an earlier moment."""
+        """Check the commit that last changed each column of an existing row, also as of an earlier moment."""
         history = self.reader.known.tables[table_name(table)]
         for at in {len(self.moments) - 1, self._chance.randrange(1, len(self.moments))}:
             moments = self.moments[: at + 1]
@@ -119,7 +118,7 @@ class AuditOracle:
                 assert {name: _last_set(told[rid], name) for name in row} == found, (table, rid)
 
     def check_deleted(self, table: str, count: int) -> None:
-        """Rows are gone whose key is not there and that were deleted, with the state they had last."""
+        """Check the deleted rows whose key no row has, and their last states."""
         history = self.reader.known.tables[table_name(table)]
         for since, until in self._some(count):
             moments = [moment for moment in self.moments if moment.lsn <= until.lsn]
@@ -138,7 +137,7 @@ class AuditOracle:
             assert expected == found, (table, since.lsn, until.lsn)
 
     def check_columns(self, table: str) -> None:
-        """A transaction changed a column if some row that it found and left has another value there."""
+        """Check that a transaction changed a column if it left another value there in some row."""
         history = self.reader.known.tables[table_name(table)]
         told = lives(self.moments, table)
         span = Span(self.moments[0].lsn, self.moments[-1].lsn)
@@ -150,7 +149,7 @@ class AuditOracle:
             assert expected == set(found), (table, column)
 
     def check_transactions(self) -> None:
-        """Each transaction's changes lead from the state before it to the state after it."""
+        """Check that each transaction's changes lead from the state before it to the state after it."""
         found = {each.lsn: each for each in find(self.reader, self.reader.span(None, None), Wanted(), None)}
         for before, after in self._few(pairwise(self.moments)):
             states = {table: by_key(table, before.states[table]) for table in KEYS}
@@ -169,7 +168,7 @@ class AuditOracle:
             assert {table: by_key(table, after.states[table]) for table in KEYS} == states
 
     def check_patches(self, dsn: str, count: int) -> None:
-        """On another database: from nothing to A, from A to B and back; each state is PostgreSQL's own."""
+        """Run undo scripts on another database: from nothing to A, from A to B and back; compare the states."""
         with connect(dsn) as conn:
             for before, after in self._some(count):
                 conn.execute('truncate public."Odd Table", public.plain, public.heap')

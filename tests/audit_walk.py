@@ -1,7 +1,7 @@
-"""A walk of random transactions on a real server, every state of it as PostgreSQL prints it, and what follows.
+"""Walk of random transactions on a real server, with every state as PostgreSQL prints it.
 
-Each row of a table with a key has an `rid` that is given at its birth and never changes, so the states alone tell which
-row a key had when: an oracle for lives, blame and deletions that knows nothing of changes, versions or key changes.
+Each row of a table with a key has an `rid`, set on insert and never changed, so the states alone identify a row across
+key changes. This makes them an oracle for row events, blame and deletions that is independent of changes and versions.
 """
 
 import random
@@ -16,8 +16,8 @@ from psycopg import sql
 
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import Row, connect
 from auditlake.relation import TableName
+from auditlake.source.connection import Row, connect
 from tests import oracle
 
 Values = dict[str, str | None]
@@ -71,7 +71,7 @@ _ODD_SETS = (
 
 @dataclass
 class Moment:
-    """The state that one transaction left; `lsn` is where it committed."""
+    """The state after one transaction; `lsn` is its commit LSN."""
 
     xid: int
     states: dict[str, State]
@@ -96,7 +96,7 @@ class Walk:
         self._conn.close()
 
     def step(self, transactions: int) -> None:
-        """Make some transactions."""
+        """Run some transactions."""
         for _ in range(transactions):
             with self._conn.transaction():
                 if self._chance.random() < 0.3:
@@ -220,12 +220,12 @@ def _rows(conn: psycopg.Connection[Row], table: str) -> Iterator[Values]:
 
 
 def key_of(table: str, row: Values) -> tuple[str, ...]:
-    """The key of a row."""
+    """Return the key of a row."""
     return tuple(str(row[name]) for name in KEYS[table])
 
 
 def by_key(table: str, state: State) -> dict[tuple[str, ...], Values]:
-    """A state by key."""
+    """Return a state by key."""
     return {key_of(table, row): row for row in state.values()}
 
 
@@ -234,7 +234,7 @@ Happened = tuple[int, Values | None, Values | None]
 
 
 def lives(moments: list[Moment], table: str) -> dict[str, list[Happened]]:
-    """What happened to each row, by rid: every transaction that left it another than it found it, or gone."""
+    """Return the events of each row by rid: every transaction that inserted, changed or deleted it."""
     found: dict[str, list[Happened]] = {}
     for before, after in pairwise(moments):
         one, other = before.states[table], after.states[table]
@@ -245,5 +245,5 @@ def lives(moments: list[Moment], table: str) -> dict[str, list[Happened]]:
 
 
 def table_name(table: str) -> TableName:
-    """The full name of a table of the walk."""
+    """Return the full name of a table of the walk."""
     return TableName("public", table)

@@ -3,18 +3,18 @@
 from collections.abc import Container
 from pathlib import Path
 
-from auditlake.capture.looks import first_look
-from auditlake.capture.sameness import current_manifest
-from auditlake.lake.changes import CaptureLog
+from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.preconditions import current_manifest
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import write_manifest
-from auditlake.postgres.catalog import read_sizes, read_tables
-from auditlake.postgres.connection import connect, connect_replication
-from auditlake.postgres.creation import Waiting, create_slot
-from auditlake.postgres.publication import create_publication
-from auditlake.postgres.server import wal_end
+from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.snapshot.commit import begin_table, commit_table
-from auditlake.snapshot.task import SnapshotMark
+from auditlake.snapshot.copy_task import SnapshotMark
+from auditlake.source.catalog import read_sizes, read_tables
+from auditlake.source.connection import connect, connect_replication
+from auditlake.source.publication import create_publication
+from auditlake.source.server import wal_end
+from auditlake.source.slot import Waiting, create_slot
 
 
 def make_lake(
@@ -29,7 +29,7 @@ def make_lake(
         tables = [table for table in read_tables(control) if table.name.table not in without]
         write_manifest(lake, current_manifest(control, name, name))
         create_publication(control, name, [table.name for table in tables])
-        first_look(control, lake, {table.name: table.relation.oid for table in tables})
+        save_first_snapshots(control, lake, {table.name: table.relation.oid for table in tables})
         replication = connect_replication(dsn)
         try:
             created = create_slot(replication, control, name, temporary=False, waiting=Waiting(60))

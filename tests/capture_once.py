@@ -2,12 +2,12 @@
 
 import threading
 
-from auditlake.capture.claiming import Source
-from auditlake.capture.running import open_capture
+from auditlake.capture.preconditions import Source
+from auditlake.capture.supervisor import open_capture
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
-from auditlake.postgres.connection import connect
-from auditlake.postgres.server import wal_end
+from auditlake.source.connection import connect
+from auditlake.source.server import wal_end
 
 
 def capture(dsn: str, lake: Lake) -> None:

@@ -1,4 +1,4 @@
-"""The command line: in a process of its own, which a test can kill, or in this one, which is faster."""
+"""Run the command line: in a separate process, which a test can kill, or in this one, which is faster."""
 
 import io
 import os
@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 from unittest import mock
 
-from auditlake.cli import main
+from auditlake.cli.main import main
 
 _ROOT = Path(__file__).parent.parent
 _TIMEOUT_S = 240
@@ -19,26 +20,37 @@ _TIMEOUT_S = 240
 
 @dataclass(frozen=True)
 class Done:
-    """What a process left behind."""
+    """Exit code and output of a command."""
 
     code: int
     stdout: str
     stderr: str
 
 
+class Process(subprocess.Popen[str]):
+    """A process that is killed if its context ends with an error, so that a failing test does not wait for it."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, value, trace)
+
+
 def start(
     arguments: Sequence[str | Path], environment: Mapping[str, str] | None = None, code: str | None = None
-) -> "subprocess.Popen[str]":
+) -> Process:
     """Start `auditlake` in a process group of its own; `code` is Python that runs before it."""
-    line = ["-m", "auditlake"] if code is None else ["-c", f"{code}\nfrom auditlake.cli import main\nmain()"]
+    line = ["-m", "auditlake"] if code is None else ["-c", f"{code}\nfrom auditlake.cli.main import main\nmain()"]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AUDITLAKE_")}
     if jars := os.environ.get("AUDITLAKE_JARS"):
         inherited["AUDITLAKE_JARS"] = jars
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(
+    return Process(
         [sys.executable, *line, *map(str, arguments)],
         env={**inherited, "PYTHONPATH": str(_ROOT), **(environment or {})},
-        cwd="/",  # where no auditlake.toml is
+        cwd="/",  # has no auditlake.toml
         start_new_session=True,
         text=True,
         **streams,
@@ -46,27 +58,24 @@ def start(
 
 
 def children() -> list[int]:
-    """Pids of the processes that this one has started and that have not ended."""
-    found = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for each in found for pid in each.read_text().split()]
+    """Return the pids of this process's running children."""
+    files = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for file in files for pid in file.read_text().split()]
 
 
 def run(arguments: Sequence[str | Path], environment: Mapping[str, str] | None = None, code: str | None = None) -> Done:
     """Run `auditlake` to its end."""
     with start(arguments, environment, code) as process:
-        try:
-            stdout, stderr = process.communicate(timeout=_TIMEOUT_S)
-        except BaseException:
-            process.kill()
-            raise
+        stdout, stderr = process.communicate(timeout=_TIMEOUT_S)
     return Done(process.returncode, stdout, stderr)
 
 
 def run_here(arguments: Sequence[str | Path]) -> Done:
-    """Run `auditlake` in this process, with its settings and working folder."""
+    """Run `auditlake` in this process, with its settings and working folder, and nothing on stdin."""
     stdout, stderr, code = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO(), 0
     argv = mock.patch.object(sys, "argv", ["auditlake", *map(str, arguments)])
-    with argv, redirect_stdout(stdout), redirect_stderr(stderr):
+    stdin = mock.patch.object(sys, "stdin", io.StringIO())
+    with argv, stdin, redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             main()
         except SystemExit as exc:

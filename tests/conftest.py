@@ -47,7 +47,7 @@ def database(server: Server) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def spark() -> "SparkSession":
     """The one Spark session; not stopped, because the next test run starts its own JVM anyway."""
-    from auditlake.lake.session import spark_session  # noqa: PLC0415  # the same second
+    from auditlake.spark.session import spark_session  # noqa: PLC0415  # the same second
 
     return spark_session(
         {

@@ -1,8 +1,8 @@
-"""The fold in plain Python: what the history must be, written to be read rather than to be fast.
+"""Reference model of the fold in plain Python, written for clarity rather than speed.
 
 A transaction is a list of operations on a table with one key. The model applies them one after the other to a dict of
-key → state and, when the transaction commits, compares the dict before with the dict after. Nothing here knows how the
-real fold works: no windows, no effects, no chains.
+key → state, and at the commit compares the dicts before and after. It shares nothing with the fold's implementation:
+no windows, no effects, no chains.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 UNCHANGED = object()
-"""In the new values of an Update: PostgreSQL did not send this value, it is the one the row had."""
+"""Marker in the new values of an Update: PostgreSQL did not send this value because it did not change."""
 
 Key = Hashable
 Values = tuple[Any, ...]
@@ -19,7 +19,7 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Insert:
-    """A row is born."""
+    """A new row."""
 
     key: Key
     values: Values
@@ -27,7 +27,7 @@ class Insert:
 
 @dataclass(frozen=True)
 class Update:
-    """The row of `key` gets new values and, where `new_key` differs, a new key."""
+    """New values for the row of `key` and, if `new_key` differs, a new key."""
 
     key: Key
     new_key: Key
@@ -36,14 +36,14 @@ class Update:
 
 @dataclass(frozen=True)
 class Delete:
-    """A row dies."""
+    """A deleted row."""
 
     key: Key
 
 
 @dataclass(frozen=True)
 class Truncate:
-    """All rows die."""
+    """Deletion of all rows."""
 
 
 Operation = Insert | Update | Delete | Truncate
@@ -51,7 +51,7 @@ Operation = Insert | Update | Delete | Truncate
 
 @dataclass(frozen=True)
 class Transaction:
-    """Committed operations; `time` is whatever the test uses for times."""
+    """Committed operations; `time` has the type that the test uses for times."""
 
     lsn: int
     xid: int | None
@@ -78,13 +78,13 @@ class Version:
 
 @dataclass
 class Model:
-    """A history under construction."""
+    """A history, built transaction by transaction."""
 
     closed: list[Version] = field(default_factory=list)
     open: dict[Key, Version] = field(default_factory=dict)
 
     def commit(self, transaction: Transaction) -> None:
-        """Add what one transaction does."""
+        """Apply one transaction."""
         rows = {key: version.values for key, version in self.open.items()}
         births: dict[Key, str] = {}
         deaths: dict[Key, str] = {}
@@ -111,14 +111,14 @@ class Model:
         self.closed.append(ended)
 
     def versions(self) -> set[Version]:
-        """The whole history."""
+        """Return all versions, closed and open."""
         return {*self.closed, *self.open.values()}
 
 
 def apply_operation(
     operation: Operation, rows: dict[Key, Values], births: dict[Key, str], deaths: dict[Key, str]
 ) -> None:
-    """Do one operation to `rows`; note the operation that last bore and last killed each key."""
+    """Apply one operation to `rows`; record the operation of each key's last birth and last death."""
     match operation:
         case Insert(key, values):
             rows[key] = values
@@ -139,15 +139,15 @@ def apply_operation(
 
 @dataclass
 class Bag:
-    """Rows without a key, as the model above sees them: equal rows are numbered from 1, and the last one goes first.
+    """Rows without a key, translated to the keyed model: equal rows are numbered from 1, and the last one ends first.
 
-    Operations name a row by its values, as `key`; what comes back has (row, number) for a key and the row as values.
+    An operation names a row by its values, as `key`; its translation has (row, number) as key and the row as values.
     """
 
     counts: Counter[Key] = field(default_factory=Counter)
 
     def numbered(self, operation: Operation) -> Operation:
-        """Do one operation and say which copies it touches."""
+        """Apply one operation, and return it with the numbers of the copies that it touches."""
         match operation:
             case Insert(row, _):
                 return Insert(self._next(row), (row,))

@@ -1,7 +1,7 @@
-"""What PostgreSQL says was true at an LSN, and whether a lake says the same. No JVM.
+"""Read PostgreSQL's state at an LSN, and compare a lake with it. No JVM.
 
-The LSN of a moment is exact although others go on writing: a temporary slot exports its snapshot, and every commit up
-to its snapshot LSN is in it, none later. Rows are PostgreSQL's own texts.
+The LSN of a moment is exact although others continue to write: a temporary slot exports its snapshot, which contains
+every commit up to its snapshot LSN and none later. Rows are PostgreSQL's own texts.
 """
 
 from collections import Counter
@@ -21,28 +21,28 @@ from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import Row, connect, connect_replication
-from auditlake.postgres.creation import Waiting, create_slot
+from auditlake.source.connection import Row, connect, connect_replication
+from auditlake.source.slot import Waiting, create_slot
 from tests.replay import Replay, State, history_rows
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The rows of some tables when every commit up to `lsn`, and no other, had happened."""
+    """The rows of some tables after exactly the commits up to `lsn`."""
 
     lsn: Lsn
     states: dict[str, State]
 
 
 def take_moment(dsn: str, tables: Sequence[str]) -> Moment:
-    """Ask PostgreSQL for the state of tables of the schema `public`, and when that is."""
+    """Read the state of tables of the schema `public`, with its LSN."""
     replication = connect_replication(dsn)
     locked = sql.SQL(", ").join(sql.Identifier("public", table) for table in tables)
     with connect(dsn) as control, connect(dsn) as reader:
         try:
             with reader.transaction():
                 reader.execute("set transaction isolation level repeatable read")
-                # TRUNCATE does not keep to snapshots: one from before it would find the table empty after it.
+                # TRUNCATE is not MVCC-safe: an older snapshot would find the table empty after it.
                 reader.execute(sql.SQL("lock table {} in access share mode").format(locked))
                 name = f"moment_{replication.backend_pid}"
                 created = create_slot(replication, control, name, temporary=True, waiting=Waiting(60))
@@ -61,11 +61,11 @@ def _texts(conn: psycopg.Connection[Row], table: str) -> State:
 
 
 def assert_log(lake: Lake, moments: Sequence[Moment]) -> list[int]:
-    """See that snapshots and `changes` lead to what PostgreSQL said; give how many tables were known at each moment."""
+    """Check that snapshots and `changes` result in PostgreSQL's states; return the known tables per moment."""
     histories = list(list_histories(lake))
     replay = Replay(lake, histories, changes(lake))
     known = []
-    for moment in sorted(moments, key=lambda each: each.lsn):
+    for moment in sorted(moments, key=lambda moment: moment.lsn):
         replay.to(moment.lsn)
         tables = _known(histories, moment)
         for table in tables:
@@ -75,7 +75,7 @@ def assert_log(lake: Lake, moments: Sequence[Moment]) -> list[int]:
 
 
 def assert_histories_at(lake: Lake, moments: Sequence[Moment]) -> list[int]:
-    """See that histories, all applied, hold what PostgreSQL said; give how many were known at each moment."""
+    """Check that completely applied histories have PostgreSQL's states; return the known tables per moment."""
     histories = list(list_histories(lake))
     known = []
     for moment in moments:
@@ -93,9 +93,9 @@ def _known(histories: Sequence[HistoryTable], moment: Moment) -> list[HistoryTab
 
 
 def assert_periods(lake: Lake) -> int:
-    """See that the periods of a key follow each other: none is empty, none overlaps, only the last may be open.
+    """Check that periods of a key do not overlap, none is empty, and only the last is open.
 
-    Gives the number of versions.
+    Return the number of versions.
     """
     versions = 0
     for table in list_histories(lake):
@@ -116,16 +116,16 @@ def assert_periods(lake: Lake) -> int:
 
 
 def changes(lake: Lake) -> list[dict[str, Any]]:
-    """Every visible row of `changes`, in order; each place is there once."""
+    """Return every visible row of `changes` in order; check that each (lsn, ordinal) is unique."""
     rows = _query(lake.changes, lake, "order by lsn, ordinal")
-    assert len({(row["lsn"], row["ordinal"]) for row in rows}) == len(rows), "a change is there twice"
+    assert len({(row["lsn"], row["ordinal"]) for row in rows}) == len(rows), "a change is in the log twice"
     return rows
 
 
 def transactions(lake: Lake) -> list[dict[str, Any]]:
-    """Every visible row of `transactions`, in order; each LSN is there once and `time_mono` never falls."""
+    """Return every visible row of `transactions`; check that LSNs are unique and `time_mono` never decreases."""
     rows = _query(lake.transactions, lake, "order by lsn")
-    assert len({row["lsn"] for row in rows}) == len(rows), "a transaction is there twice"
+    assert len({row["lsn"] for row in rows}) == len(rows), "a transaction is in the log twice"
     assert all(before["time_mono"] <= after["time_mono"] for before, after in pairwise(rows))
     return rows
 
@@ -139,7 +139,7 @@ def _query(path: Path, lake: Lake, order: str) -> list[dict[str, Any]]:
 
 
 def confirmed_flush(dsn: str, slot: str = "auditlake") -> Lsn:
-    """How far the slot's reader has acknowledged."""
+    """Return the slot's confirmed_flush_lsn."""
     query = "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s"
     with closing(psycopg.connect(dsn)) as conn:
         row = conn.execute(query, [slot]).fetchone()

@@ -1,13 +1,14 @@
-"""A connection to a server that can be cut, go deaf, or be slow, as networks are.
+"""Proxy for a server: connections can be cut, silenced, refused or slowed, like those of a network.
 
-`Proxy` listens on 127.0.0.1 and passes bytes on, both ways. A connection that has gone deaf stays open at both ends and
-passes nothing any more, not even that one of them closed it: what a lost route or a dropped entry of a firewall looks
-like, where TCP never says so. Connections made later pass.
+`Proxy` listens on 127.0.0.1 and forwards bytes in both directions. A silenced connection stays open at both ends and
+forwards nothing, not even a close: like a lost route or a dropped firewall entry, for which TCP reports no error. Later
+connections work.
 """
 
 import select
 import socket
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -19,9 +20,11 @@ _TICK_S = 0.02
 
 
 class Proxy:
-    """A proxy before the server of `dsn`, from entering to leaving the context."""
+    """A proxy for the server of `dsn`, for the duration of a context."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, drops: Collection[str] = ()) -> None:
+        """Drop these parameters of startup packets, as poolers do that are configured to ignore them."""
+        self._drops = frozenset(drops)
         parts = conninfo_to_dict(dsn)
         self._dsn = dsn
         self._server = (str(parts["host"]), int(str(parts["port"])))
@@ -37,7 +40,7 @@ class Proxy:
 
     @property
     def dsn(self) -> str:
-        """The connection string, through the proxy."""
+        """Return the connection string through the proxy."""
         host, port = self._listener.getsockname()
         return make_conninfo(self._dsn, host=host, port=port)
 
@@ -55,7 +58,7 @@ class Proxy:
         self._listener.close()
 
     def cut(self) -> None:
-        """End every connection at once."""
+        """Close every connection at once."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
         for pair in pairs:
@@ -63,19 +66,19 @@ class Proxy:
             pair.server.close()
 
     def refuse(self, *, refuse: bool = True) -> None:
-        """End what is connected and whatever connects from now on, or let connections in again."""
+        """Close all current and later connections, or accept connections again."""
         self._refusing = refuse
         if refuse:
             self.cut()
 
     def go_deaf(self) -> None:
-        """Pass nothing on any more between those that are connected, and end nothing."""
+        """Forward nothing on the current connections, and keep them open."""
         with self._lock:
             for pair in self._pairs:
                 pair.deaf.set()
 
     def delay(self, seconds: float) -> None:
-        """Hold every chunk back for so long."""
+        """Delay every chunk by this time."""
         self._delay_s = seconds
 
     def _start(self, target: object, *args: object) -> None:
@@ -114,6 +117,8 @@ class Proxy:
     def _pass(self, pair: "_Pair") -> None:
         ends = (pair.client, pair.server)
         try:
+            if self._drops:
+                pair.server.sendall(_without(pair.client.recv(_CHUNK), self._drops))
             while not self._closing.is_set():
                 for end in select.select(ends, [], [], _TICK_S)[0]:
                     data = end.recv(_CHUNK)
@@ -128,6 +133,14 @@ class Proxy:
         except (OSError, ValueError):  # cut
             pair.client.close()
             pair.server.close()
+
+
+def _without(packet: bytes, drops: Collection[str]) -> bytes:
+    """Drop parameters from a startup packet: length, version, then names and values that end in zero."""
+    fields = packet[8:].rstrip(b"\0").split(b"\0")
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    kept = b"".join(name + b"\0" + value + b"\0" for name, value in pairs if name.decode() not in drops)
+    return (len(kept) + 9).to_bytes(4, "big") + packet[4:8] + kept + b"\0"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""The state that a lake's log leads to, in plain Python: snapshot rows, then every change one after the other.
+"""Replay a lake's log in plain Python: snapshot rows, then one change after the other.
 
-Neither Spark nor any window takes part: what `changes` says is done to a dict of rows, as texts. A change that does not
-go with the state it finds is an AssertionError, so a change that is missing or there twice is found where it happens.
+Independent of Spark and of the fold: every row of `changes` is applied to a dict of rows, as texts. A change that
+contradicts the state is an AssertionError, so a missing or duplicate change is found where it happens.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from auditlake.audit.reading import Reader
+from auditlake.audit.lake_reader import Reader
 from auditlake.audit.versions import history_texts, value_column
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
@@ -31,11 +31,11 @@ class Rows:
             self._put(row)
 
     def state(self) -> State:
-        """The rows as they are now, counted."""
+        """Return the current rows, counted."""
         return Counter(self._rows.values()) if self._key else Counter(self._copies)
 
     def apply(self, change: Mapping[str, Any]) -> None:
-        """Do what a row of `changes` says."""
+        """Apply one row of `changes`."""
         match change["op"]:
             case "insert":
                 self._put(tuple(change["new"]))
@@ -53,15 +53,15 @@ class Rows:
             self._copies[row] += 1
             return
         key = tuple(row[place] for place in self._key)
-        assert key not in self._rows, f"a key of {self._name} begins that is there"
+        assert key not in self._rows, f"an existing key of {self._name} is inserted"
         self._rows[key] = row
 
     def _take(self, row: Row) -> Row:
         if self._key:
             found = self._rows.pop(tuple(row[place] for place in self._key), None)
-            assert found is not None, f"a key of {self._name} ends that is not there"
+            assert found is not None, f"a missing key of {self._name} is removed"
             return found
-        assert self._copies[row] > 0, f"a row of {self._name} ends that is not there"
+        assert self._copies[row] > 0, f"a missing row of {self._name} is removed"
         self._copies[row] -= 1
         if not self._copies[row]:
             del self._copies[row]
@@ -74,14 +74,14 @@ def _filled(before: Row, change: Mapping[str, Any]) -> Row:
 
 
 def history_rows(lake: Lake, table: HistoryTable, condition: str) -> list[Row]:
-    """Rows of a history that fulfil `condition`, as PostgreSQL's texts of the source's columns."""
+    """Return the rows of a history that match `condition`, as PostgreSQL's texts of the source's columns."""
     texts = history_texts(Reader(lake, datetime.now(UTC)), table, condition)
     columns = [texts[value_column(column.name)].to_pylist() for column in table.columns]
     return list(zip(*columns, strict=True))
 
 
 class Replay:
-    """The tables of a lake, from their snapshots on; `to` goes forward only."""
+    """The tables of a lake, starting with their snapshots; `to` moves forward only."""
 
     def __init__(self, lake: Lake, tables: Iterable[HistoryTable], changes: Iterable[Mapping[str, Any]]) -> None:
         self._tables = {
@@ -91,7 +91,7 @@ class Replay:
         self._next = next(self._changes, None)
 
     def to(self, lsn: int) -> None:
-        """Do all changes up to `lsn`."""
+        """Apply all changes up to `lsn`."""
         while self._next is not None and self._next["lsn"] <= lsn:
             change, self._next = self._next, next(self._changes, None)
             horizon, rows = self._tables.get(TableName(change["schema"], change["table"]), (None, None))
@@ -99,5 +99,5 @@ class Replay:
                 rows.apply(change)
 
     def state(self, table: TableName) -> State:
-        """The rows of a table now."""
+        """Return the current rows of a table."""
         return self._tables[table][1].state()

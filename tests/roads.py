@@ -1,4 +1,4 @@
-"""Both roads without a JVM: insert rows into a table; what a copied file of it holds, and what capture wrote."""
+"""Insert rows into a table, then read them from a copied file and from the captured changes, without a JVM."""
 
 import threading
 from pathlib import Path
@@ -7,17 +7,16 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditlake.capture.claiming import Source
-from auditlake.capture.running import open_capture
+from auditlake.capture.preconditions import Source
+from auditlake.capture.supervisor import open_capture
 from auditlake.lake.history import type_of
 from auditlake.lake.manifest import require_manifest
-from auditlake.postgres.catalog import read_tables
-from auditlake.postgres.connection import connect, pinned_conninfo
-from auditlake.postgres.server import wal_end
 from auditlake.snapshot.copy import copy_range
-from auditlake.snapshot.ranges import PageRange
-from auditlake.snapshot.task import CopyTask, SnapshotMark
-from auditlake.values.exact import exact_texts
+from auditlake.snapshot.copy_task import CopyTask, PageRange, SnapshotMark
+from auditlake.source.catalog import read_tables
+from auditlake.source.connection import connect, pinned_conninfo
+from auditlake.source.server import wal_end
+from auditlake.values.exact_text import exact_texts
 from tests import oracle
 from tests.capture_lake import make_lake
 
@@ -25,7 +24,7 @@ Texts = list[list[str | None]]
 
 
 def both_roads(dsn: str, folder: Path, *statements: str) -> tuple[Texts, Texts]:
-    """Insert rows into the empty table `t`; give the texts of its copied file and those of `changes`."""
+    """Insert rows into the empty table `t`; return the texts of its copied file and those of `changes`."""
     lake = make_lake(dsn, folder / "lake")
     with psycopg.connect(dsn, client_encoding="UTF8") as conn:
         for statement in statements:

@@ -1,4 +1,4 @@
-"""A capture in a thread, as `auditlake capture` runs it, with what it says."""
+"""Run a capture in a thread, as `auditlake capture` does, and record its reports."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from auditlake.capture.running import make_task, run_capture
+from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
 from tests import oracle
@@ -20,12 +20,12 @@ def await_true(condition: Callable[[], object]) -> None:
     """Wait until a condition holds."""
     pause, deadline = threading.Event(), time.monotonic() + _TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, "it did not come"
+        assert time.monotonic() < deadline, "the condition did not become true"
         pause.wait(_POLL_S)
 
 
 class Running:
-    """A capture without a target, from entering to leaving the context."""
+    """A capture without a target for the duration of a context; `said` has its reports after the start."""
 
     def __init__(self, dsn: str, lake: Lake) -> None:
         self._task = make_task(dsn, lake, None)
@@ -35,7 +35,7 @@ class Running:
         self.said: list[str] = []
 
     def __enter__(self) -> Self:
-        self._run = self._pool.submit(run_capture, self._task, self._stop, self.said.append)
+        self._run = self._pool.submit(run_capture, self._task, self._stop, self._record)
         return self
 
     def __exit__(
@@ -44,29 +44,33 @@ class Running:
         self._stop.set()
         self._pool.shutdown()
 
+    def _record(self, line: str) -> None:
+        if not line.startswith("started: "):
+            self.said.append(line)
+
     @property
     def failure(self) -> BaseException | None:
-        """What ended it, if anything did."""
+        """Return the exception that ended it, if any."""
         return self._run.exception() if self._run.done() else None
 
     def await_said(self, word: str) -> None:
-        """Wait until it says something with this word."""
+        """Wait for a report with this word."""
         await_true(lambda: self.failure or any(word in line for line in self.said))
         assert self.failure is None, self.failure
 
     def await_failure(self) -> AuditlakeError:
-        """Wait until it ends by itself."""
+        """Wait until it fails; return the error."""
         failure = self._run.exception(_TIMEOUT_S)
         assert isinstance(failure, AuditlakeError), failure
         return failure
 
     def await_keys(self, *keys: int) -> None:
-        """Wait until exactly these first columns were inserted, in this order and each once."""
+        """Wait until exactly these keys are inserted, in this order and each once."""
         await_true(lambda: self.failure or len(inserted(self._lake)) >= len(keys))
         assert self.failure is None, self.failure
         assert inserted(self._lake) == list(keys)
 
 
 def inserted(lake: Lake) -> list[int]:
-    """First column of every inserted row in the log."""
+    """Return the first column of every inserted row in the log."""
     return [int(row["new"][0]) for row in oracle.changes(lake) if row["op"] == "insert"]

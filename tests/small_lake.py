@@ -1,14 +1,14 @@
-"""A small lake, written row by row: two tables at different horizons, four commits, the last two not merged yet.
+"""Small lake, written row by row: two tables at different horizons, four commits, the last two not applied yet.
 
 0x100  snapshot of orders                           T0
 0x150  xid 10  update order 1 → b                   T0 + 6 s
 0x180  snapshot of customers                        T0 + 8 s
 0x200  xid 11  delete order 2, insert order 3       T0 + 10 s   position of orders
-0x250  xid 12  update order 1 → c, insert order 4,  T0 + 9 s: its clock ran backwards, time_mono is T0 + 10 s
+0x250  xid 12  update order 1 → c, insert order 4,  T0 + 9 s: the clock ran backwards, time_mono is T0 + 10 s
                customer 1 → Anne
-0x300  xid 10  delete order 3                       T0 + 30 s   watermark; the same xid once more
+0x300  xid 10  delete order 3                       T0 + 30 s   watermark; the xid is reused
 0x381  acknowledged                                 current up to T0 + 100 s
-0x400  half a transaction above the watermark
+0x400  part of a transaction, above the watermark
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from auditlake.lake.changes import GAPS_SCHEMA, MONO_SCHEMA
+from auditlake.capture.change_log import GAPS_SCHEMA, MONO_SCHEMA
+from auditlake.delta.append_table import AppendLog
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import (
     ACKNOWLEDGED_APP,
@@ -32,10 +33,9 @@ from auditlake.lake.layout import (
     TRANSACTIONS_APP,
     Lake,
 )
-from auditlake.lake.log import AppendLog
 from auditlake.lake.relations import RelationsLog
-from auditlake.pgoutput.schema import CHANGES_SCHEMA
-from auditlake.relation import Column, Relation, TableName
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
 T0 = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
 T0_US = 1_795_251_600_000_000  # date -u -d 2026-11-21T09:00:00Z +%s
@@ -55,19 +55,20 @@ _AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 def write_small_lake(root: Path) -> Lake:
     """Write the lake of this module's docstring; needs no JVM."""
     lake = Lake(root)
-    _history(
+    write_history(
         lake, ORDERS, ORDER_COLUMNS, _orders(), {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     )
     customers = {HISTORY_APP: 0x180, SNAPSHOT_APP: 0x180, SNAPSHOT_TIME_APP: T0_US + 8_000_000}
-    ann = _version(0x180, None, "snapshot", None) | {"id": 1, "name": "Ann"}
-    _history(lake, CUSTOMERS, CUSTOMER_COLUMNS, [ann], customers)
+    ann = version(0x180, None, "snapshot", None) | {"id": 1, "name": "Ann"}
+    write_history(lake, CUSTOMERS, CUSTOMER_COLUMNS, [ann], customers)
     _log(lake)
     return lake
 
 
-def _history(
+def write_history(
     lake: Lake, name: TableName, columns: tuple[Column, ...], rows: list[dict[str, Any]], positions: Mapping[str, int]
 ) -> None:
+    """Create a history with these rows and positions."""
     table = create_history(lake, name, columns)
     transactions = [Transaction(app, version) for app, version in positions.items()]
     content = pa.Table.from_pylist(rows, schema=pa.schema(table.schema().to_arrow()))
@@ -76,10 +77,10 @@ def _history(
 
 def _orders() -> list[dict[str, Any]]:
     return [
-        _order(1, "a", "1.00") | _version(0x100, 0x150, "snapshot", "update"),
-        _order(1, "b", "2.00") | _version(0x150, None, "update", None),
-        _order(2, "", "10.50") | _version(0x100, 0x200, "snapshot", "delete"),
-        _order(3, None, None) | _version(0x200, None, "insert", None),
+        _order(1, "a", "1.00") | version(0x100, 0x150, "snapshot", "update"),
+        _order(1, "b", "2.00") | version(0x150, None, "update", None),
+        _order(2, "", "10.50") | version(0x100, 0x200, "snapshot", "delete"),
+        _order(3, None, None) | version(0x200, None, "insert", None),
     ]
 
 
@@ -91,7 +92,8 @@ _SECONDS = {0x100: 0, 0x150: 6, 0x180: 8, 0x200: 10, 0x250: 9, 0x300: 30, 0x400:
 _XIDS = {0x100: None, 0x150: 10, 0x180: None, 0x200: 11, 0x250: 12, 0x300: 10, 0x400: 14}
 
 
-def _version(from_lsn: int, to_lsn: int | None, op: str, end_op: str | None) -> dict[str, Any]:
+def version(from_lsn: int, to_lsn: int | None, op: str, end_op: str | None) -> dict[str, Any]:
+    """Return the period columns of one version."""
     return {
         "_from_lsn": from_lsn,
         "_to_lsn": to_lsn,
@@ -109,8 +111,8 @@ def _version(from_lsn: int, to_lsn: int | None, op: str, end_op: str | None) -> 
 
 def _log(lake: Lake) -> None:
     relations = RelationsLog(lake)
-    orders = relations.register(Relation(1, ORDERS, "d", ORDER_COLUMNS), 0x150)
-    customers = relations.register(Relation(2, CUSTOMERS, "d", CUSTOMER_COLUMNS), 0x250)
+    orders = relations.register(Relation(1, ORDERS, ReplicaIdentity.DEFAULT, ORDER_COLUMNS), 0x150)
+    customers = relations.register(Relation(2, CUSTOMERS, ReplicaIdentity.DEFAULT, CUSTOMER_COLUMNS), 0x250)
     relations.flush()
     at = "2026-01-01 12:00:00.25+00"
     rows = [

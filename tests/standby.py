@@ -11,7 +11,7 @@ SLOT = "standby"
 
 
 class Standby(Server):
-    """A standby of `primary` that copies its failover slots when told; it reads from a physical slot there."""
+    """A standby of `primary` with a physical slot there; `copy_slot` synchronizes the failover slots."""
 
     def __init__(self, primary: Server, database: str) -> None:
         self._upstream = primary.dsn(database)
@@ -33,19 +33,19 @@ class Standby(Server):
             conf.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
 
     def copy_slot(self, database: str, slot: str) -> bool:
-        """Copy the failover slots of the primary; whether that one would now survive a promotion."""
+        """Synchronize the failover slots; return whether this one would now survive a promotion."""
         query = "select synced and not temporary from pg_replication_slots where slot_name = %s"
         with psycopg.connect(self.dsn(database), autocommit=True) as here, psycopg.connect(self._upstream) as there:
             there.execute("select pg_log_standby_snapshot()")
             there.commit()
             try:
                 here.execute("select pg_sync_replication_slots()")
-            except psycopg.errors.ObjectNotInPrerequisiteState:  # the slot is ahead of what has come here
+            except psycopg.errors.ObjectNotInPrerequisiteState:  # the slot is ahead of what the standby has received
                 return False
             row: tuple[Any, ...] | None = here.execute(query, [slot]).fetchone()
         return row is not None and bool(row[0])
 
     def promote(self) -> None:
-        """Make it the primary, and wait until it is."""
+        """Promote the standby, and wait for it."""
         with psycopg.connect(self.dsn(), autocommit=True) as conn:
             conn.execute("select pg_promote()")

@@ -1,7 +1,7 @@
-"""Several connections that change several tables, each transaction many rows, until told to stop.
+"""Writers: several connections that change several tables, many rows per transaction, until stopped.
 
-Every table has the trigger that writes each row change into `ledger`, in the same transaction: so PostgreSQL itself
-counts what `changes` must hold. Each writer has keys of its own, so none waits for another.
+Every table has a trigger that writes each row change to `ledger` in the same transaction, so PostgreSQL itself counts
+the changes that the lake must have. Each writer has its own keys, so none waits for another.
 """
 
 import random
@@ -40,7 +40,7 @@ create trigger counted after insert or update or delete on notes for each row ex
 
 
 class Writers:
-    """Writers at work, from entering to leaving the context."""
+    """Writers that run for the duration of a context."""
 
     def __init__(self, dsn: str, seed: int = 1, pause_s: float = _PAUSE_S) -> None:
         self._dsn = dsn
@@ -78,7 +78,7 @@ class Writers:
 
 
 def change(conn: psycopg.Connection[Any], chance: random.Random, first_key: int) -> None:
-    """Change some row of some table; keys lie from `first_key` on."""
+    """Change a random row of a random table; keys start at `first_key`."""
     if chance.randrange(4):
         _change_keyed(conn, chance, first_key)
     else:
@@ -107,7 +107,7 @@ def _change_keyed(conn: psycopg.Connection[Any], chance: random.Random, first_ke
             conn.execute("update orders set price = price + 1 where id = %s", [key])
             conn.execute("delete from orders where id = %s and line > 1", [other])
         case 6:
-            body = chance.randbytes(1500).hex()  # long enough to be stored out of line
+            body = chance.randbytes(1500).hex()  # long enough for TOAST
             conn.execute(
                 "insert into notes values (%s, 'new', %s) on conflict (id) do update set body = excluded.body",
                 [key, body],
@@ -122,7 +122,7 @@ def _change_keyed(conn: psycopg.Connection[Any], chance: random.Random, first_ke
 
 
 def _mark(conn: psycopg.Connection[Any], chance: random.Random, label: str) -> None:
-    """Change rows that have no key, some of them more than once."""
+    """Change rows without a key, some of them more than once."""
     match chance.randrange(4):
         case 0 | 1:
             rows = [(label, chance.randrange(2))] * chance.randint(1, 3)

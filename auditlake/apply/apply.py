@@ -1,97 +1,231 @@
-"""The apply stage: move what capture made durable into the histories, one commit per table.
+"""Stage apply: fold captured changes into the histories, one commit per table.
 
-For every table with a tail: read its changes in (position, upto] → fold → merge, which moves the position in the same
-commit. Nothing else is kept: killed anywhere, the next call finds the positions and goes on. A tail is bounded by the
-watermark of the version of `changes` that it is read from, so half a transaction is never folded.
+Order of effects, for every table with a tail (others get no commit):
+  1. Read its changes in (position, upto] from one version of `changes`. Its watermark is the upper limit, so half a
+     transaction is never folded.
+  2. Fold them (`fold`).
+  3. Add columns that the history lacks, NULL in every row, in a commit of their own.
+  4. Commit the folded versions together with the new position (`merge`). For added columns, this commit also sets the
+     values that older rows show in them, in open versions.
+After a kill at any point, the next call finds the positions and continues; there is no other state. After a kill
+between 3 and 4, the position is still before the added columns, so the same tail is found: its columns follow from
+`changes` and `added` alone, and existing ones are not added again. Meanwhile a reader ignores columns younger than its
+LSN and overlays the tail on the others, so that it returns the same rows before and after 3.
 
-Where a tail brings columns that the history lacks, they are added in a commit of their own, NULL in every row, and the
-merge that carries the new position gives the open versions what rows from before show in them. Killed between the two,
-the position is still before the columns, so the next call finds the same tail: which columns it adds follows from
-`changes` and `added` alone, and those that are there already are not added again. Meanwhile readers leave out columns
-that are younger than the LSN they ask for, and lay the tail over the rest: added yet or not, they give the same rows.
+A table that cannot be folded is parked (`lake.parking`); all others continue.
+  - If the tail is cut off before a change that it cannot follow (`Tail.refusal`), it is folded up to there.
+  - If only the fold shows that a commit contradicts the history, or that a value cannot be read, bisection finds the
+    first such commit. Each half is a fold and a commit, so the table is parked right before the commit that fails.
+  - With `retry`, parked tables are tried again: by a new process, or when more is known about added columns.
 
-A table without a tail gets no commit. Tables are independent; as many are worked on at a time as Spark has cores, at
-least two, because the many small jobs of one MERGE leave half of even a small machine idle.
+Tables are independent and processed concurrently: as many as Spark has cores, at least two, because the many small jobs
+of one MERGE leave half of even a small machine idle.
 """
 
-from collections.abc import Iterable, Mapping
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from auditlake.apply.fold import Folded, fold
+from auditlake.apply.added_columns import changes_in_shape, history_in_shape, null_before_added
+from auditlake.apply.codegen import interpreted_if_wide
+from auditlake.apply.errors import CannotFold
+from auditlake.apply.fold import Folded, OpenVersions, fold
+from auditlake.apply.heap import TooLarge, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
 from auditlake.apply.merge import choose_plan, merge
-from auditlake.apply.reshape import changes_in_shape, history_in_shape, only_while_there
-from auditlake.apply.tails import FOLDED_OPS, Tail, find_tails, open_log
-from auditlake.apply.wide import interpreted_if_wide
+from auditlake.apply.tails import FOLDED_OPS, Tail, find_commits, find_tails, open_log, read_watermark
+from auditlake.apply.windows import Window
+from auditlake.delta.conflicts import COMMIT_CONFLICTS
+from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
-from auditlake.lake.conflicts import COMMIT_CONFLICTS
+from auditlake.lake.file_errors import writing
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
+from auditlake.lake.history_cache import Histories
+from auditlake.lake.history_files import find_files, read_rows
 from auditlake.lake.layout import Lake
-from auditlake.lake.scan import find_files, read_rows
-from auditlake.lake.session import PATHS_AS_THEY_ARE, read_version
+from auditlake.lake.parking import Cause, Parked, park, read_parked, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.schema.evolution import ANEW
+from auditlake.spark.session import PATHS_AS_THEY_ARE, read_version
+from auditlake.values.types import is_built_in
 
-# More plans at a time than these only take the driver's memory.
+# More concurrent plans only cost memory of the driver.
 _MOST_PARALLEL = 8
-_ATTEMPTS = 3
+_ATTEMPTS = 10
+_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
 _CHANGES = (
     "lsn bigint, ordinal int, xid bigint, time timestamp, op string, `schema` string, `table` string, relation bigint, "
     "`old` array<string>, `new` array<string>, `unchanged` array<smallint>"
 )
 
 
+StartSpark = Callable[[], SparkSession]
+"""Starts Spark, or returns the session that is running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The LSN up to which `changes` was searched for a table's changes, and the table's position at that time.
+
+    Valid only while the table is at this position: at any other, its history is a different one.
+    """
+
+    position: int
+    upto: Lsn
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one call did: changes folded per table, and the LSN up to which each table is now folded."""
+    """Result of a call: changes folded per table, the LSN up to which each is folded, and the tables parked now."""
 
     rows: Mapping[TableName, int]
-    upto: Mapping[TableName, Lsn]
+    upto: Mapping[TableName, Reached]
+    parked: Mapping[TableName, Parked] = field(default_factory=dict)
+    freed: frozenset[TableName] = frozenset()
+    """Tables no longer parked: folded past the reason for parking, but not up to the limit yet."""
 
 
-def apply_tail(
-    spark: SparkSession, lake: Lake, upto: int | None = None, known: Mapping[TableName, Lsn] | None = None
+def apply_tail(  # noqa: PLR0913 - the task, and state of earlier calls
+    spark: SparkSession,
+    lake: Lake,
+    upto: int | None = None,
+    known: Mapping[TableName, Reached] | None = None,
+    *,
+    retry: bool = True,
+    histories: Histories | None = None,
 ) -> Applied:
-    """Fold every table up to `upto`, at most the watermark.
+    """Fold every table up to `upto`, at most the watermark, in a running session; see `apply_pending`."""
+    return apply_pending(lambda: spark, lake, upto, known, retry=retry, histories=histories)
 
-    `known` is the `upto` of an earlier call: an idle table has no commit that says how far it was looked through, and
-    without it the whole of `changes` above its position is looked through again.
 
-    Raises Unsupported, after all other tables are done, where the columns of a table changed.
+def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
+    start_spark: StartSpark,
+    lake: Lake,
+    upto: int | None = None,
+    known: Mapping[TableName, Reached] | None = None,
+    *,
+    retry: bool = True,
+    histories: Histories | None = None,
+) -> Applied:
+    """Fold every table up to `upto`, at most the watermark; `start_spark` is called only if a table has a tail.
+
+    `known` is the `upto` of an earlier call. No commit records up to where an idle table was searched, so without it
+    all of `changes` above the table's position is searched again. With `retry`, tables parked by this stage are tried
+    again, up to the commit they are parked for, even if the tail is longer. `histories` caches the tables from one call
+    to the next.
     """
-    log = open_log(lake)
-    tables = list(list_histories(lake))
-    if log is None or not tables:
+    watermark = read_watermark(lake)
+    tables = (histories or Histories(lake)).current()
+    if watermark is None or not tables:
         return Applied({}, {})
-    limit = log.watermark if upto is None else Lsn(min(upto, log.watermark))
-    tails = find_tails(lake, log, _after(tables, known or {}), limit)
-    _merge_all(spark, lake, tails)
-    reached = {table.name: Lsn(max(limit, table.position)) for table in tables}
-    return Applied({tail.table.name: tail.shape.rows for tail in tails if tail.shape}, reached)
+    limit = watermark if upto is None else Lsn(min(upto, watermark))
+    parked = read_parked(lake, tables)  # read after the watermark, so that no table is folded past its parking
+    retried = _find_stopped(lake, tables, parked, limit) if retry else []
+    freed = {tail.table.name for tail in retried} - {
+        parking.table for parking in _merge_some(start_spark, lake, retried)
+    }
+    tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
+    stopped = _merge_some(start_spark, lake, tails)
+    rows = {tail.table.name: tail.shape.rows for tail in tails if tail.shape}
+    now = read_parked(lake, tables) if parked or stopped else {}
+    positions = {table.name: table.position for table in tables}
+    positions |= {tail.table.name: tail.upto for tail in tails if tail.shape}
+    reached = {name: Reached(at, Lsn(max(_end(limit, now.get(name)), at))) for name, at in positions.items()}
+    behind = freed | {name for name, parking in now.items() if not parking.silent}
+    upto_now = {name: place for name, place in reached.items() if name not in behind}
+    return Applied(rows, upto_now, now, frozenset(freed))
+
+
+def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail]) -> list[Parked]:
+    return _merge_all(start_spark(), lake, tails) if tails else []
+
+
+def _end(limit: Lsn, parked: Parked | None) -> Lsn:
+    return limit if parked is None else min(limit, parked.lsn)
+
+
+def _find_followed(
+    lake: Lake, after: Mapping[HistoryTable, int], limit: Lsn, parked: Mapping[TableName, Parked]
+) -> list[Tail]:
+    """Find the tails up to `limit`; for a table parked by capture, up to the parking.
+
+    `changes` is not opened if every table has been searched up to its end.
+    """
+    followed = [table for table in after if table.name not in parked or parked[table.name].silent]
+    ends = {table: _end(limit, parked.get(table.name)) for table in followed}
+    due = {end: {t: after[t] for t in followed if ends[t] == end and after[t] < end} for end in set(ends.values())}
+    log = open_log(lake) if any(due.values()) else None
+    return [] if log is None else [tail for end, tables in due.items() for tail in find_tails(lake, log, tables, end)]
+
+
+def _find_stopped(
+    lake: Lake, tables: Iterable[HistoryTable], parked: Mapping[TableName, Parked], limit: Lsn
+) -> list[Tail]:
+    """Find the tails of tables parked by this stage, each up to the commit it is parked for."""
+    stopped = [table for table in tables if table.name in parked and not parked[table.name].silent]
+    log = open_log(lake) if stopped else None
+    if log is None:
+        return []
+    silent, tails = read_parked(lake, stopped, silent=True), list[Tail]()
+    for table in stopped:
+        upto = parked[table.name].until
+        if upto <= _end(limit, silent.get(table.name)):
+            tails += find_tails(lake, log, {table: table.position}, upto)
+    return tails
+
+
+def next_window(lake: Lake, after: int | None) -> Window | None:
+    """Cut the backlog above `after`, or above the position of every table; None if there is nothing to apply to.
+
+    Calling `apply_tail` window by window needs memory for one window at a time.
+    """
+    if after is not None and read_watermark(lake) == after:
+        return Window(Lsn(after), 0, more=False)
+    log = open_log(lake)
+    if after is None:
+        after = _least_position(lake)
+    return None if log is None or after is None else log.window(after)
+
+
+def _least_position(lake: Lake) -> int | None:
+    """Return the least position from which to fold; tables parked by this stage are skipped if others exist."""
+    tables = list(list_histories(lake))
+    parked = read_parked(lake, tables)
+    waiting = {name for name, parking in parked.items() if not parking.silent}
+    followed = [table.position for table in tables if table.name not in waiting]
+    return min(followed or (table.position for table in tables), default=None)
 
 
 def apply_table(spark: SparkSession, lake: Lake, table: HistoryTable, upto: int) -> int:
     """Fold one table up to `upto`, at most the watermark; return the number of changes."""
-    log = open_log(lake)
-    if log is None:
+    watermark = read_watermark(lake)
+    if watermark is None:
         return 0
-    tails = find_tails(lake, log, {table: table.position}, Lsn(min(upto, log.watermark)))
+    limit, parked = Lsn(min(upto, watermark)), read_parked(lake, [table])
+    tails = _find_followed(lake, {table: table.position}, limit, parked)
     _merge_all(spark, lake, tails)
     return sum(tail.shape.rows for tail in tails if tail.shape)
 
 
-def fold_tail(spark: SparkSession, tail: Tail) -> Folded | None:
-    """Plan the fold of one tail; None where nothing of it can be folded."""
+def fold_tail(spark: SparkSession, tail: Tail, open_versions: OpenVersions | None = None) -> Folded | None:
+    """Plan the fold of one tail; return None if none of it can be folded.
+
+    `open_versions` returns the versions open before the tail, if they are not the open versions of its table.
+    """
     if tail.shape is None:
         return None
     changes = changes_in_shape(_changes(spark, tail), tail)
-    folded = fold(changes, lambda: history_in_shape(_open_versions(spark, tail.table), tail), tail.columns, tail.shape)
-    return replace(folded, rows=only_while_there(folded.rows, tail.added), added=tail.added)
+    before = open_versions or (lambda: _open_versions(spark, tail.table))
+    folded = fold(changes, lambda: history_in_shape(before(), tail), tail.columns, tail.shape)
+    return replace(folded, rows=null_before_added(folded.rows, tail.added), added=tail.added)
 
 
 def _open_versions(spark: SparkSession, table: HistoryTable) -> DataFrame:
@@ -102,11 +236,12 @@ def _open_versions(spark: SparkSession, table: HistoryTable) -> DataFrame:
 
 def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
     name = tail.table.name
-    # `changes` is plain Parquet, and which files to open is known: its Delta log need not be loaded into the JVM.
-    return (
+    paths = [file.path for file in tail.files]
+    # The files are known and plain Parquet, so the JVM need not load the Delta log of `changes`.
+    rows = (
         spark.read.schema(_CHANGES)
         .option(*PATHS_AS_THEY_ARE)
-        .parquet(*tail.files.paths)
+        .parquet(*map(str, paths))
         .where(
             (F.struct("lsn") > _lsn(tail.table.position))
             & (F.struct("lsn") <= _lsn(tail.upto))
@@ -115,56 +250,142 @@ def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
             & F.col("op").isin(*FOLDED_OPS)
         )
     )
+    return rows.coalesce(1) if has_large_rows(tail) else rows
 
 
 def _lsn(lsn: int) -> Expression:
-    """A literal that Spark hands to the code it compiles, instead of compiling it in: the next batch needs no other."""
-    return F.struct(F.lit(int(lsn)).cast("bigint").alias("lsn"))  # py4j writes an Lsn as PostgreSQL does
+    """Return a literal that Spark passes to generated code by reference, so that the next batch can reuse the code."""
+    return F.struct(F.lit(int(lsn)).cast("bigint").alias("lsn"))  # py4j would format an Lsn as PostgreSQL does
 
 
-def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Lsn]) -> dict[HistoryTable, int]:
-    return {table: max(table.position, known.get(table.name, 0)) for table in tables}
+def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Reached]) -> dict[HistoryTable, int]:
+    return {table: _searched(table, known.get(table.name)) for table in tables}
 
 
-def _merge_all(spark: SparkSession, lake: Lake, tails: list[Tail]) -> None:
+def _searched(table: HistoryTable, reached: Reached | None) -> int:
+    if reached is None or reached.position != table.position:
+        return table.position
+    return max(table.position, reached.upto)
+
+
+def _merge_all(spark: SparkSession, lake: Lake, tails: list[Tail]) -> list[Parked]:
+    """Merge tails, and return the tables parked meanwhile. Raise other failures after all tails are done."""
     largest_first = sorted(tails, key=lambda tail: -(tail.shape.rows if tail.shape else 0))
-    # The position of a commit travels in the session's settings, so what runs at one time has sessions of its own.
+    # The position is passed to the commit through settings of the session, so concurrent merges need own sessions.
     sessions: SimpleQueue[SparkSession] = SimpleQueue()
     parallel = min(_MOST_PARALLEL, max(2, spark.sparkContext.defaultParallelism))
     for _ in range(parallel):
         sessions.put(spark.newSession())
     with ThreadPoolExecutor(parallel) as pool:
-        done = [pool.submit(_merge_one, sessions, lake, tail) for tail in largest_first]
-    failures = [failure for each in done if (failure := each.exception())]
-    refusals = [tail.refusal for tail in tails if tail.refusal]
-    for failure in [*failures, *refusals]:
+        futures = [pool.submit(_merge_one, sessions, lake, tail) for tail in largest_first if not has_large_rows(tail)]
+    with ThreadPoolExecutor(1) as pool:
+        futures += [pool.submit(_merge_one, sessions, lake, tail) for tail in largest_first if has_large_rows(tail)]
+    for failure in (failure for future in futures if (failure := future.exception())):
         raise failure
+    return [stopped for future in futures if (stopped := future.result())]
 
 
-def _merge_one(sessions: SimpleQueue[SparkSession], lake: Lake, tail: Tail) -> None:
+def _merge_one(sessions: SimpleQueue[SparkSession], lake: Lake, tail: Tail) -> Parked | None:
+    """Merge a tail as far as it can be folded, and park its table if that is not the whole tail."""
     session = sessions.get()
     try:
-        with interpreted_if_wide(session, len(tail.columns)):
-            _merge_in(session, lake, tail, _ATTEMPTS)
+        with writing(f"the history of {tail.table.name}"), interpreted_if_wide(session, len(tail.columns)):
+            stopped = _merge_or_stop(session, lake, tail)
     finally:
         sessions.put(session)
-
-
-def _merge_in(session: SparkSession, lake: Lake, tail: Tail, attempts: int) -> None:
-    folded = fold_tail(session, tail)
-    if folded is None:
-        return
-    try:
-        merge(tail, folded, choose_plan(tail))
-    except COMMIT_CONFLICTS:  # files were joined meanwhile; the position is where it was
-        if attempts == 1:
-            raise
-        for again in _found_again(lake, tail):
-            _merge_in(session, lake, again, attempts - 1)
+    if stopped is not None:
+        park(lake, stopped)
+        reach(After.PARKED)
     else:
-        reach(After.TABLE_MERGED)
+        unpark(lake, tail.table.name, Cause.APPLY)
+    return stopped
 
 
-def _found_again(lake: Lake, tail: Tail) -> list[Tail]:
+def _merge_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | None:
+    if not has_large_rows(tail):
+        return _fold_or_stop(session, lake, tail)
+    with one_row_at_a_time(session):
+        return _fold_or_stop(session, lake, tail)
+
+
+def _merge_before(session: SparkSession, lake: Lake, tail: Tail, found: TooLarge) -> Parked:
+    """Merge what comes before a row that is too large for the heap; return where the table is parked."""
+    for part in _read_again(lake, tail, Lsn(found.lsn - 1)):
+        if stopped := _merge_or_stop(session, lake, part):
+            return stopped
+    return Parked(tail.table.name, Cause.APPLY, Lsn(found.lsn - 1), found.lsn, found.reason, found.remedy)
+
+
+def _fold_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | None:
+    name = tail.table.name
+    if found := find_too_large(lake, tail, heap_bytes(session)):
+        return _merge_before(session, lake, tail, found)
+    try:
+        _merge_in(session, lake, tail)
+    except CannotFold as exc:
+        first, failure = _fold_before(session, lake, tail, exc)
+        reason = f"its changes in the commit at {first} cannot be applied: {failure.what}{_altered_types(tail)}"
+        return Parked(name, Cause.APPLY, Lsn(first - 1), first, reason, ANEW)
+    if tail.refusal is None:
+        return None
+    reason, remedy = tail.refusal.message, tail.refusal.hint or ANEW
+    return Parked(name, Cause.APPLY, tail.upto, Lsn(tail.upto + 1), reason, remedy)
+
+
+def _altered_types(tail: Tail) -> str:
+    """Describe the compared columns whose text may have changed since their rows were written."""
+    compared = tail.table.key or tail.columns
+    names = ", ".join(column.name for column in compared if not is_built_in(column.type_oid))
+    return f"; the text of {names} changes when ALTER TYPE renames a label or adds an attribute" if names else ""
+
+
+def _fold_before(session: SparkSession, lake: Lake, tail: Tail, failure: CannotFold) -> tuple[Lsn, CannotFold]:
+    """Fold all commits before the first that cannot be folded; return its LSN and the reason."""
+    log = open_log(lake)
+    commits = find_commits(log, tail.table, tail.upto) if log else []
+    first, last = 0, len(commits) - 1  # commits before `first` are folded; folding up to `last` fails
+    while first < last:
+        middle = (first + last) // 2
+        try:
+            for part in _read_again(lake, tail, commits[middle]):
+                _merge_in(session, lake, part)
+            first = middle + 1
+        except CannotFold as exc:
+            failure, last = exc, middle
+    return commits[last], failure
+
+
+def _merge_in(session: SparkSession, lake: Lake, tail: Tail) -> None:
+    """Merge a tail; if another commit was first, plan it again, after growing pauses.
+
+    Raises LakeConflict after too many attempts.
+    """
+    for attempt in range(_ATTEMPTS):
+        folded = fold_tail(session, tail)
+        if folded is None:
+            return
+        try:
+            merge(tail, folded, choose_plan(tail))
+        except COMMIT_CONFLICTS:  # files were compacted meanwhile; the position is the same
+            time.sleep(_pause_s(attempt))
+            again = _read_again(lake, tail, tail.upto)
+            if not again:
+                return
+            (tail,) = again
+        else:
+            reach(After.TABLE_MERGED)
+            return
+    raise LakeConflict(
+        f"{_ATTEMPTS} attempts to commit to the history of {tail.table.name} lost against commits of other processes",
+        "Stop the other writer (auditlake maintain, for example), then start again.",
+    )
+
+
+def _pause_s(attempt: int) -> float:
+    """Return a pause that doubles with each attempt, with random jitter, so that two processes diverge."""
+    return min(_LONGEST_PAUSE_S, _PAUSE_S * (1 << attempt)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+def _read_again(lake: Lake, tail: Tail, upto: Lsn) -> list[Tail]:
     log, table = open_log(lake), open_history(lake, tail.table.name)
-    return find_tails(lake, log, {table: table.position}, tail.upto) if log and table else []
+    return find_tails(lake, log, {table: table.position}, upto) if log and table else []

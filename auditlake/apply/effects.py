@@ -1,18 +1,18 @@
-"""What each change does to each key: it is born, it is set anew, or it dies.
+"""Effects of changes on keys: birth, new state or death.
 
-    insert                   born
-    update, key unchanged    set
-    update, key changed      the old key dies, the new key is born
-    delete                   dies
-    truncate                 every key alive at that place dies
+    insert                   birth
+    update, key unchanged    new state
+    update, key changed      death of the old key, birth of the new key
+    delete                   death
+    truncate                 death of every key that exists at its place
 
-One row per effect: the key (see `keys`), lsn, ordinal, xid, time, born, died, `op` (what a version that begins or ends
-here will say), the change's `new` and, where the tail has unchanged TOAST values, `f<position>`: what is known of that
-column here, a struct of typed value and exact text, or NULL where nothing is. A key's effects are in the order of
-(lsn, ordinal). Where the tail has a TRUNCATE, `epoch` is how many of them came before.
+An effect is one row: the key (`keys`), lsn, ordinal, xid, time, born, died, `op` (the `_op` or `_end_op` of a version
+that begins or ends here) and the change's `new`. If the tail has unchanged TOAST values, `f<position>` is the value of
+that column, a struct of typed value and exact text, or NULL if the change does not contain it. The effects of a key are
+ordered by (lsn, ordinal). If the tail has a TRUNCATE, `epoch` is the number of TRUNCATEs before the effect.
 
-With open versions a key's first row may be its state in the history, at `BEFORE`: neither born nor died, to be left out
-of the result.
+With open versions, the first row of a key may be its state in the history, at lsn `BEFORE`: neither born nor died, to
+be removed from the result.
 
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Update", "Delete", "TupleData"
 """
@@ -21,17 +21,17 @@ from collections.abc import Iterable, Sequence
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typing
-from auditlake.apply.shape import TailShape
+from auditlake.apply.tail_stats import TailShape
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 
 BEFORE = 0
-"""The lsn of an open version among effects: no commit has it."""
+"""The lsn of an open version among effects; no commit has this LSN."""
 FIRST_EPOCH = 0
-"""The epoch of what comes before every TRUNCATE of the tail."""
+"""Epoch of the effects before the first TRUNCATE of the tail."""
 
 _NEVER_SENT = (
     "an UPDATE brought a row into the publication's row filter without its unchanged large value of column {}, "
@@ -42,40 +42,40 @@ _ROLES = ("born", "died", "op", "new")
 
 
 def place_names(shape: TailShape) -> tuple[str, ...]:
-    """The columns that say where a change is in the tail, and whose it is."""
+    """Return the columns that locate a change in the tail, with its transaction."""
     return (*_PLACE, "epoch") if shape.has_truncate else _PLACE
 
 
 def with_epochs(changes: DataFrame) -> DataFrame:
-    """Add to every change of the tail, in one pass in order, how many TRUNCATEs come before it."""
+    """Add to every change of the tail the number of TRUNCATEs before it, in one ordered pass."""
     before = Window.orderBy("lsn", "ordinal").rowsBetween(Window.unboundedPreceding, -1)
     return changes.withColumn("epoch", F.count_if(F.col("op") == "truncate").over(before))
 
 
 def effects_of(changes: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
-    """Say what every change but TRUNCATE does to which key."""
+    """Return the effects of every change except TRUNCATE."""
     rows = changes.where(F.col("op") != "truncate") if shape.has_truncate else changes
     effect = F.explode(_effects(columns, shape)) if shape.has_key_change else _plain_effect(columns, shape)
     rows = rows.select(*place_names(shape), "old", "new", "unchanged", effect.alias("effect"))
     key = [F.col(f"effect.{name}") for name in keys.names(columns)]
     roles = [F.col(f"effect.{name}") for name in ("born", "died", "op")]
     new = F.when(~F.col("effect.died"), F.col("new")).alias("new")
-    return rows.select(*key, *place_names(shape), *roles, new, *_known_texts(columns, shape.unchanged))
+    return rows.select(*key, *place_names(shape), *roles, new, *_sent_values(columns, shape.unchanged))
 
 
 def open_rows(versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
-    """The open versions as effects before all others."""
+    """Return the open versions as effects before all others."""
     kinds = {"xid": "bigint", "time": "timestamp", "op": "string", "new": "array<string>"}
     values = {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
     values |= {"lsn": F.lit(BEFORE).cast("bigint"), "ordinal": F.lit(-1), "born": F.lit(False), "died": F.lit(False)}
     values |= {"epoch": F.lit(FIRST_EPOCH).cast("bigint")}
     fixed = [values[name].alias(name) for name in (*place_names(shape), *_ROLES)]
-    known = [_known_version(columns, position) for position in sorted(shape.unchanged)]
-    return versions.select(*keys.from_history(columns), *fixed, *known)
+    values_here = [_open_value(columns, position) for position in sorted(shape.unchanged)]
+    return versions.select(*keys.from_history(columns), *fixed, *values_here)
 
 
 def with_truncates(effects: DataFrame, changes: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """Add a death at every TRUNCATE to the keys alive there; `effects` must hold every open row."""
+    """Add a death at every TRUNCATE for the keys that exist there; `effects` must contain every open row."""
     here, cut = F.struct("lsn", "ordinal"), F.col("cut")
     following = F.lead(here).over(Window.partitionBy(*keys.names(columns)).orderBy("lsn", "ordinal"))
     rows = effects.withColumn("following", following).join(F.broadcast(_truncates(changes)), on="epoch", how="left")
@@ -91,7 +91,7 @@ def with_truncates(effects: DataFrame, changes: DataFrame, columns: Sequence[Col
 
 
 def _truncates(changes: DataFrame) -> DataFrame:
-    """Place, xid and time of every TRUNCATE as `cut`, by the `epoch` that it ends."""
+    """Return place, xid and time of every TRUNCATE as `cut`, by the `epoch` that it ends."""
     in_order = F.row_number().over(Window.orderBy("lsn", "ordinal"))
     truncates = changes.where(F.col("op") == "truncate").select(*_PLACE)
     return truncates.select((in_order - 1).cast("bigint").alias("epoch"), F.struct(*_PLACE).alias("cut"))
@@ -132,29 +132,29 @@ def _key_text(new: Expression, position: int, shape: TailShape) -> Expression:
 
 
 def is_unchanged(position: int) -> Expression:
-    """Whether the new tuple leaves this value out as unchanged TOAST."""
+    """Return whether the new tuple omits this value as unchanged TOAST."""
     flagged = F.array_contains(F.col("unchanged"), F.lit(position).cast("smallint"))
     return F.coalesce(flagged, F.lit(False))
 
 
-def _known_texts(columns: Sequence[Column], positions: Iterable[int]) -> list[Expression]:
-    """What a change itself says of the columns that are unchanged TOAST somewhere in the tail.
+def _sent_values(columns: Sequence[Column], positions: Iterable[int]) -> list[Expression]:
+    """Return a change's own values of the columns that are unchanged TOAST in some change of the tail.
 
-    A value that PostgreSQL keeps out of line is never NULL: a NULL in `old` says that the old tuple did not carry it.
+    A value that PostgreSQL stores out of line is never NULL, so a NULL in `old` means that the old tuple lacks it.
     """
-    known = []
+    states = []
     for position in sorted(positions):
         old, new = F.col("old")[position], F.col("new")[position]
-        # What such an UPDATE leaves out was never sent, and must not be taken from an earlier row of this key.
+        # A value omitted here was never sent; an earlier row of this key has another row's value.
         unknown = F.raise_error(F.lit(_NEVER_SENT.format(columns[position].name)))
         value = F.when(old.isNotNull(), old).when(F.col("op") == "insert", unknown.cast("string"))
-        given = F.when(is_unchanged(position), F.when(value.isNotNull(), _pair(columns[position], value)))
-        state = F.when(~F.col("effect.died"), given.otherwise(_pair(columns[position], new)))
-        known.append(state.alias(f"f{position}"))
-    return known
+        sent = F.when(is_unchanged(position), F.when(value.isNotNull(), _pair(columns[position], value)))
+        state = F.when(~F.col("effect.died"), sent.otherwise(_pair(columns[position], new)))
+        states.append(state.alias(f"f{position}"))
+    return states
 
 
-def _known_version(columns: Sequence[Column], position: int) -> Expression:
+def _open_value(columns: Sequence[Column], position: int) -> Expression:
     column = columns[position]
     raw = F.col("_raw")[column.stored] if type_of(column).may_not_fit else F.lit(None).cast("string")
     pair = F.struct(keys.source(column.stored).alias("value"), raw.alias("raw"))

@@ -1,21 +1,22 @@
-"""Fold a tail of changes of one table into what changes in its history. Pure: builds plans, runs nothing.
+"""Fold: compute from a tail of one table's changes the net changes of its history. Pure: builds plans, runs no job.
 
-fold() takes the changes with commit LSN in (position, upto] and the open versions at that position, and says
-1. `closes`: which open versions end, when and how: at most one row per key;
-2. `versions`: the versions that begin in the tail, open or already ended inside it, as whole history rows.
+fold() takes the changes with commit LSN in (position, upto] and the open versions at that position, and returns
+1. `closes`: the open versions that end, with LSN and operation; at most one row per key;
+2. `versions`: the versions that begin in the tail, still open or closed within it, as complete history rows.
 
-Its rules are the design's, "Rules of the fold". Per key and transaction, in the order of (lsn, ordinal):
-- whatever happens to a key in one transaction has one net result: a version if the key is alive at its end, else none;
-- a version ends where the next transaction touches the key, so no period is empty;
-- `_op` is that of the transaction's last birth of the key, `_end_op` that of its last death; without one, `update`;
-- an open version ends in the first transaction whose first effect on the key is not a birth.
+Rules, per key and transaction, in the order of (lsn, ordinal); a *birth* is the effect that creates a row of the key, a
+*death* the one that ends it (`effects`):
+- all changes of a key in one transaction have one net result: a version if the key exists at its end, else none;
+- a version ends at the next transaction that touches the key, so no period is empty;
+- `_op` is the operation of the key's last birth in the transaction, `_end_op` that of its last death, else `update`;
+- an open version ends in the first transaction that touches the key, unless its first effect there is a birth.
 
     tail of key 7 (open before)   lsn 10: update, update    lsn 20: delete, insert    lsn 30: delete
     closes                        _to_lsn 10, update
     versions                      [10, 20) update…delete    [20, 30) insert…delete
 
-Not done here: messages and gaps are no changes of a table, and changes must have the history's columns in its order
-(`reshape`).
+Limits: the caller removes logical messages and gap markers, which are not changes of a table, and passes changes with
+the history's columns in its order (`added_columns`).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,15 +25,16 @@ from enum import StrEnum
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window, WindowSpec
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from auditlake.apply import copies, keys, typing
-from auditlake.apply.columns import AddedColumn
+from auditlake.apply import keys, typing
+from auditlake.apply import multiset as copies
 from auditlake.apply.effects import BEFORE, effects_of, open_rows, with_epochs, with_truncates
-from auditlake.apply.shape import TailShape
-from auditlake.apply.unchanged import filled
+from auditlake.apply.tail_stats import TailShape
+from auditlake.apply.toast import filled
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, type_of
 from auditlake.relation import Column
+from auditlake.schema.evolution import AddedColumn
 
 OpenVersions = Callable[[], DataFrame]
 BROADCAST_ROWS = 500_000
@@ -40,49 +42,49 @@ _NOTHING = "cast(null as struct<lsn: bigint, time: timestamp, xid: bigint, end_o
 _NO_TEXT = "cast(null as string)"
 
 ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
-"""The columns in which a version that ends differs from the same one while it was open."""
+"""Columns that change when a version is closed."""
 _CLOSE_COLUMNS = ("_raw", *ENDS)
 
 
 class Kind(StrEnum):
-    """What a row of `Folded.rows` is."""
+    """Kind of a row in `Folded.rows`."""
 
     CLOSE = "close"
     """The open version of this key ends."""
     BIRTH = "birth"
-    """A version begins, and no version of this key was open before the tail."""
+    """A version begins; no version of this key was open before the tail."""
     VERSION = "version"
     """A version begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """`rows` have a history's columns and `_kind`; of a close, only what identifies and ends a version counts."""
+    """Result of a fold: `rows` have a history's columns and `_kind`; a close sets only key and end of its version."""
 
     rows: DataFrame
     columns: tuple[Column, ...]
     added: tuple[AddedColumn, ...] = ()
-    """Those of `columns` that were added in the tail: every open version shows their missing values."""
+    """Those of `columns` that were added in the tail: every open version gets their missing values."""
 
     @property
     def closes(self) -> DataFrame:
-        """Key columns, `_raw` (of the key alone), `_to_lsn`, `_to_time`, `_end_op`, `_end_xid`, `_part`.
+        """Return key columns, `_raw` (of the key only), `_to_lsn`, `_to_time`, `_end_op`, `_end_xid`, `_part`.
 
-        Without a key, what tells versions apart (`keys.BEGIN`) in its place.
+        A table without a key has the columns that identify a version (`keys.BEGIN`) in its place.
         """
         key = [keys.source(column.stored) for column in keys.key_of(self.columns)] or [F.col(n) for n in keys.BEGIN]
         return self.rows.where(F.col("_kind") == Kind.CLOSE).select(*key, *_CLOSE_COLUMNS)
 
     @property
     def versions(self) -> DataFrame:
-        """Rows of the history that begin in the tail."""
+        """Return the history rows that begin in the tail."""
         return self.rows.where(F.col("_kind") != Kind.CLOSE).drop("_kind")
 
 
 def fold(changes: DataFrame, open_versions: OpenVersions, columns: Sequence[Column], shape: TailShape) -> Folded:
-    """Say what the changes do to the history; `open_versions` gives its rows with `_part = 'open'` before them.
+    """Fold the changes; `open_versions` returns the history's rows with `_part = 'open'` before them.
 
-    Most tails need none of them, and are folded without asking for them.
+    Most tails do not need the open versions; then it is not called.
     """
     if shape.has_truncate:
         changes = with_epochs(changes)
@@ -110,7 +112,7 @@ def _fold_copies(
 def _in_context(
     effects: DataFrame, changes: DataFrame, open_versions: OpenVersions, columns: Sequence[Column], shape: TailShape
 ) -> DataFrame:
-    """Add what only the open versions tell: which keys a TRUNCATE ends, and unchanged values."""
+    """Add the effects that depend on the open versions: keys that a TRUNCATE ends, and unchanged values."""
     wanted = frozenset() if shape.old_is_whole else shape.unchanged
     if not (shape.has_truncate or wanted):
         return effects
@@ -137,7 +139,7 @@ def _of_keys_in(before: DataFrame, effects: DataFrame, key: Sequence[str], shape
 
 
 def _net(effects: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
-    """One row per key and transaction: its last effect, `until`: what ends the state it leaves, and its `kinds`."""
+    """Return one row per key and transaction: its last effect, `until` (the effect that ends its state) and `kinds`."""
     if shape.inserts_only:
         born = {"begin_op": "'insert'", "end_op": _NO_TEXT, "until": _NOTHING, "kinds": f"array('{Kind.BIRTH}')"}
         return effects.selectExpr("*", *(f"{value} as {name}" for name, value in born.items()))
@@ -199,7 +201,7 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
         "_raw": typing.raw_map(partial),
         "_part": F.coalesce(F.date_format(end_time, "yyyy-MM"), F.lit(OPEN_PART)),
     }
-    if not keys.key_of(columns) and not shape.inserts_only:  # a close says which version it ends
+    if not keys.key_of(columns) and not shape.inserts_only:  # a close identifies the version it ends
         began = {"_from_lsn": F.col("began.lsn"), "_ordinal": F.col("began.ordinal")}
         period |= {name: F.when(ends_before, place).otherwise(period[name]) for name, place in began.items()}
     values = [F.col(f"v{p}").alias(column.stored) for p, column in enumerate(columns)]
@@ -207,22 +209,22 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
 
 
 def _states(columns: Sequence[Column], shape: TailShape) -> list[tuple[Expression, Expression]]:
-    """The typed value of each column, and the exact text where that is NULL.
+    """Return the typed value of each column, and its exact text if the typed value is NULL.
 
-    The values need a projection of their own, `v<position>`, because Spark parses a text again in every place of a
-    projection that is not always reached, as `_raw` is not: each once more, and in a method so long that it is not
-    compiled. The texts need none: carried along for every row, they cost more than taking them where one is wanted.
+    The typed values get a projection of their own, `v<position>`. Otherwise Spark would parse a text again in every
+    conditional branch of a projection, such as `_raw`'s, and generate a method too long for the JVM to compile. The
+    texts get none: carrying them in every row costs more than reading them for the rows that need one.
     """
     key = iter(keys.pairs(columns))
     return [next(key) if column.key else _state(column, p, shape) for p, column in enumerate(columns)]
 
 
 def _state(column: Column, position: int, shape: TailShape) -> tuple[Expression, Expression]:
-    """The typed value, and the exact text where that is NULL."""
+    """Return the typed value, and the exact text if the typed value is NULL."""
     if position not in shape.unchanged:
         text = F.col("new")[position]
         return typing.value(column, text), text
-    known, begins = F.col(f"f{position}"), F.col("_kind") != Kind.CLOSE
+    state, begins = F.col(f"f{position}"), F.col("_kind") != Kind.CLOSE
     missing = F.raise_error(F.lit(f"an unchanged value of column {column.name} has no earlier version"))
-    value = F.when(known.isNotNull(), known["value"]).otherwise(missing)
-    return F.when(begins, value), F.when(begins, known["raw"])
+    value = F.when(state.isNotNull(), state["value"]).otherwise(missing)
+    return F.when(begins, value), F.when(begins, state["raw"])

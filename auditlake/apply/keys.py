@@ -1,9 +1,9 @@
-"""The key of a row, wherever it is written: in a change, in a history, in the fold.
+"""Key of a row, as Spark expressions on a change, on a history and within the fold.
 
-A key column is identified by its typed value; where the type cannot hold every value (a date may be 'infinity'), by
-the typed value and the text in `_raw` together, compared as null-safe pairs. Inside the fold the key is the columns
-`k0, k1, …` and, for such types, `r0, r1, …`. No source column is there, so none can have one of these names.
-In a table without a key it is `row` and `copy` (see `copies`), and a version is found by where it began.
+A key column is compared by its typed value. If the type cannot represent every value (a date may be 'infinity'), it is
+compared by typed value and text in `_raw`, as a null-safe pair. Within the fold the key is the columns `k0, k1, …` and,
+for such types, `r0, r1, …`; the fold has no source columns, so these names cannot collide. In a table without a key it
+is `row` and `copy` (`multiset`), and a version is identified by its begin.
 
 Builds expressions only.
 """
@@ -11,62 +11,62 @@ Builds expressions only.
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import typing
 from auditlake.lake.history import type_of
-from auditlake.literals import spark_literal, spark_name
 from auditlake.relation import Column
+from auditlake.sql_names import spark_identifier, spark_literal
 
 BEGIN = ("_from_lsn", "_ordinal")
-"""What tells the versions of a table without a key apart."""
+"""Columns that identify a version in a table without a key."""
 
 
 def source(name: str, alias: str | None = None) -> Expression:
-    """The column of that exact name, whatever dots and quotes are in it."""
-    return F.col(f"{alias}.{spark_name(name)}" if alias else spark_name(name))
+    """Return the column of that exact name, quoted."""
+    return F.col(f"{alias}.{spark_identifier(name)}" if alias else spark_identifier(name))
 
 
 def key_of(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns that identify a row, in column order."""
+    """Return the key columns, in column order."""
     return tuple(column for column in columns if column.key)
 
 
 def names(columns: Sequence[Column]) -> list[str]:
-    """What the key's columns are called inside the fold."""
+    """Return the names of the key's columns within the fold."""
     if not key_of(columns):
         return ["row", "copy"]
-    found = []
+    fold_names = []
     for index, column in enumerate(key_of(columns)):
-        found += [f"k{index}", f"r{index}"] if type_of(column).may_not_fit else [f"k{index}"]
-    return found
+        fold_names += [f"k{index}", f"r{index}"] if type_of(column).may_not_fit else [f"k{index}"]
+    return fold_names
 
 
 def from_text(columns: Sequence[Column], text: Callable[[int], Expression]) -> list[Expression]:
-    """The key of a change; `text` gives the text at a position of the relation."""
-    found = []
+    """Return the key of a change; `text` maps a position in the relation to the text there."""
+    parts = []
     for position, column in enumerate(columns):
         if not column.key:
             continue
-        known = F.coalesce(text(position), _no_key(column))
-        found.append(typing.value(column, known))
+        required = F.coalesce(text(position), _no_key(column))
+        parts.append(typing.value(column, required))
         if type_of(column).may_not_fit:
-            found.append(typing.raw(column, known))
-    return [each.alias(name) for each, name in zip(found, names(columns), strict=True)]
+            parts.append(typing.raw(column, required))
+    return [part.alias(name) for part, name in zip(parts, names(columns), strict=True)]
 
 
 def from_history(columns: Sequence[Column]) -> list[Expression]:
-    """The key of a history row."""
-    found = []
+    """Return the key of a history row."""
+    parts = []
     for column in key_of(columns):
-        found.append(source(column.stored))
+        parts.append(source(column.stored))
         if type_of(column).may_not_fit:
-            found.append(F.col("_raw")[column.stored])
-    return [each.alias(name) for each, name in zip(found, names(columns), strict=True)]
+            parts.append(F.col("_raw")[column.stored])
+    return [part.alias(name) for part, name in zip(parts, names(columns), strict=True)]
 
 
 def pairs(columns: Sequence[Column]) -> list[tuple[Expression, Expression]]:
-    """Typed value and exact text of each key column inside the fold."""
+    """Return typed value and exact text of each key column within the fold."""
     no_text = F.lit(None).cast("string")
     return [
         (F.col(f"k{index}"), F.col(f"r{index}") if type_of(column).may_not_fit else no_text)
@@ -75,12 +75,12 @@ def pairs(columns: Sequence[Column]) -> list[tuple[Expression, Expression]]:
 
 
 def same(columns: Sequence[Column], left: str, right: str) -> str:
-    """SQL: two history-shaped rows, by alias, have the same key; only types that need it pay for null-safety."""
+    """Return SQL that compares the keys of two history rows, by alias; null-safe only for types that need it."""
     if not key_of(columns):
         return " and ".join(f"{left}.{name} = {right}.{name}" for name in BEGIN)
     conditions = []
     for column in key_of(columns):
-        name, entry = spark_name(column.stored), spark_literal(column.stored)
+        name, entry = spark_identifier(column.stored), spark_literal(column.stored)
         may_not_fit = type_of(column).may_not_fit
         conditions.append(f"{left}.{name} {'<=>' if may_not_fit else '='} {right}.{name}")
         if may_not_fit:
@@ -89,5 +89,5 @@ def same(columns: Sequence[Column], left: str, right: str) -> str:
 
 
 def _no_key(column: Column) -> Expression:
-    # Key columns are NOT NULL in PostgreSQL; a missing one means the change was not read right.
+    # Key columns are NOT NULL in PostgreSQL: a missing value means that the change was decoded wrongly.
     return F.raise_error(F.lit(f"a change has no value for key column {column.name}")).cast("string")

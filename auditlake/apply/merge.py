@@ -1,22 +1,30 @@
 """Write a folded tail into its history table: one Delta commit that also moves the table's position.
 
-1. The commit holds the closes, the versions and the application transaction HISTORY_APP = the new position, or nothing.
-2. `_part = 'open'` is a literal of the match, so closed history is neither read nor rewritten.
-3. A close that finds no open version, or a birth that finds one, fails the job: history and log do not agree. Only a
-   tail of nothing but inserts is appended without looking.
-4. Columns that the tail brings are added before, in a commit without a position. Where rows from before show a value in
-   them, the commit of 1 gives it to every open version; that one reads closed history too.
-5. Two processes that apply the same tail, or overlapping ones, cannot both commit; the later one is a LakeConflict.
+Invariants:
+  I1. The commit has the closes, the versions and the application transaction HISTORY_APP = the new position, or it does
+      not exist.
+  I2. `_part = 'open'` is a literal of the match condition, so closed history is neither read nor rewritten.
+  I3. A close without an open version, or a birth with one, fails the job: history and changes contradict each other.
+      Only a tail with nothing but inserts is appended without this check.
+  I4. Columns that the tail adds are added before, in a commit without a position. If older rows show a value in them,
+      the commit of I1 sets it in every open version; only this commit reads closed history, too.
+  I5. Two processes that apply the same tail, or overlapping ones, cannot both commit: the later raises LakeConflict.
 
-For 5, three things work together. Spark leaves out a write whose position the table already has. Delta refuses a commit
-if another one moved the same application transaction since this write began. And because the fold was planned on the
-position read before that, a part of the source reads the position again while the write runs, and fails if it moved:
-it must be read after Delta's transaction began, never before, so that no commit falls between the two.
-An append needs this as much as a MERGE, and a killed process may have left its JVM at work.
+I5 needs four parts, for appends as much as for MERGE, as a killed process may have left its JVM running:
+  1. Delta skips a write whose position the table already has.
+  2. Delta refuses a commit if another one moved the same application transaction since this write began.
+  3. The fold was planned at a position that was read before this write began. So a part of the source reads the
+     position again during the write, after Delta's transaction began, and fails if it has moved: no commit can fall
+     between the two.
+  4. No commit replaces another (`spark/log_store`, I1), which Delta takes for granted.
+
+An error may follow a commit that was made: the reply was lost, or a hook after the commit failed. So the commit carries
+our own id (`userMetadata` in `commitInfo`); if the log has it, the tail is written.
 
 Authority: docs.delta.io, "Idempotent writes", "Concurrency control" and "Upsert into a table using merge"
 """
 
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -30,35 +38,36 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys
-from auditlake.apply.columns import AddedColumn
-from auditlake.apply.failures import BEGINS_OPEN, ENDS_NOT_OPEN, broken, conflict, folded_wrong
+from auditlake.apply.added_columns import missing_value, with_missing_raw
+from auditlake.apply.deletion_vector_writer import HELD_BYTES, TooLarge, mark
+from auditlake.apply.errors import CLOSED_WITHOUT_OPEN, OPENED_TWICE, cannot_fold, conflict, fold_failure
 from auditlake.apply.fold import ENDS, Folded, Kind
-from auditlake.apply.mark import HELD_BYTES, TooLarge, mark
 from auditlake.apply.replace import whole_source, write_source
-from auditlake.apply.reshape import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
+from auditlake.delta.log_reader import entry
 from auditlake.failpoints import After, reach
-from auditlake.lake.files import open_rows
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, add_columns
+from auditlake.lake.history_files import find_files, open_rows
 from auditlake.lake.layout import HISTORY_APP
-from auditlake.lake.scan import find_files
-from auditlake.literals import spark_name
 from auditlake.relation import Column
+from auditlake.schema.evolution import AddedColumn
+from auditlake.spark.log_store import require
+from auditlake.sql_names import spark_identifier
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+_COMMIT_ID = "spark.databricks.delta.commitInfo.userMetadata"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
-"""Delta sets it after a commit of this session, and not after a write that it left out."""
-_HELD_ROWS = 1_000_000
+"""Set by Delta after a commit of this session, but not after a write that it skipped."""
 _REPLACED_FROM_ROWS = 1_000_000
-"""From about so many open rows on REPLACE ON costs less than the MERGE's shuffle."""
+"""From about this number of open rows on, REPLACE ON costs less than the MERGE's shuffle."""
 
 
 class Plan(StrEnum):
-    """How a tail is written; all give the same rows."""
+    """Ways to write a tail; all produce the same rows."""
 
     MARK = "mark"
     APPEND = "append"
@@ -67,10 +76,10 @@ class Plan(StrEnum):
 
 
 def choose_plan(tail: Tail) -> Plan:
-    """Choose the cheapest plan by the tail and the size of the open partition."""
-    # Columns that are added change rows whose keys are not in the tail.
+    """Choose the cheapest plan for the tail and the size of the open partition."""
+    # Added columns change rows whose keys are not in the tail.
     same_columns = tail.columns == tail.table.columns and not tail.added
-    if same_columns and tail.shape is not None and tail.shape.rows <= _HELD_ROWS and tail.size_bytes <= HELD_BYTES:
+    if same_columns and tail.held_bytes <= HELD_BYTES:
         return Plan.MARK
     if _inserts_only(tail) and not _filled(tail.added):
         return Plan.APPEND
@@ -80,9 +89,9 @@ def choose_plan(tail: Tail) -> Plan:
 
 
 def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
-    """Make `folded`, the fold of `tail`, part of its history and move the position to where the tail ends.
+    """Write `folded`, the fold of `tail`, into its history, and move the position to the end of the tail.
 
-    The session that it was planned in must be used by no other thread meanwhile: the position travels in its settings.
+    No other thread may use the session meanwhile: the position is passed through its settings.
 
     Raises LakeConflict if another process moved the table.
     """
@@ -96,7 +105,8 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
         add_columns(table, lacking)
         reach(After.COLUMNS_ADDED)
     held = frozenset(column.stored for column in (*table.columns, *lacking))
-    with _position_in_commit(spark, tail.upto), _one_applier(spark, table, held):
+    require(spark)
+    with _position_in_commit(spark, tail.upto) as commit_id, _one_applier(spark, table, held, commit_id):
         match plan:
             case Plan.APPEND:
                 rows = _checked(spark, table, folded.rows.drop("_kind"))
@@ -115,13 +125,13 @@ def _inserts_only(tail: Tail) -> bool:
 
 
 def _filled(added: Sequence[AddedColumn]) -> list[AddedColumn]:
-    return [each for each in added if each.missing is not None]
+    return [column for column in added if column.missing is not None]
 
 
 def _replace(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> None:
     source = whole_source(spark, table, rows)
     if source.contradiction:
-        raise folded_wrong(table, source.contradiction)
+        raise cannot_fold(table, source.contradiction)
     write_source(replace(source, rows=_checked(spark, table, source.rows)), str(table.path))
 
 
@@ -134,9 +144,9 @@ def _merge(spark: SparkSession, table: HistoryTable, folded: Folded, filled: Seq
         .alias("t")
         .merge(folded.rows.alias("s"), condition)
         .whenMatchedUpdate(condition=kind == Kind.CLOSE, set={**ends, **_fill(filled, F.col("s._to_lsn"))})
-        .whenMatchedUpdate(set={"_to_lsn": _fails(BEGINS_OPEN)})
+        .whenMatchedUpdate(set={"_to_lsn": _fails(OPENED_TWICE)})
         .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(folded.columns))
-        .whenNotMatchedInsert(values={"_to_lsn": _fails(ENDS_NOT_OPEN)})
+        .whenNotMatchedInsert(values={"_to_lsn": _fails(CLOSED_WITHOUT_OPEN)})
     )
     if filled:
         is_open = F.col("t._part") == OPEN_PART
@@ -145,19 +155,19 @@ def _merge(spark: SparkSession, table: HistoryTable, folded: Folded, filled: Seq
 
 
 def _fill(added: Sequence[AddedColumn], end: Expression) -> dict[str, str | Expression]:
-    """What makes an open version that ends at `end` show the missing values of columns that are there by then."""
-    found: dict[str, str | Expression] = {}
+    """Return assignments of missing values to an open version closed at `end`, for columns that existed by then."""
+    values: dict[str, str | Expression] = {}
     raw = F.col("t._raw")
-    for each in added:
-        there = F.coalesce(end >= each.since, F.lit(True))
-        found[spark_name(each.column.stored)] = F.when(there, missing_value(each))
-        raw = F.when(there, with_missing_raw(raw, [each])).otherwise(raw)
-    return {**found, "_raw": raw} if found else found
+    for addition in added:
+        existed = F.coalesce(end >= addition.since, F.lit(True))
+        values[spark_identifier(addition.column.stored)] = F.when(existed, missing_value(addition))
+        raw = F.when(existed, with_missing_raw(raw, [addition])).otherwise(raw)
+    return {**values, "_raw": raw} if values else values
 
 
 def _all_columns(columns: Sequence[Column]) -> dict[str, str | Expression]:
     names = [*(column.stored for column in columns), *(name for name, _ in PERIOD_COLUMNS)]
-    return {spark_name(name): keys.source(name, "s") for name in names}
+    return {spark_identifier(name): keys.source(name, "s") for name in names}
 
 
 def _fails(why: str) -> Expression:
@@ -165,7 +175,7 @@ def _fails(why: str) -> Expression:
 
 
 def _checked(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> DataFrame:
-    """The rows; evaluating them fails once the table is no longer at the position that the fold was planned on."""
+    """Return the rows; their evaluation fails if the table has left the position at which the fold was planned."""
     path, expected = str(table.path), table.position
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -179,30 +189,43 @@ def _checked(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> DataF
 
 
 @contextmanager
-def _position_in_commit(spark: SparkSession, upto: int) -> Iterator[None]:
+def _position_in_commit(spark: SparkSession, upto: int) -> Iterator[str]:
+    """Pass the position and a new commit id, which is yielded, to the next commit of the session."""
+    commit_id = str(uuid.uuid4())
     spark.conf.set(_TXN_APP, HISTORY_APP)
     spark.conf.set(_TXN_VERSION, f"{upto:d}")
+    spark.conf.set(_COMMIT_ID, commit_id)
     spark.conf.unset(_LAST_COMMIT)
     try:
-        yield
+        yield commit_id
     finally:
-        # Left behind, they would make Delta leave out the next write of this session.
-        spark.conf.unset(_TXN_APP)
-        spark.conf.unset(_TXN_VERSION)
+        # If they stayed, Delta would skip the next write of this session.
+        for name in (_TXN_APP, _TXN_VERSION, _COMMIT_ID):
+            spark.conf.unset(name)
 
 
 @contextmanager
-def _one_applier(spark: SparkSession, table: HistoryTable, held: frozenset[str]) -> Iterator[None]:
-    """Tell another applier from everything else that may fail; `held` are the source columns that the table had."""
+def _one_applier(spark: SparkSession, table: HistoryTable, held: frozenset[str], commit_id: str) -> Iterator[None]:
+    """Turn failures caused by another applier into LakeConflict; `held` are the source columns that the table had."""
     try:
         yield
-    except (PySparkException, Py4JJavaError) as exc:  # the latter where a task failed on behalf of a broadcast
+    except (PySparkException, Py4JJavaError) as exc:  # the latter if a task of a broadcast failed
+        if _is_committed(table, commit_id):
+            return
         now = DeltaTable(table.path)
         columns = {field.name for field in now.schema().fields} - RESERVED
         if now.transaction_version(HISTORY_APP) != table.position or columns != held:
             raise conflict(table) from exc
-        if wrong := broken(table, exc):
-            raise wrong from None  # what Spark says may quote the value
+        if failure := fold_failure(table, exc):
+            raise failure from None  # Spark's message may quote the value
         raise
     if spark.conf.get(_LAST_COMMIT, None) is None:
         raise conflict(table)
+
+
+def _is_committed(table: HistoryTable, commit_id: str) -> bool:
+    """Return whether a version after the one that was read is the commit with this id."""
+    latest = DeltaTable(table.path).version()
+    entries = (entry(table.path, version) for version in range(table.delta_version + 1, latest + 1))
+    infos = (action["commitInfo"] for actions in entries for action in actions if "commitInfo" in action)
+    return any(info.get("userMetadata") == commit_id for info in infos)

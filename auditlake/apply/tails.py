@@ -1,10 +1,10 @@
-"""Which tables have a tail, and what is in it: two questions to `changes`, answered without a JVM.
+"""Tails: find the tables with unapplied changes, and the statistics of these changes, without a JVM.
 
-A tail is what `changes` holds of a table above its position, up to a limit that is never above the watermark. It ends
-before the first transaction that shows a shape of the table which its history cannot follow (`columns`): `refusal` says
-so, and what came before can still be folded.
+A table's tail is its changes above its position, up to a limit that is at most the watermark. It ends before the first
+transaction with a shape of the table that its history cannot follow (`schema.evolution`); `refusal` is the reason, and
+the changes before can still be folded.
 
-Only `op`, tuple presence and flags are read here; no value is.
+Only `op`, the presence of tuples and flags are read here, never values.
 """
 
 from collections import defaultdict
@@ -17,21 +17,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from auditlake.apply.columns import AddedColumn, Followed, Run, follow
-from auditlake.apply.shape import TailShape
+from auditlake.apply.tail_stats import TailShape
+from auditlake.apply.windows import WINDOW_BYTES, ChangeFile, Window, cut, held_within
+from auditlake.delta.append_table import open_delta, select
 from auditlake.errors import Unsupported
-from auditlake.lake.added import Answers, read_added
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
-from auditlake.lake.log import open_delta, select
+from auditlake.lake.positions import read_positions
+from auditlake.lake.publication_record import read_recorded
 from auditlake.lake.relations import read_relations
-from auditlake.literals import standard_literal
 from auditlake.lsn import Lsn
-from auditlake.relation import Column, Relation, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.schema.evolution import AddedColumn, Followed, Run, follow
+from auditlake.schema.missing_values import Answers, read_added
+from auditlake.sql_names import standard_literal
 
 FOLDED_OPS = ("insert", "update", "delete", "truncate")
+_MOST_LSN = 2**63 - 1
 _OPS = ", ".join(f"'{op}'" for op in FOLDED_OPS)
-_FULL = "f"
 
 _TAILS = """
 select c."schema", c."table", c.relation,
@@ -44,6 +47,12 @@ from changes c
 join (values {after}) as p("schema", "table", position) on p."schema" = c."schema" and p."table" = c."table"
 where c.lsn > {lowest} and c.lsn <= {upto} and c.lsn > p.position and c.op in ({ops})
 group by c."schema", c."table", c.relation
+"""
+
+_COMMITS = """
+select distinct lsn from changes
+where "schema" = {schema} and "table" = {table} and lsn > {after} and lsn <= {upto} and op in ({ops})
+order by lsn
 """
 
 _RUNS = """
@@ -64,23 +73,18 @@ class Log:
     delta: DeltaTable
     watermark: Lsn
 
-    def files(self, first: Lsn, last: Lsn) -> "Files":
-        """Find the Parquet files that may hold changes in [`first`, `last`], by the statistics in Delta's log."""
+    def files(self, first: int, last: int) -> tuple[ChangeFile, ...]:
+        """Return the Parquet files that may have changes in [`first`, `last`], by their statistics."""
         actions = pa.table(self.delta.get_add_actions(flatten=True))
-        above, below = pc.less(actions["max.lsn"], int(first)), pc.greater(actions["min.lsn"], int(last))
-        # A file without statistics may hold anything.
-        outside = pc.fill_null(pc.or_kleene(above, below), False)
-        inside = actions.filter(pc.invert(outside))
-        size_bytes, rows = (pc.sum(inside[name]).as_py() or 0 for name in ("size_bytes", "num_records"))
-        return Files(tuple(str(self.folder / path) for path in inside["path"].to_pylist()), size_bytes / max(1, rows))
+        # A file without statistics may have any LSN.
+        least, greatest = pc.fill_null(actions["min.lsn"], 0), pc.fill_null(actions["max.lsn"], _MOST_LSN)
+        rows = zip(actions["path"].to_pylist(), least.to_pylist(), greatest.to_pylist(), strict=True)
+        files = (ChangeFile(self.folder / path, low, high) for path, low, high in rows)
+        return tuple(file for file in files if file.first <= last and file.last >= first)
 
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Parquet files of `changes`, and how many bytes a change takes in them on average."""
-
-    paths: tuple[str, ...]
-    row_bytes: float
+    def window(self, after: int) -> Window:
+        """Return the changes above `after` up to the watermark, or the first part that fits into memory."""
+        return cut(self.files(after + 1, self.watermark), after, self.watermark, WINDOW_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +93,28 @@ class Tail:
 
     table: HistoryTable
     upto: Lsn
-    files: Files
+    files: tuple[ChangeFile, ...]
     shape: TailShape | None
     followed: Followed
 
     @property
     def refusal(self) -> Unsupported | None:
-        """Why it ends where it does, if that is before the limit."""
+        """The reason why the tail ends before the limit, if it does."""
         return self.followed.refusal
 
     @property
-    def size_bytes(self) -> int:
-        """About how many bytes its changes take in their files."""
-        return 0 if self.shape is None else int(self.shape.rows * self.files.row_bytes)
+    def held_bytes(self) -> int:
+        """Estimated size of its changes in memory; includes changes of other tables between them."""
+        return sum(held_within(file, self.table.position, self.upto) for file in self.files)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns at its end: those of the history at its position, then those that were added."""
+        """The columns at its end: those of the history at its position, then added ones."""
         return self.followed.columns
 
     @property
     def added(self) -> tuple[AddedColumn, ...]:
-        """The columns that were added in it."""
+        """The columns added within the tail."""
         return self.followed.added
 
 
@@ -120,10 +124,11 @@ class _Place:
     after: Mapping[HistoryTable, int]
     upto: Lsn
     answers: Answers
+    oids: Mapping[TableName, int]
 
 
 def open_log(lake: Lake) -> Log | None:
-    """Open `changes` as it is now; None where capture has not begun."""
+    """Open the current version of `changes`; None before capture has begun."""
     delta = open_delta(lake.changes)
     watermark = None if delta is None else delta.transaction_version(CHANGES_APP)
     if delta is None or watermark is None:
@@ -131,8 +136,17 @@ def open_log(lake: Lake) -> Log | None:
     return Log(lake.changes, delta, Lsn(watermark))
 
 
+def read_watermark(lake: Lake) -> Lsn | None:
+    """Read the watermark, from the last log entries if possible; None before capture has begun."""
+    positions = read_positions(lake)
+    if positions is not None:
+        return positions.watermark
+    log = open_log(lake)
+    return None if log is None else log.watermark
+
+
 def find_tails(lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Lsn) -> list[Tail]:
-    """Find the tails up to `upto`; `after` gives each table the LSN up to which nothing of it is to be found."""
+    """Find the tails up to `upto`; up to its LSN in `after`, a table is known to have no unapplied changes."""
     due = {table: lsn for table, lsn in after.items() if lsn < upto}
     if not due:
         return []
@@ -141,8 +155,22 @@ def find_tails(lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Ls
         groups[TableName(row["schema"], row["table"])].append(row)
     if not groups:
         return []
-    relations, place = read_relations(lake), _Place(log, due, upto, read_added(lake))
+    recorded = read_recorded(lake)
+    oids = {name: member.relation for name, member in recorded.tables.items()} if recorded else {}
+    relations, place = read_relations(lake), _Place(log, due, upto, read_added(lake), oids)
     return [_tail(table, groups[table.name], relations, place) for table in due if table.name in groups]
+
+
+def find_commits(log: Log, table: HistoryTable, upto: Lsn) -> list[Lsn]:
+    """Return the commits in (the table's position, `upto`] that changed it, in order."""
+    sql = _COMMITS.format(
+        schema=standard_literal(table.name.schema),
+        table=standard_literal(table.name.table),
+        after=f"{table.position:d}",
+        upto=f"{upto:d}",
+        ops=_OPS,
+    )
+    return [Lsn(row["lsn"]) for row in select(log.delta, "changes", sql).to_pylist()]
 
 
 def _query(log: Log, due: Mapping[HistoryTable, int], upto: Lsn) -> list[dict[str, Any]]:
@@ -155,20 +183,20 @@ def _query(log: Log, due: Mapping[HistoryTable, int], upto: Lsn) -> list[dict[st
 
 def _tail(table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[int, Relation], at: "_Place") -> Tail:
     runs = _runs(table, groups, relations, at)
-    followed = follow(table, runs, at.answers)
+    followed = follow(table, runs, at.answers, at.oids.get(table.name))
     end = at.upto if followed.refused_at is None else Lsn(followed.refused_at - 1)
     foldable = [row for row in groups if row["first_lsn"] <= end and row["relation"] in followed.layouts]
     shape = _shape(foldable, relations, followed) if foldable else None
-    files = at.log.files(Lsn(min(row["first_lsn"] for row in foldable)), end) if foldable else Files((), 0)
+    files = at.log.files(min(row["first_lsn"] for row in foldable), end) if foldable else ()
     return Tail(table, end, files, shape, followed)
 
 
 def _runs(
     table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[int, Relation], at: "_Place"
 ) -> Iterator[Run]:
-    """The stretches of a tail with one relation version; of one version alone there is one."""
-    found = [(row["relation"], row["first_lsn"]) for row in groups]
-    if len(found) > 1:
+    """Return the runs of a tail: consecutive changes with one relation version."""
+    starts = [(row["relation"], row["first_lsn"]) for row in groups]
+    if len(starts) > 1:
         name = table.name
         sql = _RUNS.format(
             schema=standard_literal(name.schema),
@@ -178,8 +206,8 @@ def _runs(
             ops=_OPS,
         )
         rows = select(at.log.delta, "changes", sql).to_pylist()
-        found = [(row["relation"], row["lsn"]) for row in rows]
-    return (Run(number, relations[number], lsn) for number, lsn in found)
+        starts = [(row["relation"], row["lsn"]) for row in rows]
+    return (Run(number, relations[number], lsn) for number, lsn in starts)
 
 
 def _shape(groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation], followed: Followed) -> TailShape:
@@ -189,7 +217,7 @@ def _shape(groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation], 
         inserts_only=all(row["inserts_only"] for row in rows),
         has_truncate=any(row["has_truncate"] for row in rows),
         has_key_change=any(row["has_old"] for row in rows),
-        old_is_whole=all(relations[row["relation"]].replica_identity == _FULL for row in rows),
+        old_is_whole=all(relations[row["relation"]].replica_identity == ReplicaIdentity.FULL for row in rows),
         unchanged=frozenset(
             followed.layouts[row["relation"]].places.index(place)
             for row in rows

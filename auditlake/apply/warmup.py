@@ -1,13 +1,17 @@
-"""Let the JVM learn to merge while nothing waits: a batch into a throwaway lake.
+"""JVM warm-up: merge one batch into a temporary lake while no change is waiting.
 
-The first batch of a JVM takes several times as long as a later one, because what it runs is loaded, compiled and
-optimised on the way. This runs the same code on one row in a temporary folder. It knows nothing of the real lake. More
-batches, or more rows, were measured to save the first real one nothing more.
+`python -m auditlake.apply.warmup` writes the class-data archive of Spark's JVM with the same batch (`class_archive`).
+
+The first batch of a JVM takes several times as long as a later one, because its classes are loaded, compiled and
+optimised on the way. This runs the same code on one row in a temporary folder, without access to the real lake. With
+more batches or more rows the first real batch was not measured to be any faster.
 """
 
 import shutil
+import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,11 +21,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from auditlake.apply.apply import apply_tail
+from auditlake.config import load_settings
+from auditlake.errors import AuditlakeError
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
-from auditlake.pgoutput.schema import CHANGES_SCHEMA
+from auditlake.messages import report_error
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
+from auditlake.spark import class_archive
+from auditlake.spark.jars import delta_jars
+from auditlake.spark.session import spark_session
 
 _NAME = TableName("public", "warm")
 _COLUMNS = (
@@ -34,7 +44,7 @@ _LSN = 10
 
 
 def warm_up(spark: SparkSession, stop: threading.Event) -> None:
-    """Merge a small batch, unless `stop` is set meanwhile."""
+    """Merge a small batch, unless `stop` is set before the merge."""
     folder = Path(tempfile.mkdtemp(prefix="auditlake-warm-"))
     try:
         lake = Lake(folder)
@@ -43,10 +53,34 @@ def warm_up(spark: SparkSession, stop: threading.Event) -> None:
         if not stop.is_set():
             apply_tail(spark, lake)
     except PySparkException:
-        # Only time is lost, and what is wrong with Spark will be said when it is needed.
+        # Warm-up saves time only: a persistent failure of Spark is reported by the first real batch.
         return
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Write the class-data archive that later JVMs start from, unless it exists."""
+    settings = load_settings().spark
+    try:
+        class_archive.create(delta_jars(settings), lambda options: _start(settings, options), _workload)
+    except AuditlakeError as error:
+        report_error(error)
+        sys.exit(error.exit_code)
+
+
+def _start(settings: Mapping[str, str], options: str) -> SparkSession:
+    name = "spark.driver.extraJavaOptions"
+    return spark_session({**settings, name: f"{settings.get(name, '')} {options}".strip()})
+
+
+def _workload(spark: SparkSession) -> None:
+    """Apply a batch, and run the parts of a query that most queries have."""
+    warm_up(spark, threading.Event())
+    spark.range(100).selectExpr(
+        "id", "cast(id as string) as name", "cast(id as decimal(10,2)) as price"
+    ).createOrReplaceTempView("t")
+    spark.sql("select a.name, sum(b.price), count(*) from t a join t b using (id) group by all order by 1").toArrow()
 
 
 def _begin(lake: Lake) -> None:
@@ -67,3 +101,7 @@ def _capture(lake: Lake) -> None:
     properties = CommitProperties(app_transactions=[Transaction(CHANGES_APP, _LSN)])
     rows = pa.Table.from_pylist([change], schema=CHANGES_SCHEMA)
     write_deltalake(lake.changes, rows, mode="append", commit_properties=properties)
+
+
+if __name__ == "__main__":
+    main()

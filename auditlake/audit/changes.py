@@ -1,7 +1,7 @@
-"""Changes of one table as Python values, and the states they lead through. For few rows: one key, one transaction.
+"""Changes of one table as Python values, and their replay on rows. For few rows: one key or one transaction.
 
-`States.apply` takes changes in the order of (lsn, ordinal) and says of each what it found and what it left. It must
-have been given the state of every row that they touch; a table without a key needs none, since each of its changes
+`States.apply` takes changes in the order of (lsn, ordinal) and returns for each the row before and after it. It must
+start with the state of every row that the changes touch; a table without a key needs none, because each of its changes
 carries the whole old row.
 """
 
@@ -12,20 +12,19 @@ from typing import Any
 import pyarrow as pa
 
 from auditlake.audit.keys import Key
-from auditlake.audit.reading import Reader, Span, about
+from auditlake.audit.lake_reader import Reader, Span, about
 from auditlake.errors import InvariantBroken
-from auditlake.relation import Relation, TableName
+from auditlake.relation import Relation, ReplicaIdentity, TableName
 
 Values = Mapping[str, str | None]
 
 _COLUMNS = 'lsn, ordinal, xid, arrow_cast("time", \'Int64\') as time_us, op, relation, "old", "new", "unchanged"'
 ROW_OPS = "('insert', 'update', 'delete', 'truncate')"
-_FULL = "f"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one row, or a truncate; texts by column name. `unchanged` columns are not in `after`."""
+    """One change of one row, or a TRUNCATE; texts by column name. `after` has no `unchanged` columns."""
 
     lsn: int
     ordinal: int
@@ -37,11 +36,11 @@ class Change:
     unchanged: frozenset[str] = frozenset()
 
     def key_before(self, names: tuple[str, ...]) -> Key:
-        """The key of the row that it found."""
+        """Return the row's key before the change."""
         return _key(names, self.before if self.before is not None else self.after or {})
 
     def key_after(self, names: tuple[str, ...]) -> Key:
-        """The key of the row that it leaves; a key column that PostgreSQL did not send is the old one."""
+        """Return the row's key after the change; a key column that PostgreSQL did not send is unchanged."""
         return _key(names, {**(self.before or {}), **(self.after or {})})
 
 
@@ -50,7 +49,7 @@ def _key(names: tuple[str, ...], values: Values) -> Key:
 
 
 def fetch(reader: Reader, table: TableName, span: Span, condition: str = "true") -> pa.Table:
-    """Read the changes of a table in a span that fulfil `condition`, in their order, as Arrow."""
+    """Read the changes of a table in a span that match `condition` as Arrow, ordered by (lsn, ordinal)."""
     sql = (
         f"select {_COLUMNS} from changes where {about(table)} and op in {ROW_OPS} and lsn > {span.after:d}"
         f" and lsn <= {min(span.upto, reader.watermark):d} and ({condition}) order by lsn, ordinal"
@@ -59,7 +58,7 @@ def fetch(reader: Reader, table: TableName, span: Span, condition: str = "true")
 
 
 def changes_of(reader: Reader, table: TableName, span: Span, condition: str = "true") -> Iterator[Change]:
-    """Read the changes of a table in a span, in their order."""
+    """Read the changes of a table in a span, ordered by (lsn, ordinal)."""
     if reader.changes is None:
         return
     for row in fetch(reader, table, span, condition).to_pylist():
@@ -67,10 +66,10 @@ def changes_of(reader: Reader, table: TableName, span: Span, condition: str = "t
 
 
 def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
-    """Read one row of `changes`."""
+    """Convert one row of `changes`."""
     relation = reader.relations[row["relation"]]
-    has = {column.name for column in relation.columns}
-    missing = {name: each.missing for name, each in reader.later(relation.name).items() if name not in has}
+    names = {column.name for column in relation.columns}
+    missing = {name: later.missing for name, later in reader.later(relation.name).items() if name not in names}
     unchanged = frozenset(relation.columns[place].name for place in _list(row["unchanged"]))
     return Change(
         lsn=int(str(row["lsn"])),
@@ -92,7 +91,7 @@ def _old(texts: object, relation: Relation, missing: Values) -> Values | None:
     if not isinstance(texts, list):
         return None
     pairs = zip(relation.columns, texts, strict=True)
-    if relation.replica_identity == _FULL:
+    if relation.replica_identity == ReplicaIdentity.FULL:
         return {**{column.name: value for column, value in pairs}, **missing}
     return {column.name: value for column, value in pairs if column.key}
 
@@ -106,7 +105,7 @@ def _new(texts: object, relation: Relation, unchanged: frozenset[str], missing: 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a change found and left; `before` and `after` are whole rows, None where there is none."""
+    """The row before and after a change, whole; None if the row does not exist."""
 
     change: Change
     key_before: Key | None
@@ -114,21 +113,21 @@ class Step:
     key_after: Key | None
     after: Values | None
     removed: int | None = None
-    """Of a truncate: how many rows it found."""
+    """Number of rows that a TRUNCATE removed, None if not known."""
 
 
 @dataclass
 class States:
-    """The rows of one table by key, going through changes. `known` is False where their past is not in the lake."""
+    """Rows of one table by key, to which changes are applied; `known` is False if their earlier states are unknown."""
 
     key: tuple[str, ...]
     rows: dict[Key, Values] = field(default_factory=dict)
     known: bool = True
 
     def apply(self, change: Change) -> Step:
-        """Go through one change.
+        """Apply one change.
 
-        Raises InvariantBroken where it touches a row that should be known and is not.
+        Raises InvariantBroken if it touches a row that does not exist, although `known`.
         """
         if change.op == "truncate":
             removed = len(self.rows) if self.known and self.key else None
@@ -145,14 +144,14 @@ class States:
         return Step(change, old_key, before, new_key, after)
 
     def _take(self, key: Key, change: Change) -> Values | None:
-        found = self.rows.pop(key, None)
-        if found is None and self.known:
-            raise InvariantBroken(f"the {change.op} at ordinal {change.ordinal} touches a row that is not there")
-        return change.before if found is None else {**found, **_given(change.before)}
+        row = self.rows.pop(key, None)
+        if row is None and self.known:
+            raise InvariantBroken(f"the {change.op} at ordinal {change.ordinal} touches a row that does not exist")
+        return change.before if row is None else {**row, **_sent(change.before)}
 
 
-def _given(old: Values | None) -> Values:
-    # Of an out-of-line value the old row may not carry the text: NULL there says nothing.
+def _sent(old: Values | None) -> Values:
+    # NULL in an old row may stand for a TOAST value that PostgreSQL did not send.
     return {name: value for name, value in (old or {}).items() if value is not None}
 
 

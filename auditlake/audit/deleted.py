@@ -1,12 +1,12 @@
-"""Rows that existed and do not: their last state, who ended them and when. Tables with a key.
+"""Deleted rows: last state, and who deleted them when. Tables with a key only.
 
-A row is deleted as of a moment if it ended by then and no row has its key; of several that had the key it is the last.
-A row that went on under another key did not end; a key that was inserted again is there; a row that was inserted and
-deleted in one transaction was never seen by anybody. The ends that history has merged come from it; the tail may add
-ends, and take back those of keys inserted again.
+A row is deleted as of a moment if it was deleted by then and no row has its key; of several rows that had the key, the
+last one is reported. A row whose key was changed is not deleted, nor is a key that was inserted again; a row inserted
+and deleted in one transaction was never visible. Deletions up to the table's position come from the history; the tail
+adds deletions, and removes those of keys that it inserts again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from auditlake.audit.changes import States, changes_of
 from auditlake.audit.keys import HERE, THERE, Key, same_in_history
-from auditlake.audit.life import Book
-from auditlake.audit.reading import Reader, Span
-from auditlake.audit.tail import Tail
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.pending_changes import Tail
+from auditlake.audit.row_history import Book
 from auditlake.audit.versions import Fold, Mark, Version, history_texts, row_values, versions_from
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable
@@ -25,26 +25,30 @@ from auditlake.lsn import Lsn
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A row that is gone: its last state, and the commit that ended it."""
+    """A deleted row: its last version, and the commit that deleted it."""
 
     last: Version
     mark: Mark
 
 
 def deleted_rows(reader: Reader, table: HistoryTable, span: Span) -> list[Deleted]:
-    """Find the rows deleted in a span that are not there at its end, the newest deletion first.
+    """Return the rows deleted in a span whose key has no row at its end, newest deletion first.
 
-    Raises BadUsage where the table has no key.
+    Raises BadUsage if the table has no key.
     """
     if not table.key:
-        raise BadUsage(f"{table.name} has no key, so its rows cannot be told apart", "auditlake diff counts its rows.")
+        raise BadUsage(
+            f"{table.name} has no key, so its rows cannot be identified",
+            "auditlake diff counts added and removed rows.",
+        )
     merged = Span(span.after, Lsn(min(span.upto, table.position)))
     ended = {version.key: version for version in _ended_in_history(reader, table, merged)}
     if span.upto > table.position:
-        _lay_tail_over(ended, reader, table, span.upto)
+        _overlay_tail(ended, reader, table, span.upto)
     book = Book(reader, table, span.upto)
-    found = (_judged(version, book) for version in ended.values())
-    rows = [_as_shown(reader, table, row) for row in found if row is not None and row.mark.lsn in span]
+    first = _first_ends(reader, table, {version.end.lsn for version in ended.values() if version.end})
+    candidates = (_deleted_row(version, book, first) for version in ended.values())
+    rows = [_as_shown(reader, table, row) for row in candidates if row is not None and row.mark.lsn in span]
     return sorted(rows, key=lambda row: (-row.mark.lsn, row.last.key))
 
 
@@ -59,8 +63,8 @@ def _ended_in_history(reader: Reader, table: HistoryTable, span: Span) -> Iterat
     return versions_from(table, history_texts(reader, table, condition))
 
 
-def _lay_tail_over(ended: dict[Key, Version], reader: Reader, table: HistoryTable, upto: Lsn) -> None:
-    """Take out the keys that the tail brings back, and put in those that it ends."""
+def _overlay_tail(ended: dict[Key, Version], reader: Reader, table: HistoryTable, upto: Lsn) -> None:
+    """Remove from `ended` the keys that the tail inserts again, and add those that it deletes."""
     tail = Tail(reader, table, upto)
     base: pa.Table = tail.base
     changes = changes_of(reader, table.name, Span(Lsn(table.position), upto))
@@ -85,11 +89,36 @@ def _open(table: HistoryTable, base: pa.Table) -> Iterator[Version]:
         yield Version(tuple(str(values[column.name]) for column in table.key), values, begin, None)
 
 
-def _judged(version: Version, book: Book) -> Deleted | None:
-    """The last row that ended under the key: the one of its last version may have gone on under another key."""
-    assert version.end is not None  # noqa: S101 - only ended ones are asked for
-    if version.end.op != "update":
-        return Deleted(version, version.end)
+def _first_ends(reader: Reader, table: HistoryTable, lsns: Collection[int]) -> Mapping[int, Mapping[Key, str]]:
+    """Return, for each transaction with a TRUNCATE, the first operation before it that ended a row, by key."""
+    if not lsns:
+        return {}
+    truncates = changes_of(reader, table.name, Span(Lsn(min(lsns) - 1), Lsn(max(lsns))), "op = 'truncate'")
+    names = tuple(column.name for column in table.key)
+    first: dict[int, dict[Key, str]] = {}
+    for truncate in truncates:
+        if truncate.lsn in lsns and truncate.lsn not in first:
+            span = Span(Lsn(truncate.lsn - 1), Lsn(truncate.lsn))
+            condition = f"ordinal < {truncate.ordinal:d} and op <> 'insert' and \"old\" is not null"
+            ends = first.setdefault(truncate.lsn, {})
+            for change in changes_of(reader, table.name, span, condition):
+                if change.op == "delete" or change.key_before(names) != change.key_after(names):
+                    ends.setdefault(change.key_before(names), change.op)
+    return first
+
+
+def _deleted_row(version: Version, book: Book, first: Mapping[int, Mapping[Key, str]]) -> Deleted | None:
+    """Return the last row deleted under the key of `version`, the key's last version; None if none was.
+
+    The row of that version may live on under another key. A transaction with a TRUNCATE may end a key several times;
+    the first end is the row's (`first`).
+    """
+    assert version.end is not None  # noqa: S101 - the caller passes closed versions only
+    op = version.end.op
+    if version.end.lsn in first:
+        op = first[version.end.lsn].get(version.key, "truncate")
+    if op != "update":
+        return Deleted(version, replace(version.end, op=op))
     ends = [event for event in book.life(version.key) if event.after is None]
     ended = [(event.before, event.mark) for event in ends if event.before and event.before.key == version.key]
     return Deleted(*ended[-1]) if ended else None

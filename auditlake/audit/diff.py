@@ -1,35 +1,44 @@
-"""Two moments compared, net: per key what was added, removed or modified, and in which columns. Tables with a key.
+"""Net difference of one table between two moments: rows added, removed and modified.
 
-Set and set back nets to nothing. A key change is a row removed and one added. The comparison is by column, over all
-keys at once; rows become Python values only as they are given out.
+`Diff`, for a table with a key. A column that was changed and changed back does not differ; a key change is one row
+removed and one added. `before` has the columns of the table at A, `after` those at B, and a row is modified if a column
+that both have differs. Columns are compared as Arrow arrays over all keys; only rows that are returned become Python
+values.
 
-Columns are those that the table had at each moment: `before` shows the ones of A, `after` those of B, and a row is
-modified where a column that both moments have differs.
+`MultisetDiff`, for a table without a key: the number of copies of each row that were added or removed. Equal rows
+cannot be distinguished, so none is modified. Up to the table's position, the versions that began or ended are counted;
+above it the changes, which carry whole rows under REPLICA IDENTITY FULL. A TRUNCATE among them reads every open row.
+
+`Compared` chooses between the two and reverses the direction if required.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Values
-from auditlake.audit.reading import Reader, Span
-from auditlake.audit.sides import Sides, column_or_null, differs, read_sides
-from auditlake.audit.tail import LSN, Tail
-from auditlake.audit.versions import value_column
-from auditlake.lake.history import HistoryTable
+from auditlake.audit.before_after import Sides, column_or_null, differs, read_sides
+from auditlake.audit.changes import Change, States, Values, changes_of
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.pending_changes import LSN, Tail
+from auditlake.audit.versions import history_texts, row_values, value_column
+from auditlake.lake.history import OPEN_PART, HistoryTable
 from auditlake.lsn import Lsn
-from auditlake.relation import Column
+from auditlake.relation import Column, TableName
+from auditlake.temporal.as_of_predicate import as_of_sql
 
 ADDED, REMOVED, MODIFIED = "added", "removed", "modified"
+_REVERSED = {ADDED: REMOVED, REMOVED: ADDED}
+_NUL = "\0"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key that is not as it was; `before` and `after` are whole rows, `changed` the columns that differ."""
+    """One row that differs: `before` and `after` are whole rows, `changed` the columns that differ."""
 
     kind: str
     key: Values
@@ -39,15 +48,22 @@ class Entry:
     lsn_before: int | None
     lsn_after: int | None
 
-    def turned(self) -> "Entry":
-        """The same, from the second moment to the first."""
-        kind = {ADDED: REMOVED, REMOVED: ADDED}.get(self.kind, self.kind)
-        return Entry(kind, self.key, self.after, self.before, self.changed, self.lsn_after, self.lsn_before)
+    def reversed(self) -> "Entry":
+        """Return the difference in the other direction."""
+        return Entry(
+            _REVERSED.get(self.kind, self.kind),
+            self.key,
+            self.after,
+            self.before,
+            self.changed,
+            self.lsn_after,
+            self.lsn_before,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """How much differs; rows are of the whole table, cells of rows that both moments have."""
+    """Size of a difference: `rows_…` count the whole table, `cells_modified` the values in modified rows."""
 
     rows_before: int
     rows_after: int
@@ -61,8 +77,8 @@ class Stat:
         return self.rows_after - self.added - self.modified
 
 
-class Diff:
-    """One table at two moments, A before B."""
+class _TwoMoments:
+    """A table and its columns at the beginning and at the end of a span."""
 
     def __init__(self, reader: Reader, table: HistoryTable, span: Span) -> None:
         self._reader = reader
@@ -70,6 +86,13 @@ class Diff:
         self._span = span
         self.columns_before = reader.columns_at(table, span.after)
         self.columns_after = reader.columns_at(table, span.upto)
+
+
+class Diff(_TwoMoments):
+    """A table with a key at two moments, A before B."""
+
+    def __init__(self, reader: Reader, table: HistoryTable, span: Span) -> None:
+        super().__init__(reader, table, span)
         self._key = [value_column(column.name) for column in table.key]
 
     @cached_property
@@ -78,7 +101,7 @@ class Diff:
 
     @cached_property
     def _pairs(self) -> pa.Table:
-        """Which row before belongs to which row after: their numbers, NULL where there is none."""
+        """The full outer join of both sides on the key: row numbers `i` before and `j` after, NULL if there is none."""
         sides = self._sides
         before = sides.before.select(self._key).append_column("i", pa.array(np.arange(sides.before.num_rows)))
         after = sides.after.select(self._key).append_column("j", pa.array(np.arange(sides.after.num_rows)))
@@ -86,13 +109,13 @@ class Diff:
 
     @cached_property
     def common(self) -> list[str]:
-        """The columns, key aside, that the table had at both moments."""
+        """The columns outside the key that the table had at both moments."""
         later = {column.name for column in self.columns_after}
         return [c.name for c in self.columns_before if c.name in later and value_column(c.name) not in self._key]
 
     @cached_property
     def _both(self) -> pa.Table:
-        """The pairs that have both rows, with a boolean for each common column: whether it differs."""
+        """The pairs with both rows, and for each common column a boolean: whether it differs."""
         pairs = self._pairs.filter(pc.and_(pc.is_valid(self._pairs["i"]), pc.is_valid(self._pairs["j"])))
         for name in self.common:
             before = column_or_null(self._sides.before, name).take(pairs["i"])
@@ -119,7 +142,7 @@ class Diff:
         return self._pairs.filter(pc.is_null(self._pairs["i"]))["j"]
 
     def stat(self) -> Stat:
-        """Count what differs."""
+        """Count the rows and cells that differ."""
         modified = self._modified
         cells = sum(pc.sum(modified[value_column(name)]).as_py() or 0 for name in self.common)
         rows_before, rows_after = (
@@ -128,7 +151,7 @@ class Diff:
         return Stat(rows_before, rows_after, len(self._added), len(self._removed), modified.num_rows, cells)
 
     def entries(self, kind: str) -> Iterator[Entry]:
-        """Give the rows that were added, removed or modified, in the order of their keys."""
+        """Yield the rows of one kind, in key order."""
         if kind == MODIFIED:
             yield from self._modified_entries()
             return
@@ -140,6 +163,14 @@ class Diff:
                 yield Entry(kind, self._key_of(values), None, values, tuple(values), None, row[LSN])
             else:
                 yield Entry(kind, self._key_of(values), values, None, tuple(values), row[LSN], None)
+
+    def columns_with_invalid_text(self) -> list[str]:
+        """Return the columns with an escaped invalid byte (`values.encoding`) in some row that differs."""
+        before, after = self._sides.before, self._sides.after
+        written = [before.take(rows) for rows in (self._removed, self._modified["i"])]
+        written += [after.take(rows) for rows in (self._added, self._modified["j"])]
+        names = [column.name for column in self.columns_after]
+        return [name for name in names if any(_has_nul(column_or_null(rows, name)) for rows in written)]
 
     def _modified_entries(self) -> Iterator[Entry]:
         before = self._sides.before.take(self._modified["i"])
@@ -156,6 +187,11 @@ class Diff:
         return {column.name: values[column.name] for column in self.table.key}
 
 
+def _has_nul(texts: pa.ChunkedArray) -> bool:
+    found: bool | None = pc.any(pc.match_substring(texts, _NUL)).as_py()
+    return found is True
+
+
 def _row(row: dict[str, str | None], columns: tuple[Column, ...]) -> Values:
     return {column.name: row.get(value_column(column.name)) for column in columns}
 
@@ -169,12 +205,165 @@ def _in_order(rows: pa.Table, key: list[str]) -> pa.Table:
 
 
 def count_rows(reader: Reader, table: HistoryTable, lsn: int) -> int:
-    """How many rows a table had at an LSN."""
+    """Return the number of rows of a table with a key at an LSN."""
     merged = min(lsn, table.position)
-    condition = f"_from_lsn <= {merged:d} and (_to_lsn is null or _to_lsn > {merged:d})"
-    sql = f"select count(*) as n from history where {condition}"
+    sql = f"select count(*) as n from history where {as_of_sql(merged)}"
     count: int = reader.query(sql, history=reader.history(table))["n"][0].as_py()
     if lsn <= table.position:
         return count
     tail = Tail(reader, table, Lsn(lsn))
     return count - tail.base.num_rows + tail.state(lsn).num_rows if tail.rows.num_rows else count
+
+
+Row = tuple[tuple[str, str | None], ...]
+
+
+class MultisetDiff(_TwoMoments):
+    """A table without a key at two moments, A before B."""
+
+    def __init__(self, reader: Reader, table: HistoryTable, span: Span) -> None:
+        super().__init__(reader, table, span)
+        self._net = self._merged()
+        self._net.update(self._tail())
+
+    def _merged(self) -> Counter[Row]:
+        span = Span(self._span.after, Lsn(min(self._span.upto, self.table.position)))
+        net: Counter[Row] = Counter()
+        if span.after >= span.upto:
+            return net
+        gone = f"{as_of_sql(span.after)} and _to_lsn <= {span.upto:d}"
+        come = f"{as_of_sql(span.upto)} and _from_lsn > {span.after:d}"
+        net.update(self._versions(come))
+        net.subtract(self._versions(gone))
+        return net
+
+    def _versions(self, condition: str) -> Counter[Row]:
+        return _counted(history_texts(self._reader, self.table, condition))
+
+    def _tail(self) -> Counter[Row]:
+        if self._span.upto <= self.table.position:
+            return Counter()
+        tail = Span(Lsn(self.table.position), self._span.upto)
+        changes = list(changes_of(self._reader, self.table.name, tail))
+        rows: Counter[Row] = Counter()
+        if any(change.op == "truncate" for change in changes):
+            rows = self._versions(f"_part = '{OPEN_PART}'")
+        for change in changes:
+            if change.lsn <= self._span.after:
+                _apply(rows, change)
+        before = rows.copy()
+        for change in changes:
+            if change.lsn > self._span.after:
+                _apply(rows, change)
+        rows.subtract(before)
+        return rows
+
+    def stat(self) -> Stat:
+        """Count the rows and cells that differ."""
+        added, removed = (sum(1 for _ in self.entries(kind)) for kind in (ADDED, REMOVED))
+        before = self._count(self._span.after)
+        return Stat(before, before + added - removed, added, removed, 0, 0)
+
+    def _count(self, lsn: int) -> int:
+        merged = min(lsn, self.table.position)
+        sql = f"select count(*) as n from history where {as_of_sql(merged)}"
+        count: int = self._reader.query(sql, history=self._reader.history(self.table))["n"][0].as_py()
+        for change in changes_of(self._reader, self.table.name, Span(Lsn(merged), Lsn(lsn))):
+            count = 0 if change.op == "truncate" else count + {"insert": 1, "delete": -1}.get(change.op, 0)
+        return count
+
+    def entries(self, kind: str) -> Iterator[Entry]:
+        """Yield each copy that was added or removed."""
+        sign = {ADDED: 1, REMOVED: -1}.get(kind, 0)
+        for row, count in sorted(self._net.items(), key=lambda item: str(item[0])):
+            texts = dict(row)
+            columns = self.columns_after if kind == ADDED else self.columns_before
+            values = {column.name: texts.get(column.name) for column in columns}
+            whole = (None, values) if kind == ADDED else (values, None)
+            for _ in range(count * sign):
+                yield Entry(kind, {}, whole[0], whole[1], tuple(values), None, None)
+
+    def columns_with_invalid_text(self) -> list[str]:
+        """Return the columns with an escaped invalid byte (`values.encoding`) in some row that differs."""
+        texts = ((name, text) for row, count in self._net.items() if count for name, text in row)
+        return sorted({name for name, text in texts if text is not None and _NUL in text})
+
+
+def _counted(rows: pa.Table) -> Counter[Row]:
+    return Counter(_multiset_row(row_values(row)) for row in rows.to_pylist())
+
+
+def _multiset_row(values: Values) -> Row:
+    return tuple(sorted(values.items()))
+
+
+def _apply(rows: Counter[Row], change: Change) -> None:
+    if change.op == "truncate":
+        rows.clear()
+        return
+    step = States(()).apply(change)
+    if step.before is not None:
+        rows[_multiset_row(step.before)] -= 1
+    if step.after is not None:
+        rows[_multiset_row({name: step.after[name] for name in step.before or step.after})] += 1
+
+
+class Compared:
+    """The difference of one table over a span, in the direction asked for; `reverse`: from its end to its beginning."""
+
+    def __init__(self, reader: Reader, table: HistoryTable, span: Span, *, reverse: bool) -> None:
+        self._diff = Diff(reader, table, span) if table.key else MultisetDiff(reader, table, span)
+        self._reverse = reverse
+
+    @property
+    def name(self) -> TableName:
+        return self._diff.table.name
+
+    @property
+    def columns_before(self) -> Sequence[Column]:
+        """The table's columns at the moment that the difference starts from."""
+        return self._diff.columns_after if self._reverse else self._diff.columns_before
+
+    @property
+    def columns_after(self) -> Sequence[Column]:
+        """The table's columns at the moment that it ends at."""
+        return self._diff.columns_before if self._reverse else self._diff.columns_after
+
+    @property
+    def key(self) -> Sequence[str]:
+        """The names of the key's columns."""
+        return [column.name for column in self._diff.table.key]
+
+    def entries(self, kind: str) -> Iterator[Entry]:
+        """Yield the rows of one kind, in key order."""
+        if not self._reverse:
+            yield from self._diff.entries(kind)
+            return
+        for entry in self._diff.entries(_REVERSED.get(kind, kind)):
+            yield entry.reversed()
+
+    def stat(self) -> Stat:
+        """Count the rows and cells that differ."""
+        stat = self._diff.stat()
+        if not self._reverse:
+            return stat
+        return replace(
+            stat, rows_before=stat.rows_after, rows_after=stat.rows_before, added=stat.removed, removed=stat.added
+        )
+
+    def columns_with_invalid_text(self) -> Sequence[str]:
+        """Return the columns with an escaped invalid byte (`values.encoding`) in some row that differs."""
+        return self._diff.columns_with_invalid_text()
+
+    def schema_changes(self) -> list[str]:
+        """Describe each difference of the columns in one line."""
+        was = {column.name: (column.type_oid, column.typmod) for column in self.columns_before}
+        now = {column.name: (column.type_oid, column.typmod) for column in self.columns_after}
+        added = [f"column {name} added" for name in now if name not in was]
+        removed = [f"column {name} removed" for name in was if name not in now]
+        other = [
+            f"column {name} changed from type OID {type_oid}, modifier {typmod} to {now[name][0]}, {now[name][1]}"
+            for name, (type_oid, typmod) in was.items()
+            if now.get(name, (type_oid, typmod)) != (type_oid, typmod)
+        ]
+        return [*added, *removed, *other]

@@ -1,40 +1,56 @@
-"""The key of one row: from the command line to PostgreSQL's text, and to conditions on `history` and `changes`. Pure.
+"""Key of one row: from the command line to PostgreSQL's text, and to conditions on `history` and `changes`. Pure.
 
-A key is a tuple of texts in the order of the table's key columns. What a person types is brought to the text that
-PostgreSQL would print, so that `007` finds 7 and `2026-1-1` is refused rather than not found.
+A key is a tuple of texts in the order of the table's key columns. Input is converted to the text that PostgreSQL prints
+(`values.input_syntax`), so `007` finds 7. If equal values of a type can have several texts, or its input rules are not
+implemented, `GivenKey.other_texts` has the column: a key that is not found may then exist under another text.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
-from uuid import UUID
 
-from auditlake.audit.reading import identifier
-from auditlake.errors import BadUsage
+from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable, type_of
-from auditlake.literals import standard_literal
-from auditlake.query.when import to_us
 from auditlake.relation import Column, Relation, TableName
-from auditlake.values.types import Kind
+from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.temporal.when import to_us
+from auditlake.values.input_syntax import Spelling, spelling, type_name
+from auditlake.values.types import NOT_FINITE, Kind
 
 HERE, THERE = '"`a"', '"`b"'
-"""What history is called where it is joined with itself: no stored column has a backtick in its name."""
+"""Aliases of `history` in a self-join; no column name contains a backtick (`lake.column_names`)."""
 Key = tuple[str, ...]
 
-_UUID_OID, _BPCHAR_OID = 2950, 1042
-_VARHDRSZ = 4
-_OUTSIDE = ("infinity", "-infinity", "NaN", "Infinity", "-Infinity")
-_TRUE, _FALSE = frozenset({"t", "true", "yes", "on", "1"}), frozenset({"f", "false", "no", "off", "0"})
+
+@dataclass(frozen=True, slots=True)
+class GivenKey:
+    """A key from the command line; `other_texts` are the columns in which an equal value may have another text."""
+
+    table: TableName
+    key: Key
+    other_texts: tuple[Column, ...] = ()
+
+    def check_absent(self) -> None:
+        """Check that a key that was not found cannot exist under another text.
+
+        Raises NotAnswerable.
+        """
+        if self.other_texts:
+            columns = ", ".join(f"{each.name} of {type_name(each.type_oid, each.typmod)}" for each in self.other_texts)
+            raise NotAnswerable(
+                f"no row of {self.table} has a key with this text, but an equal key can have another text ({columns})",
+                "Write the key as PostgreSQL prints it.",
+            )
 
 
-def parse_key(table: HistoryTable, given: tuple[str, ...]) -> Key:
-    """Read a key: `id=7 line=2` in any order, or the bare values in the order of the key's columns.
+def parse_key(table: HistoryTable, given: tuple[str, ...]) -> GivenKey:
+    """Parse a key: `id=7 line=2` in any order, or the values alone in the order of the key's columns.
 
     Raises BadUsage.
     """
     names = [column.name for column in table.key]
     if not names:
-        raise BadUsage(f"{table.name} has no key, so none of its rows can be named", "Ask auditlake diff or show.")
+        raise BadUsage(f"{table.name} has no key, so its rows cannot be identified", "Use auditlake diff or show.")
     form = " ".join(f"{name}=…" for name in names)
     pairs = [value.partition("=") for value in given]
     if given and all(head in names and equals for head, equals, _ in pairs):
@@ -42,76 +58,42 @@ def parse_key(table: HistoryTable, given: tuple[str, ...]) -> Key:
     else:
         values = dict(zip(names, given, strict=False))
     if len(values) != len(names) or len(given) != len(names):
-        raise BadUsage(f"the key of {table.name} is {', '.join(names)}, got {len(given)} values", f"Write {form}.")
-    return tuple(canonical(column, values[column.name]) for column in table.key)
+        raise BadUsage(f"the key of {table.name} is {', '.join(names)}, not {len(given)} values", f"Write {form}.")
+    read = [(column, read_value(column, values[column.name])) for column in table.key]
+    unsure = tuple(column for column, value in read if not value.exact)
+    return GivenKey(table.name, tuple(value.text for _, value in read), unsure)
 
 
-def canonical(column: Column, value: str) -> str:
-    """Spell a value of the column's type as PostgreSQL does.
+def read_value(column: Column, value: str) -> Spelling:
+    """Return PostgreSQL's text of a value of the column's type.
 
-    Raises BadUsage where it is no value of that type.
+    Raises BadUsage if the input is not a value of that type without rounding.
     """
-    kind = type_of(column).kind
-    if value in _OUTSIDE and type_of(column).may_not_fit:
-        return value
-    if column.type_oid == _BPCHAR_OID:
-        return value.ljust(column.typmod - _VARHDRSZ)
-    spell = (lambda given: str(UUID(given))) if column.type_oid == _UUID_OID else _SPELLINGS.get(kind)
     try:
-        return value if spell is None else _scaled(column, spell(value))
-    except (ValueError, InvalidOperation) as exc:
-        raise BadUsage(f"the value for {column.name} is no {type_of(column).kind.value}", "Correct the key.") from exc
-
-
-def _scaled(column: Column, spelled: str) -> str:
-    if type_of(column).kind is not Kind.DECIMAL:
-        return spelled
-    scale = int(type_of(column).delta.rstrip(")").split(",")[1])
-    return f"{Decimal(spelled).quantize(Decimal(1).scaleb(-scale)):f}"
-
-
-def _boolean(value: str) -> str:
-    if value.lower() in _TRUE | _FALSE:
-        return "t" if value.lower() in _TRUE else "f"
-    raise ValueError(value)
-
-
-def _time(value: str) -> str:
-    moment = datetime.fromisoformat(value)
-    naive = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
-    spelled = naive.isoformat(sep=" ")
-    return spelled.rstrip("0") if "." in spelled else spelled
-
-
-_SPELLINGS: dict[Kind, Callable[[str], str]] = {
-    Kind.INTEGER: lambda value: str(int(value)),
-    Kind.BOOLEAN: _boolean,
-    Kind.DECIMAL: lambda value: str(Decimal(value)),
-    Kind.DATE: lambda value: date.fromisoformat(value).isoformat(),
-    Kind.TIMESTAMP: _time,
-    Kind.TIMESTAMPTZ: lambda value: _time(value.removesuffix("+00")) + "+00",
-    Kind.BYTEA: lambda value: "\\x" + bytes.fromhex(value.removeprefix("\\x")).hex(),
-}
+        return spelling(column.type_oid, column.typmod, value)
+    except ValueError as exc:
+        kind = type_name(column.type_oid, column.typmod)
+        raise BadUsage(f"the value for {column.name} is not a valid {kind}", f"Write {exc}.") from exc
 
 
 def in_history(table: HistoryTable, key: Key) -> str:
-    """The condition that a history row may have this key; of values outside their type it cannot tell all."""
+    """Return a condition that every history row with this key fulfils; values in `_raw` alone make it wider."""
     return " and ".join(_equals(column, value) for column, value in zip(table.key, key, strict=True))
 
 
 def _equals(column: Column, value: str) -> str:
-    name, typed = identifier(column.stored), type_of(column)
+    name, typed = standard_identifier(column.stored), type_of(column)
     literal = _LITERALS.get(typed.kind)
     if literal is None:
         return "true"
     try:
         return f"{name} = {literal(value)}"
-    except ValueError:  # BC, a far year, infinity: not in the typed column
+    except ValueError:  # BC, a year past 9999, infinity: NULL in the typed column
         return f"{name} is null"
 
 
 def _decimal_literal(value: str) -> str:
-    if value in _OUTSIDE:
+    if value in NOT_FINITE:
         raise ValueError(value)
     digits = len(value.replace("-", "").replace(".", ""))
     scale = len(value.partition(".")[2])
@@ -134,38 +116,38 @@ _LITERALS: dict[Kind, Callable[[str], str]] = {
 
 
 def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Iterable[Key]) -> str:
-    """The condition that a row of `changes` is about one of these keys, before it or after it."""
+    """Return the condition that a row of `changes` has one of these keys, before or after the change."""
     wanted = list(keys)
     names = [column.name for column in table.key]
-    found = []
+    conditions = []
     for number, places in key_places(table.name, relations, names).items():
         for side in ("new", "old"):
-            one = " or ".join(
+            any_key = " or ".join(
                 "("
                 + " and ".join(f"{side}[{p + 1}] = {standard_literal(v)}" for p, v in zip(places, key, strict=True))
                 + ")"
                 for key in wanted
             )
-            found.append(f"(relation = {number:d} and ({one}))")
-    return f"({' or '.join(found)})" if found else "false"
+            conditions.append(f"(relation = {number:d} and ({any_key}))")
+    return f"({' or '.join(conditions)})" if conditions else "false"
 
 
 def key_places(name: TableName, relations: Mapping[int, Relation], key: list[str]) -> dict[int, tuple[int, ...]]:
-    """Where the key's columns are in each relation version of a table, from 0."""
-    found = {}
+    """Return the positions of the key's columns in each relation version of a table, from 0."""
+    places = {}
     for number, relation in relations.items():
         names = [column.name for column in relation.columns]
         if relation.name == name and all(column in names for column in key):
-            found[number] = tuple(names.index(column) for column in key)
-    return found
+            places[number] = tuple(names.index(column) for column in key)
+    return places
 
 
 def same_in_history(table: HistoryTable, name: str) -> str:
-    """The condition that the history rows HERE and THERE have the same value in a column."""
+    """Return the condition that the history rows HERE and THERE are equal in a column."""
     column = next(c for c in table.columns if c.name == name)
-    quoted = identifier(column.stored)
+    quoted = standard_identifier(column.stored)
     if column.key and not type_of(column).may_not_fit:
-        return f"({HERE}.{quoted} = {THERE}.{quoted})"  # what a hash join is planned for
+        return f"({HERE}.{quoted} = {THERE}.{quoted})"  # DataFusion plans a hash join for `=` only
     same = f"({HERE}.{quoted} is not distinct from {THERE}.{quoted})"
     entry = f"_raw[{standard_literal(column.stored)}]"
     if not type_of(column).may_not_fit:

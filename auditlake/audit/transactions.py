@@ -1,18 +1,15 @@
-"""Transactions: when, who, why, which tables, how many; chosen by table, key, column, actor, reason and time.
+"""Transactions of the log: when, who, why, which tables, how many changes; newest first.
 
-Newest first. The filters that look into changes (`key`, `column`) give the LSNs that the others then choose from:
-`key` any transaction that touched the key, `column` those that left some row with another value in it.
+The filters by key and by column read `changes` (`transaction_filter`) and pass LSNs here; the others apply to those.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from auditlake.audit.reading import Reader, Span, in_lsns
-from auditlake.literals import standard_literal
+from auditlake.attribution import Context, read_context
+from auditlake.audit.lake_reader import Reader, Span, in_lsns
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.context import Context, read_context
-from auditlake.query.when import format_us
+from auditlake.sql_names import standard_literal
 
 _COLUMNS = (
     "lsn, xid, arrow_cast(\"time\", 'Int64') as time_us, origin, context, inserts, updates, deletes, truncates, tables"
@@ -21,7 +18,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One commit; `time_us` in microseconds since 1970. Counts are of changes, not of rows left changed."""
+    """One committed transaction; `time_us` in microseconds since 1970. Counts are of changes, not of rows."""
 
     lsn: Lsn
     xid: int
@@ -34,33 +31,10 @@ class Transaction:
     truncates: int
     tables: tuple[str, ...]
 
-    def as_json(self) -> dict[str, object]:
-        """The fields of `auditlake log --json`."""
-        return {
-            **self.who(),
-            "origin": self.origin,
-            "context": {"app": self.context.app, "db": self.context.db},
-            "tables": list(self.tables),
-            "inserts": self.inserts,
-            "updates": self.updates,
-            "deletes": self.deletes,
-            "truncates": self.truncates,
-        }
-
-    def who(self) -> dict[str, object]:
-        """When, who and why: the fields that every answer has."""
-        return {
-            "lsn": str(self.lsn),
-            "xid": self.xid,
-            "time": format_us(self.time_us),
-            "actor": self.context.actor,
-            "reason": self.context.reason,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which transactions; None wants all. `reason` is a part of it, `actor` the whole."""
+    """Filters; None is no filter. `actor` is a whole name, compared without case; `reason` is a substring."""
 
     table: str | None = None
     lsns: frozenset[int] | None = None
@@ -69,18 +43,18 @@ class Wanted:
     unattributed: bool = False
 
     def takes(self, transaction: Transaction) -> bool:
-        """Whether a transaction is one of them, its table aside."""
+        """Return whether a transaction passes every filter except `table`."""
         context = transaction.context
         return (
             (self.lsns is None or transaction.lsn in self.lsns)
-            and (self.actor is None or context.actor == self.actor)
+            and (self.actor is None or _same_actor(context.actor, self.actor))
             and (self.reason is None or self.reason in (context.reason or ""))
             and not (self.unattributed and context.actor is not None)
         )
 
     @property
     def in_sql(self) -> str:
-        """The part that needs no look at the context."""
+        """The condition on `transactions` that needs no parsed context."""
         parts = ["true"]
         if self.table is not None:
             parts.append(f"array_has(tables, {standard_literal(self.table)})")
@@ -92,12 +66,16 @@ class Wanted:
 
     @property
     def is_plain(self) -> bool:
-        """Whether SQL alone chooses."""
+        """Whether `in_sql` is the whole filter."""
         return self.lsns is None and self.actor is None and self.reason is None and not self.unattributed
 
 
+def _same_actor(actor: str | None, wanted: str) -> bool:
+    return actor is not None and actor.casefold() == wanted.casefold()
+
+
 def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Iterator[Transaction]:
-    """Give the transactions of a span, newest first, at most `limit`."""
+    """Yield the transactions of a span, newest first, at most `limit`."""
     if reader.transactions is None:
         return
     last = min(span.upto, reader.watermark)
@@ -136,22 +114,17 @@ def _transaction(row: dict[str, object]) -> Transaction:
 
 
 def transactions_at(reader: Reader, lsns: Iterable[int]) -> dict[int, Transaction]:
-    """The transactions that commit at these LSNs; a snapshot's LSN has none."""
+    """Return the transactions with these commit LSNs; the LSN of a snapshot has none."""
     wanted = frozenset(lsns)
     if not wanted:
         return {}
     span = Span(Lsn(min(wanted) - 1), Lsn(max(wanted)))
-    return {found.lsn: found for found in find(reader, span, Wanted(lsns=wanted), None)}
+    return {each.lsn: each for each in find(reader, span, Wanted(lsns=wanted), None)}
 
 
 def lsns_of_xid(reader: Reader, xid: int) -> list[Lsn]:
-    """Where transactions with this xid committed, oldest first: 32 bits come back after 4 billion of them."""
+    """Return the commit LSNs of the transactions with this xid, oldest first; xids have 32 bits and wrap around."""
     if reader.transactions is None:
         return []
     sql = f"select lsn from transactions where xid = {xid:d} and lsn <= {reader.watermark:d} order by lsn"
     return [Lsn(lsn) for lsn in reader.query(sql, transactions=reader.transactions)["lsn"].to_pylist()]
-
-
-def json_line(fields: dict[str, object]) -> str:
-    """Write one object of a `--json` answer."""
-    return json.dumps(fields, ensure_ascii=False)

@@ -1,8 +1,7 @@
-"""Rows of a history with PostgreSQL's texts: as an Arrow table, or as versions of few keys.
+"""Versions with PostgreSQL's text of every value: of a history as an Arrow table, or of few keys as objects.
 
-`versions_of` gives every version of some keys as of a moment, from history and the tail of `changes` above its
-position: what apply will make of the tail, made here for these keys alone. A version that ends after the moment is
-open as of it.
+`versions_of` returns every version of some keys as of a moment. Above the table's position it folds the tail for these
+keys alone, with the same result as apply. A version that ends after the moment is open as of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,14 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.audit.added_columns import Later
 from auditlake.audit.changes import Change, States, Step, Values, changes_of
 from auditlake.audit.keys import HERE, Key, in_changes, in_history
-from auditlake.audit.later import Later
-from auditlake.audit.reading import Reader, Span, identifier
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
-from auditlake.values.exact import exact_texts
+from auditlake.sql_names import standard_identifier
+from auditlake.values.exact_text import exact_texts
 
 _PERIOD = (
     "_from_lsn, _to_lsn, arrow_cast(_from_time, 'Int64') as _from_us, arrow_cast(_to_time, 'Int64') as _to_us, "
@@ -31,7 +31,7 @@ PERIOD = ("_from_lsn", "_to_lsn", "_from_us", "_to_us", "_op", "_end_op", "_xid"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A commit that began or ended a version; `op` says how. Times in microseconds since 1970."""
+    """A commit that began or ended a version, and by which operation. Times in microseconds since 1970."""
 
     lsn: int
     time_us: int
@@ -41,7 +41,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One state of one key; `end` is None while it is true."""
+    """One state of one key; `end` is None if it is open."""
 
     key: Key
     values: Values
@@ -53,35 +53,37 @@ _VALUE = "v:"
 
 
 def value_column(name: str) -> str:
-    """What a source column is called in `history_texts`: no other column there begins like this."""
+    """Return the name of a source column in `history_texts`; the prefix keeps it apart from the other columns."""
     return _VALUE + name
 
 
 def row_values(row: Mapping[str, Any]) -> dict[str, str | None]:
-    """The source's columns of a row of `history_texts`, by their own names."""
+    """Return the source's columns of a row of `history_texts`, by their own names."""
     return {name.removeprefix(_VALUE): value for name, value in row.items() if name.startswith(_VALUE)}
 
 
 def history_texts(
     reader: Reader, table: HistoryTable, condition: str, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Read history rows: the texts of the source's columns (or of those named), and PERIOD.
+    """Read the history rows that match `condition`: texts of the source's columns, or those named, and PERIOD.
 
-    `condition` is SQL on `history`, called HERE, and may look into `changes`.
+    `condition` is SQL on `history` under the alias HERE, and may query `changes`.
     """
     chosen = [column for column in table.columns if columns is None or column.name in columns]
-    names = ", ".join(f"{identifier(column.stored)} as {identifier(value_column(column.name))}" for column in chosen)
+    names = ", ".join(
+        f"{standard_identifier(column.stored)} as {standard_identifier(value_column(column.name))}" for column in chosen
+    )
     sql = f"select {names}{', ' if names else ''}_raw, {_PERIOD} from history {HERE} where {condition}"
     rows = reader.query(sql, history=reader.history(table), changes=reader.changes)
-    written = {value_column(c.name): _texts(c, rows) for c in chosen}
+    texts = {value_column(c.name): _texts(c, rows) for c in chosen}
     for name, later in reader.later(table.name).items():
         if columns is None or name in columns:
-            written[value_column(name)] = _of_later(table, name, later, rows)
-    return pa.table({**written, **{name: rows[name] for name in PERIOD}})
+            texts[value_column(name)] = _of_later(table, name, later, rows)
+    return pa.table({**texts, **{name: rows[name] for name in PERIOD}})
 
 
 def _of_later(table: HistoryTable, name: str, later: Later, rows: pa.Table) -> pa.Array:
-    """The texts of a column that was added; what is missing where it is not merged, or the version ended before."""
+    """Return the texts of an added column; its missing value in rows that do not have it in the history."""
     missing = pa.array([later.missing] * rows.num_rows, pa.string())
     column = next((c for c in table.columns_at(table.position) if c.name == name), None)
     if column is None:
@@ -97,7 +99,7 @@ def _texts(column: Column, rows: pa.Table) -> pa.Array:
 
 
 def versions_of(reader: Reader, table: HistoryTable, keys: Iterable[Key], upto: Lsn) -> list[Version]:
-    """Every version of these keys that began up to `upto`, in the order of their beginning."""
+    """Return every version of these keys that began up to `upto`, ordered by its beginning."""
     wanted = list(keys)
     past = [v for key in wanted for v in _in_history(reader, table, key, upto)]
     if upto > table.position:
@@ -113,7 +115,7 @@ def _in_history(reader: Reader, table: HistoryTable, key: Key, upto: Lsn) -> Ite
 
 
 def versions_from(table: HistoryTable, rows: pa.Table) -> Iterator[Version]:
-    """Read the rows of `history_texts`."""
+    """Convert the rows of `history_texts`."""
     for row in rows.to_pylist():
         values = row_values(row)
         begin = Mark(row["_from_lsn"], row["_from_us"], row["_op"], row["_xid"])
@@ -137,22 +139,22 @@ def _with_tail(
 
 
 def linked_changes(reader: Reader, table: HistoryTable, keys: list[Key], span: Span) -> tuple[set[Key], list[Change]]:
-    """The changes of some rows under all the keys they had in a span, and those keys."""
+    """Return all keys that some rows had in a span, and the changes under those keys."""
     names = tuple(column.name for column in table.key)
     known: set[Key] = set()
     changes: list[Change] = []
-    found = set(keys)
-    while found - known:
-        known |= found
+    linked = set(keys)
+    while linked - known:
+        known |= linked
         condition = f"op = 'truncate' or {in_changes(table, reader.relations, sorted(known))}"
         changes = list(changes_of(reader, table.name, span, condition))
         moves = (change for change in changes if change.op == "update")
-        found = {key for change in moves for key in (change.key_before(names), change.key_after(names))}
+        linked = {key for change in moves for key in (change.key_before(names), change.key_after(names))}
     return known, changes
 
 
 class Fold:
-    """Versions of few keys under construction: one net version for a key and a commit, as in history."""
+    """Fold of changes into versions of few keys: one net version per key and commit, as in the history."""
 
     def __init__(self, states: States, now: dict[Key, Version]) -> None:
         self._states = states
@@ -160,13 +162,13 @@ class Fold:
         self.closed: list[Version] = []
 
     def commit(self, transaction: list[Change]) -> None:
-        """Add what one transaction does."""
+        """Apply one transaction."""
         births: dict[Key, str] = {}
         deaths: dict[Key, str] = {}
         touched: set[Key] = set()
         for change in transaction:
             standing = set(self._states.rows) if change.op == "truncate" else set()
-            _note(self._states.apply(change), standing, births, deaths)
+            _record(self._states.apply(change), standing, births, deaths)
             if change.op != "truncate":
                 touched |= {change.key_before(self._states.key), change.key_after(self._states.key)}
         for key in touched | set(deaths):
@@ -184,7 +186,7 @@ def _mark(change: Change, op: str) -> Mark:
     return Mark(change.lsn, change.time_us, op, change.xid)
 
 
-def _note(step: Step, standing: set[Key], births: dict[Key, str], deaths: dict[Key, str]) -> None:
+def _record(step: Step, standing: set[Key], births: dict[Key, str], deaths: dict[Key, str]) -> None:
     op = step.change.op
     if op == "truncate":
         deaths.update(dict.fromkeys(standing, op))

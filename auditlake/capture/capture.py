@@ -1,48 +1,61 @@
 """Capture: follow the slot and make every committed change durable in `changes`. No JVM.
 
 Order of effects, for each batch of whole transactions:
-  1. receive them, up to a Commit;
-  2. append `relations`, then `transactions`, then `changes`, whose commit moves the watermark;
-  3. acknowledge the end of the last commit.
-Nothing is acknowledged that is not in a commit of `changes`: killed before 2 the server sends it again; killed
-between 2 and 3 it sends it again and every row at or below the watermark is dropped. A transaction too large for one
-batch goes in parts whose rows lie above the watermark, invisible; killed among them, the parts already there are
-skipped by ordinal.
 
-The slot is the lock: the lake is read only when the slot is ours, because whoever had it may have written until then.
+1. Receive them, up to a Commit.
+2. Append `added`, `relations`, `transactions`, then `changes`, whose commit moves the watermark.
+3. Acknowledge the end of the last commit.
 
-The end of an idle stretch is recorded in `changes` before it is acknowledged, so that the slot never stands beyond
-the lake. If it does, somebody else has read from it: then changes are missing and capture stops.
+Invariants:
+
+I1. Only what is in a commit of `changes` is acknowledged. After a kill before 2 the server sends the batch again; after
+    a kill between 2 and 3 too, and every row at or below the watermark is dropped.
+I2. A transaction too large for one batch is appended in parts whose rows are above the watermark, so invisible. After a
+    kill between parts, those already durable are skipped by ordinal.
+I3. The slot is the lock. The lake is read only when we hold the slot, because its previous holder may have written
+    until then: `open_log` repeats the checks of `preconditions`, and only then records a new timeline.
+I4. The slot is never ahead of the lake: the end of an idle stretch is recorded in `changes` before it is acknowledged.
+    If the slot is ahead, another client has read from it; changes are missing, and capture stops.
 """
 
 import select
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 
-from auditlake.capture.claiming import Claim, Say, Source
-from auditlake.capture.opening import open_log
+import psycopg
+
+from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.partition_watch import Held, PartitionWatch
+from auditlake.capture.preconditions import Claim, Report, Source, check_slot
 from auditlake.capture.writer import Writer
 from auditlake.failpoints import After, reach
+from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import record_timeline
 from auditlake.lsn import Lsn
-from auditlake.postgres.buffer import FrameBuffer, Limits
-from auditlake.postgres.connection import hung_up_after, unreachable
-from auditlake.postgres.heartbeat import Heartbeat
-from auditlake.postgres.server import WalEnd, wal_end
+from auditlake.replication.frame_router import FrameBuffer, Limits
+from auditlake.replication.stream import ReplicationStream
+from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
+from auditlake.source.connection import Row, hung_up_after
+from auditlake.source.heartbeat import Heartbeat
+from auditlake.source.refusals import unreachable
+from auditlake.source.server import WalEnd, wal_end
+from auditlake.source.slot import SlotReader, read_reader, read_slot
 
-# One append costs about 10 ms and numpy's fixed cost some 5 ms: at 32,768 frames both are small beside the decoding,
-# and a batch is a few megabytes.
+# An append costs about 10 ms and numpy's fixed cost is about 5 ms: at 32,768 frames both are small compared with
+# decoding, and a batch is a few megabytes.
 _BATCH = Limits(frames=32_768, size_bytes=16 << 20)
-# No more is received before it can be handed over; a transaction longer than this goes in parts.
+# Most that is received before the writer is free; a longer transaction is written in parts.
 _FULL = Limits(frames=1 << 17, size_bytes=16 << 20)
 _COMMIT_DELAY_S = 0.04
-# So many frames within that time mean that capture is behind: larger batches then catch up sooner, as long as the
-# stream goes on.
+# This many frames within the commit delay mean that capture lags; as long as the stream continues, larger batches
+# then catch up sooner.
 _BUSY_FRAMES = 4096
 _BUSY_DELAY_S = 0.5
 _WAIT_S = 0.1
-_ASK_INTERVAL_S = 0.05
+_REPLY_INTERVAL_S = 0.05
 _IDLE_COMMIT_S = 10.0
 _TARGET_COMMIT_S = 1.0
 
@@ -50,12 +63,12 @@ _TARGET_COMMIT_S = 1.0
 class Capture:
     """One run of the capture stage. `run` returns at its target or when `stop` is set."""
 
-    def __init__(self, claim: Claim, source: Source, lake: Lake, stop: threading.Event, say: Say) -> None:
+    def __init__(self, claim: Claim, source: Source, lake: Lake, stop: threading.Event, report: Report) -> None:
         self._stop = stop
-        opened = open_log(claim, source, lake, say)  # from here on `run` closes it
+        opened = open_log(claim, source, lake, report)  # closed by `run`
         self._control, self._stream, self._log = opened.control, opened.stream, opened.log
-        self._guard, self._pace = claim.guard, claim.pace
-        self._looks, self.reader = opened.looks, opened.reader
+        self._publication, self._timeouts = claim.publication, claim.timeouts
+        self._snapshots, self._partitions, self.reader = opened.snapshots, opened.partitions, opened.reader
         self._heartbeat = Heartbeat(source.heartbeat_s)
         self._writer = Writer(self._log)
         self._frames = FrameBuffer()
@@ -69,13 +82,22 @@ class Capture:
         return self._writer.done_lsn
 
     def run(self, until: WalEnd | None) -> None:
-        """Capture until everything before `until` is durable, or for ever."""
+        """Capture until everything before `until` is durable; without `until` until `stop` is set."""
         with closing(self._control), closing(self._stream), closing(self._writer):
-            while not self._stop.is_set() and (until is None or self.done_lsn < until.lsn):
+            while not self._stop.is_set() and (until is None or self._is_before(until)):
                 self._step(until)
             self._collect_last()
             if until is not None and self.done_lsn >= until.lsn and self._log.current_us < until.time_us:
-                self._log.note_idle(self.done_lsn, until.time_us)
+                self._check_partitions()
+                self._log.record_idle(self.done_lsn, until.time_us)
+
+    def _is_before(self, until: WalEnd) -> bool:
+        return self.done_lsn < until.lsn or self._partitions.pending
+
+    def _check_partitions(self) -> None:
+        """Compare partitions with the record; required before anything received so far is made durable."""
+        with hung_up_after(self._control.fileno(), self._timeouts.silence_s):
+            self._partitions.check(self._control, Held(self.done_lsn, self._log.current_us))
 
     def _step(self, until: WalEnd | None) -> None:
         limits = _BATCH if self._frames.commits and not self._writer.busy else _FULL
@@ -84,51 +106,56 @@ class Capture:
             self._stream.acknowledge(self.done_lsn)
             reach(After.ACKNOWLEDGED)
         if not self._writer.busy:
-            self._hand_over(until)
-        self._stay_in_touch()
+            if self._partitions.pending:
+                self._check_partitions()
+                self._next_mark_at = 0.0
+            self._submit(until)
+        self._send_status()
         if self._heartbeat.due:
-            with hung_up_after(self._control.fileno(), self._pace.deaf_s):
+            with hung_up_after(self._control.fileno(), self._timeouts.silence_s):
                 self._heartbeat.beat(self._control)
-        if self._guard.due:
-            with hung_up_after(self._control.fileno(), self._pace.deaf_s):
+        if self._publication.due:
+            with hung_up_after(self._control.fileno(), self._timeouts.silence_s):
                 since = self.done_lsn
-                self._guard.look(self._control, since)
-                self._guard.note(since)
-                self._looks.refresh(self._control, self._guard.present)
+                self._publication.refresh(self._control, since)
+                self._publication.record_checked(since, self._log.current_us)
+                self._snapshots.refresh(self._control, self._publication.present)
+                self._partitions.refresh(self._control, self._publication.present)
 
-    def _stay_in_touch(self) -> None:
-        """Let the server hear from us in time, and see that it answers."""
-        unheard_s, pace = self._stream.unheard_for_s, self._pace
-        if unheard_s > pace.deaf_s:
-            raise unreachable(f"nothing has come from it for {unheard_s:.0f} s")
-        if self._stream.silent_for_s > pace.status_s:
-            self._stream.acknowledge(self.done_lsn, ask_reply=unheard_s > pace.status_s)
+    def _send_status(self) -> None:
+        """Send a status update in time, and require that the server answers."""
+        unheard_s, timeouts = self._stream.unheard_for_s, self._timeouts
+        if unheard_s > timeouts.silence_s:
+            raise unreachable(f"nothing was received from it for {unheard_s:.0f} s")
+        if self._stream.silent_for_s > timeouts.status_s:
+            self._stream.acknowledge(self.done_lsn, ask_reply=unheard_s > timeouts.status_s)
 
-    def _hand_over(self, until: WalEnd | None) -> None:
-        """Give the writer what is ready to be written, if anything is."""
+    def _submit(self, until: WalEnd | None) -> None:
+        """Submit to the writer the next job that is ready, if any."""
         frames = self._frames
         if frames.commits and (_BATCH.met_by(frames) or self._patience_s() <= 0):
             whole, self._frames = frames.split()
+            self._check_partitions()
             self._writer.write(whole)
             self._in_parts = False
         elif not frames.commits and _FULL.met_by(frames):
             self._frames = FrameBuffer()
             self._writer.write_part(frames)
             self._in_parts = True
-        elif self._writer.untidy:
-            self._writer.tidy()
+        elif self._writer.needs_compaction:
+            self._writer.compact()
         elif not len(frames) and not self._in_parts:
             self._idle(until)
 
     def _collect_last(self) -> None:
-        """Wait for what is being written, so that the server hears of it."""
+        """Wait for the running write, and acknowledge it."""
         while self._writer.busy:
             select.select([self._writer], [], [])
             self._writer.collect()
             self._stream.acknowledge(self.done_lsn)
 
     def _patience_s(self) -> float:
-        """How long the oldest commit in the buffer may still wait for company."""
+        """Return how long the oldest commit in the buffer may still wait for others, in seconds."""
         if self._writer.busy or not self._frames.commits:
             return _WAIT_S
         waited_s = time.monotonic() - self._frames.first_commit_at
@@ -137,17 +164,65 @@ class Capture:
         return max(0.0, min(_BUSY_DELAY_S - waited_s, _COMMIT_DELAY_S - self._stream.unheard_for_s))
 
     def _idle(self, until: WalEnd | None) -> None:
-        """Let the slot advance over what is not ours, and note how current the lake is."""
+        """Advance the slot over WAL without published changes, and record how current the lake is."""
         now = time.monotonic()
         if self._idle_mark is None and now >= self._next_mark_at:
-            with hung_up_after(self._control.fileno(), self._pace.deaf_s):
+            with hung_up_after(self._control.fileno(), self._timeouts.silence_s):
                 self._idle_mark = wal_end(self._control)
             self._next_mark_at = now + (_IDLE_COMMIT_S if until is None else _TARGET_COMMIT_S)
         mark, reached = self._idle_mark, max(self.done_lsn, self._stream.keepalive_lsn)
         if mark is None:
             return
         if reached >= mark.lsn:
-            self._writer.note_idle(reached, mark.time_us)
+            self._check_partitions()
+            self._writer.record_idle(reached, mark.time_us)
             self._idle_mark = None
-        elif self._stream.silent_for_s > _ASK_INTERVAL_S:
+        elif self._stream.silent_for_s > _REPLY_INTERVAL_S:
             self._stream.acknowledge(self.done_lsn, ask_reply=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A started stream and the tables it is written to; `reader` is our walsender as the server shows it."""
+
+    control: psycopg.Connection[Row]
+    stream: ReplicationStream
+    log: CaptureLog
+    snapshots: CatalogSnapshots
+    partitions: PartitionWatch
+    reader: SlotReader | None
+
+
+def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened:
+    """Open the log and the stream of a claim; on failure close the claim.
+
+    Raises SourceUnreachable, WrongSource, LakeUnusable, LakeConflict.
+    """
+    with ExitStack() as opened:
+        opened.enter_context(closing(claim))
+        control, snapshots, partitions = claim.control, CatalogSnapshots(lake), PartitionWatch(lake, report)
+        log = CaptureLog(lake, Asker(source.conninfo, lake, claim.timeouts.silence_s))
+        with hung_up_after(control.fileno(), claim.timeouts.silence_s):
+            _check_again(claim, source.manifest.slot, lake, log, report)
+            log.resolve_missing_values()
+            claim.publication.record_checked(claim.start, log.current_us)
+            snapshots.refresh(control, claim.publication.present)
+            partitions.refresh(control, claim.publication.present)
+            partitions.check(control, Held(log.acknowledged, log.current_us))
+            reader = read_reader(control, source.manifest.slot)
+        stream = ReplicationStream.over(claim.replication, claim.start, source.streaming)
+        opened.pop_all()
+        return Opened(control, stream, log, snapshots, partitions, reader)
+
+
+def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, report: Report) -> None:
+    """Check, now that we hold the slot, that it is not ahead of the lake: PostgreSQL would silently start from it."""
+    slot, fork = read_slot(claim.control, slot_name), claim.fork
+    if fork is not None:
+        histories = list_histories(lake)
+        folded = max((max(history.horizon, history.position) for history in histories), default=0)
+        fork.check_lake_ends_before(Lsn(max(log.held_to, folded + 1)))
+        log.return_to(fork.lsn)
+        record_timeline(lake, fork.timeline)
+        report(f"the source was promoted at {fork.lsn}: going on with its timeline {fork.timeline}")
+    check_slot(slot_name, slot, log.acknowledged)

@@ -1,10 +1,10 @@
-"""The writing half of capture: a thread that decodes buffers and makes them durable, one job at a time, in order.
+"""Writer thread of capture: decode buffers and make them durable, one job at a time, in order.
 
-Capture hands over a job when none is under way, goes on receiving, and collects what became of it: the LSN before
-which everything is durable, or the error that ended it. So a slow write never keeps the stream from being read or the
-server from hearing of us, and memory holds two buffers at most: one being written, one being filled.
+Capture submits a job while none is running, continues to receive, and collects the result: the LSN before which
+everything is durable, or the exception. So a slow write delays neither reading the stream nor status updates, and at
+most two buffers are in memory: one being written, one being filled.
 
-Decoder and log belong to this thread alone once the first job was handed over.
+After the first job only this thread uses the decoder and the log.
 """
 
 import os
@@ -14,15 +14,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import InvariantBroken
-from auditlake.lake.changes import CaptureLog, CommitEnd
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.columnar import ChangeDecoder, Decoded
-from auditlake.postgres.buffer import FrameBuffer
+from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
+from auditlake.replication.frame_router import FrameBuffer
 
 
 class Writer:
-    """Makes frames durable in the background; readable, as a descriptor, when a job has ended."""
+    """Makes frames durable in the background; its descriptor is readable when a job has ended."""
 
     def __init__(self, log: CaptureLog) -> None:
         self._log = log
@@ -30,48 +30,48 @@ class Writer:
         self._partial = log.partial()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="auditlake-writer")
         self._job: Future[None] | None = None
-        self._ended, self._tell = os.pipe()
+        self._ended, self._signal = os.pipe()
         self.done_lsn = log.acknowledged
-        """Everything that starts before this LSN is durable: as of the last job that was collected."""
+        """Everything that starts before this LSN is durable, as of the last collected job."""
 
     def fileno(self) -> int:
-        """Descriptor that is readable when a job waits to be collected."""
+        """Return the descriptor that is readable when a job can be collected."""
         return self._ended
 
     @property
     def busy(self) -> bool:
-        """Whether a job was handed over and not collected yet."""
+        """Whether a job was submitted and not collected yet."""
         return self._job is not None
 
     def write(self, transactions: FrameBuffer) -> None:
-        """Hand over frames that end with a Commit."""
+        """Submit frames that end with a Commit."""
         self._start(lambda: self._write(transactions))
 
     def write_part(self, part: FrameBuffer) -> None:
-        """Hand over part of a transaction whose Commit has not come."""
-        self._start(lambda: self._log.append_part(self._unseen(self._decode(part).changes)))
+        """Submit part of a transaction whose Commit has not been received."""
+        self._start(lambda: self._log.append_part(self._missing(self._decode(part).changes)))
 
-    def note_idle(self, acknowledged: Lsn, current_us: int) -> None:
-        """Record that nothing for us lies below `acknowledged`, and that all commits up to `current_us` are here."""
-        self._start(lambda: self._log.note_idle(acknowledged, current_us))
+    def record_idle(self, acknowledged: Lsn, current_us: int) -> None:
+        """Submit the end of an idle stretch, as `CaptureLog.record_idle`."""
+        self._start(lambda: self._log.record_idle(acknowledged, current_us))
 
     @property
-    def untidy(self) -> bool:
-        """Whether `tidy` is worth its time; to be asked between jobs."""
-        return self._log.untidy
+    def needs_compaction(self) -> bool:
+        """Whether the log has enough small files for `compact`; call it between jobs."""
+        return self._log.needs_compaction
 
-    def tidy(self) -> None:
-        """Join the small files that many small batches have left."""
-        self._start(self._log.tidy)
+    def compact(self) -> None:
+        """Submit the compaction of small files."""
+        self._start(self._log.compact)
 
     def _start(self, job: Callable[[], None]) -> None:
         if self._job is not None:
-            raise InvariantBroken("a job was handed to the writer before the last one was collected")
+            raise InvariantBroken("a job was submitted to the writer before the last one was collected")
         self._job = self._pool.submit(job)
-        self._job.add_done_callback(lambda _: os.write(self._tell, b"."))
+        self._job.add_done_callback(lambda _: os.write(self._signal, b"."))
 
     def collect(self) -> bool:
-        """Take the result of the job that has ended; False where none is under way or it has not.
+        """Collect the job that has ended; return False if none is running or it has not ended.
 
         Raises what the job raised.
         """
@@ -84,24 +84,24 @@ class Writer:
         return True
 
     def close(self) -> None:
-        """Wait for the job under way; what became of it is left in the lake."""
+        """Wait for the running job; its result stays in the lake."""
         self._pool.shutdown()
         os.close(self._ended)
-        os.close(self._tell)
+        os.close(self._signal)
 
     def _write(self, transactions: FrameBuffer) -> None:
         decoded = self._decode(transactions)
         commit = decoded.last_commit
         if commit is None:
-            raise InvariantBroken("a batch that was cut at a Commit has none")
+            raise InvariantBroken("a batch that ends with a Commit has none")
         end = CommitEnd(commit.commit_lsn, commit.end_lsn)
-        self._log.append(self._unseen(decoded.changes), decoded.transactions, end)
+        self._log.append(self._missing(decoded.changes), decoded.transactions, end)
 
     def _decode(self, frames: FrameBuffer) -> Decoded:
         return self._decoder.decode(*frames.payloads())
 
-    def _unseen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop the rows that an earlier run made durable."""
+    def _missing(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Drop the rows that an earlier run has made durable."""
         if changes.num_rows == 0:
             return changes
         if changes["lsn"][0].as_py() <= self._log.watermark:

@@ -1,12 +1,12 @@
-"""What the demo asks both PostgreSQL and the lake: whole tables and a join, in terms that both engines spell alike."""
+"""Queries that the demo runs on PostgreSQL and on the lake: whole tables and a join, in SQL common to both engines."""
 
 from typing import LiteralString
 
 from pyspark.sql import SparkSession
 
 from auditlake.lake.layout import Lake
-from auditlake.postgres.connection import Row
 from auditlake.query.sql import run_sql
+from auditlake.source.connection import Row
 
 JOIN = "revenue by customer"
 
@@ -23,17 +23,17 @@ CHECKED: dict[str, LiteralString] = {
           join public.order_lines l on l.order_id = o.order_id
          where o.status <> 'cancelled' group by c.name order by 1""",
 }
-"""Question by name; each gives rows in an order that is the same in both engines."""
+"""Queries by name; each orders its rows, identically in both engines."""
 
 
 def spark_rows(spark: SparkSession, lake: Lake, question: str, when: str) -> list[Row]:
-    """Ask the lake one of `CHECKED` as of a moment."""
+    """Run one of `CHECKED` on the lake as of a moment."""
     return [tuple(row) for row in run_sql(spark, lake, CHECKED[question], when).collect()]
 
 
-def compare(expected: list[Row], found: list[Row]) -> str | None:
-    """Say how the lake's answer differs from PostgreSQL's; None if it does not."""
-    if len(expected) != len(found):
-        return f"{len(found)} rows, PostgreSQL had {len(expected)}"
-    wrong = sum(ours != theirs for ours, theirs in zip(found, expected, strict=True))
+def compare(expected: list[Row], actual: list[Row]) -> str | None:
+    """Describe the difference between the lake's answer and PostgreSQL's; None if there is none."""
+    if len(expected) != len(actual):
+        return f"{len(actual)} rows, PostgreSQL had {len(expected)}"
+    wrong = sum(ours != theirs for ours, theirs in zip(actual, expected, strict=True))
     return f"{wrong} of {len(expected)} rows differ" if wrong else None

@@ -1,8 +1,8 @@
-"""The demo: the whole road on a real PostgreSQL, ending in answers that PostgreSQL itself has confirmed.
+"""Demo: bootstrap, follow and query a real PostgreSQL, and compare every answer with PostgreSQL's own.
 
-A shop trades on an embedded server while it is bootstrapped and followed. Twice it holds still and PostgreSQL is asked
-what is true; later the lake is asked the same as of those moments, by LSN and by time. `run_demo` returns 0 only if
-every answer is the same, row for row.
+A shop's database on an embedded server is bootstrapped and followed while transactions run. Three times the shop is
+paused and PostgreSQL runs the queries of `questions`; later the lake runs them as of those moments, by LSN and by time.
+`run_demo` returns 0 only if all answers are equal, row for row.
 """
 
 import shlex
@@ -17,21 +17,21 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from auditlake.capture.running import make_task
-from auditlake.copying import show_copied
+from auditlake.capture.supervisor import make_task
 from auditlake.demo.questions import CHECKED, JOIN, compare, spark_rows
 from auditlake.demo.server import Server
 from auditlake.demo.shop import Moment, Shop
 from auditlake.errors import ConfigError
 from auditlake.follow import follow
 from auditlake.lake.layout import Lake
-from auditlake.lake.session import spark_session
 from auditlake.lsn import Lsn
 from auditlake.messages import say
-from auditlake.query.render import render
+from auditlake.query.output import render
 from auditlake.query.sql import run_sql
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.snapshot.workers import LocalWorkers
+from auditlake.snapshot.progress_display import show_copied
+from auditlake.snapshot.worker_pool import LocalWorkers
+from auditlake.spark.session import spark_session
 from auditlake.terminal import working
 
 _WORKERS = 2
@@ -59,7 +59,7 @@ select t.lsn, t.time, t.context, t.updates, t.deletes, t.tables
 
 
 def run_demo(keep: Path | None) -> int:
-    """Run the demo; 0 if all answers were right, 1 if not. With `keep` database and lake stay in that folder."""
+    """Run the demo; return 0 if all answers were right, else 1. With `keep`, database and lake stay in that folder."""
     with _folder(keep) as folder:
         server = Server(folder=folder / "postgres")
         try:
@@ -70,7 +70,7 @@ def run_demo(keep: Path | None) -> int:
             if keep is None:
                 server.stop("immediate")
         if keep is not None:
-            _say_what_is_kept(server, dsn, folder)
+            _report_kept(server, dsn, folder)
     return 0 if right else 1
 
 
@@ -78,7 +78,7 @@ def run_demo(keep: Path | None) -> int:
 def _folder(keep: Path | None) -> Iterator[Path]:
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="auditlake-demo-") as folder:
-            Path(folder).chmod(0o755)  # root's server runs as another user, who must get into it
+            Path(folder).chmod(0o755)  # started by root, the server runs as another user, who needs access
             yield Path(folder)
         return
     if keep.exists() and any(keep.iterdir()):
@@ -87,9 +87,9 @@ def _folder(keep: Path | None) -> Iterator[Path]:
     yield keep.absolute()
 
 
-def _say_what_is_kept(server: Server, dsn: str, folder: Path) -> None:
+def _report_kept(server: Server, dsn: str, folder: Path) -> None:
     environment = f"AUDITLAKE_SOURCE={shlex.quote(dsn)} AUDITLAKE_LAKE={shlex.quote(str(folder / 'lake'))}"
-    say("the server goes on running; to play with it:")
+    say("the server keeps running; to try it:")
     for line in (
         f"export {environment}",
         "auditlake status",
@@ -108,23 +108,23 @@ class _Demo:
         self._started = time.monotonic()
 
     def run(self) -> bool:
-        """Trade, copy and follow, then ask and compare."""
+        """Bootstrap and follow the trading shop, then query and compare."""
         with Shop(self._dsn) as shop:
-            self._say("a shop with 4 tables is open; bootstrap while it trades")
+            self._report("a shop with 4 tables is open; bootstrap while it trades")
             target = Target(self._dsn, self._lake, "auditlake", "auditlake", None)
             with working("copying while the shop trades"):
                 copied = bootstrap(target, lambda: LocalWorkers(_WORKERS), say)
             show_copied(copied)
             with working("following while the shop trades"), self._following():
                 moments = self._trade(shop)
-            self._say(f"the shop made {shop.transactions:,} transactions meanwhile and closes")
-            moments["now"] = shop.hold_still(CHECKED)
-        with working("bringing the rest into the history"):
+            self._report(f"the shop committed {shop.transactions:,} transactions and closes")
+            moments["now"] = shop.pause_and_query(CHECKED)
+        with working("applying the remaining changes to the history"):
             follow(make_task(self._dsn, self._lake, "current"), self._spark, threading.Event(), say)
         self._ask(moments)
         return self._check(moments)
 
-    def _say(self, message: str) -> None:
+    def _report(self, message: str) -> None:
         say(f"[{time.monotonic() - self._started:5.1f} s] {message}")
 
     def _spark(self) -> SparkSession:
@@ -132,8 +132,8 @@ class _Demo:
 
     @contextmanager
     def _following(self) -> Iterator[None]:
-        """Follow in the background, as `auditlake follow` would."""
-        self._say("follow the log while the shop trades on")
+        """Follow in the background, like `auditlake follow`."""
+        self._report("follow the log while the shop trades")
         stop = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             following = pool.submit(follow, make_task(self._dsn, self._lake, None), self._spark, stop, say)
@@ -145,11 +145,11 @@ class _Demo:
 
     def _trade(self, shop: Shop) -> dict[str, Moment]:
         time.sleep(_TRADE_S)
-        before = shop.hold_still(CHECKED)
+        before = shop.pause_and_query(CHECKED)
         shop.change_price_and_cancel(_PRODUCT, _ORDER)
-        self._say(f"product {_PRODUCT} has a new price and order {_ORDER} is cancelled, in one transaction")
+        self._report(f"product {_PRODUCT} has a new price and order {_ORDER} is cancelled, in one transaction")
         time.sleep(_TRADE_S)
-        return {"before": before, "after": shop.hold_still(CHECKED)}
+        return {"before": before, "after": shop.pause_and_query(CHECKED)}
 
     def _ask(self, moments: dict[str, Moment]) -> None:
         at = datetime.fromtimestamp(moments["before"].time_us / 1_000_000, UTC).isoformat()
@@ -159,26 +159,26 @@ class _Demo:
         self._show("the transaction that cancelled it", _WHO, None)
 
     def _show(self, title: str, statement: str, as_of: str | None) -> None:
-        self._say(title + (f": auditlake sql --as-of {as_of} …" if as_of else ""))
-        with working("asking"):
+        self._report(title + (f": auditlake sql --as-of {as_of} …" if as_of else ""))
+        with working("querying"):
             answer = run_sql(self._spark(), self._lake, statement, as_of)
         render(answer, "table")
 
     def _check(self, moments: dict[str, Moment]) -> bool:
-        """Compare the answers with PostgreSQL's own: at each moment all of them by LSN, the join by time too."""
+        """Compare the lake's answers with PostgreSQL's: for each moment all of them by LSN, the join by time too."""
         right = []
-        with working("comparing with what PostgreSQL said"):
+        with working("comparing with PostgreSQL's answers"):
             for name, moment in moments.items():
-                # The last LSN before the end of the log is inside it; the end itself may be the next commit's.
-                right += [self._check_one(name, str(Lsn(moment.lsn - 1)), moment, each) for each in CHECKED]
+                # The end of the log itself may be the LSN of the next commit.
+                right += [self._check_one(name, str(Lsn(moment.lsn - 1)), moment, query) for query in CHECKED]
                 right.append(self._check_one(name, _iso(moment.time_us), moment, JOIN))
-        self._say(f"{sum(right)} of {len(right)} answers are what PostgreSQL said at those moments")
+        self._report(f"{sum(right)} of {len(right)} answers equal PostgreSQL's at those moments")
         return all(right)
 
     def _check_one(self, name: str, when: str, moment: Moment, question: str) -> bool:
         difference = compare(moment.answers[question], spark_rows(self._spark(), self._lake, question, when))
         if difference is not None:
-            self._say(f"WRONG {question} {name} (as of {when}): {difference}")
+            self._report(f"WRONG {question} {name} (as of {when}): {difference}")
         return difference is None
 
 

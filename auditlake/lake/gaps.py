@@ -1,20 +1,20 @@
-"""The `gaps` table: between which LSNs a table's changes are known to be missing. Reads only, no JVM.
+"""The `gaps` table: LSN ranges in which a table's changes are known to be missing. Reads only, no JVM.
 
-A gap (from, to) says: the state at `lsn_from` was still known, the one at `lsn_to` is known again; every state in
-between is not. A gap without a table is every table's.
+In a gap (from, to) the state at `lsn_from` is known, the state at `lsn_to` is known again, and every state in between
+is unknown. A gap without a table applies to all tables.
 """
 
 from dataclasses import dataclass
 
+from auditlake.delta.append_table import open_delta, select
 from auditlake.lake.layout import Lake
-from auditlake.lake.log import open_delta, select
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Changes in (`lsn_from`, `lsn_to`) are missing; of all tables where `table` is None."""
+    """Changes in (`lsn_from`, `lsn_to`) are missing, of all tables if `table` is None."""
 
     table: TableName | None
     lsn_from: Lsn
@@ -22,12 +22,12 @@ class Gap:
     reason: str
 
     def meets(self, name: TableName, first: Lsn, last: Lsn) -> bool:
-        """Whether some state of a table in [`first`, `last`] is unknown."""
+        """Return whether a state of the table in [`first`, `last`] is unknown."""
         return self.table in {None, name} and self.lsn_from < last and first < self.lsn_to
 
 
 def read_gaps(lake: Lake) -> tuple[Gap, ...]:
-    """Read what is known to be missing."""
+    """Read all gaps, ordered by `lsn_from`."""
     table = open_delta(lake.gaps)
     if table is None:
         return ()

@@ -1,11 +1,14 @@
-"""History tables: their columns, how one is created and what it says of itself. No JVM.
+"""History tables: their columns and types in Delta, Spark SQL and Arrow, and how one is created, opened and extended.
 
-A history table has the source's columns, then `PERIOD_COLUMNS`, partitioned by `_part` (`open`, or the month of the
-version's end); a column that was added to the source later is behind those. Each source column's field metadata carries
-its PostgreSQL type, whether it is part of the key, its own name where it is stored under another (`names`), and the
-commit LSN since which it is there if that was after the snapshot: so the table describes itself and needs no second
-file. Position and horizon are application transactions of the commits that moved them: a table without a position does
-not exist for readers.
+A history table has the source's columns, then `PERIOD_COLUMNS`, partitioned by `_part`: `open`, or the month in which
+the version ended. Columns that were added to the source later come last. A history describes itself:
+
+- The field metadata of a source column has its PostgreSQL type, whether it is part of the key, its name in the source
+  if it is stored under another (`column_names`), and the commit LSN of its addition if that was after the snapshot.
+- Position and horizon are application transactions of the commits that set them. A table without a position does not
+  exist for readers.
+
+No JVM.
 
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
 """
@@ -17,21 +20,20 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
+from auditlake.delta.append_table import open_delta
+from auditlake.delta.checkpoints import KEPT_FOR
+from auditlake.delta.data_files import adopt_file, write_part
+from auditlake.delta.log_reader import entry
+from auditlake.delta.log_writer import Action, Creation, create_table, has_own_features, put_commit, with_fields
 from auditlake.errors import LakeConflict
-from auditlake.lake.commits import Action, adopt_file, has_own_features, write_part
-from auditlake.lake.creation import Creation, create_table
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
-from auditlake.literals import spark_name
 from auditlake.relation import Column, TableName
-from auditlake.values.types import ColumnType, column_type
+from auditlake.sql_names import spark_identifier
+from auditlake.values.types import ColumnType, Kind, column_type
 
 OPEN_PART = "open"
-KEPT_FOR = "interval 6 hours"
-"""How long files and versions stay that were replaced: longer than any question runs, which pins its version."""
-
 PERIOD_COLUMNS = (
     ("_from_lsn", "bigint"),
     ("_to_lsn", "bigint"),
@@ -60,7 +62,7 @@ _DELTA_NAMES = {"bigint": "long", "smallint": "short", "int": "integer"}
 class HistoryTable:
     """One history table at one Delta version; `position` and `horizon` are commit LSNs, both inclusive.
 
-    `as_made`: it asks of its readers and writers no more than when it was made.
+    `as_made`: it requires no more of its readers and writers than when it was created.
     """
 
     name: TableName
@@ -73,27 +75,29 @@ class HistoryTable:
 
     @property
     def key(self) -> tuple[Column, ...]:
-        """The columns that identify a row."""
+        """Return the columns that identify a row."""
         return tuple(column for column in self.columns if column.key)
 
     def columns_at(self, lsn: int) -> tuple[Column, ...]:
-        """The columns that the table had at `lsn`, as far as its history is folded."""
+        """Return the columns that the table had at `lsn`, of those known up to its position."""
         return tuple(column for column in self.columns if column.since is None or column.since <= lsn)
 
 
 def type_of(column: Column) -> ColumnType:
-    """Where this column's values live."""
+    """Return the type under which the column's values are stored."""
     return column_type(column.type_oid, column.typmod)
 
 
 def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> DeltaTable:
-    """Create the empty table, without a position: readers do not see it yet."""
+    """Create the empty table, without a position, so that it does not exist for readers yet."""
     path = lake.history(name)
     schema = Schema([*map(_source_field, columns), *_period_fields()])
     configuration = {
         "delta.enableDeletionVectors": "true",
         "delta.deletedFileRetentionDuration": KEPT_FOR,
         "delta.logRetentionDuration": KEPT_FOR,
+        # Spark deletes entries although its checkpoint may not be on the disk yet; `delta.checkpoints` deletes them.
+        "delta.enableExpiredLogCleanup": "false",
         "delta.dataSkippingStatsColumns": ",".join(_with_statistics(columns)),
     }
     create_table(path, Creation(str(name), schema, ("_part",), configuration))
@@ -101,17 +105,17 @@ def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> 
 
 
 def whole_number_keys(columns: Sequence[Column]) -> list[Column]:
-    """The key columns of integers: no value of them is outside its column, so bounds and ranges hold for every key."""
+    """Return the integer columns of the key; every value of theirs fits its type, so bounds hold for every key."""
     return [column for column in columns if column.key and type_of(column).delta in _WHOLE_NUMBERS]
 
 
 def write_rows(table: HistoryTable, part: str, rows: pa.Table) -> Action:
-    """Write rows, without `_part`, into a new file of that part, with the bounds of LSNs and keys; gives its action."""
+    """Write rows, without `_part`, into a new file of a partition, with statistics of LSNs and keys."""
     return write_part(table.path, rows, _bounded(table), {"_part": part})
 
 
 def adopt_rows(table: HistoryTable, part: str, files: Iterable[Path]) -> list[Action]:
-    """Make files, each with such rows, files of that part; gives their actions."""
+    """Move files of such rows into a partition, with the same statistics; return their actions."""
     return [adopt_file(table.path, file, _bounded(table), {"_part": part}) for file in files]
 
 
@@ -120,16 +124,16 @@ def _bounded(table: HistoryTable) -> list[str]:
 
 
 def history_ddl(columns: Sequence[Column]) -> str:
-    """Spell the schema of a history as Spark does."""
-    source = [(spark_name(column.stored), type_of(column).delta) for column in columns]
+    """Return the schema of a history as Spark DDL."""
+    source = [(spark_identifier(column.stored), type_of(column).delta) for column in columns]
     return ", ".join(f"{name} {kind}" for name, kind in [*source, *PERIOD_COLUMNS])
 
 
 def _with_statistics(columns: tuple[Column, ...]) -> list[str]:
-    """Name the columns whose bounds each file has in Delta's log: those of the period always, however wide the table.
+    """Return the columns with statistics in the log: the period's first, then the key, then the others, up to 32.
 
-    By default they are the first 32, and without bounds on LSNs a question about long ago opens every closed file.
-    Names that Delta would have to parse, and types it has no bounds for, are left out.
+    By default Delta takes the first 32. Without bounds of the LSNs, an as-of query opens every closed file.
+    Names that Delta would have to parse, and types for which it has no bounds, are omitted.
     """
     of_source = [c for c in (*(c for c in columns if c.key), *(c for c in columns if not c.key)) if _has_bounds(c)]
     return [*_PERIOD_BOUNDS, *(column.stored for column in of_source[: _STATISTICS - len(_PERIOD_BOUNDS)])]
@@ -141,17 +145,22 @@ def _has_bounds(column: Column) -> bool:
 
 
 def add_columns(table: HistoryTable, columns: Sequence[Column]) -> None:
-    """Give the table columns that it lacks, behind all others and NULL in every row; a commit without a position.
+    """Add columns to the table, after all others and NULL in every row, by a commit without a position.
 
-    Raises LakeConflict where another process has changed the table's columns meanwhile.
+    Raises LakeConflict if another process changed the table's columns meanwhile.
     """
-    delta, seen = DeltaTable(table.path), DeltaTable(table.path, version=table.delta_version)
-    if delta.schema().fields != seen.schema().fields:
-        raise _columns_conflict(table.name)
-    try:
-        delta.alter.add_columns([_source_field(column) for column in columns])
-    except CommitFailedError as exc:
-        raise _columns_conflict(table.name) from exc
+    delta = DeltaTable(table.path, version=table.delta_version)
+    actions = with_fields(delta, [_source_field(column) for column in columns])
+    version = table.delta_version + 1
+    while True:
+        try:
+            put_commit(table.path, version, "ADD COLUMN", actions)
+        except FileExistsError:
+            if any("metaData" in action or "protocol" in action for action in entry(table.path, version)):
+                raise _columns_conflict(table.name) from None
+            version += 1
+        else:
+            return
 
 
 def _columns_conflict(name: TableName) -> LakeConflict:
@@ -162,10 +171,9 @@ def _columns_conflict(name: TableName) -> LakeConflict:
 
 
 def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
-    """Read what a history table says of itself now; None where it has no position."""
-    try:
-        delta = DeltaTable(lake.history(name))
-    except TableNotFoundError:
+    """Open the current version of a history table; None if it has no position."""
+    delta = open_delta(lake.history(name))
+    if delta is None:
         return None
     position = delta.transaction_version(HISTORY_APP)
     horizon = delta.transaction_version(SNAPSHOT_APP)
@@ -176,7 +184,7 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
 
 
 def list_histories(lake: Lake) -> Iterator[HistoryTable]:
-    """Every history table that has a position, in name order."""
+    """Open every history table that has a position, in name order."""
     for name in lake.history_names():
         if table := open_history(lake, name):
             yield table
@@ -217,3 +225,37 @@ def _delta_type(spelling: str) -> PrimitiveType | MapType | ArrayType:
     if spelling == "map<string,string>":
         return MapType(PrimitiveType("string"), PrimitiveType("string"), value_contains_null=True)
     return PrimitiveType(_DELTA_NAMES.get(spelling, spelling))
+
+
+TIME = pa.timestamp("us", tz="UTC")
+_ARROW = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": TIME,
+    "timestamp_ntz": pa.timestamp("us"),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+PERIOD_FIELDS = tuple(pa.field(name, _ARROW[kind]) for name, kind in PERIOD_COLUMNS if name != "_part")
+"""The period's columns without `_part`, the partition column, which data files do not contain."""
+
+
+def history_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Return the schema of a history's data files: the source's columns and `PERIOD_FIELDS`."""
+    return pa.schema([*(pa.field(column.stored, arrow_type(type_of(column))) for column in columns), *PERIOD_FIELDS])
+
+
+def arrow_type(column_type: ColumnType) -> pa.DataType:
+    """Return the Arrow type of a source column."""
+    if column_type.element is not None:
+        return pa.list_(arrow_type(column_type.element))
+    if column_type.kind is Kind.DECIMAL:
+        precision, scale = column_type.delta.removeprefix("decimal(").removesuffix(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    return _ARROW[column_type.delta]

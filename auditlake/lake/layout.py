@@ -1,13 +1,16 @@
-"""Where everything is inside a lake. Names only: nothing here reads or writes.
+"""Layout of a lake's folder: paths of files and tables, and names of application transactions. No file is read.
 
     <root>/lake.json  capture.json  publication.json
     <root>/looks/<schema>/<table>.json
+    <root>/parked/<schema>/<table>.<cause>.json
+    <root>/partitions/<schema>.<table>.json
+    <root>/locks/<stage>.lock
     <root>/changes/  relations/  added/  transactions/  gaps/  history/<schema>/<table>/
 
-A source name becomes one path segment by writing every byte outside [A-Za-z0-9_-] as `~` and two hex digits; `~` is
-legal in paths and URIs without escaping, so no layer escapes it a second time. Upper case is escaped too, because
-some file systems do not tell `Orders` from `orders`, and a `_` that comes first, because readers take such folders for
-their own (`_delta_log`) or pass over them.
+A source name becomes one path segment by escaping every byte outside [a-z0-9_-] as `~` and two hex digits; `~` is legal
+in paths and URIs without escaping, so no layer escapes it again. Upper case is escaped because some file systems do not
+distinguish `Orders` from `orders`. A leading `_` is escaped because readers treat such folders as internal
+(`_delta_log`) or skip them.
 """
 
 from dataclasses import dataclass
@@ -34,20 +37,20 @@ SNAPSHOT_TIME_APP = "auditlake/snapshot_time"
 
 
 def path_segment(name: str) -> str:
-    """Spell a source name as one path segment, reversibly."""
+    """Convert a source name to one path segment, reversibly."""
     segment = "".join(chr(b) if b in _PLAIN else f"~{b:02x}" for b in name.encode())
     return f"~5f{segment[1:]}" if segment.startswith("_") else segment
 
 
 def source_name(segment: str) -> str:
-    """Undo `path_segment`."""
+    """Convert a path segment back to the source name."""
     head, *escaped = segment.split("~")
     return b"".join([head.encode(), *(bytes.fromhex(e[:2]) + e[2:].encode() for e in escaped)]).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A lake's folder, absolute."""
+    """Paths in a lake's folder, which is absolute."""
 
     root: Path
 
@@ -88,14 +91,35 @@ class Lake:
         return self.root / "history"
 
     def history(self, name: TableName) -> Path:
-        """Folder of one table's history."""
+        """Return the folder of one table's history."""
         return self.histories / path_segment(name.schema) / path_segment(name.table)
 
     def history_names(self) -> list[TableName]:
-        """Name every history table, in order; one without a position is being copied."""
+        """Return the names of all history tables, sorted; one without a position has not been completely copied."""
         folders = sorted(self.histories.glob("*/*"))
         return [TableName(source_name(folder.parent.name), source_name(folder.name)) for folder in folders]
 
     def look(self, name: TableName) -> Path:
-        """File with the last look at one table's catalog entry."""
+        """Return the file with the last catalog snapshot of one table."""
         return self.root / "looks" / path_segment(name.schema) / f"{path_segment(name.table)}.json"
+
+    @property
+    def all_parked(self) -> Path:
+        return self.root / "parked"
+
+    def parked(self, name: TableName, cause: str) -> Path:
+        """Return the file that records the LSN after which one table is not followed, for this cause."""
+        return self.all_parked / path_segment(name.schema) / f"{path_segment(name.table)}.{cause}.json"
+
+    @property
+    def partitions(self) -> Path:
+        return self.root / "partitions"
+
+    def partitions_of(self, name: TableName) -> Path:
+        """Return the file that records the partitions of one table."""
+        return self.partitions / f"{path_segment(name.schema)}.{path_segment(name.table)}.json"
+
+    def partitioned_names(self) -> list[TableName]:
+        """Return the tables whose partitions are recorded, sorted."""
+        stems = sorted(path.stem.partition(".") for path in self.partitions.glob("*.json"))
+        return [TableName(source_name(schema), source_name(table)) for schema, _, table in stems]

@@ -1,28 +1,29 @@
-"""lake.json: which source this lake is the history of.
+"""Manifest (lake.json): the source of a lake.
 
-Written before anything is created at the source, and again when the source was promoted to another timeline; by
-rename, so that it is there whole or not at all. Every command compares it with the server it reaches: a lake never
+It is written before anything is created at the source, and again when the source was promoted to another timeline; by
+rename, so that readers never see a partial file. Every command compares it with the server it connects to: a lake never
 mixes two databases.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from auditlake.errors import LakeUnusable, WrongSource
 from auditlake.failpoints import After, reach
+from auditlake.lake import stage_lock as lock
+from auditlake.lake.json_file import replace_file, unfinished_file
 from auditlake.lake.layout import Lake
 
 FORMAT_VERSION = 1
+_CREATED = "publication_created"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The source a lake belongs to, and the slot and publication that feed it."""
+    """The source of a lake: server, timeline and database, and the slot and publication that capture reads."""
 
     system_identifier: str
     timeline: int
@@ -31,9 +32,9 @@ class Manifest:
     publication: str
 
     def check_same(self, other: "Manifest") -> None:
-        """Compare with what is reached now, but for the timeline, of which only `sameness` can judge.
+        """Compare with the source connected to, except for the timeline, which `capture.preconditions` checks.
 
-        Raises WrongSource naming the first difference.
+        Raises WrongSource with the first difference.
         """
         for field, recorded in asdict(self).items():
             found = getattr(other, field)
@@ -45,9 +46,9 @@ class Manifest:
 
 
 def read_manifest(lake: Lake) -> Manifest | None:
-    """Read lake.json; None where the folder is no lake yet.
+    """Read lake.json; None if the folder is not a lake yet.
 
-    Raises LakeUnusable where it cannot be read or was written by another format version.
+    Raises LakeUnusable if it cannot be read or has another format version.
     """
     try:
         content = json.loads(lake.manifest.read_text())
@@ -69,37 +70,53 @@ def read_manifest(lake: Lake) -> Manifest | None:
 def require_manifest(lake: Lake) -> Manifest:
     """Read lake.json.
 
-    Raises LakeUnusable where there is none.
+    Raises LakeUnusable if it does not exist.
     """
     manifest = read_manifest(lake)
     if manifest is None:
-        raise LakeUnusable(f"there is no lake in {lake.root}", "Make one with auditlake bootstrap, or correct lake.")
+        raise LakeUnusable(f"there is no lake in {lake.root}", "Create one with auditlake bootstrap, or correct lake.")
     return manifest
 
 
 def write_manifest(lake: Lake, manifest: Manifest) -> None:
-    """Make `lake.root` a lake.
+    """Write lake.json into an empty or missing folder, which makes it a lake.
 
-    Raises LakeUnusable where the folder cannot be written or holds something else.
+    Raises LakeUnusable if the folder cannot be written or contains anything else.
     """
     content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
     with _writing(lake):
         lake.root.mkdir(parents=True, exist_ok=True)
-        if others := sorted(path.name for path in lake.root.iterdir() if path != _unfinished(lake)):
+        ours = (unfinished_file(lake.manifest), lake.root / lock.FOLDER)
+        if others := sorted(path.name for path in lake.root.iterdir() if path not in ours):
             raise LakeUnusable(
-                f"{lake.root} is not empty and is no lake: it holds {others[0]}", "Use another folder as lake."
+                f"{lake.root} is not empty and not a lake: it contains {others[0]}", "Use another folder as lake."
             )
-        _write_whole(lake, json.dumps(content, indent=2) + "\n")
+        _replace(lake, content)
 
 
 def record_timeline(lake: Lake, timeline: int) -> None:
-    """Record that the lake goes on with another timeline of its source.
+    """Record that the lake continues with another timeline of its source.
 
-    Raises LakeUnusable where lake.json cannot be read or written.
+    Raises LakeUnusable if lake.json cannot be read or written.
     """
     with _writing(lake):
         content = json.loads(lake.manifest.read_text()) | {"timeline": timeline}
-        _write_whole(lake, json.dumps(content, indent=2) + "\n")
+        _replace(lake, content)
+
+
+def record_created_publication(lake: Lake) -> None:
+    """Record that bootstrap creates the publication; called before it does.
+
+    Raises LakeUnusable if lake.json cannot be read or written.
+    """
+    with _writing(lake):
+        content = json.loads(lake.manifest.read_text()) | {_CREATED: True}
+        _replace(lake, content)
+
+
+def created_publication(lake: Lake) -> bool:
+    """Return whether bootstrap recorded that it created the publication; earlier versions did not record it."""
+    return json.loads(lake.manifest.read_text()).get(_CREATED) is True
 
 
 @contextmanager
@@ -108,20 +125,10 @@ def _writing(lake: Lake) -> Iterator[None]:
         yield
     except OSError as exc:
         raise LakeUnusable(
-            f"{lake.root} cannot be written: {exc.strerror}", "Mend the folder or choose another."
+            f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder or choose another."
         ) from exc
 
 
-def _unfinished(lake: Lake) -> Path:
-    """Where lake.json is while it is written; a kill may leave it behind."""
-    return lake.manifest.with_suffix(".partial")
-
-
-def _write_whole(lake: Lake, text: str) -> None:
-    with _unfinished(lake).open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    reach(After.MANIFEST_WRITTEN)
-    _unfinished(lake).rename(lake.manifest)
+def _replace(lake: Lake, content: object) -> None:
+    replace_file(lake.manifest, content, durable=True, before_rename=lambda: reach(After.MANIFEST_WRITTEN))
     reach(After.MANIFEST)

@@ -1,32 +1,33 @@
-"""How far a lake is: what may be asked of it. Reads only, no JVM.
+"""Positions of a lake: the LSN and time up to which it can be queried. Reads only, no JVM.
 
-The watermark is the commit LSN of the last complete transaction in `changes`; what has been acknowledged to
-PostgreSQL may be further on, because nothing for us lies between. A time can be asked for up to `current_us`: the
-capture promises that every later commit gets a later `time_mono`.
+The watermark is the commit LSN of the last complete transaction in `changes`. The acknowledged LSN may be greater, if
+there is no transaction of ours between the two. `current_us` is the latest time that a query can name: capture
+guarantees that every later commit gets a later `time_mono`.
 
-Capture writes the positions with almost every commit, so the last entries of the log tell them. Only where they do not
-is the table opened, for which deltalake must be loaded: that takes longer than all the rest.
+Capture writes the positions with almost every commit, so the last entries of the transaction log have them. Only if
+these lack one is the table opened, which needs deltalake: loading it takes longer than everything else here.
 
 Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Transaction Identifiers"
 """
 
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from auditlake.delta.log_reader import tail_transactions
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 
-_ENTRY = re.compile(r"(\d{20})\.json")
 _APPS = (CHANGES_APP, ACKNOWLEDGED_APP, CURRENT_APP)
-_ENTRIES_AT_MOST = 32
+CLOCK_TOLERANCE_US = 5_000_000
+"""Tolerated difference of two clocks, or of the commit times of neighbouring transactions."""
+_PAGE_BYTES, _SEGMENT_BYTES_AT_LEAST = 1 << 13, 1 << 20
+_PAGE_HEADERS = (24, 40)
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Positions of `changes` at one Delta version of it; all inclusive. `current_us` is microseconds since 1970."""
+    """Positions in one Delta version of `changes`; all inclusive. `current_us` is in microseconds since 1970."""
 
     delta_version: int
     watermark: Lsn
@@ -35,51 +36,36 @@ class Positions:
 
     @property
     def known_lsn(self) -> Lsn:
-        """The highest LSN for which the lake knows every commit; one may start exactly at `acknowledged`."""
+        """Return the highest LSN up to which every commit is in the lake; one may start exactly at `acknowledged`."""
         return Lsn(max(self.watermark, self.acknowledged - 1))
+
+    def is_known_end(self, lsn: Lsn) -> bool:
+        """Return whether `lsn` is the end of the known WAL, as pg_current_wal_insert_lsn() returns it.
+
+        That function skips the header of a page on which there is no record yet.
+        """
+        page, segment = self.acknowledged % _PAGE_BYTES == 0, self.acknowledged % _SEGMENT_BYTES_AT_LEAST == 0
+        headers = (0, *(_PAGE_HEADERS[: 1 + segment] if page else ()))
+        return self.acknowledged > self.watermark and lsn - self.acknowledged in headers
 
 
 def read_positions(lake: Lake) -> Positions | None:
-    """Read the positions; None where capture has never started."""
-    found = _from_entries(lake.changes / "_delta_log") or _from_table(lake.changes)
-    if found is None:
+    """Read the positions; None if capture has never started."""
+    read = tail_transactions(lake.changes, _APPS) or _from_table(lake.changes)
+    if read is None:
         return None
-    version, positions = found
+    version, positions = read
     if CHANGES_APP not in positions or ACKNOWLEDGED_APP not in positions:
         return None
     watermark, acknowledged = Lsn(positions[CHANGES_APP]), Lsn(positions[ACKNOWLEDGED_APP])
     return Positions(version, watermark, acknowledged, positions.get(CURRENT_APP, 0))
 
 
-def _from_entries(log: Path) -> tuple[int, Mapping[str, int]] | None:
-    """Read version and positions from the last entries of a table's log; None where those do not hold all of them."""
-    positions: dict[str, int] = {}
-    try:
-        entries = (_ENTRY.fullmatch(file.name) for file in log.iterdir())
-        versions = sorted((int(entry[1]) for entry in entries if entry), reverse=True)
-        for version in versions[:_ENTRIES_AT_MOST]:
-            # Of two entries the later holds; an older one is read only for what later ones do not say.
-            positions = {**dict(_moved(log / f"{version:020}.json")), **positions}
-            if positions.keys() >= set(_APPS):
-                return versions[0], positions
-    except FileNotFoundError:  # no table, or the entry was cleaned away behind a checkpoint
-        return None
-    return None
-
-
-def _moved(entry: Path) -> Iterator[tuple[str, int]]:
-    with entry.open("rb") as lines:
-        for line in lines:
-            if line.startswith(b'{"txn"'):
-                moved = json.loads(line)["txn"]
-                yield moved["appId"], moved["version"]
-
-
 def _from_table(path: Path) -> tuple[int, Mapping[str, int]] | None:
-    from auditlake.lake.log import open_delta  # noqa: PLC0415 - slow to load, and rarely needed
+    from auditlake.delta.append_table import open_delta  # noqa: PLC0415 - slow to load, and rarely needed
 
     table = open_delta(path)
     if table is None:
         return None
-    found = {app: table.transaction_version(app) for app in _APPS}
-    return table.version(), {app: version for app, version in found.items() if version is not None}
+    versions = {app: table.transaction_version(app) for app in _APPS}
+    return table.version(), {app: version for app, version in versions.items() if version is not None}

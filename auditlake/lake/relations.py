@@ -1,15 +1,15 @@
-"""The `relations` table: what each relation looked like, from which commit LSN on.
+"""The `relations` table: versions of each relation, with the commit LSN from which each is in force.
 
-Every row of `changes` points at one version here. A version is found again by its content, so a crash between this
-table and `changes` leaves nothing to mend: the replay gets the same number.
+Every row of `changes` refers to one version. Versions are identified by their content, so a crash between the commits
+of this table and of `changes` needs no repair: the replay gets the same number.
 """
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.lake.layout import Lake
-from auditlake.lake.log import AppendLog, open_delta
-from auditlake.relation import Column, Relation, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
 _COLUMN = pa.struct([("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int32()), ("key", pa.bool_())])
 RELATIONS_SCHEMA = pa.schema(
@@ -38,17 +38,17 @@ def _rows(table: DeltaTable) -> list[tuple[int, int, Relation]]:
 
 def _relation(row: dict[str, object]) -> Relation:
     columns = row["columns"]
-    assert isinstance(columns, list)  # noqa: S101 - the schema says so
+    assert isinstance(columns, list)  # noqa: S101 - as in the schema
     return Relation(
         oid=int(str(row["oid"])),
         name=TableName(str(row["schema"]), str(row["table"])),
-        replica_identity=str(row["replica_identity"]),
+        replica_identity=ReplicaIdentity(str(row["replica_identity"])),
         columns=tuple(Column(c["name"], c["type_oid"], c["typmod"], c["key"]) for c in columns),
     )
 
 
 class RelationsLog:
-    """Gives relation versions their numbers and appends the new ones."""
+    """Registry of relation versions: numbers them, and appends new ones to the table."""
 
     def __init__(self, lake: Lake) -> None:
         self._log = AppendLog(lake.relations, RELATIONS_SCHEMA)
@@ -63,7 +63,7 @@ class RelationsLog:
             self._kept.append((lsn, relation))
 
     def register(self, relation: Relation, commit_lsn: int) -> int:
-        """Return the number of this version, noting it as in force from `commit_lsn` on if it was not already."""
+        """Return the number of this version; if it was not in force, record it as in force from `commit_lsn` on."""
         number = self._numbers.setdefault(relation, len(self._numbers) + 1)
         if self._in_force.get(relation.oid) != relation:
             self._in_force[relation.oid] = relation
@@ -73,16 +73,16 @@ class RelationsLog:
 
     @property
     def versions(self) -> list[tuple[int, Relation]]:
-        """Every version, with the commit LSN from which it is in force, in that order; flushed or not."""
+        """Return every version with the commit LSN from which it is in force, in that order, flushed or not."""
         return [*self._kept, *self._fresh]
 
     @property
     def fresh(self) -> frozenset[TableName]:
-        """The tables of versions that are not flushed yet."""
+        """Return the tables of versions that are not flushed yet."""
         return frozenset(relation.name for _, relation in self._fresh)
 
     def flush(self) -> None:
-        """Append what was registered since the last flush; must precede the append of changes that point at it."""
+        """Append the versions registered since the last flush; call it before appending changes that refer to them."""
         if self._pending:
             self._log.append(pa.RecordBatch.from_pylist(self._pending, schema=RELATIONS_SCHEMA), {})
             self._pending.clear()
@@ -97,7 +97,7 @@ def _row(number: int, commit_lsn: int, relation: Relation) -> dict[str, object]:
         "oid": relation.oid,
         "schema": relation.name.schema,
         "table": relation.name.table,
-        "replica_identity": relation.replica_identity,
+        "replica_identity": relation.replica_identity.value,
         "columns": [
             {"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in relation.columns
         ],

@@ -1,22 +1,28 @@
-"""The messages of pgoutput, protocol versions 1 to 4, as values in the manual's words.
+"""Messages of pgoutput, protocol versions 1 to 4, as frozen dataclasses named after the manual.
 
-`Relation` is `auditlake.relation.Relation`. Text stays PostgreSQL's own text; a value is `str`, `None` for SQL NULL, or
-`UNCHANGED` for a TOASTed value that the update did not touch and the server did not send. Times are UTC.
+`Relation` is `auditlake.relation.Relation`. A value is `str` (PostgreSQL's text output, with escapes for bytes
+that are not UTF-8: `values.encoding`), `None` for SQL NULL, or `UNCHANGED` for a TOASTed value that the update did not
+change and the server did not send. Times are UTC.
 
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, TypeAlias
 
 from auditlake.lsn import Lsn
 from auditlake.relation import Relation
 
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+"""Origin of the times on the wire, which count microseconds."""
+EPOCH_UNIX_US = 946_684_800_000_000
+"""`EPOCH` in microseconds since 1970."""
+
 
 class Unchanged(Enum):
-    """The one member says: the value is what it was, and was not sent."""
+    """Marker of a value that did not change and was not sent."""
 
     TOAST = "unchanged TOAST"
 
@@ -27,7 +33,7 @@ Value: TypeAlias = str | Unchanged | None
 
 
 class OldKind(Enum):
-    """What an old tuple holds: the replica identity's columns alone, or all of them."""
+    """Columns that an old tuple holds: those of the replica identity, or all."""
 
     KEY = "K"
     FULL = "O"
@@ -35,7 +41,7 @@ class OldKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OldTuple:
-    """The row before the change; of a KEY tuple only the columns flagged as key mean anything."""
+    """The row before the change; in a KEY tuple only the columns flagged as key are set."""
 
     kind: OldKind
     values: tuple[str | None, ...]
@@ -61,7 +67,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the transaction was first committed, by its replication origin there."""
+    """Replication origin from which the transaction was replicated, with its commit LSN there."""
 
     commit_lsn: Lsn
     name: str
@@ -86,7 +92,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A changed row; `old` is None where the key is the same and the identity is not FULL."""
+    """A changed row; `old` is None if the key did not change and the replica identity is not FULL."""
 
     oid: int
     old: OldTuple | None
@@ -95,7 +101,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A row gone."""
+    """A deleted row."""
 
     oid: int
     old: OldTuple
@@ -103,7 +109,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Tables emptied by one statement."""
+    """Tables truncated by one statement."""
 
     oids: tuple[int, ...]
     cascade: bool
@@ -112,7 +118,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """What `pg_logical_emit_message` wrote; only a transactional one belongs to a transaction."""
+    """A message from `pg_logical_emit_message`; only a transactional one belongs to a transaction."""
 
     transactional: bool
     lsn: Lsn
@@ -122,7 +128,7 @@ class LogicalMessage:
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """Start of a block of changes of a transaction that is still open; `first` of that transaction or not."""
+    """Start of a block of changes of a transaction still in progress; `first` marks its first block."""
 
     xid: int
     first: bool
@@ -135,7 +141,7 @@ class StreamStop:
 
 @dataclass(frozen=True, slots=True)
 class StreamCommit:
-    """A streamed transaction has committed."""
+    """Commit of a streamed transaction."""
 
     xid: int
     commit_lsn: Lsn
@@ -145,7 +151,7 @@ class StreamCommit:
 
 @dataclass(frozen=True, slots=True)
 class StreamAbort:
-    """A streamed transaction, or its subtransaction `subxid`, was rolled back; place and time in parallel mode only."""
+    """Rollback of a streamed transaction or its subtransaction `subxid`; only parallel mode sends LSN and time."""
 
     xid: int
     subxid: int
@@ -155,7 +161,7 @@ class StreamAbort:
 
 @dataclass(frozen=True, slots=True)
 class BeginPrepare:
-    """Start of a transaction that will be prepared; `time` is that of PREPARE TRANSACTION."""
+    """Start of a prepared transaction; `time` is that of PREPARE TRANSACTION."""
 
     prepare_lsn: Lsn
     end_lsn: Lsn
@@ -166,7 +172,7 @@ class BeginPrepare:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """End of a transaction that was prepared."""
+    """PREPARE TRANSACTION of the transaction that the last BeginPrepare started."""
 
     prepare_lsn: Lsn
     end_lsn: Lsn
@@ -177,7 +183,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class StreamPrepare:
-    """A streamed transaction was prepared."""
+    """PREPARE TRANSACTION of a streamed transaction."""
 
     prepare_lsn: Lsn
     end_lsn: Lsn
@@ -188,7 +194,7 @@ class StreamPrepare:
 
 @dataclass(frozen=True, slots=True)
 class CommitPrepared:
-    """A prepared transaction has committed."""
+    """COMMIT PREPARED."""
 
     commit_lsn: Lsn
     end_lsn: Lsn
@@ -199,7 +205,7 @@ class CommitPrepared:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPrepared:
-    """A prepared transaction was rolled back."""
+    """ROLLBACK PREPARED."""
 
     prepare_end_lsn: Lsn
     end_lsn: Lsn
@@ -220,7 +226,7 @@ Boundary: TypeAlias = (
     | CommitPrepared
     | RollbackPrepared
 )
-"""What bounds streamed (version 2) and prepared (version 3) transactions."""
+"""Messages that start or end streamed (version 2) and prepared (version 3) transactions."""
 
 Message: TypeAlias = (
     Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage | Boundary

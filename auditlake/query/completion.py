@@ -1,15 +1,16 @@
-r"""What a half-written statement may go on with: tables, their columns, keywords, moments' clauses. Pure.
+"""Completion of a partial statement: tables, columns, keywords, FOR SYSTEM_TIME. Pure.
 
-After `x.` come the tables of the schema x, or the columns of the table that is called x in the statement. Elsewhere
-come keywords, every table, and the columns of the tables that the statement names, wherever it names them.
+After `x.`: the tables of schema x, or the columns of the table that is named or aliased x in the statement. Elsewhere:
+keywords, every table, and the columns of the tables that the statement names, at whatever place.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from auditlake.lake.history import PERIOD_COLUMNS
-from auditlake.query.names import SYSTEM_TABLES
 from auditlake.relation import TableName
+from auditlake.sql_names import spark_identifier
+from auditlake.temporal.table_lookup import SYSTEM_TABLES
 
 KEYWORDS = (
     *("select", "from", "where", "group by", "order by", "having", "limit", "distinct", "as", "and", "or", "not"),
@@ -20,18 +21,18 @@ KEYWORDS = (
     *("for", "system_time as of '", "system_time from '", "system_time between '", "system_time contained in ('"),
     "system_time all",
 )
-META = ("\\as-of ", "\\d ", "\\format ", "\\q", "\\?")
+META = ("\\as-of ", "\\d ", "\\format ", "\\x", "\\timing", "\\q", "\\?")
 _FORMATS = ("table", "csv", "json")
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 _WORD = re.compile(r"(?:(?P<owner>\w+|`(?:[^`]|``)+`)\.)?(?P<word>\\?[\w-]*)$")
 _VERSION_COLUMNS = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
 Tables = Mapping[TableName, Sequence[str]]
-"""Every table with the names of its columns."""
+"""Column names by table."""
 
 
 def complete(text: str, tables: Tables) -> Iterator[tuple[str, int]]:
-    """Yield what may stand at the end of `text`, each with how many characters of `text` it replaces."""
+    """Yield completions of the end of `text`, each with the number of characters that it replaces."""
     match = _WORD.search(text)
     word = match["word"] if match else ""
     owner = match["owner"].strip("`") if match and match["owner"] else None
@@ -77,7 +78,7 @@ def _named(text: str, tables: Tables) -> list[TableName]:
 
 
 def _called(owner: str, text: str, tables: Tables) -> list[TableName]:
-    """The tables that go by `owner` in the statement: by their own name, or by an alias right after it."""
+    """Return the tables that `owner` means in the statement: by name, or by an alias right after the name."""
     found = []
     for name in tables:
         alias = rf"\b{re.escape(name.table)}`?\s+(?:as\s+)?{re.escape(owner)}\b"
@@ -87,5 +88,5 @@ def _called(owner: str, text: str, tables: Tables) -> list[TableName]:
 
 
 def quoted(name: str) -> str:
-    """Spell a name as one may in Spark SQL."""
-    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    """Quote a name for Spark SQL if it needs quotes."""
+    return name if _PLAIN.fullmatch(name) else spark_identifier(name)

@@ -1,15 +1,15 @@
-"""Spark SQL with `FOR SYSTEM_TIME`: sqlglot's Spark parser, taught the periods of SQL:2011 and to remember offsets.
+"""Spark SQL with `FOR SYSTEM_TIME`: sqlglot's Spark parser, extended by SQL:2011 periods and by offsets.
 
-sqlglot is asked for one thing only: which identifiers of a statement name tables, and at which offsets. Its own
-output is never used, so what it understands differently from Spark cannot change a statement; what it cannot parse at
-all is BadUsage, even where Spark could.
+sqlglot only finds which identifiers of a statement name tables, and their offsets. Its generated SQL is never used, so
+a difference between sqlglot and Spark cannot change a statement; a statement that sqlglot cannot parse is BadUsage,
+even if Spark could parse it.
 
 A parsed table's `version` is an `exp.Version` with `kind` (`AS OF`, `FROM`, `BETWEEN`, `CONTAINED IN`, `ALL`) and the
 texts of its moments; its meta, like that of a `sample`, has `start` and `end`: offsets into the text, both inclusive.
-It is read before the table's alias, as SQL:2011, MariaDB and Db2 have it, or after it.
+It is accepted before the table's alias, as in SQL:2011, MariaDB and Db2, or after it.
 
-Delta's own `TIMESTAMP AS OF` and `VERSION AS OF` are refused: on a history they mean what was loaded when, not what
-was true.
+Delta's own `TIMESTAMP AS OF` and `VERSION AS OF` are refused: on a history they select what was loaded by then, not
+what was true then.
 """
 
 import re
@@ -24,14 +24,14 @@ from sqlglot.parsers.spark import SparkParser
 from auditlake.errors import BadUsage
 
 _SPARK = Spark()
-_HINT = "The SQL is Spark's; FOR SYSTEM_TIME stands right after the name of a table, or after its alias."
+_HINT = "The SQL is Spark's; FOR SYSTEM_TIME goes right after the name of a table, or after its alias."
 _DELTA_CLAUSES = ("TIMESTAMP", "VERSION", "SYSTEM_TIME", "SYSTEM_VERSION")
 
 
 def tokenize(sql: str) -> list[Token]:
-    """Cut a statement into tokens.
+    """Split a statement into tokens.
 
-    Raises BadUsage where a string, quoted name or comment does not end.
+    Raises BadUsage if a string, quoted name or comment does not end.
     """
     try:
         return _SPARK.tokenize(sql)
@@ -41,9 +41,9 @@ def tokenize(sql: str) -> list[Token]:
 
 
 def parse_query(sql: str, tokens: list[Token]) -> exp.Expr:
-    """Parse one query that stands in `sql` at `tokens`.
+    """Parse the one query in `sql` that `tokens` are.
 
-    Raises BadUsage where it cannot be parsed or is not one query.
+    Raises BadUsage if it cannot be parsed or is not one query.
     """
     statements = [tree for tree in _parse(sql, tokens) if tree is not None and not isinstance(tree, exp.Semicolon)]
     if len(statements) != 1:
@@ -81,7 +81,7 @@ class _Parser(SparkParser):
         parsed = super()._parse_table(*args, **kwargs)
         if parsed is not None and (alias := parsed.args.get("alias")) and (version := alias.meta.get("version")):
             if not isinstance(parsed, exp.Table) or not isinstance(parsed.this, exp.Identifier):
-                raise BadUsage(f"FOR SYSTEM_TIME on {alias.name}, which is no table", "Put it on the tables inside.")
+                raise BadUsage(f"FOR SYSTEM_TIME on {alias.name}, which is not a table", "Put it on the tables inside.")
             if parsed.args.get("version") is not None:
                 raise BadUsage(f"FOR SYSTEM_TIME twice on {parsed.name}", "A table is read at one moment or period.")
             parsed.set("version", version)

@@ -1,15 +1,15 @@
-"""Rewrite a statement: names of tables become names of views, and everything else stays as it was, byte for byte.
+"""Rewrite a statement: replace names of tables by names of views, and leave everything else as it was, byte for byte.
 
     select o.id from public.orders for system_time as of '-2h' o join customers using (id)
     select o.id from v0 o join v1 as `customers` using (id)
 
-Each view is one Reading: a table with the period asked of it. Names of common table expressions are not tables, by
-Spark's rule: inside WITH only the earlier ones are known (all of them under RECURSIVE). A table without an alias
-keeps its name as one, and a column qualified with a schema (`public.orders.id`) loses the schema. Texts and comments
-are never looked into.
+Each view is one Reading: a table with its period. Names of common table expressions are not tables, by Spark's rule:
+inside WITH only the earlier ones are visible (all of them under RECURSIVE). A table without an alias gets its own name
+as alias, and a column qualified with a schema (`public.orders.id`) loses the schema. Strings and comments are never
+touched.
 
-Only reading is allowed: a query, EXPLAIN and DESCRIBE of one, DESCRIBE of a table, SHOW TABLES. Not SET: the
-fold of a tail runs in the same session and would be read by other rules. Pure.
+Only reading is allowed: a query, EXPLAIN and DESCRIBE of one, DESCRIBE of a table, SHOW TABLES. Not SET, because the
+fold of a tail runs in the same session and would be evaluated by other rules. Pure.
 """
 
 import re
@@ -20,12 +20,12 @@ from datetime import datetime
 from sqlglot import Token, exp
 
 from auditlake.errors import BadUsage
-from auditlake.literals import spark_literal
 from auditlake.query.dialect import parse_query, tokenize
-from auditlake.query.names import SYSTEM_SCHEMA, SYSTEM_TABLES, check_copied, find_table
-from auditlake.query.period import AllTime, AsOf, Between, ContainedIn, FromTo, Period, Reading
-from auditlake.query.when import parse_when
+from auditlake.query.system_time import AllTime, AsOf, Between, ContainedIn, FromTo, Period, Reading
 from auditlake.relation import TableName
+from auditlake.sql_names import spark_identifier, spark_literal
+from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, SYSTEM_TABLES, check_copied, find_table
+from auditlake.temporal.when import parse_when
 
 _QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
 _EXPLAIN = re.compile(r"explain(\s+(extended|codegen|cost|formatted))?(?![\w])", re.IGNORECASE)
@@ -39,30 +39,30 @@ EXACT_TEXT = "exact_text"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a statement may name, the clock of its relative times, and how its views' names begin."""
+    """Tables that a statement may name, the `now` of its relative times, and the prefix of its views' names."""
 
     tables: tuple[TableName, ...]
     now: datetime
     prefix: str
     copying: tuple[TableName, ...] = ()
     defined: frozenset[str] = frozenset()
-    """Views that the session has of its own, in lower case; they stand in front of tables without a schema."""
+    """Views that the user defined in the session, in lower case; they hide tables named without a schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A statement for Spark, and what each of its views must show."""
+    """A statement for Spark, and the reading that each of its views shows."""
 
     sql: str
     views: dict[str, Reading]
     exact: bool = False
-    """Whether it asks for exact texts, for which a state needs its `_raw`."""
+    """Whether it calls `exact_text`, which needs the `_raw` of a state."""
 
 
 def rewrite(sql: str, names: Names) -> Rewritten:
     """Rewrite one reading statement.
 
-    Raises BadUsage where it cannot be parsed, does more than read, or names no table of the lake.
+    Raises BadUsage if it cannot be parsed, does more than read, or names an unknown table.
     """
     if _SHOW_TABLES.fullmatch(sql):
         return Rewritten(_list_tables(names.tables), {})
@@ -79,13 +79,13 @@ def _describe(sql: str, names: Names, head: re.Match[str]) -> Rewritten:
     text = _blank(sql, head.start(), head.end())
     if _first_word(tokenize(text)) in _QUERY_STARTS:
         return _Rewriter(sql, names).query(tokenize(text))
-    # A table alone is no query: a FROM in place of DESC makes it one and moves nothing.
+    # A table alone is not a query; FROM in place of DESC makes it one without moving an offset.
     text = text[: head.start()] + "from" + text[head.start() + len("from") :]
     return _Rewriter(sql, names, aliases=False).query(tokenize(text))
 
 
 def _blank(sql: str, start: int, end: int) -> str:
-    """Put spaces over what the parser must not see, so that the rest keeps its offsets and lines."""
+    """Replace a part by spaces, so that the parser skips it and the rest keeps its offsets and lines."""
     return sql[:start] + re.sub(r"\S", " ", sql[start:end]) + sql[end:]
 
 
@@ -110,7 +110,7 @@ class _Edit:
 
 
 class _Rewriter:
-    """One statement on its way: the edits and the views found so far."""
+    """Edits and views of one statement, collected while its tree is walked."""
 
     def __init__(self, sql: str, names: Names, *, aliases: bool = True) -> None:
         self._sql = sql
@@ -149,7 +149,7 @@ class _Rewriter:
         start, end = self._offset(parts[0], "start"), self._offset(parts[-1], "end")
         if self._sql[start] in "\"'":
             raise BadUsage(
-                f"{self._sql[start : end + 1]} is a text in Spark SQL", "Quote names with backticks: `Name`."
+                f"{self._sql[start : end + 1]} is a string in Spark SQL", "Quote names with backticks: `Name`."
             )
         view = self._view(Reading(name, None if version is None else self._period(version, name)))
         self._edits.append(_Edit(start, end + 1, view))
@@ -160,15 +160,14 @@ class _Rewriter:
             self._keep_name(table, name, end + 1)
 
     def _keep_name(self, table: exp.Table, name: TableName, after: int) -> None:
-        """Alias a table with the name it was called by."""
+        """Alias a table with the name that the statement uses."""
         if sample := table.args.get("sample"):
             after = sample.meta["end"] + 1
-        quoted = table.name.replace("`", "``")
-        self._edits.append(_Edit(after, after, f" as `{quoted}`"))
+        self._edits.append(_Edit(after, after, f" as {spark_identifier(table.name)}"))
         self._unaliased.add((name.schema.casefold(), name.table.casefold()))
 
     def _column(self, column: exp.Column) -> None:
-        """`public.orders.id` → `orders.id`, where that table goes by its own name."""
+        """Rewrite `public.orders.id` to `orders.id`, if that table has no alias of its own."""
         parts = column.parts
         if len(parts) < _WITH_SCHEMA:
             return
@@ -176,7 +175,7 @@ class _Rewriter:
             self._edits.append(_Edit(self._offset(parts[0], "start"), self._offset(parts[1], "start"), ""))
 
     def _exact_text(self, call: exp.Anonymous) -> None:
-        """`exact_text(o.price)` → `exact_text(o.price, o._raw, 'price')`."""
+        """Rewrite `exact_text(o.price)` to `exact_text(o.price, o._raw, 'price')`."""
         match call.expressions:
             case [exp.Column() as column]:
                 *_, name = parts = column.parts
@@ -212,7 +211,7 @@ class _Rewriter:
     def _offset(self, part: exp.Expr, end: str) -> int:
         offset = part.meta.get(end)
         if not isinstance(offset, int):
-            raise BadUsage(f"cannot tell where {part.name} stands in the SQL", "Write the query in a plainer form.")
+            raise BadUsage(f"cannot find the position of {part.name} in the SQL", "Write the query in a simpler form.")
         return offset
 
     def _spliced(self) -> str:

@@ -1,9 +1,8 @@
-"""A script of several statements, each ended by a semicolon; those in texts, quoted names and comments end nothing.
+"""Scripts: split SQL at semicolons outside of strings, quoted names and comments, and recognise view definitions. Pure.
 
-One kind of statement has no answer: `create temporary view NAME as QUERY` gives a query a name for those after it.
+One kind of statement has no result: `create temporary view NAME as QUERY` names a query for the statements after it.
 
-Pure. A statement keeps its place in the script: what came before it is blanked, so that a message that names a line
-means the script's.
+A statement keeps its position in the script: everything before it is blanked, so that an error names the script's line.
 """
 
 import re
@@ -21,7 +20,7 @@ _LONGEST_HEAD = 6
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A view that lasts as long as the session: its name, and its query, which stands where it stood."""
+    """A view that lasts as long as the session: its name, and its query at its position in the script."""
 
     name: str
     query: str
@@ -30,7 +29,7 @@ class Definition:
 def split(script: str) -> list[str]:
     """Split a script into its statements, leaving out the empty ones.
 
-    Raises BadUsage where a string, quoted name or comment does not end.
+    Raises BadUsage if a string, quoted name or comment does not end.
     """
     statements, start, filled = [], 0, False
     for token in tokenize(script):
@@ -44,9 +43,9 @@ def split(script: str) -> list[str]:
 
 
 def definition_in(sql: str, defined: Collection[str] = ()) -> Definition | None:
-    """Read the definition that a statement is, if it is one; `defined` are the views there are, in lower case.
+    """Parse a view definition; None if the statement is not one. `defined` are existing views, in lower case.
 
-    Raises BadUsage where it is not of this form, or gives a name a second time without OR REPLACE.
+    Raises BadUsage if it is malformed, or defines an existing view without OR REPLACE.
     """
     tokens = tokenize(sql)
     head = _DEFINES.match(" ".join(token.text.upper() for token in tokens[:_LONGEST_HEAD]))

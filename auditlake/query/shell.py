@@ -1,42 +1,61 @@
-r"""The shell: statements and backslash commands one after the other, over one Spark session.
+r"""The shell: statements and backslash commands over one Spark session, from a prompt, a file or a pipe.
 
-    select …;        a statement, over as many lines as it takes; several on one line are a script
+    select …;        a statement, over any number of lines; several on one line are a script
     \d               the tables; \d NAME the columns of one
-    \as-of WHEN      from now on, tables are as of that moment, which is resolved here and now, to one LSN;
-                     \as-of now: the latest transaction again, looked up anew for every statement
+    \as-of WHEN      from now on, read tables as of that moment, which is resolved now, to one LSN;
+                     \as-of now: the latest transaction again, at each statement
     \format FORMAT   table, csv or json
-    \?               this list
-    \q               the end
+    \x [on|off|auto] one value a line: always, never, or if rows are wider than the terminal; \x alone toggles
+    \timing          show how long each input took, or stop that
+    \?, help         this list
+    \q, exit, quit   the end
 
-An error is reported and the shell goes on. `run` returns the exit code of the first error, which counts where the
-input is a file or a pipe. Where lines come from is the caller's.
+`Shell` runs inputs. An error is reported and the next input runs; `run` returns the exit code of the first error, which
+matters for a file or a pipe. `Prompt` reads inputs from a terminal: Enter runs a complete input and else begins another
+line; history is kept between runs; Tab completes.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, tzinfo
+from functools import partial
+from pathlib import Path
 
-from pyspark.sql import SparkSession
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import Output
+from pyspark.sql import DataFrame, SparkSession
 from sqlglot import TokenType
 
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import report_bug, report_error, say
-from auditlake.query.answer import Form, answer
+from auditlake.query.completion import Tables, complete
 from auditlake.query.dialect import tokenize
-from auditlake.query.moments import read_known
-from auditlake.query.render import TEXT_FORMATS
-from auditlake.query.sql import ask_all, moment_lsn, prepare_script
+from auditlake.query.output import TEXT_FORMATS, Form, answer
+from auditlake.query.script import split
+from auditlake.query.sql import LakeState, PreparedQuery, footnotes, plan, prepare_statement, read_state
 from auditlake.terminal import working
 
-HELP = "\n".join(__doc__.splitlines()[2:10])
+HELP = "\n".join(__doc__.splitlines()[2:11])
 _BUG = 1
+_END = frozenset({"\\q", "exit", "quit"})
+_HELP = frozenset({"\\?", "help"})
+_LAYOUTS = {"on": True, "off": False, "auto": None}
 
 
 def is_complete(text: str) -> bool:
-    """Whether to run `text` now: a backslash command, nothing at all, or SQL that ends in a semicolon."""
+    """Return whether `text` can be run: a command, nothing, or SQL that ends in a semicolon."""
     stripped = text.strip()
-    if not stripped or stripped.startswith("\\"):
+    if not stripped or stripped.startswith("\\") or _word(text) in _END | _HELP:
         return True
     try:
         tokens = tokenize(text)
@@ -45,8 +64,13 @@ def is_complete(text: str) -> bool:
     return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
 
 
-def gathered(lines: Iterable[str]) -> Iterator[str]:
-    """Put lines together until they can be run; what is left at the end is run too."""
+def _word(text: str) -> str:
+    """Return an input for comparison with commands: in lower case, without trailing blanks and semicolons."""
+    return text.strip().rstrip(";").rstrip().lower()
+
+
+def inputs_of(lines: Iterable[str]) -> Iterator[str]:
+    """Join lines until they can be run; an incomplete rest is an input too."""
     text = ""
     for line in lines:
         text += line
@@ -58,39 +82,50 @@ def gathered(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Shell:
-    """What lasts from one input to the next: the moment, the format, the views defined, the first error."""
+    """State between inputs: the moment, the format, the defined views, the first error."""
 
-    def __init__(self, lake: Lake, start: Callable[[], SparkSession], *, chatty: bool) -> None:
+    def __init__(self, lake: Lake, start: Callable[[], SparkSession], *, chatty: bool, zone: tzinfo = UTC) -> None:
         self._lake = lake
         self._start = start
         self._chatty = chatty
-        self._form = Form("table", None)
+        self._zone = zone
+        self._form = Form("table", None, paged=chatty, zone=zone)
+        self._timing = False
         self._code = 0
         self._defined: frozenset[str] = frozenset()
         self.as_of: Lsn | None = None
 
     def run(self, inputs: Iterable[str]) -> int:
-        """Do every input; return the exit code of the first that failed, else 0."""
+        """Run every input; return the exit code of the first that failed, else 0."""
         for text in inputs:
-            if text.strip() == "\\q":
+            if _word(text) in _END:
                 break
             try:
-                self._one(text.strip())
-            except AuditlakeError as exc:
-                report_error(exc)
-                self._code = self._code or exc.exit_code
+                with self._reported():
+                    self._one(text.strip())
             except KeyboardInterrupt:
                 self._start().sparkContext.cancelAllJobs()
                 say("stopped")
-            except BrokenPipeError:
-                raise
-            except Exception as exc:  # noqa: BLE001 - a bug in one statement does not end the others
-                report_bug(exc)
-                self._code = self._code or _BUG
         return self._code
 
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Report an error, and keep the exit code of the first, instead of ending the shell."""
+        try:
+            yield
+        except AuditlakeError as exc:
+            report_error(exc)
+            self._code = self._code or exc.exit_code
+        except BrokenPipeError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - a bug in one statement does not end the others
+            report_bug(exc)
+            self._code = self._code or _BUG
+
     def _one(self, text: str) -> None:
-        if text.startswith("\\"):
+        if _word(text) in _HELP:
+            say(f"commands:\n{HELP}")
+        elif text.startswith("\\"):
             command, _, argument = text.partition(" ")
             self._command(command, argument.strip())
         elif text:
@@ -103,29 +138,123 @@ class Shell:
             case "\\as-of" if argument:
                 self.set_as_of(None if argument == "now" else argument)
             case "\\format" if argument in TEXT_FORMATS:
-                self._form = Form(argument, None)
-            case "\\?":
-                say(f"commands:\n{HELP}")
+                self._form = replace(self._form, name=argument)
+            case "\\x" if not argument or argument in _LAYOUTS:
+                self._expand(argument)
+            case "\\timing" if argument in {"", "on", "off"}:
+                self._timing = not self._timing if not argument else argument == "on"
+                say(f"timing is {'on' if self._timing else 'off'}")
             case _:
-                raise BadUsage(f"{command} {argument}".strip() + " is no command here", "\\? lists them.")
+                raise BadUsage(f"{command} {argument}".strip() + " is not a command", "\\? lists the commands.")
+
+    def _expand(self, argument: str) -> None:
+        switched = None if self._form.expanded else True
+        self._form = replace(self._form, expanded=_LAYOUTS[argument] if argument else switched)
+        name = next(name for name, expanded in _LAYOUTS.items() if expanded is self._form.expanded)
+        say(f"expanded layout is {name}")
 
     def set_as_of(self, when: str | None) -> None:
-        """Pin the moment of every following statement; None goes back to the latest transaction.
+        """Pin the moment of all following statements; None returns to the latest transaction.
 
         Raises BadUsage, NotAnswerable.
         """
-        self.as_of = None if when is None else moment_lsn(read_known(self._lake), when)
+        self.as_of = None if when is None else read_state(self._lake, when, self._zone).lsn
         if self._chatty:
             say("as of the latest transaction" if self.as_of is None else f"as of {self.as_of}")
 
     def _statements(self, script: str) -> None:
         started = time.monotonic()
-        as_of = None if self.as_of is None else str(self.as_of)
-        questions = prepare_script(self._lake, script, as_of, self._defined)
+        state = read_state(self._lake, None if self.as_of is None else str(self.as_of), self._zone)
+        written = False
+        for sql in split(script) or [script]:
+            answered = True  # a statement that fails on a row may have written earlier rows
+            with self._reported():
+                answered = self._statement(state, sql, first=not written)
+            written |= answered
+        if self._timing:
+            say(f"{(time.monotonic() - started) * 1000:,.0f} ms")
+
+    def _note(self, query: PreparedQuery, rows: DataFrame, _: int, nulls: set[int]) -> None:
+        for note in footnotes(self._start(), query, rows, nulls):
+            say(note)
+
+    def _statement(self, state: LakeState, sql: str, *, first: bool) -> bool:
+        """Run one statement; return whether it has a result."""
+        query = prepare_statement(state, sql, self._defined)
         with working("asking"):
-            results = ask_all(self._start(), questions)
-        self._defined |= {question.defines.casefold() for question in questions if question.defines}
-        count = answer(results, self._form)
+            rows = plan(self._start(), query)
+        self._defined |= query.defined
+        if query.defines is not None:
+            return False
+        count = answer([rows], self._form, first=first, notes=partial(self._note, query, rows))
         if self._chatty:
-            plural = "" if count == 1 else "s"
-            say(f"{count:,} row{plural} as of {questions[-1].lsn}, {time.monotonic() - started:.1f} s")
+            shown = "not all rows shown" if count is None else f"{count:,} row{'' if count == 1 else 's'}"
+            say(f"{shown} as of {query.lsn}")
+        return True
+
+
+def history_file() -> Path:
+    """Return the path of the prompt's history; create its folder."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "auditlake"
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)  # statements may quote rows
+    return state / "shell_history"
+
+
+class Prompt:
+    """Prompt on a terminal; `message` and `tables` are called for each input."""
+
+    def __init__(self, message: Callable[[], str], tables: Callable[[], Tables], history: History) -> None:
+        self._message = message
+        self._tables = tables
+        self._history = history
+
+    @classmethod
+    def kept(cls, message: Callable[[], str], tables: Callable[[], Tables]) -> "Prompt":
+        """Return a prompt whose history is kept in `history_file`."""
+        return cls(message, tables, FileHistory(str(history_file())))
+
+    def inputs(self, terminal: Input | None = None, output: Output | None = None) -> Iterator[str]:
+        """Yield inputs until the end of input; Ctrl-C discards the current one."""
+        session: PromptSession[str] = PromptSession(
+            history=self._history,
+            completer=TableCompleter(self._tables),
+            complete_while_typing=False,  # only on Tab
+            multiline=True,
+            key_bindings=_bindings(),
+            input=terminal,
+            output=output,
+        )
+        while True:
+            try:
+                yield session.prompt(self._message(), prompt_continuation="... ")
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+
+
+class TableCompleter(Completer):
+    """Adapter of `completion.complete` for prompt_toolkit."""
+
+    def __init__(self, tables: Callable[[], Tables]) -> None:
+        self._tables = tables
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        for text, replaced in complete(document.text_before_cursor, self._tables()):
+            yield Completion(text, start_position=-replaced)
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def _enter(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state and buffer.complete_state.current_completion:
+            buffer.complete_state = None
+        elif is_complete(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.newline()
+
+    return bindings

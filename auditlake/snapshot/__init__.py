@@ -1,1 +1,1 @@
-"""The snapshot stage: copy tables under an exported snapshot into `history`, in parallel."""
+"""Stage snapshot: copy tables in parallel under an exported snapshot into `history`."""

@@ -1,15 +1,17 @@
-"""Bootstrap: from nothing to a lake that `follow` can keep, or from half a lake to a whole one.
+"""Bootstrap: create a lake that `follow` can continue, or complete a lake whose bootstrap was interrupted.
 
 Order of effects:
-  1. check everything that can be checked; a refusal leaves nothing behind;
-  2. write lake.json: from here on slot and publication of these names are ours;
-  3. create the publication, which must be older than the slot;
-  4. lock the tables, create the slot with its snapshot, hold the snapshot (`postgres.holder` argues this order);
-  5. record in `changes` where the slot starts, and let capture run, so that the log does not pile up during the copy;
-  6. copy; each table appears whole, with its position, in one commit.
-Killed anywhere, the same command goes on: a table with a position stays, the others get a snapshot of their own
-through a temporary slot, at their own LSN, while the main slot stays as it is. Killed between 4 and 5, the slot's
-confirmed_flush is still the point where it was created, so 5 can be made up for.
+  1. Check everything that can be checked. A refusal leaves nothing behind.
+  2. Write lake.json: from here on, the slot and publication that it names are ours.
+  3. Create the publication, which must be older than the slot.
+  4. Lock the tables, create the slot with its snapshot, import the snapshot into a session that stays open
+     (`source.snapshot_session` argues this order).
+  5. Record in `changes` where the slot starts, and run capture, so that WAL does not pile up during the copy.
+  6. Copy. A table's files and its position appear in one commit, if the snapshot session was alive until then.
+
+After a kill at any point, the same command continues. Tables with a position are kept. The others get a snapshot at an
+LSN of their own, through a temporary slot; the main slot stays as it is. After a kill between 4 and 5, the slot's
+confirmed_flush_lsn is still the point at which it was created, so 5 is done then.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,43 +22,41 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg.pq.abc import PGconn
 
-from auditlake.capture.claiming import Source
-from auditlake.capture.looks import first_look
-from auditlake.capture.mainslot import main_slot
-from auditlake.capture.sameness import current_manifest
+from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.partition_watch import record_partitions
+from auditlake.capture.preconditions import Source, check_main_slot, current_manifest
 from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
-from auditlake.lake.changes import CaptureLog
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.membership import record_tables
+from auditlake.lake.manifest import record_created_publication
 from auditlake.lake.positions import read_positions
-from auditlake.postgres import blockers
-from auditlake.postgres.catalog import read_sizes
-from auditlake.postgres.connection import Row, connect, connect_replication, pinned_conninfo, unlimited
-from auditlake.postgres.creation import CreatedSlot, Waiting, create_slot
-from auditlake.postgres.followed import FollowedTable
-from auditlake.postgres.holder import SnapshotHolder
-from auditlake.postgres.membership import read_membership
-from auditlake.postgres.slot import alter_failover, read_slot
-from auditlake.postgres.streaming import Streaming
-from auditlake.snapshot.capturing import capturing
-from auditlake.snapshot.claim import claim, is_ours
-from auditlake.snapshot.plan import Plan, chosen_of, make_plan, read_source
+from auditlake.lake.publication_record import record_tables
+from auditlake.lake.stage_lock import Stage, hold
+from auditlake.schema.catalog_snapshot import save_first_snapshots
+from auditlake.snapshot.concurrent_capture import capturing
+from auditlake.snapshot.copy_task import SnapshotMark
+from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
 from auditlake.snapshot.progress import CopiedTable, Progress
-from auditlake.snapshot.publishing import publish
-from auditlake.snapshot.tables import Copier, Limits, Snapshot
-from auditlake.snapshot.task import SnapshotMark
-from auditlake.snapshot.workers import Workers
+from auditlake.snapshot.scheduler import Copier, Limits, Snapshot
+from auditlake.snapshot.worker_pool import Workers
+from auditlake.source import lock_waits as blockers
+from auditlake.source.catalog import read_sizes
+from auditlake.source.connection import Row, connect, connect_replication, pinned_conninfo, unlimited
+from auditlake.source.publication import read_membership
+from auditlake.source.replicated_tables import FollowedTable
+from auditlake.source.slot import CreatedSlot, Waiting, alter_failover, create_slot, read_slot
+from auditlake.source.snapshot_session import SnapshotHolder
+from auditlake.streaming_mode import Streaming
 
 _SLOT_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to bootstrap: from which source into which lake; `patterns` choose tables, None takes all.
+    """Source, lake, and tables of a bootstrap: `patterns` choose tables, None takes all.
 
-    `limits` are for the copy. With `failover` standbys keep a copy of the slot, where the server can do that (17).
+    `limits` bound the copy. With `failover`, standbys keep a copy of the slot, if the server supports it (17).
     """
 
     conninfo: str
@@ -69,29 +69,31 @@ class Target:
     limits: Limits = field(default_factory=Limits)
 
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 def bootstrap(
-    target: Target, start_workers: Callable[[], Workers], say: Say, progress: Progress | None = None
+    target: Target, start_workers: Callable[[], Workers], report: Report, progress: Progress | None = None
 ) -> list[CopiedTable]:
-    """Give every chosen table a history; returns those copied now, in name order.
+    """Copy every chosen table that has no history yet; return the tables copied by this run, in name order.
 
-    Raises SourceUnready, WrongSource or LakeUnusable before anything was written; an error that names the tables that
-    were not copied after the others were finished: `progress` has those then.
+    Raises:
+        SourceUnready, WrongSource, LakeUnusable: before anything was written.
+        LakeConflict: if another bootstrap is running.
+        AuditlakeError: names the tables that were not copied, after all others were; `progress` lists both.
     """
-    told = progress or Progress(say)
-    with connect(target.conninfo) as control:
+    progress = progress or Progress(report)
+    with hold(target.lake, "bootstrap", Stage.BOOTSTRAP), connect(target.conninfo) as control:
         manifest = current_manifest(control, target.slot, target.publication)
         ours = is_ours(target.lake, manifest)
         plan = make_plan(control, target.patterns, target.publication, target.slot)
         for remark in plan.remarks:
-            say(remark)
+            report(remark)
         if ours:
-            main_slot(control, target.lake, target.slot)
+            check_main_slot(control, target.lake, target.slot)
         else:
             claim(target.lake, manifest, plan)
-        run = _Run(target, Source(target.conninfo, manifest, target.streaming), control, say, told)
+        run = _Run(target, Source(target.conninfo, manifest, target.streaming), control, report, progress)
         plan = _publish(run, plan)
         reach(After.PUBLICATION)
         todo = _readable(run, plan)
@@ -101,21 +103,23 @@ def bootstrap(
                 _copy_all(run, todo, workers)
         else:
             _ensure_started(control, target)
-            _ensure_failover(control, target, say)
-    state = told.state()
+            _ensure_failover(control, target, report)
+    state = progress.state()
     if state.failed:
         raise all_in_one([why for _, why in sorted(state.failed)])
     return sorted(state.copied, key=lambda table: table.name)
 
 
 def _publish(run: "_Run", plan: Plan) -> Plan:
-    """Publish the tables of the plan; gives the plan without those that were dropped since it was made."""
+    """Publish the plan's tables, and return the plan without tables that were dropped since it was made."""
     target = run.target
+    if plan.publication is None:
+        record_created_publication(target.lake)  # before it exists: `drop` removes only a recorded publication
     while not publish(run.control, target.publication, plan):
         before, plan = plan, make_plan(run.control, target.patterns, target.publication, target.slot)
         for name in sorted({table.name for table in before.chosen} - {table.name for table in plan.chosen}):
             why = f"table {name} was dropped before it could be published"
-            run.progress.fail(name, SourceUnready(why, "Run it again."))
+            run.progress.fail(name, SourceUnready(why, "Run auditlake bootstrap again."))
     return plan
 
 
@@ -124,12 +128,12 @@ class _Run:
     target: Target
     source: Source
     control: psycopg.Connection[Row]
-    say: Say
+    report: Report
     progress: Progress
 
 
 def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
-    """Choose the tables that have no history yet and can be read."""
+    """Return the tables that have no history yet and can be read; record the unreadable ones as failed."""
     todo = [table for table in plan.chosen if open_history(run.target.lake, table.name) is None]
     for table in todo:
         if table.name in plan.unreadable:
@@ -139,7 +143,7 @@ def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
 
 @contextmanager
 def _started(workers: Future[Workers]) -> Iterator[Future[Workers]]:
-    """Let workers start beside the block, and go after it."""
+    """Close the workers, which start concurrently with the block, at its end."""
     try:
         yield workers
     finally:
@@ -152,34 +156,36 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
     with ExitStack() as held:
         holder = held.enter_context(SnapshotHolder(target.conninfo))
         todo = _locked(run, holder, todo)
+        record_partitions(run.control, target.lake, {table.name: table.relation.oid for table in todo})
         replication = connect_replication(target.conninfo)
         held.callback(replication.finish)
         created = _create_slot(run, replication)
         snapshot_id = holder.import_snapshot(created.snapshot_id)
-        run.progress.hold()
+        run.progress.record_snapshot()
         mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
         source = read_source(holder.connection, target.publication)
         todo = _unchanged(run, todo, chosen_of(source, target.patterns))
         sizes = read_sizes(holder.connection, [part.relation.oid for table in todo for part in table.parts])
         replication.finish()
-        _ensure_failover(run.control, target, run.say)
+        _ensure_failover(run.control, target, run.report)
         is_first = created.name == target.slot
-        with capturing(run.source, target.lake, run.control, run.say, first=is_first) as capture:
+        with capturing(run.source, target.lake, run.control, run.report, first=is_first) as capture:
             copier = Copier(
-                workers.result(), target.lake, _snapshot(run, snapshot_id, mark), target.limits, run.progress
+                workers.result(), target.lake, _snapshot(run, holder, snapshot_id, mark), target.limits, run.progress
             )
             copier.copy(todo, sizes)
             capture.await_passed(created.consistent_point)
 
 
-def _snapshot(run: _Run, snapshot_id: str, mark: SnapshotMark) -> Snapshot:
-    # Whoever waits for ACCESS EXCLUSIVE waits for us, and a reader that comes later waits behind them: for ever.
+def _snapshot(run: _Run, holder: SnapshotHolder, snapshot_id: str, mark: SnapshotMark) -> Snapshot:
+    # A session that waits for ACCESS EXCLUSIVE waits for our lock, and our later readers queue behind it: a deadlock
+    # that PostgreSQL cannot detect, so readers need a lock_timeout.
     waits = {"lock_timeout": f"{int(blockers.LOCK_TIMEOUT_S * 1000)}ms", **unlimited(run.control.info.server_version)}
-    return Snapshot(pinned_conninfo(run.target.conninfo, waits), snapshot_id, mark)
+    return Snapshot(pinned_conninfo(run.target.conninfo, waits), snapshot_id, mark, holder.verify)
 
 
 def _locked(run: _Run, holder: SnapshotHolder, todo: Sequence[FollowedTable]) -> list[FollowedTable]:
-    """Lock the tables; those that cannot be had are left to the next run."""
+    """Lock the tables, and return those locked in time; the next run copies the others."""
     failed = holder.lock({table.name: table.locked for table in todo}, blockers.LOCK_TIMEOUT_S)
     for name, why in failed.items():
         run.progress.fail(name, why)
@@ -187,11 +193,11 @@ def _locked(run: _Run, holder: SnapshotHolder, todo: Sequence[FollowedTable]) ->
 
 
 def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
-    """Create the main slot, or a temporary one where the main one is there, for its snapshot."""
+    """Create the main slot or, if it exists, a temporary slot for its snapshot."""
     target = run.target
     main = _ensure_started(run.control, target)
     name = f"{target.slot[:40]}_snapshot_{replication.backend_pid}" if main else target.slot
-    waiting = Waiting(_SLOT_TIMEOUT_S, run.say)
+    waiting = Waiting(_SLOT_TIMEOUT_S, run.report)
     created = create_slot(replication, run.control, name, temporary=main, waiting=waiting)
     reach(After.SLOT)
     if not main:
@@ -200,11 +206,11 @@ def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
 
 
 def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:
-    """Whether the main slot is there and recorded; records it where a crash came in between.
+    """Return whether the main slot exists; record its start if a crash came before that.
 
-    Raises WrongSource where it cannot serve this lake.
+    Raises WrongSource if the slot cannot serve this lake.
     """
-    confirmed = main_slot(control, target.lake, target.slot)
+    confirmed = check_main_slot(control, target.lake, target.slot)
     if confirmed is None:
         return False
     if read_positions(target.lake) is None:
@@ -212,13 +218,13 @@ def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:
     return True
 
 
-def _ensure_failover(control: psycopg.Connection[Row], target: Target, say: Say) -> None:
-    """Make the slot a failover slot or none, as the setting has it; one that is read now stays as it is."""
+def _ensure_failover(control: psycopg.Connection[Row], target: Target, report: Report) -> None:
+    """Set the slot's failover option as configured, unless the slot is in use."""
     slot = read_slot(control, target.slot)
     if slot is None or slot.failover is None or slot.failover == target.failover:
         return
     if slot.active_pid is not None:
-        say(f"slot {target.slot} is being read: run bootstrap again without that reader to set failover")
+        report(f"slot {target.slot} is in use: stop its reader and run auditlake bootstrap again to set failover")
         return
     replication = connect_replication(target.conninfo)
     try:
@@ -228,21 +234,21 @@ def _ensure_failover(control: psycopg.Connection[Row], target: Target, say: Say)
 
 
 def _record_published(control: psycopg.Connection[Row], target: Target, todo: Sequence[FollowedTable]) -> None:
-    """Record how the tables are published, before their snapshot: from there on no change may fail to come."""
-    found = read_membership(control, target.publication)
-    if found is None:
-        raise SourceUnready(f"publication {target.publication} was dropped meanwhile", "Run it again.")
-    record_tables(target.lake, found, {table.name for table in todo})
-    first_look(control, target.lake, {table.name: table.relation.oid for table in todo})
+    """Record how the tables are published, before their snapshot: from there on no change may be missing."""
+    membership = read_membership(control, target.publication)
+    if membership is None:
+        raise SourceUnready(f"publication {target.publication} was dropped meanwhile", "Run auditlake bootstrap again.")
+    record_tables(target.lake, membership, {table.name for table in todo})
+    save_first_snapshots(control, target.lake, {table.name: table.relation.oid for table in todo})
     reach(After.MEMBERSHIP)
 
 
-def _unchanged(run: _Run, expected: Sequence[FollowedTable], found: Sequence[FollowedTable]) -> list[FollowedTable]:
-    """Leave out a table that changed its shape, its partitions or what is published of it between check and lock.
+def _unchanged(run: _Run, expected: Sequence[FollowedTable], locked: Sequence[FollowedTable]) -> list[FollowedTable]:
+    """Leave out tables whose shape, partitions or published columns changed between check and lock.
 
-    `found` is as the snapshot has it: a partition attached later is not among it, and its rows are not copied.
+    `locked` is read under the snapshot: it has no partition that was attached later, and no rows of such are copied.
     """
-    shapes = {table.name: table.shape for table in found}
+    shapes = {table.name: table.shape for table in locked}
     for table in expected:
         if shapes.get(table.name) != table.shape:
             changed = f"table {table.name} changed while it was being locked"

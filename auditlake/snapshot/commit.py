@@ -1,33 +1,37 @@
-"""Make a copied table part of the lake: all of its files and its position, in one Delta commit.
+"""Commit a copied table: all of its files and its position in one durable Delta commit.
 
-Before it the table has no position and does not exist for readers; a folder that a killed copy left behind is thrown
-away when the table is begun again. There is no moment at which half a table can be read.
+Until that commit the table has no position and does not exist for readers, so half a table is never read. A folder
+that a killed copy left behind is deleted when the table's copy begins again.
 """
 
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, RemoveAction
 
+from auditlake.delta.file_sync import sync
+from auditlake.delta.log_writer import added_file, moved, put_commit
 from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import OPEN_PART, create_history, open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.task import CopiedFile, SnapshotMark
+from auditlake.snapshot.copy_task import CopiedFile, SnapshotMark
+
+_AGAIN = "Run auditlake bootstrap again: it continues from here."
 
 
 def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> DeltaTable:
-    """Create the empty history table, in place of what an earlier copy left unfinished.
+    """Create the empty history table, replacing the remains of an unfinished copy.
 
     Raises LakeUnusable.
     """
     if open_history(lake, name) is not None:
-        raise LakeUnusable(f"{name} has a history already", "Run it again: another bootstrap was faster.")
+        raise LakeUnusable(f"{name} has a history already", "Another bootstrap was faster: run it again.")
     with _written(str(name)):
         if lake.history(name).exists():
             shutil.rmtree(lake.history(name))
@@ -37,33 +41,33 @@ def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> Del
 
 
 def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotMark) -> None:
-    """Put the files into the table and set position and horizon to the snapshot LSN.
+    """Add the files to the table, and set position and horizon to the snapshot LSN.
 
     Raises LakeUnusable.
     """
     reach(After.FILES_COPIED)
-    now_ms = int(time.time() * 1000)
-    actions: list[AddAction | RemoveAction] = [
-        AddAction(file.path, file.size_bytes, {"_part": OPEN_PART}, now_ms, data_change=True, stats=file.stats)
-        for file in files
-        if file.rows
-    ]
+    path, name = Path(unquote(urlsplit(table.table_uri).path)), table.metadata().name
+    added = [added_file(file.path, {"_part": OPEN_PART}, file.size_bytes, file.stats) for file in files if file.rows]
     positions = {HISTORY_APP: mark.lsn, SNAPSHOT_APP: mark.lsn, SNAPSHOT_TIME_APP: mark.time_us}
-    properties = CommitProperties(app_transactions=[Transaction(app, version) for app, version in positions.items()])
-    with _written(table.metadata().name):
-        table.create_write_transaction(actions, "append", table.schema(), ["_part"], commit_properties=properties)
+    with _written(name):
+        if added:
+            sync(path / f"_part={OPEN_PART}", path)
+        try:
+            put_commit(path, table.version() + 1, "WRITE", [*added, *moved(positions)])
+        except FileExistsError:
+            raise LakeUnusable(f"another process committed to the history of {name}", _AGAIN) from None
     reach(After.TABLE_COPIED)
 
 
 @contextmanager
 def _written(name: str) -> Iterator[None]:
-    """Name the table that could not be written."""
+    """Turn failed writes into LakeUnusable, naming the table."""
     try:
         yield
     except (OSError, DeltaError) as exc:
-        # An error of deltalake's is no OSError with a number; its text names files and no row.
+        # deltalake's errors carry no errno; their text names files, never values of rows.
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else " ".join(str(exc).split())
         raise LakeUnusable(
             f"table {name} could not be written: {reason}",
-            "Mend the folder, then run auditlake bootstrap again: it goes on from here.",
+            f"Fix the folder. {_AGAIN}",
         ) from exc

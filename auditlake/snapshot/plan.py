@@ -1,4 +1,11 @@
-"""Which tables to take, and whether all that is needed is there. Reads only; refuses before anything is written."""
+"""Plan a bootstrap: choose tables, check all preconditions, claim lake and publication.
+
+Order of effects, as `bootstrap` calls them:
+  1. `make_plan` reads only, and refuses before anything is written.
+  2. `is_ours` and `claim`: the folder becomes this source's lake with its manifest. From then on, the slot and
+     publication that the manifest names are ours; a slot that exists before is another's, and refused.
+  3. `publish`: the publication must contain the tables before their snapshot is taken.
+"""
 
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,10 +13,14 @@ from dataclasses import dataclass, field, replace
 
 import psycopg
 
-from auditlake.errors import ConfigError, SourceUnready
-from auditlake.postgres.blockers import locks_awaited
-from auditlake.postgres.catalog import CatalogTable, read_tables
-from auditlake.postgres.check import (
+from auditlake.errors import ConfigError, SourceUnready, WrongSource
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
+from auditlake.relation import TableName
+from auditlake.source.catalog import CatalogTable, read_tables
+from auditlake.source.connection import Row
+from auditlake.source.lock_waits import AGAINST_PUBLISHING, locks_awaited
+from auditlake.source.preflight import (
     Finding,
     check_access,
     check_ownership,
@@ -19,19 +30,25 @@ from auditlake.postgres.check import (
     read_server_facts,
     remarks_on,
 )
-from auditlake.postgres.connection import Row
-from auditlake.postgres.followed import FollowedTable, Source, choose, skipped
-from auditlake.postgres.publication import Publication, can_carry_stored, read_publication
-from auditlake.postgres.slot import SlotState, read_slot
-from auditlake.relation import TableName
+from auditlake.source.publication import (
+    Publication,
+    add_tables,
+    can_publish_stored,
+    create_publication,
+    read_publication,
+)
+from auditlake.source.replicated_tables import FollowedTable, Source, choose, skipped
+from auditlake.source.slot import SlotState, read_slot
+
+_FIRST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tables to take, those of them that the publication lacks, and what exists of publication and slot.
+    """The chosen tables, those not yet published, and the publication and slot if they exist.
 
-    `remarks` are sentences about what is wanted but is not followed, or not in every case; `unreadable` says why some
-    tables, not all, cannot be copied now.
+    `remarks` are sentences about chosen tables or changes that cannot be followed; `unreadable` has the reason for each
+    table that cannot be copied now, if others can.
     """
 
     chosen: tuple[FollowedTable, ...]
@@ -45,13 +62,14 @@ class Plan:
 def make_plan(
     conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
 ) -> Plan:
-    """Choose the tables and check everything.
+    """Choose the tables and check all preconditions.
 
-    Raises SourceUnready with all findings, unless they only keep some of the tables from being copied; ConfigError
-    where no table is chosen.
+    Raises:
+        SourceUnready: with all findings, unless they only prevent the copy of some of the tables.
+        ConfigError: if no table is chosen.
     """
     plan = survey(conn, patterns, publication_name, slot_name)
-    denied = {table.name: found for table in plan.chosen if (found := check_access(table))}
+    denied = {table.name: found for table in plan.chosen if (found := check_access(table, conn.info.user))}
     found = _obstacles(conn, plan)
     if found or len(denied) == len(plan.chosen):
         raise _unready([*found, *(finding for each in denied.values() for finding in each)])
@@ -59,55 +77,62 @@ def make_plan(
 
 
 def _unready(found: Sequence[Finding]) -> SourceUnready:
+    """Return an error with the first three findings, which refers to `check` for all of them."""
+    first, rest = found[:_FIRST], len(found) - _FIRST
+    more = f"; and {rest} more" if rest > 0 else ""
+    hint = " ".join(dict.fromkeys(finding.fix for finding in first))
     return SourceUnready(
-        "; ".join(str(finding) for finding in found), " ".join(dict.fromkeys(finding.mend for finding in found))
+        "; ".join(map(str, first)) + more, f"{hint} Run auditlake check for all findings and the SQL that fixes them."
     )
 
 
 def survey(
     conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
 ) -> Plan:
-    """Choose the tables without judging them.
+    """Choose the tables without checking them.
 
-    Raises ConfigError where none is chosen.
+    Raises ConfigError if there are none.
     """
     source = read_source(conn, publication_name)
     chosen = chosen_of(source, patterns)
     left_out = skipped(source, lambda table: matches(table, patterns or ()))
     if not chosen:
-        what = f"match {', '.join(patterns)}" if patterns else "are there to take"
+        what = f"match {', '.join(patterns)}" if patterns else "exist"
         but = f" but {', '.join(map(str, left_out))}, unlogged or foreign" if left_out else ""
         raise ConfigError(f"no tables {what}{but}", "Correct the setting tables, or create tables first.")
     lacks = source.publication is not None
     unpublished = tuple(table for table in chosen if lacks and source.published(table.name) is None)
-    remarks = [f"{name} is left out: it is unlogged or foreign, so its changes are not in the log" for name in left_out]
+    remarks = [f"{name} is left out: it is unlogged or foreign, so its changes are not in WAL" for name in left_out]
     remarks += [remark for table in chosen for remark in remarks_on(table)]
     return Plan(chosen, unpublished, source.publication, read_slot(conn, slot_name), tuple(remarks))
 
 
 def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
-    """Read tables and publication as the connection sees them.
+    """Read tables and publication under the connection's snapshot.
 
-    Raises SourceUnready, naming who blocks: PostgreSQL opens every published table to tell its columns.
+    Raises SourceUnready, naming the blocking session: PostgreSQL opens every published table to list its columns.
     """
     tables = read_tables(conn)
     what = f"the tables of publication {publication_name} could not be read"
     with locks_awaited(conn, what, [table.name for table in tables]):
-        return Source(tables, read_publication(conn, publication_name), can_carry_stored(conn))
+        return Source(tables, read_publication(conn, publication_name), can_publish_stored(conn))
 
 
 def chosen_of(source: Source, patterns: tuple[str, ...] | None) -> tuple[FollowedTable, ...]:
-    """Choose the tables that match; None: all of the publication, or all there are where there is none."""
+    """Return the matching tables; without patterns, all published ones, or all if there is no publication."""
     return choose(source, None if patterns is None else lambda table: matches(table, patterns))
 
 
 def findings(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
-    """Judge a plan: everything that stands between it and a complete history."""
-    return [*_obstacles(conn, plan), *(finding for table in plan.chosen for finding in check_access(table))]
+    """Return everything that prevents a complete history of the plan's tables."""
+    return [
+        *_obstacles(conn, plan),
+        *(finding for table in plan.chosen for finding in check_access(table, conn.info.user)),
+    ]
 
 
 def _obstacles(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
-    """Judge what concerns more than the copy of a table."""
+    """Return the findings that concern more than the copy of one table."""
     facts = read_server_facts(conn)
     found = check_server(facts, slot_exists=plan.slot is not None)
     for table in plan.chosen:
@@ -119,10 +144,54 @@ def _obstacles(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
 
 
 def matches(table: CatalogTable, patterns: Iterable[str]) -> bool:
-    """Whether `schema.table` matches a pattern (`*`, `?`) and none that begins with `!`."""
+    """Return whether `schema.table` matches a pattern (`*`, `?`) and none that begins with `!`."""
     name = f"{table.name.schema}.{table.name.table}"
     wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
     unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     if any(fnmatch.fnmatchcase(name, pattern) for pattern in unwanted):
         return False
     return not wanted or any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)
+
+
+def is_ours(lake: Lake, manifest: Manifest) -> bool:
+    """Return whether the folder is this source's lake; False if it is not a lake yet."""
+    recorded = read_manifest(lake)
+    if recorded is not None:
+        recorded.check_same(manifest)
+    return recorded is not None
+
+
+def claim(lake: Lake, manifest: Manifest, plan: Plan) -> None:
+    """Make the folder this source's lake.
+
+    Raises:
+        WrongSource: if the slot exists: it is another lake's.
+        LakeUnusable: if the folder cannot be a lake.
+    """
+    if plan.slot is not None:
+        kind = f"{plan.slot.plugin or 'physical'}, database {plan.slot.database or '-'}"
+        raise WrongSource(
+            f"slot {manifest.slot} exists already ({kind}), and {lake.root} has no record of it",
+            f"Choose another slot, or drop that one: select pg_drop_replication_slot('{manifest.slot}').",
+        )
+    write_manifest(lake, manifest)
+
+
+def publish(control: psycopg.Connection[Row], publication: str, plan: Plan) -> bool:
+    """Create the publication, or add missing tables; if a table was dropped, change nothing and return False.
+
+    Raises SourceUnready if PostgreSQL does not allow it, or if a lock times out.
+    """
+    names = [table.name for table in (plan.chosen if plan.publication is None else plan.unpublished)]
+    if not names:
+        return True
+    what = f"publication {publication} could not be created or extended"
+    try:
+        with locks_awaited(control, what, names, AGAINST_PUBLISHING):
+            if plan.publication is None:
+                create_publication(control, publication, names)
+            else:
+                add_tables(control, publication, names)
+    except psycopg.errors.UndefinedTable:
+        return False
+    return True

@@ -1,9 +1,9 @@
-r"""The text of a one-dimensional array, as PostgreSQL prints it: taken apart and put together. Pure.
+r"""Text of one-dimensional arrays in PostgreSQL's output format: parse and format. Pure.
 
-    {1,2,NULL}   {"a b","say \"hi\"",""}   {}      read by `elements`, written by `array_text`
-    {{1},{2}}    [0:1]={1,2}                       None: more dimensions, another lower bound
+    {1,2,NULL}   {"a b","say \"hi\"",""}   {}      parsed by `elements`, formatted by `array_text`
+    {{1},{2}}    [0:1]={1,2}                       None: several dimensions, a lower bound other than 1
 
-An element is quoted where it is empty, the word NULL, or has a brace, comma, quote, backslash or space in it.
+An element is quoted if it is empty, the word NULL, or contains a brace, comma, quote, backslash or white space.
 
 Authority: postgresql.org/docs/current/arrays.html, "Array Input and Output Syntax"; src/backend/utils/adt/arrayfuncs.c
 """
@@ -18,11 +18,11 @@ _TO_QUOTE = re.compile(r'[{},"\\ \t\n\r\v\f]')
 
 
 def elements(text: str) -> list[str | None] | None:
-    """Take an array's text apart; None where it is not one-dimensional from 1."""
+    """Parse an array's text; None unless it has one dimension and the lower bound 1."""
     if text[0] != "{" or text[1] == "{":
         return None
-    found = _ELEMENT.finditer(text, 1, len(text) - 1)
-    return [_element(quoted, plain) for quoted, plain in (match.groups() for match in found)]
+    matches = _ELEMENT.finditer(text, 1, len(text) - 1)
+    return [_element(quoted, plain) for quoted, plain in (match.groups() for match in matches)]
 
 
 def _element(quoted: str | None, plain: str | None) -> str | None:
@@ -32,7 +32,7 @@ def _element(quoted: str | None, plain: str | None) -> str | None:
 
 
 def array_text(texts: Iterable[str | None]) -> str:
-    """Put the texts of the elements together."""
+    """Format an array of elements' texts."""
     return "{" + ",".join("NULL" if text is None else _quoted(text) for text in texts) + "}"
 
 

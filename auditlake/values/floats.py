@@ -1,7 +1,7 @@
-"""The text of a float as PostgreSQL prints it: the fewest digits that tell it from its neighbours. Pure.
+"""Text of floats in PostgreSQL's output format: the shortest decimal that identifies the value. Pure.
 
-PostgreSQL, other than Python, does not take a number that lies exactly between two floats for either of them, so it
-prints 1e23 as 9.999999999999999e+22; and it changes to an exponent where printf's %g would.
+Unlike Python, PostgreSQL does not accept a decimal exactly halfway between two floats as either of them, so it prints
+1e23 as 9.999999999999999e+22. It switches to an exponent at the same magnitudes as printf's %g.
 
 Authority: postgresql.org/docs/current/datatype-numeric.html, "Floating-Point Types"; src/common/d2s.c, f2s.c
 """
@@ -18,7 +18,7 @@ _LEAST_EXPONENT = -4
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """One width of float: digits that always suffice, where exponents begin, and where a tie has so few digits."""
+    """A float width: digits that always suffice, least exponent printed as one, magnitudes at which ties are short."""
 
     digits: int
     greatest_exponent: int
@@ -30,7 +30,7 @@ _REAL = _Format(9, 6, (1e6, 1e21))
 
 
 def double_text(value: float) -> str:
-    """Print a float8."""
+    """Return the text of a float8."""
     if not math.isfinite(value):
         return _not_finite(value)
     shortest = repr(value)
@@ -40,7 +40,7 @@ def double_text(value: float) -> str:
 
 
 def real_text(value: float) -> str:
-    """Print a float4, given as the double of the same value."""
+    """Return the text of a float4, passed as the double of the same value."""
     if not math.isfinite(value):
         return _not_finite(value)
     real = np.float32(value)
@@ -56,7 +56,7 @@ def _not_finite(value: float) -> str:
 
 
 def _off_ties(shortest: str, value: float, neighbours: tuple[float, float], most_digits: int) -> str:
-    """Take more digits where `shortest` lies exactly between the value and a neighbour."""
+    """Add digits while `shortest` is exactly halfway between the value and a neighbour."""
     exact = Fraction(value)
     ties = [(exact + Fraction(other)) / 2 for other in neighbours if math.isfinite(other)]
     text, digits = shortest, len(Decimal(shortest).normalize().as_tuple().digits)

@@ -1,33 +1,34 @@
-"""The one table of types: PostgreSQL type and modifier → the type of the column in `history`.
+"""Type mapping: PostgreSQL type and modifier → type of the column in `history`. The only such table.
 
-A value travels as PostgreSQL's own text. `column_type()` says which Delta type holds it, and `may_not_fit` whether
-some values of the type have no place there; those are NULL in the typed column and exact in `_raw`. A type that is
-not listed here is kept as its exact text in a STRING column: never refused, never altered.
+Values are PostgreSQL's own text until they are typed. `column_type()` returns the Delta type, and `may_not_fit` whether
+it cannot represent some values of the PostgreSQL type; these are NULL in the typed column and exact in `_raw`. A type
+that is not listed here keeps its exact text in a STRING column: it is never refused and never altered.
 
-    array    ARRAY of what its element type is, for the array types of the types listed here
-    domain   what its base type is, without the domain's own modifier: the stream names the base type alone
+    array    ARRAY of the element type's column type, for the array types of the types listed here
+    domain   its base type's column type, without the domain's own modifier: the stream names only the base type
     others   enums, composites, ranges and types of extensions keep their text
 
-Pure; the stages turn a `Kind` into Spark SQL (`apply.typing`), into Arrow (`snapshot.select`) and back into text
-(`exact`). docs/types.md is written from this table.
+Pure. The stages translate a `Kind` to Spark SQL (`apply.typing`), to Arrow (`snapshot.select`) and back to text
+(`exact`). `scripts/types_page.py` generates docs/types.md from this table.
 
 Authority: postgresql.org/docs/current/datatype.html; src/include/catalog/pg_type.dat for the OIDs
 """
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
 NUMERIC_OID = 1700
 OID_OID = 26
 STRING_OIDS = frozenset({25, 1042, 1043})
-"""Types whose binary form is their text."""
+"""Types whose binary format equals their text format."""
 
 _VARHDRSZ = 4
 _MAX_PRECISION = 38
 
 
 class Kind(Enum):
-    """How the text of a value becomes a typed value."""
+    """Conversion from the text of a value to a typed value."""
 
     TEXT = "text"
     BOOLEAN = "boolean"
@@ -43,7 +44,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """Where values of one PostgreSQL type live; `delta` is a Delta (and Spark DDL) type name."""
+    """Column type for the values of a PostgreSQL type; `delta` is a Delta (and Spark DDL) type name."""
 
     kind: Kind
     delta: str
@@ -51,20 +52,30 @@ class ColumnType:
 
     @property
     def may_not_fit(self) -> bool:
-        """Whether some values have no place in the typed column: `DOES_NOT_FIT` says which."""
+        """Return whether the typed column cannot represent some values: those in `DOES_NOT_FIT`."""
         return self.kind in DOES_NOT_FIT
 
+
+DATE_LENGTH = len("2026-11-21")
+"""Length of a date of the years 1 to 9999; every other date's text is longer or shorter."""
+YEAR_LENGTH = len("2026")
+"""Place of the first hyphen in a timestamp of the years 1 to 9999; 'infinity', '-infinity', longer years have another.
+
+BC has the same, and ends in ' BC'.
+"""
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+"""Values of `numeric` that DECIMAL cannot represent."""
 
 _OUTSIDE_YEARS = "infinity, -infinity, BC, years past 9999"
 
 DOES_NOT_FIT = {
-    Kind.DECIMAL: "NaN, Infinity, -Infinity",
+    Kind.DECIMAL: ", ".join(NOT_FINITE),
     Kind.DATE: _OUTSIDE_YEARS,
     Kind.TIMESTAMP: _OUTSIDE_YEARS,
     Kind.TIMESTAMPTZ: _OUTSIDE_YEARS,
     Kind.ARRAY: "more than one dimension, a lower bound that is not 1, an element that does not fit",
 }
-"""Which values of a kind have no place in their typed column; of every other kind all have."""
+"""Values of a kind that its typed column cannot represent; every other kind represents all values."""
 
 TEXT = ColumnType(Kind.TEXT, "string")
 
@@ -100,7 +111,7 @@ _CATALOG = """
 4536 6157 int8multirange, 4600 0 pg_brin_bloom_summary, 4601 0 pg_brin_minmax_multi_summary, 5017 0 pg_mcv_list,
 5038 5039 pg_snapshot, 5069 271 xid8
 """
-_OTHER_DELIMITER = frozenset({"box"})  # elements of its arrays stand between semicolons: kept as text
+_OTHER_DELIMITER = frozenset({"box"})  # its arrays are delimited by semicolons: kept as text
 
 
 def _read_catalog() -> dict[str, tuple[int, int]]:
@@ -109,14 +120,14 @@ def _read_catalog() -> dict[str, tuple[int, int]]:
 
 
 BUILT_IN = _read_catalog()
-"""OID and OID of the array type (0: there is none) by the name of a built-in type."""
+"""OID and array type's OID (0 if it has none) by the name of a built-in type."""
 
 _NAMES = {type_oid: name for name, (type_oid, _) in BUILT_IN.items()}
 _ELEMENTS = {array_oid: type_oid for type_oid, array_oid in BUILT_IN.values() if array_oid}
 
 
 def column_type(type_oid: int, typmod: int) -> ColumnType:
-    """Say where a column of this type lives in `history`."""
+    """Return the column type in `history` of a PostgreSQL type."""
     if type_oid == NUMERIC_OID:
         return _numeric(typmod)
     element_oid = _ELEMENTS.get(type_oid)
@@ -128,10 +139,46 @@ def column_type(type_oid: int, typmod: int) -> ColumnType:
     return ColumnType(Kind.ARRAY, f"array<{element.delta}>", element)
 
 
-def base_type(type_oid: int, base_schema: str, base_name: str) -> int:
-    """Say which type decides for a column of type `type_oid`: for a domain, the base type where that is built in.
+def is_widened(was: tuple[int, int], now: tuple[int, int]) -> bool:
+    """Return whether every value of type `was` has the same text in type `now`; both are a type's OID and modifier.
 
-    `base_schema` and `base_name` are what the stream's Type message gives, and the catalog for the snapshot.
+    A history's column can then be kept when the source's column changes its type. A rewrite by ALTER TABLE … USING is
+    not distinguished from a plain type change, because neither is in the stream.
+    """
+    if was == now:
+        return True
+    elements = _ELEMENTS.get(was[0]), _ELEMENTS.get(now[0])
+    if elements[0] is not None and elements[1] is not None:
+        return is_widened((elements[0], was[1]), (elements[1], now[1]))
+    names = _NAMES.get(was[0], ""), _NAMES.get(now[0], "")
+    if names[0] in _STRING_LENGTHS and names[1] in {"text", "varchar"}:
+        return _length(names[0], was[1]) <= _length(names[1], now[1])
+    if names[0] in _WHOLE_NUMBERS and names[1] in _WHOLE_NUMBERS:
+        return _WHOLE_NUMBERS.index(names[0]) < _WHOLE_NUMBERS.index(names[1])
+    if names == ("numeric", "numeric"):
+        same_scale = (was[1] - _VARHDRSZ) & 0xFFFF == (now[1] - _VARHDRSZ) & 0xFFFF
+        return _VARHDRSZ <= was[1] <= now[1] and same_scale
+    return names[0] == names[1] and names[0] in _WITH_PRECISION and (now[1] == -1 or 0 <= was[1] <= now[1])
+
+
+def is_built_in(type_oid: int) -> bool:
+    """Whether a type is PostgreSQL's own: the text of its values never changes, as that of an enum's labels may."""
+    return type_oid in _NAMES or type_oid in _ELEMENTS
+
+
+_WHOLE_NUMBERS = ("int2", "int4", "int8")
+_STRING_LENGTHS: dict[str, float] = {"text": math.inf, "varchar": math.inf, "name": 63}
+_WITH_PRECISION = frozenset({"timestamp", "timestamptz", "time", "timetz", "varbit"})
+
+
+def _length(name: str, typmod: int) -> float:
+    return _STRING_LENGTHS[name] if typmod < _VARHDRSZ else typmod - _VARHDRSZ
+
+
+def base_type(type_oid: int, base_schema: str, base_name: str) -> int:
+    """Return the type that determines a column's text: a domain's base type if that is built in, else `type_oid`.
+
+    `base_schema` and `base_name` come from the stream's Type message, for the snapshot from the catalog.
     """
     if base_schema != "pg_catalog":
         return type_oid

@@ -1,4 +1,4 @@
-"""A history of any size and batches of changes to it, written as snapshot and capture write them, without a server."""
+"""Histories of any size and batches of changes, written as snapshot and capture write them, without a server."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from auditlake.lake.history import PERIOD_COLUMNS, create_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
-from auditlake.pgoutput.schema import CHANGES_SCHEMA
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 
 _BEGIN = 1_000
@@ -27,7 +27,7 @@ _FILLER = " " * 84
 
 
 class Batches:
-    """Tables like pgbench_accounts in one lake, all with the same number of rows, and updates of random keys."""
+    """Lake of tables like pgbench_accounts, all with the same number of rows, and updates of random keys."""
 
     def __init__(self, spark: SparkSession, lake: Lake, tables: int, rows: int) -> None:
         self.lake = lake
@@ -45,9 +45,9 @@ class Batches:
         create_history(self.lake, name, _COLUMNS)
         path = str(self.lake.history(name))
         number = F.col("id").cast("int")
-        known = {"_from_lsn": F.lit(_BEGIN), "_from_time": F.lit(_BEGIN_TIME), "_op": F.lit("snapshot")}
-        known |= {"_part": F.lit("open"), "_ordinal": number}
-        period = [known.get(column, F.lit(None)).cast(kind).alias(column) for column, kind in PERIOD_COLUMNS]
+        begin = {"_from_lsn": F.lit(_BEGIN), "_from_time": F.lit(_BEGIN_TIME), "_op": F.lit("snapshot")}
+        begin |= {"_part": F.lit("open"), "_ordinal": number}
+        period = [begin.get(column, F.lit(None)).cast(kind).alias(column) for column, kind in PERIOD_COLUMNS]
         values = [
             number.alias("aid"),
             F.lit(1).alias("bid"),
@@ -68,7 +68,7 @@ class Batches:
         return {"relation": number, "lsn": _BEGIN, **of_table, "columns": columns}
 
     def write(self, changes: int, tables: Sequence[TableName] | None = None) -> None:
-        """Append that many updates of random keys to each of the tables, every one a transaction of its own."""
+        """Append this number of updates of random keys to each of the tables, each in a transaction of its own."""
         parts = [self._changes(name, changes) for name in tables or self.names]
         self._lsn += 10 * changes
         properties = CommitProperties(app_transactions=[Transaction(CHANGES_APP, self._lsn)])

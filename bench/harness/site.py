@@ -1,7 +1,7 @@
-"""What the benches share: an embedded server, a lake on it, and processes measured from start to end.
+"""Harness of the benches: an embedded server, a lake on it, and processes measured from start to end.
 
-CPU-seconds and memory are those of a process and the children it waited for, so not the server's and, of commands that
-start Spark, not the JVM's.
+CPU-seconds and memory include a process and the children it waited for. They exclude the server and, for commands that
+start Spark, the JVM.
 """
 
 import json
@@ -29,14 +29,14 @@ _OPTIONS = ("-o", "proto_version=1", "-o", "publication_names=auditlake", "-o", 
 
 @dataclass(frozen=True)
 class Run:
-    """What one process took."""
+    """Time and memory of one process."""
 
     seconds: float
     cpu_s: float
     peak_mb: float
 
     def line(self, what: str, remark: str = "") -> str:
-        """One row of a report."""
+        """Format one row of a report."""
         return f"{what:<58}{self.seconds:8.2f} s {self.cpu_s:7.1f} CPU-s {self.peak_mb:6.0f} MB  {remark}"
 
 
@@ -53,7 +53,7 @@ def measure(command: Sequence[str | Path], environment: Mapping[str, str]) -> Ru
 
 
 class Site:
-    """One database of a server, and a folder for its lakes."""
+    """A database on the server, and a folder for its lakes."""
 
     def __init__(self, server: Server, folder: Path, name: str) -> None:
         self.server = server
@@ -64,11 +64,11 @@ class Site:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The settings of a command of ours."""
+        """Return the environment of an auditlake command."""
         return {**os.environ, "AUDITLAKE_SOURCE": self.dsn, "AUDITLAKE_SPARK": '{"master": "local[2]"}'}
 
     def auditlake(self, *arguments: str, lake: Path | None = None) -> Run:
-        """Run a command of ours."""
+        """Run an auditlake command."""
         command = [sys.executable, "-m", "auditlake", *arguments]
         return measure(command, {**self.environment, "AUDITLAKE_LAKE": str(lake or self.lake)})
 
@@ -84,28 +84,30 @@ class Site:
             return str((cursor.fetchone() or ("",))[0]) if cursor.description else ""
 
     def start_log(self) -> None:
-        """Make publication, slot and the lake's log, without a JVM; tables may hold rows, which are not copied."""
+        """Create publication, slot and the lake's log, without a JVM; existing rows of the tables are not copied."""
         make_lake(self.dsn, self.lake, copied=False)
 
-    def receive(self, until: str) -> Run:
-        """Read a copy of the slot up to an LSN with pg_recvlogical, to nowhere."""
+    def receive(self, until: str, dsn: str | None = None) -> Run:
+        """Read a copy of the slot up to an LSN with pg_recvlogical, to /dev/null."""
         with self._slot_copy("peer"):
-            where = ["-d", self.name, "-S", "peer"]
+            where = ["-d", dsn or self.dsn, "-S", "peer"]
             return self.tool("pg_recvlogical", *where, *_OPTIONS, "--start", "-f", "-", f"--endpos={until}")
 
-    def capture(self, *arguments: str) -> Run:
-        """Capture from a copy of the slot into a copy of the lake, so that it can be done again."""
+    def capture(self, *arguments: str, dsn: str | None = None) -> Run:
+        """Capture from a copy of the slot into a copy of the lake, so that it can be repeated."""
         lake = self.folder / "captured"
         shutil.rmtree(lake, ignore_errors=True)
         shutil.copytree(self.lake, lake, ignore=shutil.ignore_patterns("history"))
         manifest = json.loads((lake / "lake.json").read_text())
         (lake / "lake.json").write_text(json.dumps({**manifest, "slot": "captured"}))
         with self._slot_copy("captured"):
-            return self.auditlake("capture", "--until-current", *arguments, lake=lake)
+            command = [sys.executable, "-m", "auditlake", "capture", "--until-current", *arguments]
+            settings = {"AUDITLAKE_LAKE": str(lake), "AUDITLAKE_SOURCE": dsn or self.dsn}
+            return measure(command, {**self.environment, **settings})
 
     @contextmanager
     def capturing(self, *arguments: str) -> Iterator[int]:
-        """Keep a capture running, from when it reads the slot on; gives its process id."""
+        """Run a capture for the block, which starts once it reads the slot; yield its process id."""
         command = [sys.executable, "-m", "auditlake", "capture", *arguments]
         process = subprocess.Popen(command, env={**self.environment, "AUDITLAKE_LAKE": str(self.lake)})
         try:
@@ -125,7 +127,7 @@ class Site:
 
 @contextmanager
 def bench_server() -> Iterator[tuple[Server, Path]]:
-    """A server and a folder, both gone afterwards."""
+    """Start a server and create a folder; remove both afterwards."""
     folder = Path(mkdtemp(prefix="auditlake-bench-"))
     try:
         with Server() as server:

@@ -1,10 +1,11 @@
-"""What a running process has used until now, as Linux tells it in the process's folder under /proc.
+"""CPU time and memory of a running process, from its folder under Linux's /proc.
 
-A thread has such a folder too: task/<id> in that of its process.
+A thread has such a folder too: task/<id> in its process's folder.
 """
 
 import os
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -14,15 +15,16 @@ _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def jvm_of(spark: SparkSession) -> Path:
-    """Find the folder of the session's JVM."""
-    return Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}")  # noqa: SLF001 - the only way to it
+    """Return the folder of the session's JVM."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - no public way
+    return Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}")
 
 
 def cpu_s(folder: Path) -> float:
-    """CPU-seconds of a process or a thread, in user and system mode."""
+    """Return the CPU-seconds of a process or a thread, in user and system mode."""
     return sum(map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:13])) / _TICKS_PER_S
 
 
 def resident_mb(folder: Path) -> float:
-    """Memory of a process that is resident now."""
+    """Return the current resident memory of a process."""
     return int((folder / "statm").read_text().split()[1]) * _PAGE_MB

@@ -8,7 +8,7 @@ from pathlib import Path
 from auditlake.failpoints import After
 from tests import command
 
-# Small and quick to start: most of these JVMs live for one batch, which takes less time than compiling its plans.
+# Small and quick to start: most of these JVMs run one batch, which takes less time than compiling its plans.
 SPARK = {
     "AUDITLAKE_SPARK": json.dumps(
         {
@@ -30,6 +30,6 @@ def killed_at(place: After, arguments: Sequence[str | Path], *, times: int = 1, 
 
 
 def finished(arguments: Sequence[str | Path]) -> None:
-    """Run a command that must end well."""
+    """Run a command that must succeed."""
     done = command.run(arguments, SPARK)
     assert done.code == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Bootstrap killed after each of its effects while others write: the same command makes the same lake."""
+"""Test of a bootstrap killed after each of its effects, with concurrent writers."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ insert into marks select 'mark', n % 3 from generate_series(0, 29) n;
 """
 
 
-def test_bootstrap(database: str, tmp_path: Path) -> None:
-    """The main slot is made once and kept, and the states at three moments are PostgreSQL's."""
+def test_a_killed_bootstrap_continues_with_the_same_slot(database: str, tmp_path: Path) -> None:
+    """The main slot is created once and kept, and the states at three moments are PostgreSQL's."""
     with psycopg.connect(database) as conn:
         conn.execute(SCHEMA + FILLED)
     lake = Lake(tmp_path / "lake")
@@ -39,7 +39,7 @@ def test_bootstrap(database: str, tmp_path: Path) -> None:
         killed_at(After.TABLE_COPIED, chosen)
         positions = read_positions(lake)
         assert positions is not None
-        assert positions.acknowledged >= start, "the log begins where the killed run made the slot"
+        assert positions.acknowledged >= start, "changes begin where the killed run created the slot"
         assert 1 <= len(list(list_histories(lake))) <= len(TABLES)
         moments = [oracle.take_moment(database, TABLES)]
         finished(chosen)

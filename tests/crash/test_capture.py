@@ -1,4 +1,4 @@
-"""Capture killed after each of its effects while others write: the next run goes on, and every change is there once."""
+"""Test of a capture killed after each of its effects, with concurrent writers."""
 
 from collections import Counter
 from pathlib import Path
@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.pg, pytest.mark.crash]
 
 SMALL_PARTS = """
 import auditlake.capture.capture as capture
-from auditlake.postgres.buffer import Limits
+from auditlake.replication.frame_router import Limits
 capture._BATCH = Limits(frames=100, size_bytes=10_000)
 capture._FULL = Limits(frames=500, size_bytes=50_000)
 """
 
 
-def test_capture(database: str, tmp_path: Path) -> None:
-    """What PostgreSQL counted is in `changes`, and the states at three moments are PostgreSQL's."""
+def test_a_killed_capture_continues_and_every_change_is_there_once(database: str, tmp_path: Path) -> None:
+    """`changes` has the number of changes that PostgreSQL counted; the states at three moments are PostgreSQL's."""
     with psycopg.connect(database) as conn:
         conn.execute(SCHEMA)
     lake = make_lake(database, tmp_path / "lake", without=[LEDGER])
@@ -41,12 +41,12 @@ def test_capture(database: str, tmp_path: Path) -> None:
         ):
             writers.await_transactions(20)
             killed_at(place, capture, times=times)
-            _see_what_is_acknowledged(database, lake.root)
+            _check_acknowledged(database, lake.root)
         moments.append(oracle.take_moment(database, TABLES))
         with psycopg.connect(database) as conn:
             conn.execute("insert into accounts select n, 'many' from generate_series(900000, 903000) n")
         killed_at(After.PART, [*capture, "--until-current"], times=3, code=SMALL_PARTS)
-        _see_what_is_acknowledged(database, lake.root)
+        _check_acknowledged(database, lake.root)
         moments.append(oracle.take_moment(database, TABLES))
         killed_at(After.PART, [*capture, "--until-current"], times=2, code=SMALL_PARTS)
     moments.append(oracle.take_moment(database, TABLES))
@@ -63,8 +63,8 @@ def test_capture(database: str, tmp_path: Path) -> None:
     assert oracle.assert_log(lake, moments) == [len(TABLES)] * len(moments)
 
 
-def _see_what_is_acknowledged(dsn: str, root: Path) -> None:
-    """The slot is never beyond the lake."""
+def _check_acknowledged(dsn: str, root: Path) -> None:
+    """Check that the slot is not ahead of the lake."""
     confirmed = oracle.confirmed_flush(dsn)
     positions = read_positions(Lake(root))
     assert positions is not None

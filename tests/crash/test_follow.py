@@ -1,7 +1,4 @@
-"""Follow killed after a column was added, between the merges of two tables, in the middle of one and after upkeep.
-
-The next run makes the same histories.
-"""
+"""Test of a follow killed after a column was added, between two merges, before a commit, and after a compaction."""
 
 from pathlib import Path
 
@@ -20,13 +17,13 @@ from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
 
 _SOON_JOINED = """
-import auditlake.lake.upkeep as upkeep
+import auditlake.lake.maintenance as upkeep
 upkeep._GATHERED_FILES = 2
 """
 
 
-def test_follow(database: str, tmp_path: Path) -> None:
-    """Each history is moved by whole commits only, and the states as of four moments are PostgreSQL's."""
+def test_a_killed_follow_continues_and_produces_the_same_histories(database: str, tmp_path: Path) -> None:
+    """Histories change by complete commits only; the states as of four moments are PostgreSQL's."""
     with psycopg.connect(database) as conn:
         conn.execute(SCHEMA)
     lake = make_lake(database, tmp_path / "lake", without=[LEDGER])
@@ -44,7 +41,7 @@ def test_follow(database: str, tmp_path: Path) -> None:
     merged = [table for table in list_histories(lake) if table.position > horizon]
     assert 1 <= len(merged) <= len(TABLES), "it was killed between two tables"
     moments.append(_written(database, seed=3))
-    before = _data_files(lake)  # the first kill may have left some that no commit has
+    before = _data_files(lake)  # an earlier kill may have left orphans
     killed_at(After.ROWS_WRITTEN, follow)
     assert _uncommitted(lake) - before, "it was killed before the commit"
     moments.append(_written(database, seed=4))
@@ -59,7 +56,7 @@ def test_follow(database: str, tmp_path: Path) -> None:
 
 
 def _written(database: str, seed: int) -> oracle.Moment:
-    """Let the writers commit some, and take the moment after it: merging more takes minutes without compiled plans."""
+    """Run the writers briefly, and take a moment; merging more would take minutes without compiled plans."""
     with Writers(database, seed) as writers:
         writers.await_transactions(30)
     return oracle.take_moment(database, TABLES)
@@ -70,7 +67,7 @@ def _data_files(lake: Lake) -> set[Path]:
 
 
 def _uncommitted(lake: Lake) -> set[Path]:
-    """Data files that no version of any history holds."""
+    """Return the data files that no version of any history has."""
     found = _data_files(lake)
     for table in list_histories(lake):
         for version in range(table.delta_version + 1):
@@ -80,5 +77,5 @@ def _uncommitted(lake: Lake) -> set[Path]:
 
 
 def _joined(path: Path) -> bool:
-    """Whether the last commit is one that joined files."""
+    """Return whether the last commit is a compaction."""
     return bool(DeltaTable(path).history(1)[0]["operation"] == "OPTIMIZE")

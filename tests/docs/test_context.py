@@ -1,4 +1,4 @@
-"""The snippets of context.md, run as they stand there: what they send is what the log says of their transactions."""
+"""Snippets of context.md, executed unchanged: `auditlake log` shows the context that they send."""
 
 import json
 import os
@@ -71,7 +71,7 @@ with Session(engine) as session:
 
 @pytest.fixture
 def lake(database: str, tmp_path: Path) -> Lake:
-    """A lake that follows `orders`, in which there is one."""
+    """Follow a table `orders` with one row."""
     with psycopg.connect(database) as conn:
         conn.execute("create table orders (id int primary key, status text)")
     made = make_lake(database, tmp_path / "lake")
@@ -87,14 +87,14 @@ def _run(program: str, snippet: str, dsn: str) -> None:
 
 
 def _log(dsn: str, lake: Lake) -> list[dict[str, object]]:
-    """What `auditlake log` says of everything after the first insert, oldest first."""
+    """Return the transactions of `auditlake log` after the first insert, oldest first."""
     capture(dsn, lake)
     done = run_here(["log", "--json", "--lake", lake.root])
     assert done.code == 0, done.stderr
     return [json.loads(line) for line in reversed(done.stdout.splitlines())][1:]
 
 
-def test_the_snippets(database: str, lake: Lake) -> None:
+def test_each_snippet_sets_the_context_of_its_transactions(database: str, lake: Lake) -> None:
     """Plain SQL, Django and SQLAlchemy: each transaction carries its own context, and one without has none."""
     with psycopg.connect(database, autocommit=True) as conn:
         (statements,) = _SQL
@@ -106,8 +106,8 @@ def test_the_snippets(database: str, lake: Lake) -> None:
     assert [refund, refund, ("bob", None), refund, refund, (None, None)] == said
 
 
-def test_what_the_server_observes(database: str, lake: Lake) -> None:
-    """Once in each transaction that wrote, also after a rollback to a savepoint; apart from what is asserted."""
+def test_the_trigger_records_the_session_once_per_transaction(database: str, lake: Lake) -> None:
+    """In each transaction that wrote, also after a rollback to a savepoint; apart from the application's context."""
     done = run_here(["check", "--install-context", "--yes", "--source", database])
     assert done.code == 0, done.stderr
     with psycopg.connect(database, application_name="till 3", autocommit=True) as conn:

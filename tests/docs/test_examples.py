@@ -1,4 +1,4 @@
-"""The SQL examples of the documents do what they are shown for."""
+"""SQL examples of the documents are valid and do what the text says."""
 
 import re
 from datetime import UTC, datetime
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from auditlake.postgres.connection import connect
 from auditlake.query.rewrite import Names, rewrite
 from auditlake.relation import TableName
 from auditlake.snapshot.plan import make_plan
+from auditlake.source.connection import connect
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
@@ -19,7 +19,7 @@ def _sql(document: str) -> list[str]:
     return re.findall(r"```sql\n(.*?)```", (_DOCS / document).read_text(), re.DOTALL)
 
 
-def test_periods_of_two_moments_are_understood() -> None:
+def test_the_example_of_two_moments_is_valid() -> None:
     """The query of asking.md reads one table at its two moments."""
     (query,) = [block for block in _sql("asking.md") if "system_time" in block]
     names = Names((TableName("public", "orders"),), datetime.now(UTC), "view_")
@@ -28,15 +28,15 @@ def test_periods_of_two_moments_are_understood() -> None:
     assert {"orders"} == {reading.table.table for reading in found.views.values()}
 
 
-def test_the_exact_text_of_a_column_is_understood() -> None:
-    """The query of asking.md gets the raw texts of its table."""
+def test_the_example_of_exact_text_is_valid() -> None:
+    """The query of asking.md reads the raw column of its table."""
     (query,) = [block for block in _sql("asking.md") if "exact_text" in block]
     assert rewrite(query, Names((TableName("public", "products"),), datetime.now(UTC), "view_")).exact
 
 
 @pytest.mark.pg
-def test_context_of_a_transaction_runs(database: str) -> None:
-    """The transaction of asking.md is one that PostgreSQL takes."""
+def test_the_example_of_a_context_runs(database: str) -> None:
+    """PostgreSQL accepts the transaction of asking.md."""
     (transaction,) = [block for block in _sql("asking.md") if "pg_logical_emit_message" in block]
     with connect(database) as conn:
         conn.execute("set search_path = public")
@@ -46,7 +46,7 @@ def test_context_of_a_transaction_runs(database: str) -> None:
 
 @pytest.mark.pg
 def test_the_source_is_ready_after_the_documented_steps(database: str) -> None:
-    """What operating.md lets a superuser do is all that the role needs."""
+    """The role needs nothing beyond the statements of operating.md."""
     (setup,) = _sql("operating.md")
     with connect(database) as conn:
         conn.execute("set search_path = public")

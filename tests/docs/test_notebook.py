@@ -1,34 +1,25 @@
-"""The notebook runs from top to bottom, on a small lake, and finds what is in it."""
+"""The notebook runs on its own lake, and its stored outputs are current."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.small_lake import write_small_lake
+from scripts.notebook import NOTEBOOK, outputs_of
 
-pytestmark = pytest.mark.spark
-
-_NOTEBOOK = Path(__file__).parents[2] / "docs" / "asking.ipynb"
+pytestmark = [pytest.mark.pg, pytest.mark.spark]
 
 
-def test_notebook(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cell runs, in the session that is there; the answers are those of the small lake's docstring."""
-    write_small_lake(tmp_path / "lake")
+def test_the_stored_outputs_are_current(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cells in order, in the session of the tests and in any folder."""
     monkeypatch.chdir(tmp_path)
-    cells = json.loads(_NOTEBOOK.read_text())["cells"]
-    found: dict[str, Any] = {}
+    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[1]))
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
     try:
-        for cell in cells:
-            if cell["cell_type"] == "code":
-                assert cell["outputs"] == []
-                exec("".join(cell["source"]), found)  # noqa: S102 - it is ours
-        assert found["spark"].sparkContext is spark.sparkContext
-        assert [tuple(row) for row in found["changed"]] == [(1, "a", "b")]
-        assert [row["note"] for row in found["versions"]] == ["a", "b", "c"]
-        assert [tuple(row) for row in found["joined"]] == [("b", "Ann")]
+        found = outputs_of(cells)
+        assert found == [cell["outputs"] for cell in cells if cell["cell_type"] == "code"]
+        assert sum(map(bool, found)) > len(found) // 2
     finally:
-        for view in found.get("views", []):
+        for view in ("orders", "customers", "public__orders", "public__customers"):
             spark.catalog.dropTempView(view)

@@ -1,17 +1,19 @@
-"""Added columns on a real server: what is decided is what the older rows show, or nothing is."""
+"""Added columns on a server: the decided missing value is the value of existing rows, or it stays undecided."""
 
 from pathlib import Path
 
 import pytest
 
-from auditlake.added import decide
-from auditlake.capture.looks import Looks
-from auditlake.lake.added import read_added
-from auditlake.lake.looks import read_look
 from auditlake.lsn import Lsn
-from auditlake.postgres.added import read_column, read_looks
-from auditlake.postgres.connection import connect, fetch, fetch_one
 from auditlake.relation import TableName
+from auditlake.schema.catalog_snapshot import (
+    CatalogSnapshots,
+    read_catalog_snapshot,
+    read_catalog_snapshots,
+    read_column,
+)
+from auditlake.schema.missing_values import decide, read_added
+from auditlake.source.connection import connect, fetch, fetch_one
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 
@@ -63,29 +65,29 @@ _NOT_KNOWN = (
 )
 
 
-def test_a_look_is_not_renewed_over_what_is_not_known(database: str, tmp_path: Path) -> None:
-    """A new file is noted; with a column that the lake has not heard of nothing is, nor is one that came back known."""
+def test_a_catalog_snapshot_with_an_unknown_column_is_not_saved(database: str, tmp_path: Path) -> None:
+    """A new file is saved; a table with a column unknown to the lake is not, until the column is known or gone."""
     with connect(database) as conn:
         conn.execute("create table public.t (id int primary key)")
         lake, name = make_lake(database, tmp_path / "lake"), TableName("public", "t")
         relation = int(str(fetch_one(conn, "select 'public.t'::regclass::oid::bigint")[0]))
-        first = read_look(lake, name)
+        first = read_catalog_snapshot(lake, name)
         conn.execute("truncate public.t")
         capture(database, lake)
-        second = read_look(lake, name)
+        second = read_catalog_snapshot(lake, name)
         assert first is not None
         assert second is not None
         assert (second.attributes, second.files.keys()) == (first.attributes, first.files.keys())
         assert second.files != first.files
         conn.execute("alter table public.t add column c int default 5")
         conn.execute("vacuum full public.t")
-        Looks(lake).refresh(conn, {name: relation})
+        CatalogSnapshots(lake).refresh(conn, {name: relation})
         conn.execute("insert into public.t values (1, 6)")
         capture(database, lake)
-        assert read_look(lake, name) == second
+        assert read_catalog_snapshot(lake, name) == second
         conn.execute("alter table public.t drop column c")
         capture(database, lake)
-        assert read_look(lake, name) != second
+        assert read_catalog_snapshot(lake, name) != second
         conn.execute("alter table public.t add column c int default 7")
         conn.execute("insert into public.t values (2, 8)")
         capture(database, lake)
@@ -93,27 +95,27 @@ def test_a_look_is_not_renewed_over_what_is_not_known(database: str, tmp_path: P
     assert answer.problem is not None
 
 
-def test_what_older_rows_show(database: str) -> None:
-    """The decided text is that of the rows, whatever became of the default; otherwise nothing is decided."""
+def test_a_decided_missing_value_is_that_of_the_existing_rows(database: str) -> None:
+    """The text is that of the rows, however the default changed afterwards; otherwise the value is undecided."""
     with connect(database) as conn:
         conn.execute(_SCHEMA.encode())
         tables = {name: int(str(fetch_one(conn, "select %s::regclass::oid::bigint", name)[0])) for name in ("t", "p")}
         for name, oid in tables.items():
             for column in _DEFAULTS:
-                look = read_looks(conn, [oid])[0].look
+                snapshot = read_catalog_snapshots(conn, [oid])[0].snapshot
                 conn.execute(
                     f"alter table {name} add column c {column}; alter table {name} alter column c drop default"
                 )
-                answer = decide(look, read_column(conn, oid, "c"), Lsn(look.lsn + 1))
+                answer = decide(snapshot, read_column(conn, oid, "c"), Lsn(snapshot.lsn + 1))
                 assert answer.problem is None
                 shown = fetch(conn, f"select distinct case when c is not null then format('%s', c) end from {name}")
                 assert shown == [(answer.value,)], column
                 conn.execute(f"alter table {name} drop column c")
         for name, column, then in _NOT_KNOWN:
-            look = read_looks(conn, [tables[name]])[0].look
+            snapshot = read_catalog_snapshots(conn, [tables[name]])[0].snapshot
             conn.execute(f"alter table {name} add column c {column}")
             for statement in then.split(";"):
                 conn.execute(statement)
-            answer = decide(look, read_column(conn, tables[name], "c"), Lsn(look.lsn + 1))
+            answer = decide(snapshot, read_column(conn, tables[name], "c"), Lsn(snapshot.lsn + 1))
             assert answer.problem is not None, (column, then)
             conn.execute(f"alter table {name} drop column if exists c")

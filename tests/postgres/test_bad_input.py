@@ -1,12 +1,13 @@
-"""What auditlake refuses, through the command line: the exit code, one error with a hint, and nothing half-made.
+"""Refusals on the command line: the exit code, one error with a hint, and no side effects.
 
-`refused` runs a command and holds it to all of that; no password may be printed. None of these starts a JVM. Commands
-run in this process (a start costs a second), one per exit code also in a process of its own.
+`refused` runs a command and checks all of that; no password may be printed. None of these tests starts a JVM. Commands
+run in this process (a start costs a second), one per exit code also in a separate process.
 """
 
 import os
+import shutil
 import signal
-import subprocess
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, write_manifest
 from tests import command
 from tests.capture_lake import make_lake
+from tests.proxy import Proxy
 from tests.server import Server, chosen_version
 from tests.small_lake import write_small_lake
 
@@ -30,7 +32,7 @@ USAGE, CONFIG, UNREACHABLE, WRONG_SOURCE, LAKE, NOT_ANSWERABLE = 2, 3, 4, 5, 6, 
 
 @dataclass(frozen=True)
 class Site:
-    """A database, and a folder that is to become its lake."""
+    """A database, and a folder for its lake."""
 
     dsn: str
     lake: Path
@@ -42,7 +44,7 @@ class Site:
                 conn.execute(statement)
 
     def trace(self) -> object:
-        """Everything that a refused command must leave as it was."""
+        """Return everything that a refused command must leave unchanged."""
         with psycopg.connect(self.dsn) as conn:
             slots = conn.execute("select slot_name, plugin, confirmed_flush_lsn from pg_replication_slots").fetchall()
             publications = conn.execute("select pubname from pg_publication").fetchall()
@@ -51,7 +53,7 @@ class Site:
         return sorted(slots), sorted(publications), sorted(published, key=str), files, self.lake.exists()
 
     def role(self, attributes: str) -> str:
-        """Create a role that owns `t`, and give the connection string of it, by TCP with its password."""
+        """Create a role that owns `t`, and return its connection string, by TCP with its password."""
         name = f"{conninfo_to_dict(self.dsn)['dbname']}_role"
         self.execute(f"create role {name} login password '{SECRET}' {attributes}")
         return make_conninfo(self.dsn, host="127.0.0.1", user=name, password=SECRET)
@@ -88,7 +90,7 @@ def refused(site: Site, code: int, words: Sequence[str], arguments: Sequence[str
 def held(
     site: Site, code: int, words: Sequence[str], run: Callable[..., command.Done], arguments: Sequence[str]
 ) -> str:
-    """Hold what a command leaves behind to the rules of a refusal."""
+    """Check exit code, output and side effects of a refused command."""
     before = site.trace()
     done = run([*arguments, "--lake", site.lake])
     assert done.code == code, done.stderr
@@ -109,34 +111,53 @@ LAKE_COMMANDS = (["capture", "--until-current"], ["follow", "--until-current"], 
 
 
 @pytest.mark.parametrize("arguments", SOURCE_COMMANDS)
-def test_a_source_that_is_not_there(site: Site, arguments: list[str]) -> None:
-    """No server listens there; host and port are named."""
+def test_an_unreachable_source_is_named(site: Site, arguments: list[str]) -> None:
+    """The error names host and port."""
     words = ["cannot be reached", "127.0.0.1", "port 1 "]
     refused(site, UNREACHABLE, words, arguments, f"postgresql://me:{SECRET}@127.0.0.1:1/shop")
 
 
-def test_a_source_that_is_gone_under_a_lake(lake: Site) -> None:
-    """With a target, follow says so at once; without one it would wait for the server."""
+def test_a_run_with_a_target_fails_at_once_without_its_source(lake: Site) -> None:
+    """Without a target `follow` would wait for the server."""
     refused(lake, UNREACHABLE, ["cannot be reached"], LAKE_COMMANDS[1], make_conninfo(lake.dsn, port=1))
 
 
 @pytest.mark.parametrize(
-    ("changed", "word"), [({"password": SECRET}, "password authentication failed"), ({"dbname": "no_such"}, "no_such")]
+    ("changed", "word"),
+    [
+        ({"password": SECRET}, "password authentication failed"),
+        ({"dbname": "no_such"}, "no_such"),
+        ({"channel_binding": "require"}, "channel binding"),
+    ],
 )
-def test_a_source_that_says_no(server: Server, site: Site, changed: dict[str, str], word: str) -> None:
-    """A wrong password and a database that does not exist."""
+def test_a_refused_connection_is_final(server: Server, site: Site, changed: dict[str, str], word: str) -> None:
+    """A wrong password, a database that does not exist, channel binding without TLS."""
     refused(site, UNREACHABLE, ["refuses", word], ["bootstrap"], make_conninfo(server.dsn(tcp=True), **changed))
 
 
+@pytest.mark.parametrize(
+    ("drops", "word"), [("options", "setting datestyle"), ("replication", "does not speak the replication protocol")]
+)
+def test_a_pooler_that_drops_parameters_is_refused(server: Server, site: Site, drops: str, word: str) -> None:
+    """Values would have another text, or no stream could start; `check` reports it."""
+    database = str(conninfo_to_dict(site.dsn)["dbname"])
+    site.execute(f"alter database {database} set datestyle = 'German'")
+    with Proxy(make_conninfo(server.dsn(database, tcp=True), sslmode="disable"), drops=[drops]) as pooler:
+        done = command.run_here(["check", "--source", pooler.dsn, "--lake", str(site.lake)])
+    assert done.code == CONFIG
+    assert word in done.stdout + done.stderr
+    assert "pooler" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("source", [f"postgresql://me:{SECRET}@[/shop", f"host=h password={SECRET} nonsense"])
-def test_a_source_that_is_no_connection_string(site: Site, source: str) -> None:
-    """The message of libpq would quote it, password and all."""
+def test_an_invalid_connection_string_is_not_quoted(site: Site, source: str) -> None:
+    """The message of libpq would quote it with its password."""
     refused(site, CONFIG, ["source"], ["bootstrap"], source)
 
 
 @pytest.mark.parametrize("arguments", LAKE_COMMANDS[:2])
-def test_no_source(site: Site, arguments: list[str]) -> None:
-    """A command that needs one says where it can be set."""
+def test_a_missing_source_names_where_it_can_be_set(site: Site, arguments: list[str]) -> None:
+    """Every command that needs a source names the setting and the flag."""
     done = command.run_here([*arguments, "--lake", site.lake])
     assert done.code == CONFIG
     assert "no source is set" in done.stderr
@@ -145,28 +166,28 @@ def test_no_source(site: Site, arguments: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def replica_server() -> Iterator[Server]:
-    """A server that logs too little."""
+    """A server with `wal_level = replica`."""
     with Server(chosen_version(), settings={"wal_level": "replica"}) as running:
         yield running
 
 
-def test_wal_level(replica_server: Server, tmp_path: Path) -> None:
-    """Named with what it is and what it must be."""
+def test_a_wrong_wal_level_is_named_with_the_needed_one(replica_server: Server, tmp_path: Path) -> None:
+    """The error has both values."""
     site = Site(replica_server.dsn(replica_server.create_database()), tmp_path / "lake")
     site.execute("create table t (id int primary key)")
     errors = refused(site, CONFIG, ["wal_level", "replica", "logical"], ["bootstrap"])
     assert "ALTER SYSTEM SET wal_level = 'logical'" in errors
 
 
-def test_a_role_that_may_not_replicate(site: Site) -> None:
-    """The role is named, and the command that gives it the privilege."""
+def test_a_role_without_replication_gets_the_command(site: Site) -> None:
+    """The error names the role and the command that grants the privilege."""
     source = site.role("noreplication")
     errors = refused(site, CONFIG, ["_role", "replication privilege"], ["bootstrap"], source)
     assert "ALTER ROLE" in errors
 
 
-def test_a_role_that_may_not_read_a_table(site: Site) -> None:
-    """The table is named where nothing else is left to copy; the others would be copied without it."""
+def test_an_unreadable_table_is_named(site: Site) -> None:
+    """The command fails if it is the only table to copy; otherwise the others are copied."""
     source = site.role("replication")
     role = conninfo_to_dict(source)["user"]
     site.execute(
@@ -193,8 +214,8 @@ TABLES = {
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_table_that_cannot_be_followed(site: Site, kind: str) -> None:
-    """Named with what is wrong; left out, the others can be taken."""
+def test_a_table_that_cannot_be_followed_is_named(site: Site, kind: str) -> None:
+    """The error has the problem; without this table the others can be followed."""
     statements, words = TABLES[kind]
     site.execute(*statements.split(";"))
     errors = refused(site, CONFIG, words, ["bootstrap"])
@@ -206,21 +227,21 @@ def test_a_table_that_cannot_be_followed(site: Site, kind: str) -> None:
     assert left_out.code == 0, left_out.stderr
 
 
-def test_a_pattern_that_matches_nothing(site: Site) -> None:
-    """The pattern is named; a database without tables says that instead."""
+def test_a_pattern_without_a_match_is_named(site: Site) -> None:
+    """A database without tables has an error of its own."""
     refused(site, CONFIG, ["sales.*"], ["bootstrap", "--table", "sales.*"])
     site.execute("drop table t")
     refused(site, CONFIG, ["no tables"], ["bootstrap"])
 
 
-def test_a_pattern_that_is_none(site: Site) -> None:
-    """A pattern has a schema."""
+def test_a_pattern_without_a_schema_is_refused(site: Site) -> None:
+    """The error shows the form of a pattern."""
     refused(site, CONFIG, ["orders"], ["bootstrap", "--table", "orders"])
 
 
 @pytest.mark.parametrize("arguments", LAKE_COMMANDS)
-def test_a_lake_of_another_database(server: Server, lake: Site, arguments: list[str]) -> None:
-    """Both databases are named; that the other has no tables does not matter."""
+def test_a_lake_of_another_database_is_refused(server: Server, lake: Site, arguments: list[str]) -> None:
+    """The error names both databases, also if the other has no tables."""
     other = server.create_database()
     try:
         recorded = str(conninfo_to_dict(lake.dsn)["dbname"])
@@ -230,33 +251,33 @@ def test_a_lake_of_another_database(server: Server, lake: Site, arguments: list[
 
 
 @pytest.mark.parametrize("arguments", LAKE_COMMANDS)
-def test_a_lake_of_another_server(replica_server: Server, lake: Site, arguments: list[str]) -> None:
-    """Another system identifier, although the database has the same name."""
+def test_a_lake_of_another_server_is_refused(replica_server: Server, lake: Site, arguments: list[str]) -> None:
+    """The system identifier differs, although the database has the same name."""
     name = replica_server.create_database()
     source = make_conninfo(replica_server.dsn(name))
     refused(lake, WRONG_SOURCE, ["system identifier"], arguments, source)
 
 
-def test_a_lake_with_another_slot(lake: Site) -> None:
+def test_a_lake_with_another_slot_is_refused(lake: Site) -> None:
     """A second slot would start a second history in the same folder."""
     refused(lake, WRONG_SOURCE, ["slot", "auditlake", "second"], ["bootstrap", "--slot", "second"])
 
 
-def test_a_folder_that_holds_something_else(site: Site) -> None:
-    """Nothing is added to it."""
+def test_a_folder_with_other_content_is_left_alone(site: Site) -> None:
+    """No file is added."""
     site.lake.mkdir()
     (site.lake / "thesis.txt").write_text("years of work")
     refused(site, LAKE, [str(site.lake), "thesis.txt"], ["bootstrap"])
 
 
-def test_a_lake_that_is_a_file(site: Site) -> None:
-    """The path is named."""
+def test_a_lake_path_that_is_a_file_is_refused(site: Site) -> None:
+    """The error names the path."""
     site.lake.write_text("")
     refused(site, LAKE, [str(site.lake)], ["bootstrap"])
 
 
-def test_a_slot_of_somebody_else(site: Site) -> None:
-    """A slot of our name that no lake of ours records is not ours to read."""
+def test_a_slot_without_a_record_in_the_lake_is_refused(site: Site) -> None:
+    """A slot of this name may belong to another program."""
     site.execute("select pg_create_physical_replication_slot('auditlake')")
     words = ["slot auditlake exists already", "physical", str(site.lake)]
     try:
@@ -266,8 +287,8 @@ def test_a_slot_of_somebody_else(site: Site) -> None:
 
 
 @pytest.mark.parametrize("arguments", LAKE_COMMANDS)
-def test_a_slot_that_was_dropped(lake: Site, arguments: list[str]) -> None:
-    """A new slot would start later: there is no silent gap. A new table does not get published either."""
+def test_a_dropped_slot_is_not_created_again(lake: Site, arguments: list[str]) -> None:
+    """A new slot would start later and leave a silent gap. A new table is not published either."""
     lake.execute("select pg_drop_replication_slot('auditlake')", "create table another (id int primary key)")
     refused(lake, WRONG_SOURCE, ["slot auditlake is gone"], [*arguments, *_every_table(arguments)])
 
@@ -281,8 +302,8 @@ READ = (
 
 @pytest.mark.parametrize("arguments", LAKE_COMMANDS)
 @pytest.mark.parametrize("statement", [ADVANCE, READ])
-def test_a_slot_that_somebody_else_has_read(lake: Site, arguments: list[str], statement: str) -> None:
-    """What that reader took is missing; both positions are named."""
+def test_a_slot_that_another_client_has_read_is_refused(lake: Site, arguments: list[str], statement: str) -> None:
+    """The changes between slot and lake are missing; the error has both positions."""
     lake.execute("insert into t values (1)", statement, "create table another (id int primary key)")
     with psycopg.connect(lake.dsn) as conn:
         confirmed = conn.execute("select confirmed_flush_lsn::text from pg_replication_slots").fetchone()
@@ -292,28 +313,34 @@ def test_a_slot_that_somebody_else_has_read(lake: Site, arguments: list[str], st
 
 
 def _every_table(arguments: list[str]) -> list[str]:
-    """Without a pattern bootstrap takes what the publication has; with one it would add to it."""
+    """Add a pattern to bootstrap, which without one takes only the tables of the publication."""
     return ["--table", "*.*"] if arguments == ["bootstrap"] else []
 
 
-def test_a_slot_without_its_lake(lake: Site, tmp_path: Path) -> None:
-    """A lake that was thrown away is not bootstrapped again over its old slot."""
+def test_a_slot_of_a_deleted_lake_is_refused(lake: Site, tmp_path: Path) -> None:
+    """A new bootstrap would reuse a slot whose changes went to the old lake."""
     refused(Site(lake.dsn, tmp_path / "new"), WRONG_SOURCE, ["slot auditlake exists already"], ["bootstrap"])
 
 
-def test_a_second_capture(lake: Site) -> None:
-    """It names the process that reads the slot as soon as that has shown that it lives, and the first goes on."""
+def test_a_second_capture_names_the_first(lake: Site, tmp_path: Path) -> None:
+    """The error names the process that holds the lake or, for a copy of the lake, the walsender of the slot."""
+    copy = tmp_path / "copy"
+    shutil.copytree(lake.lake, copy)
+    until_current = ["capture", "--until-current", "--source", lake.dsn]
     with command.start(["capture", "--source", lake.dsn, "--lake", lake.lake]) as first:
-        pid = _walsender(lake, first)
-        done = command.run(["capture", "--until-current", "--source", lake.dsn, "--lake", lake.lake])
+        walsender = _walsender(lake, first)
+        done = command.run_here([*until_current, "--lake", lake.lake])
         assert done.code == LAKE, done.stderr
-        assert f"slot auditlake is read by pid {pid} (auditlake, " in done.stderr
+        assert f"process {first.pid} on {socket.gethostname()} (auditlake capture, since 20" in done.stderr
+        done = command.run_here([*until_current, "--lake", copy])
+        assert done.code == LAKE, done.stderr
+        assert f"slot auditlake is read by pid {walsender} (auditlake, " in done.stderr
         assert "hint: " in done.stderr
         first.send_signal(signal.SIGTERM)
         assert first.wait(timeout=30) == 0
 
 
-def _walsender(site: Site, reader: "subprocess.Popen[str]") -> int:
+def _walsender(site: Site, reader: command.Process) -> int:
     query = "select active_pid from pg_replication_slots where active_pid is not null"
     with psycopg.connect(site.dsn, autocommit=True) as conn:
         while not (rows := conn.execute(query).fetchall()):
@@ -324,13 +351,13 @@ def _walsender(site: Site, reader: "subprocess.Popen[str]") -> int:
 @pytest.mark.parametrize(
     "arguments", [["follow"], ["capture"], ["apply"], ["status"], ["sql", "select 1"], ["sql", "select"]]
 )
-def test_no_lake(site: Site, arguments: list[str]) -> None:
-    """Whatever needs a lake says that there is none, and where it looked."""
+def test_a_missing_lake_is_named_with_its_path(site: Site, arguments: list[str]) -> None:
+    """Every command that needs a lake names the path it tried."""
     refused(site, LAKE, [str(site.lake)], arguments)
 
 
-def test_a_lake_without_a_log(site: Site) -> None:
-    """A bootstrap that was killed early must be run again before anything can follow."""
+def test_a_lake_without_a_log_needs_bootstrap_again(site: Site) -> None:
+    """A bootstrap that was killed early must be run again before capture can start."""
     with psycopg.connect(site.dsn) as conn:
         row = conn.execute(
             "select system_identifier::text, timeline_id, current_database()"
@@ -347,7 +374,8 @@ QUESTIONS = {
     "a time before": (NOT_ANSWERABLE, ["--as-of", "2020-01-01", "select * from orders"], ["2020-01-01", "2026-11-21"]),
     "a time after": (NOT_ANSWERABLE, ["--as-of", "2030-01-01", "select * from orders"], ["2030-01-01", "2026-11-21"]),
     "an unknown xid": (NOT_ANSWERABLE, ["--as-of", "xid:99", "select * from orders"], ["xid:99"]),
-    "no moment": (USAGE, ["--as-of", "yesterday", "select * from orders"], ["yesterday"]),
+    "before the beginning": (NOT_ANSWERABLE, ["--as-of", "2 weeks ago", "select * from orders"], ["2026-11-21"]),
+    "no moment": (USAGE, ["--as-of", "last week", "select * from orders"], ["last week"]),
     "half an LSN": (USAGE, ["--as-of", "0/", "select * from orders"], ["0/"]),
     "a syntax error": (USAGE, ["select * frm orders where"], ["SQL"]),
     "an unknown table": (USAGE, ["select * from ordrs"], ["ordrs"]),
@@ -356,8 +384,8 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)
-def test_a_question_without_an_answer(site: Site, kind: str) -> None:
-    """Refused before a JVM starts, naming what was asked and what is known."""
+def test_a_query_without_an_answer_is_refused_before_a_jvm_starts(site: Site, kind: str) -> None:
+    """The error names the moment or name in the query and the known range."""
     write_manifest(Lake(site.lake), Manifest("1", 1, "shop", "auditlake", "auditlake"))
     write_small_lake(site.lake)
     code, arguments, words = QUESTIONS[kind]
@@ -374,14 +402,14 @@ USAGES = {
 
 
 @pytest.mark.parametrize("kind", USAGES)
-def test_a_command_line_that_is_wrong(lake: Site, kind: str) -> None:
-    """In the same form as every other error, with what is wrong."""
+def test_an_invalid_command_line_is_a_usage_error(lake: Site, kind: str) -> None:
+    """The error has the same form as every other error."""
     arguments, words = USAGES[kind]
     refused(lake, USAGE, words, arguments)
 
 
-def test_in_a_process_of_its_own(site: Site) -> None:
-    """The codes are what a shell sees, and nothing else is printed on the way out."""
+def test_a_separate_process_exits_with_the_same_codes(site: Site) -> None:
+    """A shell sees the same codes, and nothing else is printed at exit."""
     nowhere = f"postgresql://me:{SECRET}@127.0.0.1:1/shop"
     held(site, UNREACHABLE, ["port 1 "], command.run, ["bootstrap", "--source", nowhere])
     held(site, CONFIG, ["no tables"], command.run, ["bootstrap", "--source", site.dsn, "--table", "no.such"])

@@ -1,6 +1,6 @@
-"""`auditlake bootstrap` as a command: tables fail, workers are killed, the source is spared; run again, it is done.
+"""`auditlake bootstrap` on the command line: failing tables, killed workers, rate limit, a completing second run.
 
-What was copied is compared with PostgreSQL's own texts at a later moment. No JVM.
+The copy is compared with PostgreSQL's own texts at a later moment. No JVM.
 """
 
 import json
@@ -19,7 +19,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.lake.layout import Lake
-from auditlake.snapshot import ranges
+from auditlake.snapshot import copy_task as ranges
 from tests import command, oracle
 from tests.running import await_true
 
@@ -38,7 +38,7 @@ create type odd (input = odd_in, output = odd_out, like = int4);
 
 @dataclass(frozen=True)
 class Site:
-    """A database, and a folder that is to become its lake."""
+    """A database, and a folder for its lake."""
 
     dsn: str
     lake: Lake
@@ -49,15 +49,15 @@ class Site:
             conn.execute(statements.encode())
 
     def arguments(self, *more: str) -> Sequence[str | Path]:
-        """The command."""
+        """Return the arguments of `auditlake bootstrap`."""
         return ["bootstrap", "--source", self.dsn, "--lake", self.lake.root, *more]
 
     def bootstrap(self, *more: str) -> command.Done:
-        """Run it here."""
+        """Run bootstrap in this process."""
         return command.run_here(self.arguments(*more))
 
     def assert_copied(self, *tables: str) -> None:
-        """See that the lake leads to the state that PostgreSQL shows now."""
+        """Check that snapshot and changes in the lake result in PostgreSQL's current state."""
         moment = oracle.take_moment(self.dsn, tables)
         done = command.run_here(
             ["capture", "--until-current", "--source", self.dsn, "--lake", self.lake.root],
@@ -80,8 +80,8 @@ def site(database: str, tmp_path: Path) -> Site:
     return Site(database, Lake(tmp_path / "lake"))
 
 
-def test_some_tables_fail(site: Site) -> None:
-    """No privilege, dropped before its lock, not readable, not writable: named; others are copied; mended, all are."""
+def test_tables_that_fail_are_named_and_the_others_copied(site: Site) -> None:
+    """No privilege, dropped before its lock, unreadable, unwritable; after a fix a second run copies them."""
     role = f"{conninfo_to_dict(site.dsn)['dbname']}_role"
     site.execute(_ODD_TYPE)
     tables = ("fine", "gone", "private", "unreadable", "unwritable")
@@ -119,8 +119,8 @@ def test_some_tables_fail(site: Site) -> None:
     site.assert_copied("fine", "private", "unreadable", "unwritable")
 
 
-def test_killed_workers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed worker costs its own tables alone, and who is killed with workers at work leaves no session."""
+def test_a_killed_worker_fails_only_its_own_tables(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bootstrap that is killed while workers run leaves no session."""
     monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 1)
     site.execute("create table large (id int primary key, v text); create table small (id int primary key)")
     site.execute(
@@ -146,8 +146,8 @@ def test_killed_workers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.assert_copied("large", "small")
 
 
-def test_a_limited_rate(site: Site) -> None:
-    """Not more is read in a second than may be; progress tells how much there is, and later what is left."""
+def test_the_copy_keeps_within_the_rate_limit(site: Site) -> None:
+    """Progress reports the total size, and in a second run the remaining size."""
     site.execute(
         "create table t (id int primary key, v text); insert into t select n, md5('') from generate_series(1, 9000) n"
     )
@@ -174,9 +174,97 @@ def test_a_limited_rate(site: Site) -> None:
     assert all(event["seconds_left"] is None for event in earlier)
 
 
+def test_the_sql_of_check_removes_every_finding(site: Site) -> None:
+    """Bootstrap reports the first three findings; after the SQL block of `check` there are none.
+
+    UPDATE and DELETE on a table that another publication carries fail already.
+    """
+    site.execute("".join(f"create table t{number} (id int);" for number in range(5)))
+    site.execute("create publication theirs for table t4")
+    refused = site.bootstrap()
+    assert refused.code == 3
+    assert "table public.t2: replica identity is" in refused.stderr
+    assert "; and 2 more" in refused.stderr
+    assert "Run auditlake check" in refused.stderr
+    done = command.run_here(["check", "--source", site.dsn])
+    assert done.code == 3
+    assert "warning: table public.t4: UPDATE and DELETE fail already: publication theirs" in done.stderr
+    site.execute(done.stdout[done.stdout.index("-- the statements above") :])
+    again = command.run_here(["check", "--source", site.dsn])
+    assert (again.code, again.stderr) == (0, ""), again
+
+
+def test_an_interrupted_bootstrap_reports_what_is_kept(site: Site) -> None:
+    """One line and exit code 130; the next run copies the rest."""
+    site.execute("create table large (id int primary key, v text); create table small (id int primary key)")
+    site.execute("insert into large select n, md5(n::text) from generate_series(1, 3000) n")
+    with command.start(site.arguments("--copy-bytes-per-s", "2000")) as process:
+        await_true(lambda: process.poll() is not None or _begun(site, "large"))
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    # Capture may have started meanwhile, or not.
+    said = [line for line in stderr.splitlines() if not line.startswith(("auditlake: copied ", "auditlake: started: "))]
+    assert len(said) == 1, stderr
+    assert "tables are in the lake and stay; run auditlake bootstrap again" in said[0]
+    assert site.bootstrap().code == 0
+    site.assert_copied("large", "small")
+
+
+def _drop(site: Site) -> command.Done:
+    return command.run_here(["drop", "--yes", "--source", site.dsn, "--lake", site.lake.root])
+
+
+def test_drop_removes_what_bootstrap_created(site: Site) -> None:
+    """Afterwards bootstrap names the missing slot; without a lake nothing is dropped."""
+    site.execute("create table t (id int primary key)")
+    assert site.bootstrap().code == 0
+    elsewhere = Site(site.dsn, Lake(site.lake.root.parent / "elsewhere"))
+    assert _drop(elsewhere).code == 6
+    assert _left(site) == (["auditlake"], ["auditlake"])
+    done = _drop(site)
+    assert (done.code, _left(site)) == (0, ([], [])), done.stderr
+    again = site.bootstrap()
+    assert again.code == 5, again.stderr
+    assert "slot auditlake is gone" in again.stderr
+    assert "hint: " in again.stderr
+    assert _left(site) == ([], [])
+
+
+def test_drop_keeps_objects_it_did_not_create_or_others_may_use(site: Site) -> None:
+    """A publication that existed before, one that another slot may use, and a slot of another lake."""
+    site.execute("create table t (id int primary key); create publication auditlake for table t")
+    assert site.bootstrap().code == 0
+    done = _drop(site)
+    assert (done.code, _left(site)) == (0, ([], ["auditlake"])), done.stderr
+    assert "publication auditlake stays" in done.stderr
+
+    site.execute("drop publication auditlake")
+    second = Site(site.dsn, Lake(site.lake.root.parent / "second"))
+    assert second.bootstrap().code == 0
+    third = Site(site.dsn, Lake(site.lake.root.parent / "third"))
+    assert third.bootstrap("--slot", "other").code == 0
+    done = _drop(second)
+    assert (done.code, _left(site)) == (3, (["other"], ["auditlake"])), done.stderr
+    assert "publication auditlake was not dropped: slot other of this database may read it" in done.stderr
+
+    site.execute("select pg_create_logical_replication_slot('auditlake', 'pgoutput')")
+    done = _drop(second)
+    assert (done.code, _left(site)) == (5, (["auditlake", "other"], ["auditlake"])), done.stderr
+    assert "another lake or client reads it" in done.stderr
+
+
+def _left(site: Site) -> tuple[list[str], list[str]]:
+    """Return the slots and publications of the database."""
+    with psycopg.connect(site.dsn) as conn:
+        slots = conn.execute("select slot_name::text from pg_replication_slots where database = current_database()")
+        names = sorted(str(name) for (name,) in slots.fetchall())
+        return names, [str(name) for (name,) in conn.execute("select pubname::text from pg_publication").fetchall()]
+
+
 @contextmanager
 def _full_beyond(size_bytes: int) -> Iterator[None]:
-    """Let the kernel refuse to make a file longer, for this process and its workers."""
+    """Limit the size of files of this process and its workers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
@@ -190,9 +278,9 @@ def _begun(site: Site, table: str) -> bool:
 
 
 def _sleeping_workers(site: Site) -> Iterator[int]:
-    """Workers of this process whose table is not in the lake yet: they wait until they may read on."""
+    """Yield the workers whose table is not in the lake yet: they wait for the rate limit."""
     await_true((site.lake.histories / "public" / "small" / "_delta_log" / f"{1:020}.json").exists)
     for pid in command.children():
         with suppress(OSError):
-            if b"auditlake.snapshot.worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            if b"auditlake.snapshot.worker_process" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                 yield pid

@@ -1,4 +1,4 @@
-"""Capture against a real server: what was done is in the log, once and in order, and nothing else is acknowledged."""
+"""Capture on a server: every change is in the log once and in order, and only durable changes are acknowledged."""
 
 import threading
 from collections import Counter
@@ -11,15 +11,15 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from auditlake.capture.claiming import Source
-from auditlake.capture.running import open_capture
+from auditlake.capture.preconditions import Source
+from auditlake.capture.supervisor import open_capture
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lake.relations import read_relations
-from auditlake.postgres.connection import connect
-from auditlake.postgres.server import WalEnd, wal_end
+from auditlake.source.connection import connect
+from auditlake.source.server import WalEnd, wal_end
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.crash.killed import killed_at
@@ -50,7 +50,7 @@ def commit(dsn: str, *statements: str) -> int:
 
 
 def capture(dsn: str, lake: Lake) -> WalEnd:
-    """Capture everything up to now; return what now was."""
+    """Capture up to the end of the log; return that end."""
     with connect(dsn) as conn:
         end = wal_end(conn)
     open_capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
@@ -58,19 +58,19 @@ def capture(dsn: str, lake: Lake) -> WalEnd:
 
 
 def positions_of(lake: Lake) -> Positions:
-    """Where the lake stands."""
+    """Return the positions of the lake."""
     found = read_positions(lake)
     assert found is not None
     return found
 
 
 def shown(row: dict[str, Any]) -> tuple[object, ...]:
-    """The part of a change that does not depend on when it happened."""
+    """Return the fields of a change that do not depend on time."""
     return tuple(row[name] for name in ("ordinal", "op", "table", "old", "new", "unchanged", "prefix", "content"))
 
 
-def test_what_was_done_is_in_the_log(database: str, lake: Lake) -> None:
-    """Every kind of change, as PostgreSQL spells its values, in order and by its transaction."""
+def test_every_kind_of_change_is_in_the_log(database: str, lake: Lake) -> None:
+    """Values have PostgreSQL's text, in order, with their transaction."""
     xids = [
         commit(database, "insert into t values (1, 'a', '" + BIG + "'), (2, null, '')"),
         commit(database, "update t set v = 'é' where id = 1", "update t set id = 3 where id = 2"),
@@ -95,8 +95,8 @@ def test_what_was_done_is_in_the_log(database: str, lake: Lake) -> None:
     assert {row["schema"] for row in rows if row["op"] != "message"} == {"public"}
 
 
-def test_transactions_are_counted(database: str, lake: Lake) -> None:
-    """Counts, tables, the context its session gave, and a commit time by the server's clock."""
+def test_a_transaction_has_counts_context_and_commit_time(database: str, lake: Lake) -> None:
+    """Tables and context come from the session, the commit time from the server's clock."""
     before = clock(database)
     message = """select pg_logical_emit_message(true, 'auditlake', '{"user": "ann"}')"""
     commit(database, message, "insert into t values (1, 'a'), (2, 'b')", "update t set v = 'c'", "delete from t")
@@ -114,15 +114,15 @@ def test_transactions_are_counted(database: str, lake: Lake) -> None:
 
 
 def clock(dsn: str) -> datetime:
-    """The server's time."""
+    """Return the server's time."""
     with psycopg.connect(dsn) as conn:
         row = conn.execute("select clock_timestamp()").fetchone()
     assert row is not None
     return datetime.fromisoformat(str(row[0]))
 
 
-def test_a_relation_has_versions(database: str, lake: Lake) -> None:
-    """Each change points at the columns its table had then; a version is written once, also over restarts."""
+def test_a_change_refers_to_the_columns_of_its_time(database: str, lake: Lake) -> None:
+    """A relation version is written once, also across restarts."""
     commit(database, "insert into t values (1, 'a')")
     capture(database, lake)
     commit(database, "alter table t drop column big, add column n numeric(5,1)", "insert into t values (2, 'b', 1)")
@@ -137,8 +137,8 @@ def test_a_relation_has_versions(database: str, lake: Lake) -> None:
     assert DeltaTable(lake.relations).to_pyarrow_table().num_rows == 2
 
 
-def test_a_restart_neither_loses_nor_doubles(database: str, lake: Lake) -> None:
-    """Runs of any length make one log."""
+def test_a_restart_neither_loses_nor_duplicates_a_change(database: str, lake: Lake) -> None:
+    """Several runs write the same log as one."""
     for number in range(4):
         commit(database, f"insert into t values ({number}, 'a')")
         capture(database, lake)
@@ -149,13 +149,13 @@ def test_a_restart_neither_loses_nor_doubles(database: str, lake: Lake) -> None:
 
 SMALL_PARTS = """
 import auditlake.capture.capture as capture
-from auditlake.postgres.buffer import Limits
+from auditlake.replication.frame_router import Limits
 capture._FULL = Limits(frames=500, size_bytes=50_000)
 """
 
 
-def test_a_transaction_in_parts(database: str, lake: Lake) -> None:
-    """Killed among its parts, twice, it stays invisible until it is whole, and then each change is there once."""
+def test_a_transaction_in_parts_is_invisible_until_complete(database: str, lake: Lake) -> None:
+    """After two kills between parts each change is in the log once."""
     commit(database, "insert into t select n, 'v' from generate_series(1, 4000) n", "delete from t where id > 3000")
     arguments: list[str | Path] = ["capture", "--until-current", "--source", database, "--lake", lake.root]
     killed_at(After.PART, arguments, times=3, code=SMALL_PARTS)
@@ -172,8 +172,8 @@ def test_a_transaction_in_parts(database: str, lake: Lake) -> None:
     assert DeltaTable(lake.changes).to_pyarrow_table().num_rows == 5000
 
 
-def test_what_is_not_ours_is_passed(database: str, lake: Lake) -> None:
-    """A database that writes elsewhere alone does not hold back its log, and the lake knows how current it is."""
+def test_unpublished_writes_advance_the_slot(database: str, lake: Lake) -> None:
+    """A database with only unpublished writes retains no WAL, and the lake's currency advances."""
     before = oracle.confirmed_flush(database)
     commit(database, "create table elsewhere (id int)", "insert into elsewhere select generate_series(1, 10000)")
     end = capture(database, lake)
@@ -188,8 +188,8 @@ def test_what_is_not_ours_is_passed(database: str, lake: Lake) -> None:
     assert before < end.lsn
 
 
-def test_nothing_is_acknowledged_that_is_not_durable(database: str, tmp_path: Path) -> None:
-    """Looked at while others write: the slot first, then the lake, is never the other way round."""
+def test_only_durable_changes_are_acknowledged(database: str, tmp_path: Path) -> None:
+    """While others write, the slot's position, read first, is never ahead of the lake's."""
     with psycopg.connect(database) as conn:
         conn.execute(SCHEMA)
     lake = make_lake(database, tmp_path / "lake", without=[LEDGER])

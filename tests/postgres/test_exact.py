@@ -1,4 +1,4 @@
-"""The text of a value is PostgreSQL's own, and the table of types is that of its catalog: the server says."""
+"""Exact texts against a server: our text of a value is PostgreSQL's, and our table of types is its catalog's."""
 
 import os
 import struct
@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from auditlake.postgres.connection import connect
+from auditlake.source.connection import connect
 from auditlake.values.arrays import array_text, elements
-from auditlake.values.exact import exact_text, exact_texts
+from auditlake.values.exact_text import exact_text, exact_texts
 from auditlake.values.types import BUILT_IN, ColumnType, column_type
 from tests.server import Server
 
@@ -68,8 +68,10 @@ _here = settings(max_examples=_EXAMPLES, deadline=None, suppress_health_check=li
 @pytest.mark.parametrize("type_oid", _FLOATS)
 @_here
 @given(data=st.data())
-def test_floats(conn: "psycopg.Connection[Any]", type_oid: int, data: st.DataObject) -> None:
-    """The shortest digits, not those of a tie; exponents where PostgreSQL has them."""
+def test_a_float_has_the_text_of_postgresql(
+    conn: "psycopg.Connection[Any]", type_oid: int, data: st.DataObject
+) -> None:
+    """The shortest digits, also at ties, and exponents in the same range."""
     values = data.draw(_floats(type_oid)) + (_TIES if type_oid == 701 else list(map(_real, _REAL_TIES)))
     name = "float8" if type_oid == 701 else "float4"
     _same(conn, name, column_type(type_oid, -1), values)
@@ -78,8 +80,10 @@ def test_floats(conn: "psycopg.Connection[Any]", type_oid: int, data: st.DataObj
 @pytest.mark.parametrize("name", _VALUES)
 @_here
 @given(data=st.data())
-def test_values_and_arrays_of_them(conn: "psycopg.Connection[Any]", name: str, data: st.DataObject) -> None:
-    """Every typed kind, alone and inside an array with NULLs, printed from Python and from Arrow."""
+def test_values_and_arrays_have_the_text_of_postgresql(
+    conn: "psycopg.Connection[Any]", name: str, data: st.DataObject
+) -> None:
+    """Every type, alone and in an array with NULLs, formatted from Python and from Arrow."""
     type_oid, typmod, strategy = _VALUES[name]
     values = data.draw(st.lists(st.none() | strategy, min_size=1))
     _same(conn, name, column_type(type_oid, typmod), values)
@@ -121,8 +125,8 @@ def _one(conn: "psycopg.Connection[Any]", query: str, values: list[Any]) -> Any:
     return row[0]
 
 
-def test_odd_arrays_are_told_apart(conn: "psycopg.Connection[Any]") -> None:
-    """One dimension from 1 is read; more dimensions and other bounds are not; empty and quoted texts survive."""
+def test_only_plain_arrays_are_parsed(conn: "psycopg.Connection[Any]") -> None:
+    """One dimension from 1 is parsed; more dimensions and other bounds are not; empty and quoted texts are kept."""
     row = conn.execute(
         "select '{{1,2},{3,4}}'::int[]::text, '[0:1]={1,2}'::int[]::text, '[2:2]={{}'::text, '{}'::int[]::text,"
         " array['', 'NULL', 'null', NULL, 'a b', e'\\t', '{', 'x,y', '\\', '\"', '🐘']::text"
@@ -136,8 +140,8 @@ def test_odd_arrays_are_told_apart(conn: "psycopg.Connection[Any]") -> None:
     assert array_text(elements(texts) or []) == texts
 
 
-def test_the_table_of_types_is_the_catalog_s(conn: "psycopg.Connection[Any]") -> None:
-    """Every built-in type that a column can have, with its OID and that of its array; none that is not there."""
+def test_the_table_of_types_equals_the_catalog(conn: "psycopg.Connection[Any]") -> None:
+    """Every built-in column type with its OID and its array's, and no other."""
     rows = conn.execute(
         "select t.typname::text, t.oid::int, t.typarray::int from pg_catalog.pg_type t"
         " where t.typnamespace = 'pg_catalog'::regnamespace and t.typtype in ('b', 'r', 'm')"

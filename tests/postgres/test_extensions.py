@@ -1,4 +1,4 @@
-"""Types that the other test server lacks: xml, and those of extensions, whose OIDs are new in every database."""
+"""Types that the other test server lacks: xml, and extension types, whose OIDs differ between databases."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from auditlake.postgres.connection import connect
+from auditlake.source.connection import connect
 from tests.roads import both_roads
 from tests.server import Server
 
@@ -46,8 +46,8 @@ def complete_server() -> Iterator[Server]:
         yield running
 
 
-def test_extensions_and_xml(complete_server: Server, tmp_path: Path) -> None:
-    """Both roads give the server's own text, whatever OIDs the types have."""
+def test_extension_types_and_xml_have_the_servers_text(complete_server: Server, tmp_path: Path) -> None:
+    """Snapshot and stream have the same text, whatever the OIDs of the types."""
     dsn = complete_server.dsn(complete_server.create_database())
     typed = ", ".join(f"{column} {type_name}" for type_name, column in _COLUMNS.items())
     with psycopg.connect(dsn, client_encoding="UTF8") as conn:

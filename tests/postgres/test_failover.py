@@ -1,6 +1,6 @@
-"""A standby is promoted: a lake goes on with it exactly, or says what the new primary lacks.
+"""Promotion of a standby: a lake continues with it exactly, or names the changes that the new primary lacks.
 
-Always version 18: only since 17 do standbys keep copies of slots.
+Always version 18: standbys keep copies of slots since 17.
 """
 
 import shutil
@@ -17,8 +17,8 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import connect, connect_replication
-from auditlake.postgres.slot import alter_failover, read_slot
+from auditlake.source.connection import connect, connect_replication
+from auditlake.source.slot import alter_failover, read_slot
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import Running, await_true, inserted
@@ -34,7 +34,7 @@ COPY = "select pg_copy_logical_replication_slot('kept', 'auditlake')"
 
 @dataclass(frozen=True)
 class Lakes:
-    """A stopped primary and its standby, and three lakes: behind the fork, beyond it without a change, and ahead."""
+    """A stopped primary, its standby, and three lakes: before the fork, after it without changes, and with."""
 
     old: Server
     new: Standby
@@ -43,8 +43,8 @@ class Lakes:
     beyond: Lake
     ahead: Lake
 
-    def slot_put_back(self) -> str:
-        """Put the slot back to where it was at the promotion; gives the connection string of the new primary."""
+    def reset_slot(self) -> str:
+        """Reset the slot to its position at the promotion; return the connection string of the new primary."""
         dsn = self.new.dsn(self.database)
         execute(dsn, "select pg_drop_replication_slot('auditlake')", COPY)
         return dsn
@@ -58,17 +58,17 @@ def execute(dsn: str, *statements: str) -> None:
 
 
 def capture(dsn: str, lake: Lake) -> command.Done:
-    """Capture what is there now."""
+    """Capture up to the end of the log."""
     return command.run_here(["capture", "--until-current", "--source", dsn, "--lake", lake.root])
 
 
 def copied(lake: Lake, name: str) -> Lake:
-    """Copy a lake, whose copy then goes a way of its own."""
+    """Copy a lake."""
     return Lake(Path(shutil.copytree(lake.root, lake.root.parent / name)))
 
 
 def acknowledged(lake: Lake) -> Lsn:
-    """Up to where a lake is known to be complete."""
+    """Return the acknowledged position of a lake."""
     found = read_positions(lake)
     assert found is not None
     return found.acknowledged
@@ -76,7 +76,7 @@ def acknowledged(lake: Lake) -> Lsn:
 
 @pytest.fixture(scope="module")
 def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
-    """A promotion in pictures: all lakes stand at the moment before it, and the slot can be put back to it."""
+    """Lakes from before a promotion; the slot can be reset to its state at the promotion."""
     root = tmp_path_factory.mktemp("failover")
     with Server(VERSION) as old:
         name = old.create_database()
@@ -84,14 +84,14 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
         execute(dsn, "create table t (id int primary key)", "create table elsewhere (id int)")
         behind = make_lake(dsn, root / "behind", without=["elsewhere"])
         with Standby(old, name) as new:
-            assert "is no failover slot" in checked(dsn)
+            assert "is not a failover slot" in checked(dsn)
             make_failover_slot(dsn)
-            assert "is no failover slot" not in checked(dsn)
+            assert "is not a failover slot" not in checked(dsn)
             with mock.patch("auditlake.capture.capture._IDLE_COMMIT_S", 0.1), Running(dsn, behind) as running:
                 execute(dsn, "insert into t values (1)")
                 running.await_keys(1)
                 await_true(lambda: new.copy_slot(name, "auditlake"))
-            refused_by_a_standby(new.dsn(name), behind)
+            check_a_standby_is_refused(new.dsn(name), behind)
             new.stop()
             beyond = copied(behind, "beyond")
             execute(dsn, "insert into elsewhere select generate_series(1, 100)")
@@ -103,8 +103,8 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
             yield Lakes(old, new, name, behind, beyond, ahead)
 
 
-def test_a_failover(lakes: Lakes) -> None:
-    """While the standby takes its time capture waits; then it goes on, exactly; the old primary is refused for good."""
+def test_capture_continues_exactly_after_a_failover(lakes: Lakes) -> None:
+    """Capture waits for the promotion; afterwards the old primary is refused."""
     old, new, lake = lakes.old, lakes.new, lakes.behind
     dsn = make_conninfo(
         new.dsn(lakes.database), host=f"{folder(old)},{folder(new)}", port=f"{old.port},{new.port}", connect_timeout="2"
@@ -124,9 +124,9 @@ def test_a_failover(lakes: Lakes) -> None:
     assert "this lake follows timeline 2, the source is on 1" in done.stderr
 
 
-def test_a_lake_beyond_the_fork(lakes: Lakes) -> None:
-    """Nothing of ours lay beyond it: the lake goes back, and what came then on the new primary is there."""
-    dsn, lake = lakes.slot_put_back(), lakes.beyond
+def test_a_lake_without_changes_after_the_fork_continues(lakes: Lakes) -> None:
+    """The position returns to the fork, and later changes of the new primary are captured."""
+    dsn, lake = lakes.reset_slot(), lakes.beyond
     before = acknowledged(lake)
     done = capture(dsn, lake)
     assert done.code == 0, done.stderr
@@ -135,9 +135,9 @@ def test_a_lake_beyond_the_fork(lakes: Lakes) -> None:
     assert require_manifest(lake).timeline == 2
 
 
-def test_a_lake_ahead_of_the_fork(lakes: Lakes) -> None:
-    """It holds what the new primary never had; both bounds are named, and nothing is changed."""
-    dsn, lake = lakes.slot_put_back(), lakes.ahead
+def test_a_lake_with_changes_after_the_fork_is_refused(lakes: Lakes) -> None:
+    """The error has both LSNs, and nothing is changed."""
+    dsn, lake = lakes.reset_slot(), lakes.ahead
     before = acknowledged(lake)
     done = capture(dsn, lake)
     assert done.code == WRONG_SOURCE, done.stderr
@@ -148,7 +148,7 @@ def test_a_lake_ahead_of_the_fork(lakes: Lakes) -> None:
 
 
 def make_failover_slot(dsn: str) -> None:
-    """As bootstrap does."""
+    """Create the slot as bootstrap does."""
     replication = connect_replication(dsn)
     try:
         alter_failover(replication, "auditlake", failover=True)
@@ -161,7 +161,7 @@ def make_failover_slot(dsn: str) -> None:
 
 
 def checked(dsn: str) -> str:
-    """What `check` remarks; the empty list of standbys to wait for among it, whatever the slot is."""
+    """Return the remarks of `check`, after checking that it mentions synchronized_standby_slots."""
     done = command.run_here(["check", "--source", dsn, "--table", "public.t"])
     assert done.code == 0, done.stdout
     assert "synchronized_standby_slots is empty" in done.stderr
@@ -169,12 +169,12 @@ def checked(dsn: str) -> str:
 
 
 def folder(server: Server) -> str:
-    """Where a server listens."""
+    """Return the folder of the server's socket."""
     return str(conninfo_to_dict(server.dsn())["host"])
 
 
-def refused_by_a_standby(dsn: str, lake: Lake) -> None:
-    """A standby is no source, but may become one: tried again, and with a target told."""
+def check_a_standby_is_refused(dsn: str, lake: Lake) -> None:
+    """Check that a standby is refused as retryable; a run with a target fails."""
     done = capture(dsn, lake)
     assert done.code == 4, done.stderr
     assert "standby" in done.stderr or "recovery" in done.stderr

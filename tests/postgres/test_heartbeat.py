@@ -1,4 +1,4 @@
-"""The heartbeat is heard through the stream, says nothing about anybody's changes, and needs one right."""
+"""Tests of the heartbeat: it arrives through the stream without a context, and needs one privilege."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from auditlake.capture.running import make_task, run_capture
+from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.errors import SourceUnready
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
-from auditlake.postgres.connection import connect
-from auditlake.postgres.heartbeat import PREFIX, Heartbeat
+from auditlake.source.connection import connect
+from auditlake.source.heartbeat import PREFIX, Heartbeat
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.running import await_true
@@ -31,14 +31,14 @@ end $$
 
 
 def current_us(lake: Lake) -> int:
-    """Up to when everything is known to be there."""
+    """Return the time up to which the lake is current."""
     positions = read_positions(lake)
     assert positions is not None
     return positions.current_us
 
 
 def test_an_idle_source_stays_current(database: str, tmp_path: Path) -> None:
-    """Beats come back as messages without a context, and each moves the time up to which the lake is current."""
+    """Heartbeats arrive as messages without a context, and each advances the time up to which the lake is current."""
     with psycopg.connect(database) as conn:
         conn.execute("create table t (id int primary key)")
     lake, stop = make_lake(database, tmp_path / "lake"), threading.Event()
@@ -55,15 +55,15 @@ def test_an_idle_source_stays_current(database: str, tmp_path: Path) -> None:
     assert {row["context"] for row in oracle.transactions(lake)} == {None}
 
 
-def test_what_it_may_need(database: str) -> None:
-    """A role that may only read can beat; one that may not execute the function is told what to grant."""
+def test_a_heartbeat_needs_execute_on_one_function(database: str) -> None:
+    """A read-only role can send heartbeats; a role without EXECUTE gets an error with the GRANT to run."""
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create role heart login; alter role heart set default_transaction_read_only = on")
         try:
             with closing(connect(make_conninfo(database, user="heart"))) as allowed:
                 Heartbeat(1).beat(allowed)
             conn.execute(REVOKE)
-            refused = pytest.raises(SourceUnready, match="role heart may not")
+            refused = pytest.raises(SourceUnready, match="role heart cannot send heartbeats")
             with closing(connect(make_conninfo(database, user="heart"))) as denied, refused:
                 Heartbeat(1).beat(denied)
         finally:

@@ -1,6 +1,6 @@
-"""A server whose lc_monetary spells money in another way: what leaks from it, leaks into values.
+"""A server with another lc_monetary: its format of money must not reach our values.
 
-Machines have no locale but C, as a rule. libc's own compiler makes one here, of the only category that counts.
+Most machines have no locale but C. localedef compiles one here, with the relevant category only.
 """
 
 import os
@@ -39,7 +39,7 @@ _MONEY = "(1, 1234567.5), (2, -0.01), (3, 92233720368547.75), (4, null)"
 
 
 def test_money_does_not_depend_on_the_locale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both roads give money as under `C`, with two decimal places, on a server that prints it with three and commas."""
+    """Snapshot and stream have money as under `C`, with two decimals, although the server uses three and commas."""
     with tempfile.TemporaryDirectory() as locales:
         make_locale(Path(locales), "odd")
         monkeypatch.setenv("LOCPATH", locales)
@@ -60,7 +60,7 @@ def test_money_does_not_depend_on_the_locale(tmp_path: Path, monkeypatch: pytest
 
 
 def make_locale(folder: Path, name: str) -> None:
-    """Compile a locale that has odd money and is POSIX in all else."""
+    """Compile a locale with another money format that equals POSIX otherwise."""
     folder.chmod(0o755)  # the server runs as another user
     (folder / "source").write_text(_ODD)
     command = ["localedef", "-c", "-i", str(folder / "source"), "-f", "ANSI_X3.4-1968", str(folder / name)]

@@ -1,4 +1,4 @@
-"""A publication that was changed under a lake: said before the first byte, or soon after while capture runs."""
+"""Changes of a publication: detected before the first byte, or by a running capture."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,17 @@ from unittest import mock
 import psycopg
 import pytest
 
-from auditlake.errors import WrongSource
+from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
-from auditlake.lake.membership import recorded_or_new
+from auditlake.lake.parking import Cause, unpark
 from auditlake.lake.positions import read_positions
+from auditlake.lake.publication_record import recorded_or_new
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import connect
-from auditlake.postgres.membership import read_membership
 from auditlake.relation import TableName
+from auditlake.source.connection import connect
+from auditlake.source.publication import read_membership
+from auditlake.temporal.moments import check_parked, read_known
+from auditlake.temporal.when import AtLsn, AtTime
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import Running, inserted
@@ -27,7 +30,7 @@ WRONG_SOURCE = 5
 
 @pytest.fixture
 def lake(database: str, tmp_path: Path) -> Lake:
-    """A lake of two empty tables, from which capture has read once."""
+    """A lake of two empty tables after one capture."""
     execute(database, "create table t (id int primary key, v text)", "create table u (id int primary key)")
     lake = make_lake(database, tmp_path / "lake")
     assert capture(database, lake).code == 0
@@ -42,12 +45,12 @@ def execute(dsn: str, *statements: str) -> None:
 
 
 def capture(dsn: str, lake: Lake) -> command.Done:
-    """Capture what is there now."""
+    """Capture up to the end of the log."""
     return command.run_here(["capture", "--until-current", "--source", dsn, "--lake", lake.root])
 
 
 def wal_end(dsn: str) -> Lsn:
-    """End of the server's log, written yet or not."""
+    """Return the insert position of the server's log."""
     with psycopg.connect(dsn) as conn:
         row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
@@ -56,7 +59,7 @@ def wal_end(dsn: str) -> Lsn:
 
 AGAIN = "create publication auditlake for table t, u"
 PUT_BACK = {"a table renamed": ["alter table s rename to t"]}
-LOSSES = {
+WHOLE = {
     "dropped": (["drop publication auditlake"], ["publication auditlake is gone"]),
     "dropped, and made again": (
         ["drop publication auditlake", "insert into t values (1)", AGAIN],
@@ -66,6 +69,8 @@ LOSSES = {
         ["alter publication auditlake set (publish = 'insert')"],
         ["no longer carries delete, truncate, update"],
     ),
+}
+LOSSES = {
     "a table taken out": (["alter publication auditlake drop table t"], ["no longer carries public.t"]),
     "a table taken out, and put back": (
         ["alter publication auditlake drop table t", "alter publication auditlake add table t"],
@@ -75,7 +80,7 @@ LOSSES = {
         ["drop table t", "create table t (id int primary key, v text)", "alter publication auditlake add table t"],
         ["table public.t was dropped and created again"],
     ),
-    "a table renamed": (["alter table t rename to s"], ["no longer carries public.t"]),
+    "a table renamed": (["alter table t rename to s"], ["table public.t was renamed to public.s"]),
     "a row filter": (
         ["alter publication auditlake set table t where (id > 5), u"],
         ["public.t", "row filter or columns were changed"],
@@ -87,30 +92,59 @@ LOSSES = {
 }
 
 
-def test_a_publication_that_carries_less(database: str, lake: Lake) -> None:
-    """Refused with the bounds of what is missing, and nothing is read; each kind after the record was made anew."""
+def test_a_publication_with_fewer_operations_is_refused(database: str, lake: Lake) -> None:
+    """The error has the missing range, and nothing is read; the record is renewed before each case."""
     before = read_positions(lake)
-    for kind, (statements, words) in LOSSES.items():
+    for kind, (statements, words) in WHOLE.items():
         low = wal_end(database)
         execute(database, *statements)
         done = capture(database, lake)
         assert done.code == WRONG_SOURCE, (kind, done.stderr)
         for word in words:
             assert word in done.stderr, kind
-        assert "public.u" not in done.stderr
         since, _, end = done.stderr.split("changes from ")[1].split()[:3]
         assert Lsn.parse(since) <= low < Lsn.parse(end) <= wal_end(database)
         assert read_positions(lake) == before
-        execute(database, "drop publication if exists auditlake", *PUT_BACK.get(kind, ()), AGAIN)
-        lake.publication.unlink(missing_ok=True)
-        with connect(database) as conn:
-            found = read_membership(conn, "auditlake")
-        assert found is not None
-        recorded_or_new(lake, found)
+        restore(database, lake, kind)
 
 
-def test_a_publication_that_carries_as_much_or_more(database: str, lake: Lake) -> None:
-    """Another owner, one table more, the same list again: followed; that a table of the lake was dropped is said."""
+def test_a_table_removed_from_the_publication_is_parked(database: str, lake: Lake) -> None:
+    """Capture continues with the others; queries of the table after the last certain moment are refused."""
+    for number, (kind, (statements, words)) in enumerate(LOSSES.items()):
+        low = wal_end(database)
+        execute(database, *statements, f"insert into u values ({number})")
+        for _ in range(2):
+            done = capture(database, lake)
+            assert done.code == 0, (kind, done.stderr)
+        known = read_known(lake)
+        ((name, parked),) = known.parked.items()
+        assert str(name) == "public.t"
+        for word in words:
+            assert word in parked.reason, kind
+        assert parked.lsn < low < parked.until <= wal_end(database)
+        assert inserted(lake)[-1] == number
+        for lsn, when in ((parked.lsn + 1, AtLsn(Lsn(parked.lsn + 1))), (parked.lsn, None)):
+            with pytest.raises(NotAnswerable, match=f"known up to {parked.lsn}: .*public.t"):
+                check_parked(known, known.tables[name], Lsn(lsn), when)
+        check_parked(known, known.tables[name], parked.lsn, AtLsn(parked.lsn))
+        check_parked(known, known.tables[name], parked.lsn, AtTime(parked.time_us or 0))
+        assert unpark(lake, name, Cause.PUBLICATION)
+        restore(database, lake, kind)
+        assert capture(database, lake).code == 0
+
+
+def restore(dsn: str, lake: Lake, kind: str) -> None:
+    """Restore the publication, and record it."""
+    execute(dsn, "drop publication if exists auditlake", *PUT_BACK.get(kind, ()), AGAIN)
+    lake.publication.unlink(missing_ok=True)
+    with connect(dsn) as conn:
+        found = read_membership(conn, "auditlake")
+    assert found is not None
+    recorded_or_new(lake, found)
+
+
+def test_a_publication_with_the_same_or_more_is_accepted(database: str, lake: Lake) -> None:
+    """Another owner, one more table, the same list again; a dropped table of the lake is reported."""
     execute(
         database,
         "alter publication auditlake owner to current_user",
@@ -123,41 +157,48 @@ def test_a_publication_that_carries_as_much_or_more(database: str, lake: Lake) -
     done = capture(database, lake)
     assert done.code == 0, done.stderr
     assert "table public.u was dropped at the source" in done.stderr
+    (parked,) = read_known(lake).parked.values()
+    assert (str(parked.table), parked.ended) == ("public.u", True)
+    execute(database, "create table u (id int primary key)", "alter publication auditlake add table u")
+    assert capture(database, lake).code == 0
+    (again,) = read_known(lake).parked.values()
+    assert (again.lsn, again.ended) == (parked.lsn, False)
+    assert "dropped and created again" in again.reason
 
 
-def test_a_table_that_is_followed_no_longer(database: str, lake: Lake, tmp_path: Path) -> None:
-    """Its history moved away, nothing is missing; the others go on."""
+def test_a_table_without_its_history_is_ignored(database: str, lake: Lake, tmp_path: Path) -> None:
+    """After its history is moved away nothing is reported, and the others continue."""
     execute(database, "alter publication auditlake drop table t", "insert into u values (7)")
-    done = capture(database, lake)
-    assert done.code == WRONG_SOURCE
-    assert f"move {lake.history(TableName('public', 't'))} away" in done.stderr
+    assert capture(database, lake).code == 0
     status = command.run_here(["status", "--json", "--source", database, "--lake", lake.root])
-    assert "no longer carries public.t: its changes from" in json.loads(status.stdout)["source_problem"]
+    parked = {each["table"]: each["parked"] for each in json.loads(status.stdout)["tables"]}
+    assert parked["public.u"] is None
+    assert "no longer carries public.t" in parked["public.t"]["reason"]
+    assert f"move {lake.history(TableName('public', 't'))} away" in parked["public.t"]["remedy"]
+    assert "public.t is parked at" in command.run_here(["status", "--source", database, "--lake", lake.root]).stdout
     lake.history(TableName("public", "t")).rename(tmp_path / "away")
     done = capture(database, lake)
     assert done.code == 0, done.stderr
     assert inserted(lake) == [7]
 
 
-def test_while_capture_runs(database: str, lake: Lake) -> None:
-    """The next look ends it; what came until then is in the log."""
-    with mock.patch("auditlake.capture.guard._INTERVAL_S", 0.05), Running(database, lake) as running:
+def test_a_running_capture_parks_the_table(database: str, lake: Lake) -> None:
+    """It is parked at the next comparison, from the position of the last one; the others continue."""
+    with mock.patch("auditlake.capture.publication_watch._INTERVAL_S", 0.05), Running(database, lake) as running:
         execute(database, "insert into t values (1)")
         running.await_keys(1)
         low = wal_end(database)
         execute(database, "alter publication auditlake drop table u")
-        failure = running.await_failure()
-    assert isinstance(failure, WrongSource)
-    assert "no longer carries public.u" in failure.message
-    since, _, end = failure.message.split("changes from ")[1].split()[:3]
-    assert Lsn.parse(since) <= low <= Lsn.parse(end)
-    assert failure.hint is not None
-    assert str(lake.history(TableName("public", "u"))) in failure.hint
+        running.await_said("no longer carries public.u")
+        execute(database, "insert into t values (2)")
+        running.await_keys(1, 2)
+    (parked,) = read_known(lake).parked.values()
+    assert parked.lsn < low < parked.until
 
 
-def test_a_publication_that_was_missed_by_the_slot(database: str, lake: Lake) -> None:
-    """Up to 17 the slot can never get past a change made without a publication; 18 leaves it out without a word."""
-    with mock.patch("auditlake.capture.guard.find_losses", return_value=[]):
+def test_a_slot_without_its_publication_cannot_continue_silently(database: str, lake: Lake) -> None:
+    """Up to 17 the slot can never pass a change made without a publication; 18 silently omits the change."""
+    with mock.patch("auditlake.capture.publication_watch.find_losses", return_value=[]):
         execute(database, "drop publication auditlake", "insert into t values (1)", AGAIN, "insert into t values (2)")
         done = capture(database, lake)
     if chosen_version() >= 18:

@@ -1,6 +1,6 @@
-"""Both roads without a JVM: what a copied file holds and what capture writes are the server's own texts.
+"""Copy and capture have the server's own texts, without a JVM.
 
-For what would cost Spark long: other encodings, every character, very wide tables and very long values.
+For cases that are slow in Spark: other encodings, every character, very wide tables and very long values.
 """
 
 import os
@@ -12,8 +12,10 @@ import pytest
 from psycopg import sql
 
 from auditlake.errors import SourceUnready
-from auditlake.postgres.connection import connect
+from auditlake.escape import visible
 from auditlake.snapshot.plan import make_plan
+from auditlake.source.connection import connect
+from auditlake.values.encoding import bytes_of
 from tests.roads import both_roads
 from tests.server import Server
 
@@ -31,8 +33,8 @@ _ENCODINGS = {
 
 
 @pytest.mark.parametrize("encoding", _ENCODINGS)
-def test_databases_in_other_encodings(server: Server, tmp_path: Path, encoding: str) -> None:
-    """The server converts to UTF-8 on both roads: names and values."""
+def test_other_encodings_are_converted_to_utf8(server: Server, tmp_path: Path, encoding: str) -> None:
+    """Names and values, in copy and stream."""
     text = _ENCODINGS[encoding]
     name = _database(server, encoding)
     try:
@@ -48,7 +50,7 @@ def test_databases_in_other_encodings(server: Server, tmp_path: Path, encoding: 
 
 
 def test_a_database_without_an_encoding_is_refused(server: Server) -> None:
-    """SQL_ASCII stores bytes of which nobody knows the characters."""
+    """SQL_ASCII stores bytes without a defined encoding."""
     name = _database(server, "SQL_ASCII")
     try:
         with psycopg.connect(server.dsn(name)) as conn:
@@ -67,8 +69,8 @@ def _database(server: Server, encoding: str) -> str:
     return name
 
 
-def test_every_character(database: str, tmp_path: Path) -> None:
-    """Every code point that PostgreSQL has: all but NUL and the surrogates."""
+def test_every_character_is_exact_in_copy_and_stream(database: str, tmp_path: Path) -> None:
+    """Every code point of PostgreSQL: all but NUL and the surrogates."""
     with psycopg.connect(database) as conn:
         conn.execute("create table t (id int primary key, v text)")
     points = "generate_series(%s, %s)"
@@ -83,12 +85,34 @@ def test_every_character(database: str, tmp_path: Path) -> None:
     assert streamed == expected
 
 
+def test_invalid_utf8_is_exact_in_copy_and_stream(database: str, tmp_path: Path) -> None:
+    """Text values with bytes that are not characters."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create cast (bytea as text) without function")
+        conn.execute("create table t (id int primary key, v text, c varchar, a text[], j json, n numeric(4,1))")
+    odd = "'\\x63c3a9e92c'::bytea::text"
+    copied, streamed = both_roads(
+        database,
+        tmp_path,
+        f"insert into t select 1, {odd}, {odd}, array[{odd}, 'b', null], null, 'NaN'",
+        "insert into t values (2, 'plain', 'é', '{é}', '{}', 1)",
+    )
+    text = "cé\0xe9,"
+    assert (
+        copied
+        == streamed
+        == [["1", text, text, f'{{"{text}",b,NULL}}', None, "NaN"], ["2", "plain", "é", "{é}", "{}", "1.0"]]
+    )
+    assert bytes_of(text) == b"c\xc3\xa9\xe9,"
+    assert visible(text) == "cé\\xe9,"
+
+
 _WIDE = ["7", "x", "2026-11-21 09:30:00+00", "1.50", "{1,NULL}"]
 _ODD = ["7", "x", "infinity", "NaN", "[0:1]={1,2}"]
 
 
-def test_a_table_of_1600_columns(database: str, tmp_path: Path) -> None:
-    """As many as PostgreSQL can have, of several types, with values that fit and with values that do not."""
+def test_a_table_of_1600_columns_is_copied_and_streamed(database: str, tmp_path: Path) -> None:
+    """PostgreSQL's maximum, of several types, with typed values and with values that need the exact text."""
     types = ["int", "text", "timestamptz", "numeric(10,2)", "int[]"]
     columns = ", ".join(f"c{n} {types[n % 5]}" for n in range(1599))
     with psycopg.connect(database) as conn:
@@ -103,8 +127,8 @@ def test_a_table_of_1600_columns(database: str, tmp_path: Path) -> None:
     assert copied == streamed == [[str(n), *row] for n, row in enumerate(rows)]
 
 
-def test_long_values(database: str, tmp_path: Path) -> None:
-    """From nothing to AUDITLAKE_LONGEST_VALUE bytes, in characters of two bytes, text and bytea."""
+def test_long_values_are_exact_in_copy_and_stream(database: str, tmp_path: Path) -> None:
+    """Up to AUDITLAKE_LONGEST_VALUE bytes, in characters of two bytes, as text and bytea."""
     with psycopg.connect(database) as conn:
         conn.execute("create table t (id int primary key, v text, b bytea)")
     sizes = [0, 1, int(os.environ.get("AUDITLAKE_LONGEST_VALUE", "4_000_000")) // 2]

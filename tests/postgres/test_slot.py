@@ -1,4 +1,4 @@
-"""Slots and servers that are not what they were: exit code 5 with the bounds of what is missing; or only restarted."""
+"""Slots and servers that differ from the record: exit code 5 with the missing range; a mere restart is fine."""
 
 import shutil
 import subprocess
@@ -24,14 +24,14 @@ WRONG_SOURCE, CONFLICT = 5, 6
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """A server that keeps little log for a slot, and that may be stopped."""
+    """A server that retains little WAL for a slot, and may be stopped."""
     with Server(chosen_version(), settings={"max_slot_wal_keep_size": "1MB"}) as running:
         yield running
 
 
 @dataclass(frozen=True)
 class Site:
-    """A database of one table, and its lake, from which capture has read one row."""
+    """A database of one table, and its lake with one captured row."""
 
     dsn: str
     lake: Lake
@@ -43,11 +43,11 @@ class Site:
                 conn.execute(statement)
 
     def capture(self) -> command.Done:
-        """Capture what is there now."""
+        """Capture up to the end of the log."""
         return command.run_here(["capture", "--until-current", "--source", self.dsn, "--lake", self.lake.root])
 
     def refused(self, *words: str) -> None:
-        """See that capture refuses, with these words, and leaves the lake as it is."""
+        """Check that capture refuses with these words and leaves the lake unchanged."""
         before = read_positions(self.lake)
         done = self.capture()
         assert done.code == WRONG_SOURCE, done.stderr
@@ -57,7 +57,7 @@ class Site:
 
     @property
     def end(self) -> Lsn:
-        """Where the lake ends."""
+        """Return the lake's position."""
         found = read_positions(self.lake)
         assert found is not None
         return found.acknowledged
@@ -72,7 +72,7 @@ class Site:
 
 @pytest.fixture
 def site(database: str, tmp_path: Path) -> Site:
-    """A lake that has followed a while."""
+    """A lake after some captures."""
     with psycopg.connect(database) as conn:
         conn.execute("create table t (id int primary key)")
     made = Site(database, make_lake(database, tmp_path / "lake"))
@@ -86,8 +86,8 @@ DROP = "select pg_drop_replication_slot('auditlake')"
 CONFIRMED = "select confirmed_flush_lsn from pg_replication_slots where slot_name = 'auditlake'"
 
 
-def test_another_slot_of_that_name(site: Site) -> None:
-    """Made anew, of another kind, of another session: none of them is the one that the lake needs."""
+def test_another_slot_of_that_name_is_refused(site: Site) -> None:
+    """Created again, of another kind, temporary."""
     site.execute(DROP, NEW)
     site.refused(f"stands at {site.read(CONFIRMED)}, this lake at {site.end}", "a new slot of that name")
     site.execute(DROP, "select pg_create_physical_replication_slot('auditlake', true)")
@@ -98,8 +98,8 @@ def test_another_slot_of_that_name(site: Site) -> None:
         site.refused("slot auditlake is temporary", f"pid {other.info.backend_pid}")
 
 
-def test_a_slot_of_another_database(server: Server, site: Site) -> None:
-    """The name is taken all over the server."""
+def test_a_slot_of_another_database_is_refused(server: Server, site: Site) -> None:
+    """Slot names are unique per server, not per database."""
     other = server.create_database()
     site.execute(DROP)
     with psycopg.connect(server.dsn(other), autocommit=True) as conn:
@@ -108,8 +108,8 @@ def test_a_slot_of_another_database(server: Server, site: Site) -> None:
     server.drop_database(other)
 
 
-def test_a_slot_whose_log_was_recycled(site: Site) -> None:
-    """Lost for good, by max_slot_wal_keep_size; `status` says the same."""
+def test_a_slot_with_removed_wal_is_refused(site: Site) -> None:
+    """Lost by max_slot_wal_keep_size; `status` reports the same."""
     write = "insert into t select coalesce(max(id), 0) + 1 from t"
     site.execute(*[write, "select pg_switch_wal()"] * 3, "checkpoint")
     assert site.read("select wal_status from pg_replication_slots where slot_name = 'auditlake'") == "lost"
@@ -120,16 +120,16 @@ def test_a_slot_whose_log_was_recycled(site: Site) -> None:
     assert "has lost its log" in done.stdout
 
 
-def test_two_copies_of_a_lake(site: Site, tmp_path: Path) -> None:
-    """Whichever captures first goes on; to the other one changes are missing from then on."""
+def test_only_the_first_of_two_copies_of_a_lake_continues(site: Site, tmp_path: Path) -> None:
+    """The other one lacks the changes from then on."""
     copy = Site(site.dsn, Lake(Path(shutil.copytree(site.lake.root, tmp_path / "copy"))))
     site.execute("insert into t values (2)")
     assert site.capture().code == 0
-    copy.refused(f"stands at {site.read(CONFIRMED)}, this lake at {copy.end}", "another reader took the changes")
+    copy.refused(f"stands at {site.read(CONFIRMED)}, this lake at {copy.end}", "another client has read the changes")
 
 
-def test_a_server_put_back(server: Server, site: Site) -> None:
-    """A copy of its files is laid back: at once its log ends too early; later it holds other transactions there."""
+def test_a_restored_server_is_refused(server: Server, site: Site) -> None:
+    """A copy of its files is restored: first its log ends too early, later it has other transactions there."""
     server.stop()
     saved = server.folder / "saved"
     _copy(server.data, saved)
@@ -140,7 +140,7 @@ def test_a_server_put_back(server: Server, site: Site) -> None:
     shutil.rmtree(server.data)
     _copy(saved, server.data)
     server.start()
-    site.refused("the source's log ends at", f"this lake at {site.end}", "put back to an earlier state")
+    site.refused("the source's log ends at", f"this lake at {site.end}", "restored to an earlier state")
     while Lsn.parse(site.read("select pg_current_wal_lsn()")) <= site.end:
         site.execute("insert into t select coalesce(max(id), 0) + 10 from t")
     site.refused("would send other transactions", f"to {site.end} than this lake holds")
@@ -151,8 +151,8 @@ def _copy(source: Path, target: Path) -> None:
     subprocess.run(["/bin/cp", "-a", source, target], check=True)
 
 
-def test_a_crash_is_not_taken_for_that(server: Server, site: Site) -> None:
-    """The slot forgets what was acknowledged last; what it would send again is what the lake holds."""
+def test_a_crashed_server_is_not_taken_for_a_restored_one(server: Server, site: Site) -> None:
+    """The slot loses the last acknowledgement; the transactions it would send again are in the lake."""
     for key in (2, 3):
         site.execute(f"insert into t values ({key})")
     assert site.capture().code == 0
@@ -164,8 +164,8 @@ def test_a_crash_is_not_taken_for_that(server: Server, site: Site) -> None:
     assert inserted(site.lake) == [1, 2, 3, 4]
 
 
-def test_a_server_that_goes_and_comes(server: Server, site: Site) -> None:
-    """Capture runs on over a crash, whatever it lasts, and over a stop."""
+def test_capture_continues_after_a_crash_and_a_stop(server: Server, site: Site) -> None:
+    """The outage may last for any time."""
     with Running(site.dsn, site.lake) as running:
         server.restart("immediate")
         site.execute("insert into t values (2)")

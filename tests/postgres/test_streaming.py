@@ -1,4 +1,4 @@
-"""Large transactions streamed while they run: `changes` holds what it holds without streaming, row for row."""
+"""Streaming of large transactions in progress: `changes` equals that without streaming, row for row."""
 
 import os
 import signal
@@ -13,15 +13,15 @@ import psycopg
 import pytest
 
 from auditlake.capture import capture as stage
-from auditlake.capture.claiming import Source
-from auditlake.capture.running import open_capture
+from auditlake.capture.preconditions import Source
+from auditlake.capture.supervisor import open_capture
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
-from auditlake.postgres.buffer import Limits
-from auditlake.postgres.connection import connect
-from auditlake.postgres.server import wal_end
-from auditlake.postgres.streaming import Streaming, StreamingMode
+from auditlake.replication.frame_router import Limits
+from auditlake.source.connection import connect
+from auditlake.source.server import wal_end
+from auditlake.streaming_mode import Streaming, StreamingMode
 from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.crash.killed import killed_at
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.pg
 TABLES = "create table t (id int primary key, v text); create table u (id int primary key, v text);"
 SMALL_PARTS = """
 import auditlake.capture.capture as capture
-from auditlake.postgres.buffer import Limits
+from auditlake.replication.frame_router import Limits
 capture._BATCH = Limits(frames=100, size_bytes=10_000)
 capture._FULL = Limits(frames=500, size_bytes=50_000)
 """
@@ -57,18 +57,18 @@ class Sessions:
         self._control.execute(statement)
 
     def one(self, query: str) -> Any:
-        """Ask for one value."""
+        """Read one value."""
         row = self._control.execute(query).fetchone()
         return None if row is None else row[0]
 
     def await_true(self, query: str) -> None:
-        """Wait until a query says true."""
+        """Wait until a query returns true."""
         pause = threading.Event()
         while self.one(query) is not True:
             pause.wait(0.01)
 
     def await_decoded(self) -> None:
-        """Wait until the walsender has read all that is written now."""
+        """Wait until the walsender has decoded up to the current end of the log."""
         self._control.execute("select pg_logical_emit_message(false, 'flush', '')")
         end = self.one("select pg_current_wal_insert_lsn()")
         self.await_true(f"select bool_or(sent_lsn >= '{end}') from pg_stat_replication")
@@ -76,7 +76,7 @@ class Sessions:
 
 @pytest.fixture
 def sessions(database: str) -> Iterator[Sessions]:
-    """A database of two tables where next to nothing is large enough to be streamed."""
+    """A database of two tables with a minimal logical_decoding_work_mem."""
     with ExitStack() as opened:
         made = Sessions(database, opened)
         made.run(TABLES)
@@ -99,19 +99,19 @@ def capturing(dsn: str, lake: Lake, mode: StreamingMode) -> Iterator[None]:
 
 
 def capture(dsn: str, lake: Lake, mode: StreamingMode) -> None:
-    """Capture everything up to now."""
+    """Capture up to the end of the log."""
     with connect(dsn) as conn:
         end = wal_end(conn)
     open_capture(Source(dsn, require_manifest(lake), Streaming(mode)), lake, threading.Event()).run(end)
 
 
 def many(table: str, first: int, count: int) -> str:
-    """Insert so many rows that they are streamed."""
+    """Return an INSERT of enough rows to be streamed."""
     return f"insert into {table} select n, repeat('x', 100) from generate_series({first}, {first + count - 1}) n"
 
 
 def work(sessions: Sessions, await_decoded: Callable[[], None]) -> None:
-    """Do what streaming could get wrong: interleaved, nested, rolled back, prepared, described again."""
+    """Run transactions that are interleaved, nested, rolled back, prepared, or alter their tables."""
     one, two, three = sessions.begin(), sessions.begin(), sessions.begin()
     one.execute(many("t", 1, 2000))
     two.execute(many("u", 1, 2000))
@@ -135,7 +135,7 @@ def work(sessions: Sessions, await_decoded: Callable[[], None]) -> None:
 
 
 def redescribed(sessions: Sessions, two: Session, await_decoded: Callable[[], None]) -> None:
-    """Alter a table in a streamed transaction, take it back, and alter it in another."""
+    """Alter a table in a streamed transaction, roll it back, and alter it in another."""
     sessions.run("insert into t values (-2, 'small'); update t set v = null where id = -1")
     two.execute("savepoint c")
     two.execute("alter table u add column w int default 7")
@@ -164,8 +164,10 @@ def prepared(sessions: Sessions, await_decoded: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["on", "parallel"])
-def test_streaming_changes_nothing(database: str, sessions: Sessions, tmp_path: Path, mode: StreamingMode) -> None:
-    """Every row of `changes` and `transactions` is the same with streaming, ordinals and relation versions too."""
+def test_streaming_does_not_change_the_captured_rows(
+    database: str, sessions: Sessions, tmp_path: Path, mode: StreamingMode
+) -> None:
+    """Rows of `changes` and `transactions`, with ordinals and relation versions."""
     plain = make_lake(database, tmp_path / "plain", name="plain")
     streamed = make_lake(database, tmp_path / "streamed", name="streamed")
     small = mock.patch.multiple(stage, _BATCH=Limits(100, 10_000), _FULL=Limits(500, 50_000))
@@ -180,8 +182,8 @@ def test_streaming_changes_nothing(database: str, sessions: Sessions, tmp_path: 
     sessions.await_true("select stream_txns = 0 from pg_stat_replication_slots where slot_name = 'plain'")
 
 
-def test_an_open_transaction_survives_a_kill(database: str, sessions: Sessions, tmp_path: Path) -> None:
-    """What was spooled comes again, although later commits were acknowledged, also after a kill among its parts."""
+def test_an_open_transaction_is_captured_after_a_kill(database: str, sessions: Sessions, tmp_path: Path) -> None:
+    """Spooled messages are sent again although later commits were acknowledged, also after a kill between parts."""
     plain = make_lake(database, tmp_path / "plain", name="plain")
     streamed = make_lake(database, tmp_path / "streamed", name="streamed")
     arguments: list[str | Path] = ["capture", "--source", database, "--lake", streamed.root, "--streaming", "on"]

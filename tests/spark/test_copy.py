@@ -1,4 +1,4 @@
-"""The copy while others write: exactly the rows of its snapshot; and one more table beside a running follow."""
+"""Tests of the copy with concurrent writers, and of a table added while `follow` runs."""
 
 import time
 from collections import Counter
@@ -18,10 +18,10 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.snapshot import ranges
+from auditlake.snapshot import copy_task as ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import Progress
-from auditlake.snapshot.workers import LocalWorkers, SparkWorkers
+from auditlake.snapshot.worker_pool import LocalWorkers, SparkWorkers
 from tests import oracle
 from tests.running import Running, await_true
 from tests.writers import SCHEMA, TABLES, Writers
@@ -38,25 +38,25 @@ insert into notes select n, 'title', repeat(md5(n::text), 90) from generate_seri
 """
 _FIRST, _LATER = ("accounts", "notes"), "orders"
 _PATIENCE_S = 150
-# The more is written while a batch is merged, the longer takes the next one.
-_SLOWLY_S = 0.3
+# Pause between transactions: what is written during a merge lengthens the next one.
+_PAUSE_S = 0.3
 
 _State = dict[str, Counter[tuple[Any, ...]]]
 
 
-def test_exact_while_others_write(
+def test_a_copy_with_concurrent_writers_equals_its_snapshot(
     database: str, tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows are those of the exported snapshot; capture is past it before the copy begins; a table is added."""
+    """Capture passes the snapshot before the copy begins; then a table is added while `follow` runs."""
     monkeypatch.setattr(ranges, "_RANGE_BYTES", 8 * 8192)
     monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 2)
     with psycopg.connect(database) as conn:
         conn.execute((SCHEMA + _FILLED).encode())
-    lake, shown, progress = Lake(tmp_path / "lake"), list[_State](), Progress()
+    lake, exported, progress = Lake(tmp_path / "lake"), list[_State](), Progress()
     with Writers(database) as writers:
 
         def start_workers() -> SparkWorkers:
-            shown.append(_as_exported(database))
+            exported.append(_as_exported(database))
             writers.await_transactions(20)
             _await(lambda: (found := read_positions(lake)) and found.watermark > _slot_start(database))
             return SparkWorkers(spark)
@@ -64,16 +64,16 @@ def test_exact_while_others_write(
         patterns = tuple(f"public.{name}" for name in _FIRST)
         bootstrap(_target(database, lake, patterns), start_workers, lambda _: None, progress)
         for name in _FIRST:
-            assert shown[0][name] == _copied(lake, name), name
+            assert exported[0][name] == _copied(lake, name), name
         assert len(DeltaTable(lake.history(TableName("public", "accounts"))).file_uris()) > 4
         state = progress.state()
         assert (state.done_bytes, state.failed) == (state.expected_bytes, ())
-        assert state.rows == sum(sum(shown[0][name].values()) for name in _FIRST)
-    _add_beside_follow(database, lake, spark)
+        assert state.rows == sum(sum(exported[0][name].values()) for name in _FIRST)
+    _add_during_follow(database, lake, spark)
 
 
 class _Following(Running):
-    """A follow, which applies what it captures."""
+    """A running `follow`, which applies the captured changes."""
 
     def __init__(self, database: str, lake: Lake, spark: "SparkSession") -> None:
         super().__init__(database, lake)
@@ -84,21 +84,21 @@ class _Following(Running):
         return self
 
 
-def _add_beside_follow(database: str, lake: Lake, spark: "SparkSession") -> None:
-    """Add a table beside a running follow: it goes on reading the main slot, and merges into the new table, too."""
-    said: list[str] = []
-    with Writers(database, 2, _SLOWLY_S) as writers, _Following(database, lake, spark) as following:
+def _add_during_follow(database: str, lake: Lake, spark: "SparkSession") -> None:
+    """Add a table during `follow`, which keeps reading the main slot and applies the new table's changes, too."""
+    reports: list[str] = []
+    with Writers(database, 2, _PAUSE_S) as writers, _Following(database, lake, spark) as following:
         _await(lambda: following.failure or _reader(database) is not None)
         reader = _reader(database)
-        bootstrap(_target(database, lake, (f"public.{_LATER}",)), lambda: LocalWorkers(2), said.append)
-        assert "capture runs in another process" in said
+        bootstrap(_target(database, lake, (f"public.{_LATER}",)), lambda: LocalWorkers(2), reports.append)
+        assert "capture runs in another process" in reports
         earlier, added = (open_history(lake, TableName("public", name)) for name in (_FIRST[0], _LATER))
         assert earlier is not None
         assert added is not None
         assert added.horizon > earlier.horizon
         writers.await_transactions(20)
         moment = oracle.take_moment(database, TABLES)
-        # The writers go on, so every table has a tail until it is there.
+        # The writers continue, so every table has a tail until its position passes the moment.
         _await(lambda: following.failure or all(_position(lake, name) > moment.lsn for name in (*_FIRST, _LATER)))
         assert (following.failure, _reader(database)) == (None, reader)
     assert oracle.assert_histories_at(lake, [moment]) == [len((*_FIRST, _LATER))]
@@ -121,7 +121,7 @@ def _target(database: str, lake: Lake, patterns: tuple[str, ...]) -> Target:
 
 
 def _as_exported(database: str) -> _State:
-    """What PostgreSQL shows under the snapshot that the copy is to read, as soon as one is exported."""
+    """Return the rows under the copy's snapshot, as soon as it is exported."""
     with psycopg.connect(database) as conn:
         while True:
             conn.rollback()
@@ -133,9 +133,9 @@ def _as_exported(database: str) -> _State:
             try:
                 conn.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(exported[0][0])))
             except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject):
-                continue  # it has gone meanwhile: the holder exports it again
-            rows = {name: conn.execute(f"select * from public.{name}".encode()).fetchall() for name in TABLES}
-            return {name: Counter(found) for name, found in rows.items()}
+                continue  # removed meanwhile: the snapshot session exports it again
+            rows_of = {name: conn.execute(f"select * from public.{name}".encode()).fetchall() for name in TABLES}
+            return {name: Counter(rows) for name, rows in rows_of.items()}
 
 
 def _copied(lake: Lake, name: str) -> Counter[tuple[Any, ...]]:
@@ -154,7 +154,7 @@ def _await(condition: Callable[[], object]) -> None:
         except AssertionError:
             continue
         return
-    raise AssertionError("it did not come")
+    raise AssertionError(f"the condition was false for {_PATIENCE_S} s")
 
 
 def _slot_start(database: str) -> Lsn:

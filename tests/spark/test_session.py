@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.lake.session import spark_session
+from auditlake.spark import class_archive
+from auditlake.spark.jars import delta_jars
+from auditlake.spark.session import spark_session
 
 pytestmark = pytest.mark.spark
 
@@ -36,20 +38,20 @@ def test_merges_into_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     assert [tuple(row) for row in rows] == [(1, "a"), (2, "c"), (3, "d")]
 
 
-def test_gives_the_running_session(spark: SparkSession) -> None:
-    """A second call starts nothing and applies what can still be set."""
+def test_a_second_call_returns_the_running_session(spark: SparkSession) -> None:
+    """Settings that can still change are applied."""
     again = spark_session({"spark.sql.shuffle.partitions": "2"})
     assert again.sparkContext is spark.sparkContext
 
 
 def test_workers_run_the_same_python(spark: SparkSession) -> None:
-    """Not whatever python3 is first on the PATH."""
-    found = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
-    assert [Path(python).resolve() for python in found] == [Path(sys.executable).resolve()]
+    """Not the first python3 on the PATH."""
+    pythons = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
+    assert [Path(python).resolve() for python in pythons] == [Path(sys.executable).resolve()]
 
 
 START = """
-from auditlake.lake.session import spark_session
+from auditlake.spark.session import spark_session
 spark = spark_session({"spark.master": "local[1]", "spark.sql.session.timeZone": "Asia/Tokyo"})
 spark._jvm.java.lang.System.out.println("Deleted 0 files and directories in a total of 2 directories.")
 spark._jvm.java.lang.System.out.println("something else")
@@ -58,14 +60,24 @@ print(spark.conf.get("spark.sql.session.timeZone"), spark.range(3).count())
 
 
 def test_starts_quietly_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A start says nothing, the JVM nothing on stdout; it makes no file in the working folder, and a setting wins."""
+    """No message at start, none of the JVM on stdout, no file in the working folder; the caller's setting applies."""
     run = subprocess.run([sys.executable, "-c", START], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert (run.stdout, run.stderr) == ("Asia/Tokyo 3\n", "something else\n")
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_class_data_archive_fits_the_jvm_that_spark_starts(tmp_path: Path) -> None:
+    """`-Xshare:on` ends a JVM that cannot map its archive; setting up this checkout has written one."""
+    jars = delta_jars({})
+    assert class_archive.archive_path(jars).is_file(), "run `python -m auditlake.apply.warmup`"
+    assert class_archive.driver_options(jars)
+    start = START.replace('"local[1]"', '"local[1]", "spark.driver.extraJavaOptions": "-Xshare:on"')
+    run = subprocess.run([sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == ("Asia/Tokyo 3\n", "something else\n")
+
+
 def test_reports_a_jvm_that_refuses_its_settings(tmp_path: Path) -> None:
-    """The JVM's own words reach standard error."""
+    """The JVM's messages reach standard error."""
     start = START.replace('"local[1]"', '"local[1]", "spark.driver.memory": "lots"')
     run = subprocess.run([sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "ConfigError: the JVM under Spark did not start" in run.stderr

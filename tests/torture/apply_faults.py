@@ -1,7 +1,7 @@
-"""What is done to apply, to follow and to their JVM: each fault is a function of the site.
+"""Faults of apply, follow, maintain and their JVMs: each is a function of the testbed.
 
-Where only one half of a process is killed the other may go on for a while, which is the worst that can happen to a
-history: two that write to it. The next start must find whatever they have left.
+If only Python or only the JVM is killed, the other half may continue for a while, beside the next process that writes
+to the same histories. The next start must resume from whatever they have left.
 """
 
 import os
@@ -10,98 +10,100 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from auditlake.failpoints import After
 from tests.torture.capture_faults import SMALL_PARTS
-from tests.torture.site import Process, Site, expect
+from tests.torture.testbed import Process, Testbed, await_true, expect
 
-LOST_ANSWER = """
+LOST_REPLY = """
 import itertools
 import auditlake.apply.apply as apply
 written, count = apply.merge, itertools.count(1)
 def lose(*arguments):
     written(*arguments)
     if next(count) == {times}:
-        raise OSError("the answer was lost")
+        raise OSError("the reply was lost")
 apply.merge = lose
 """
-NOTHING_HELD = """
-import auditlake.lake.upkeep as upkeep
-upkeep.HELD_BYTES = 0
+THROUGH_SPARK = """
+import auditlake.lake.maintenance as maintenance
+maintenance.fits = lambda _: False
 """
 _KILLED, _DONE, _BUG, _LAKE = -9, 0, 1, 6
 _START_S = 180.0
-_TABLES = 6
+_TABLES = 7
 _POLL_S = 0.01
+_PAUSES = 6
 
-Fault = Callable[[Site, random.Random], None]
+Fault = Callable[[Testbed, random.Random], None]
 
 
-def failpoint(site: Site, chance: random.Random) -> None:
-    """Apply killed after the commit of one of its tables."""
+def failpoint(bed: Testbed, chance: random.Random) -> None:
+    """Kill apply right after an effect."""
     place = chance.choice([After.TABLE_MERGED, After.ROWS_WRITTEN])
-    process = Process(site.apply_arguments(), place, times=chance.randint(1, _TABLES + 3))
-    code = process.ended(_START_S, site.stop)
-    expect(site, process, code, (_KILLED,))
+    process = Process(bed.apply_arguments(), place, times=chance.randint(1, _TABLES + 3))
+    code = process.wait(_START_S, bed.stop)
+    expect(bed, process, code, (_KILLED,))
     process.kill()
-    site.count(f"apply killed after {place}" if code == _KILLED else "apply killed, nothing merged")
+    bed.count(f"apply killed after {place}" if code == _KILLED else "apply killed, nothing merged")
 
 
-def killed_while_writing(site: Site, chance: random.Random) -> None:
-    """Apply killed when files of a history appear that no commit has yet."""
-    before = _files(site)
-    process = Process(site.apply_arguments())
+def killed_while_writing(bed: Testbed, chance: random.Random) -> None:
+    """Kill apply when it has written files that are in no commit yet."""
+    before = _files(bed)
+    process = Process(bed.apply_arguments())
     deadline = time.monotonic() + _START_S
     wanted = chance.randint(1, 8)
-    while len(_files(site) - before) < wanted and time.monotonic() < deadline and not site.stop.is_set():
-        if process.ended(_POLL_S) is not None:
+    while len(_files(bed) - before) < wanted and time.monotonic() < deadline and not bed.stop.is_set():
+        if process.wait(_POLL_S) is not None:
             break
-    expect(site, process, process.process.poll(), ())
+    expect(bed, process, process.process.poll(), ())
     process.kill()
-    site.count("apply killed while it wrote")
+    bed.count("apply killed while it wrote")
 
 
-def _files(site: Site) -> set[Path]:
-    return set(site.lake.histories.glob("*/*/_part=*/*.parquet"))
+def _files(bed: Testbed) -> set[Path]:
+    return set(bed.lake.histories.glob("*/*/_part=*/*.parquet"))
 
 
-def killed(site: Site, chance: random.Random) -> None:
-    """Apply killed at a random moment, JVM and all."""
-    process = Process(site.apply_arguments())
-    expect(site, process, process.ended(chance.uniform(5, 60), site.stop), ())
+def killed(bed: Testbed, chance: random.Random) -> None:
+    """Kill apply and its JVM at a random moment."""
+    process = Process(bed.apply_arguments())
+    expect(bed, process, process.wait(chance.uniform(5, 60), bed.stop), ())
     process.kill()
-    site.count("apply killed at random")
+    bed.count("apply killed at random")
 
 
-def python_killed(site: Site, chance: random.Random) -> None:
-    """Only Python is killed: its JVM may finish what it is at, while the next apply begins."""
-    before = _files(site)
-    process = Process(site.apply_arguments())
-    while not _files(site) - before and process.ended(_POLL_S, site.stop) is None and not site.stop.is_set():
+def python_killed(bed: Testbed, chance: random.Random) -> None:
+    """Kill only Python: its JVM may finish a commit while the next apply starts."""
+    before = _files(bed)
+    process = Process(bed.apply_arguments())
+    while not _files(bed) - before and process.wait(_POLL_S, bed.stop) is None and not bed.stop.is_set():
         pass
-    process.ended(chance.uniform(0, 1))
+    process.wait(chance.uniform(0, 1))
     process.process.kill()
     process.process.wait()
-    site.count("apply killed, its JVM left alone")
-    other = Process(site.apply_arguments(), After.TABLE_MERGED, times=chance.randint(1, _TABLES))
-    code = other.ended(_START_S, site.stop)
-    expect(site, other, code, (_KILLED, _LAKE))
+    bed.count("apply killed, its JVM left alone")
+    other = Process(bed.apply_arguments(), After.TABLE_MERGED, times=chance.randint(1, _TABLES))
+    code = other.wait(_START_S, bed.stop)
+    expect(bed, other, code, (_KILLED, _LAKE))
     for each in (process, other):
         each.kill()
 
 
-def jvm_killed(site: Site, chance: random.Random) -> None:
-    """Only the JVM is killed: Python must end and say so."""
-    before = _files(site)
-    process = Process(site.apply_arguments())
-    while not _files(site) - before and process.ended(_POLL_S, site.stop) is None and not site.stop.is_set():
+def jvm_killed(bed: Testbed, chance: random.Random) -> None:
+    """Kill only the JVM: Python must end with an error."""
+    before = _files(bed)
+    process = Process(bed.apply_arguments())
+    while not _files(bed) - before and process.wait(_POLL_S, bed.stop) is None and not bed.stop.is_set():
         pass
-    process.ended(chance.uniform(0, 1))
+    process.wait(chance.uniform(0, 1))
     for pid in _jvms(process.process.pid):
         os.kill(pid, signal.SIGKILL)
-    code = process.ended(90)
-    site.count(f"apply lost its JVM, ended with {code}")
+    code = process.wait(90)
+    bed.count(f"apply lost its JVM, ended with {code}")
     process.kill()
 
 
@@ -118,88 +120,131 @@ def _jvms(parent: int) -> list[int]:
     return found
 
 
-def two_at_once(site: Site, _: random.Random) -> None:
-    """Two applies on one lake: what one has moved the other must not move again."""
-    both = [Process(site.apply_arguments()) for _ in range(2)]
-    deadline = time.monotonic() + _START_S
-    while all(each.process.poll() is None for each in both) and time.monotonic() < deadline and not site.stop.is_set():
-        time.sleep(0.1)
-    for each in both:
-        expect(site, each, each.process.poll(), (_LAKE,))
-        each.kill()
-    stopped = sum(each.process.returncode == _LAKE for each in both)
-    site.count(f"two applies at once, {stopped} gave way")
-
-
-def answer_lost(site: Site, chance: random.Random) -> None:
-    """A merge is committed and its answer lost."""
-    process = Process(site.apply_arguments(), code=LOST_ANSWER.format(times=chance.randint(1, _TABLES + 2)))
-    expect(site, process, process.ended(_START_S, site.stop), (_BUG,))
-    process.kill()
-    site.count("apply lost the answer of a commit")
-
-
-def followed(site: Site, chance: random.Random) -> None:
-    """Follow killed, at a failpoint of either half or at random."""
-    place = chance.choice([After.TABLE_MERGED, After.ROWS_WRITTEN, After.CHANGES, None])
-    with site.slot:
-        code = SMALL_PARTS if chance.randrange(2) else ""
-        process = Process(site.arguments("follow"), place, times=chance.randint(1, _TABLES), code=code)
-        ended = process.ended(_START_S if place else chance.uniform(10, 60), site.stop)
-        expect(site, process, ended, (_KILLED,))
+def two_at_once(bed: Testbed, _: random.Random) -> None:
+    """Two applies on one lake: the second names the first and exits 6, the first goes on."""
+    first = Process(bed.apply_arguments())
+    held = await_true(lambda: _holds_lock(bed, first), _START_S, bed.stop)
+    second = Process(bed.apply_arguments())
+    code = second.wait(_START_S, bed.stop)
+    if held and code is not None and (code != _LAKE or f"process {first.process.pid} " not in second.output):
+        bed.fail(f"a second apply ended with {code}: {second.output}")
+    expect(bed, first, first.process.poll(), ())
+    for process in (first, second):
         process.kill()
-    site.count(f"follow killed after {place}" if place and ended == _KILLED else "follow killed at random")
+    bed.count(f"second apply beside the first ended with {code}")
 
 
-def looked_after(site: Site, chance: random.Random) -> None:
-    """Files are joined and laid in order, by either way, while apply merges; what does it is killed, or not."""
-    apply = Process(site.apply_arguments())
+def _holds_lock(bed: Testbed, process: Process) -> bool:
+    with suppress(FileNotFoundError):
+        return f'"pid": {process.process.pid},' in (bed.lake.root / "locks" / "apply.lock").read_text()
+    return False
+
+
+def reply_lost(bed: Testbed, chance: random.Random) -> None:
+    """Lose the reply to the commit of a merge."""
+    process = Process(bed.apply_arguments(), code=LOST_REPLY.format(times=chance.randint(1, _TABLES + 2)))
+    expect(bed, process, process.wait(_START_S, bed.stop), (_BUG,))
+    process.kill()
+    bed.count("apply lost the reply to a commit")
+
+
+def follow_killed(bed: Testbed, chance: random.Random) -> None:
+    """Kill follow at a failpoint of capture or apply, or at random."""
+    place = chance.choice([After.TABLE_MERGED, After.ROWS_WRITTEN, After.CHANGES, None])
+    with bed.slot:
+        code = SMALL_PARTS if chance.randrange(2) else ""
+        process = Process(bed.arguments("follow"), place, times=chance.randint(1, _TABLES), code=code)
+        ended = process.wait(_START_S if place else chance.uniform(10, 60), bed.stop)
+        expect(bed, process, ended, (_KILLED,))
+        process.kill()
+    bed.count(f"follow killed after {place}" if place and ended == _KILLED else "follow killed at random")
+
+
+def maintained(bed: Testbed, chance: random.Random) -> None:
+    """Run maintain beside apply, in Python or through Spark, and kill it or not."""
+    apply = Process(bed.apply_arguments())
     place = chance.choice([After.FILES_JOINED, None, None])
-    way, times = NOTHING_HELD if chance.randrange(2) else "", chance.randint(1, _TABLES)
-    other = Process(["maintain", "--lake", site.lake.root], place, times=times, code=way)
+    way, times = THROUGH_SPARK if chance.randrange(2) else "", chance.randint(1, _TABLES)
+    other = Process(["maintain", "--lake", bed.lake.root], place, times=times, code=way)
     at_random = place is None and chance.randrange(2)
-    code = other.ended(chance.uniform(8, 40) if at_random else _START_S, site.stop)
-    # A table that apply moved meanwhile is left alone, so the place may not be passed often enough.
-    expect(site, other, code, (_KILLED, _DONE) if place else (_DONE,))
-    expect(site, apply, apply.process.poll(), ())
+    code = other.wait(chance.uniform(8, 40) if at_random else _START_S, bed.stop)
+    # maintain skips a table that apply commits to, so it may pass the failpoint less often than `times`.
+    expect(bed, other, code, (_KILLED, _DONE) if place else (_DONE,))
+    expect(bed, apply, apply.process.poll(), ())
     for each in (apply, other):
         each.kill()
     where = place or ("at random" if code is None else None)
-    site.count(f"maintain killed {where}" if code in (_KILLED, None) else "maintain beside apply")
+    bed.count(f"maintain killed {where}" if code in (_KILLED, None) else "maintain beside apply")
 
 
-def stopped(site: Site, chance: random.Random) -> None:
-    """Apply asked to stop."""
-    process = Process(site.apply_arguments())
-    expect(site, process, process.ended(chance.uniform(10, 60), site.stop), ())
-    process.terminate()
-    code = process.ended(120)
-    expect(site, process, code, (_DONE, -15))
+def killed_when_parked(bed: Testbed, chance: random.Random) -> None:
+    """Kill apply right after it has parked the table whose column changed its type."""
+    if not bed.retyped.is_set():
+        return failpoint(bed, chance)
+    process = Process(bed.apply_arguments(), After.PARKED)
+    code = process.wait(_START_S, bed.stop)
+    expect(bed, process, code, (_KILLED,))
     process.kill()
-    site.count("apply asked to stop")
+    bed.count(f"apply killed after {After.PARKED}" if code == _KILLED else "apply killed, nothing parked")
+    return None
+
+
+def paused(bed: Testbed, chance: random.Random) -> None:
+    """Pause and resume follow and maintain at random beside each other, with or without their JVMs."""
+    with bed.slot:
+        follow = Process(bed.arguments("follow"))
+        maintain = Process(["maintain", "--lake", bed.lake.root], code=THROUGH_SPARK if chance.randrange(2) else "")
+        pauses = 0
+        while pauses < _PAUSES and follow.process.poll() is None and not bed.stop.is_set():
+            follow.wait(chance.uniform(0.5, 6), bed.stop)
+            chosen, group = chance.sample([follow, maintain], chance.randint(1, 2)), chance.randrange(2) == 1
+            for process in chosen:
+                process.send(signal.SIGSTOP, group=group)
+            time.sleep(chance.uniform(0.2, 6))
+            for process in chosen:
+                process.send(signal.SIGCONT, group=group)
+            pauses += 1
+        expect(bed, maintain, maintain.wait(_START_S, bed.stop), (_DONE,))
+        expect(bed, follow, follow.process.poll(), ())
+        for process in (follow, maintain):
+            process.kill()
+    bed.count("follow and maintain paused")
+
+
+def stopped(bed: Testbed, chance: random.Random) -> None:
+    """Stop apply with SIGTERM."""
+    process = Process(bed.apply_arguments())
+    expect(bed, process, process.wait(chance.uniform(10, 60), bed.stop), ())
+    process.terminate()
+    code = process.wait(120)
+    expect(bed, process, code, (_DONE, -15))
+    process.kill()
+    bed.count("apply stopped by SIGTERM")
 
 
 _FAULTS: dict[Fault, int] = {
     killed_while_writing: 3,
     failpoint: 3,
-    followed: 3,
+    follow_killed: 3,
     killed: 2,
     python_killed: 2,
-    answer_lost: 1,
+    reply_lost: 1,
     two_at_once: 1,
-    looked_after: 2,
+    maintained: 2,
+    killed_when_parked: 2,
+    paused: 2,
     jvm_killed: 1,
     stopped: 1,
 }
 
 
 class ApplyFaults(threading.Thread):
-    """Does one fault after the other, until the campaign stops; the first round has each once."""
+    """Injects one fault after the other until the campaign stops, each at least once."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, bed: Testbed) -> None:
         super().__init__(name="apply", daemon=True)
-        self._site = site
-        self._chance = random.Random(f"{site.seed}/apply")  # noqa: S311 - no secret
+        self._site = bed
+        self._chance = random.Random(f"{bed.seed}/apply")  # noqa: S311 - no secret
 
     def run(self) -> None:
         first = self._chance.sample(list(_FAULTS), len(_FAULTS))

@@ -1,14 +1,16 @@
-"""The oracle campaign: a live database, a lake that is made and followed, and everything that can go wrong meanwhile.
+"""Torture campaign: keep a lake up to date from a live database under every fault, then compare it with PostgreSQL.
 
     python -m tests.torture.campaign --seconds 120 [--seed N]
 
-Bootstrap is killed after its effects, then capture and apply go on side by side, as processes that are killed at random
-and after each of their effects, while the server crashes, the network is cut or deaf, the disk fills up and answers of
-commits are lost. All the while several connections write to tables of every kind, and PostgreSQL is asked for its state
-at exact LSNs. Afterwards the last runs are left alone, and the lake is compared with what PostgreSQL said (`checks`).
+1. Several connections change tables of every kind, until step 4.
+2. Bootstrap runs with faults of its own (`bootstrap_faults`).
+3. Capture, apply, follow and maintain run as processes, which faults kill, pause, disconnect and starve
+   (`capture_faults`, `apply_faults`). Meanwhile PostgreSQL reports its state at exact LSNs, a column changes its type
+   so that its table must be parked, and every log entry is watched: none may be replaced.
+4. Capture and apply run undisturbed to the end, and the lake is compared with what PostgreSQL reported (`checks`).
 
-The seed decides what the workers do and which fault comes when; which moment a fault hits is up to the machine.
-Exit code 0 where everything held.
+The seed determines the changes and the order of faults; the moment at which a fault strikes depends on the machine.
+Exit code 0 if every promise held.
 """
 
 import argparse
@@ -18,14 +20,14 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from subprocess import CalledProcessError
 
 import psycopg
 
+from auditlake.delta.log_writer import commit_id_of
 from auditlake.errors import AuditlakeError
-from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from tests import oracle
 from tests.crash.killed import SPARK
@@ -33,147 +35,170 @@ from tests.proxy import Proxy
 from tests.server import Server, chosen_version
 from tests.torture import checks
 from tests.torture.apply_faults import ApplyFaults
+from tests.torture.bootstrap_faults import bootstrap, finish
 from tests.torture.capture_faults import CaptureFaults
-from tests.torture.schema import DDL, LEDGER, TABLES
-from tests.torture.site import Disk, Process, Site, expect
+from tests.torture.schema import DDL, RETYPE, RETYPED, TABLES
+from tests.torture.testbed import Disk, Testbed
 from tests.torture.work import LOST, Worker
 
 _SETTINGS = {"wal_sender_timeout": "6s", "logical_decoding_work_mem": "64kB", "max_connections": "60"}
 _WORKERS = 4
 _MOMENTS = 60
-_BEFORE_JVM = (After.MANIFEST_WRITTEN, After.MANIFEST, After.PUBLICATION, After.MEMBERSHIP, After.SLOT, After.START)
-_IN_COPY = (After.HISTORY_CREATED, After.FILES_COPIED, After.TABLE_COPIED)
-_KILLED = -9
-_LONG_S = 900.0
+_RETYPED_AFTER = 0.3
+_WATCH_S = 0.5
+_DONE, _CHECK_FAILED = 0, 3
 
 
 class Observer(threading.Thread):
-    """Asks PostgreSQL for its state every now and then."""
+    """Asks PostgreSQL for its state at regular intervals."""
 
-    def __init__(self, site: Site, seconds: float) -> None:
+    def __init__(self, bed: Testbed, seconds: float) -> None:
         super().__init__(name="observer", daemon=True)
-        self._site = site
+        self._bed = bed
         self._interval_s = max(1.0, seconds / _MOMENTS)
         self.moments: list[oracle.Moment] = []
 
     def run(self) -> None:
-        while not self._site.stop.wait(self._interval_s):
-            with suppress(*LOST, AuditlakeError):  # the server may be away
-                self.moments.append(oracle.take_moment(self._site.dsn, TABLES))
+        while not self._bed.stop.wait(self._interval_s):
+            with suppress(*LOST, AuditlakeError):  # the server may be down
+                self.moments.append(oracle.take_moment(self._bed.dsn, TABLES))
 
 
-def bootstrap(site: Site) -> None:
-    """Bootstrap, killed after its effects and then once more to the end."""
-    chance = random.Random(f"{site.seed}/bootstrap")  # noqa: S311 - no secret
-    line = site.arguments("bootstrap", "--table", f"!public.{LEDGER}")
-    for place in [*_BEFORE_JVM, *chance.sample(_IN_COPY, 2)]:
-        times = chance.randint(1, 3) if place in _IN_COPY else 1
-        process = Process(line, place, times=times)
-        code = process.ended(_LONG_S)
-        # Where the run before had come that far, this one does not pass the place again, and ends well.
-        expect(site, process, code, (_KILLED, 0))
-        process.kill()
-        site.count(f"bootstrap killed after {place}" if code == _KILLED else f"bootstrap did not pass {place}")
-    _finish(site, line)
+class EntryWatch(threading.Thread):
+    """Remembers the id of every log entry of the lake, by its file."""
+
+    def __init__(self, bed: Testbed) -> None:
+        super().__init__(name="entries", daemon=True)
+        self._bed = bed
+        self._ids: dict[Path, str] = {}
+
+    def run(self) -> None:
+        while not self._bed.stop.wait(_WATCH_S):
+            self._look()
+
+    def _look(self) -> None:
+        for entry in self._bed.lake.root.glob("**/_delta_log/*.json"):
+            if entry not in self._ids and (commit_id := commit_id_of(entry)) is not None:
+                self._ids[entry] = commit_id
+
+    def verify(self) -> int:
+        """Check that no entry was replaced; return the number of entries."""
+        self._look()
+        for entry, commit_id in self._ids.items():
+            if commit_id_of(entry) not in {commit_id, None}:  # None: expired
+                self._bed.fail(f"{entry} was replaced")
+        return len(self._ids)
 
 
-def _finish(site: Site, line: list[str | Path]) -> None:
-    process = Process(line)
-    expect(site, process, process.ended(_LONG_S) or process.process.poll(), (0,))
-    if process.process.poll() is None:
-        site.fail(f"{line[0]} did not end: {process.said}")
-        process.kill()
+class Retyping(threading.Thread):
+    """Changes a column's type during the campaign, so that its table must be parked."""
+
+    def __init__(self, bed: Testbed, seconds: float) -> None:
+        super().__init__(name="retyping", daemon=True)
+        self._bed = bed
+        self._delay_s = seconds * _RETYPED_AFTER
+
+    def run(self) -> None:
+        self._bed.stop.wait(self._delay_s)
+        while not self._bed.stop.is_set() and not self._bed.retyped.is_set():
+            with suppress(*LOST), closing(psycopg.connect(self._bed.dsn, autocommit=True)) as conn:
+                conn.execute("set lock_timeout = '5s'")
+                conn.execute(RETYPE)
+                conn.execute(f"insert into {RETYPED} values (-1, 'a text')")
+                self._bed.retyped.set()
 
 
-def torment(site: Site, seconds: float) -> list[oracle.Moment]:
-    """Let faults and work go on for so long; give what PostgreSQL said meanwhile."""
-    observer = Observer(site, seconds)
-    threads: list[threading.Thread] = [observer, CaptureFaults(site), ApplyFaults(site)]
+def torment(bed: Testbed, seconds: float) -> tuple[list[oracle.Moment], EntryWatch]:
+    """Inject faults for so many seconds; return the states that PostgreSQL reported, and the log entries seen."""
+    observer, entries = Observer(bed, seconds), EntryWatch(bed)
+    faults = [CaptureFaults(bed), ApplyFaults(bed), Retyping(bed, seconds)]
+    threads: list[threading.Thread] = [observer, entries, *faults]
     for thread in threads:
         thread.start()
-    site.stop.wait(seconds)
-    site.stop.set()
+    bed.stop.wait(seconds)
+    bed.stop.set()
     for thread in threads:
         thread.join()
-    return observer.moments
+    return observer.moments, entries
 
 
-def settle(site: Site) -> None:
-    """Bring everything into the histories, undisturbed."""
-    _finish(site, ["capture", "--until-current", "--source", site.dsn, "--lake", site.lake.root])
-    _finish(site, ["apply", "--until-current", "--lake", site.lake.root])
+def settle(bed: Testbed) -> None:
+    """Bring everything into the histories, undisturbed; a parked table is reported by exit code 3."""
+    finish(bed, ["capture", "--until-current", "--source", bed.dsn, "--lake", bed.lake.root])
+    allowed = _CHECK_FAILED if bed.retyped.is_set() else _DONE
+    finish(bed, ["apply", "--until-current", "--lake", bed.lake.root], allowed)
 
 
-def ask_spark(site: Site, moments: list[oracle.Moment]) -> int:
-    """Compare some moments as `auditlake.read` gives them; needs a JVM in this process."""
+def compare_through_spark(bed: Testbed, moments: list[oracle.Moment]) -> int:
+    """Compare the rows that `auditlake.read` returns at some moments; needs a JVM in this process."""
     import auditlake  # noqa: PLC0415  # only here is Spark needed
-    from auditlake.lake.session import spark_session  # noqa: PLC0415
+    from auditlake.spark.session import spark_session  # noqa: PLC0415
 
     spark = spark_session({f"spark.{name}": value for name, value in json.loads(SPARK["AUDITLAKE_SPARK"]).items()})
     compared = 0
     for moment in moments:
-        for table in TABLES:
-            rows = auditlake.read(spark, site.lake.root, f"public.{table}", as_of=str(moment.lsn)).count()
-            if rows != moment.states[table].total():
-                site.fail(f"spark: {table} as of {moment.lsn} has {rows} rows")
+        for table, state in moment.states.items():
+            rows = auditlake.read(spark, bed.lake.root, f"public.{table}", as_of=str(moment.lsn)).count()
+            if rows != state.total():
+                bed.fail(f"spark: {table} as of {moment.lsn} has {rows} rows, expected {state.total()}")
             compared += 1
     return compared
 
 
 def run(seconds: float, seed: str) -> int:
-    """Run a campaign and report it; the exit code."""
+    """Run a campaign and print its report; return the exit code."""
     with ExitStack() as held:
-        site = _site(held)
-        site.seed = seed
+        bed = _testbed(held, seed)
         begun = time.monotonic()
         workers_stop = threading.Event()
-        workers = [Worker(site.dsn, seed, number, workers_stop) for number in range(_WORKERS)]
+        workers = [Worker(bed.dsn, seed, number, workers_stop) for number in range(_WORKERS)]
         for worker in workers:
             worker.start()
-        bootstrap(site)
-        moments = torment(site, seconds)
+        bootstrap(bed)
+        moments, entries = torment(bed, seconds)
         workers_stop.set()
         for worker in workers:
             worker.join()
-        moments.append(oracle.take_moment(site.dsn, TABLES))
-        settle(site)
-        evidence = checks.Evidence(site.dsn, site.lake, moments)
+        moments.append(oracle.take_moment(bed.dsn, TABLES))
+        settle(bed)
+        evidence = checks.Evidence(bed.dsn, bed.lake, moments, parked=[RETYPED] if bed.retyped.is_set() else [])
         compared, failed = checks.failures([*checks.OF_CAPTURE, *checks.OF_APPLY], evidence)
         for name, what in failed.items():
-            site.fail(f"check {name}: {what}")
+            bed.fail(f"check {name}: {what}")
+        compared["entries"] = entries.verify()
+        chosen = random.Random(seed).sample(evidence.comparable, min(2, len(moments)))  # noqa: S311 - no secret
+        compared["spark"] = compare_through_spark(bed, chosen)
         facts = {
             "seed": seed,
             "seconds": round(time.monotonic() - begun),
             "transactions": sum(worker.done for worker in workers),
             "moments": len(moments),
             "compared": compared,
-            "seen": dict(sorted(site.seen.items())),
-            "broken": site.broken,
+            "faults": dict(sorted(bed.counts.items())),
+            "failures": bed.failures,
         }
         print(json.dumps(facts, indent=2), flush=True)  # noqa: T201 - this is its report
-        chosen = random.Random(seed).sample(moments, min(2, len(moments)))  # noqa: S311 - no secret
-        print(f"spark compared {ask_spark(site, chosen)} states", flush=True)  # noqa: T201
-        return 1 if site.broken else 0
+        return 1 if bed.failures else 0
 
 
-def _site(held: ExitStack) -> Site:
+def _testbed(held: ExitStack, seed: str) -> Testbed:
     server = held.enter_context(Server(chosen_version(), settings=_SETTINGS))
     database = server.create_database()
     with psycopg.connect(server.dsn(database)) as conn:
         conn.execute(DDL)
     folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="auditlake-torture-")))
     proxy = held.enter_context(Proxy(server.dsn(database)))
-    site = Site(server, proxy, database, Lake(folder / "disk" / "lake"), "")
+    bed = Testbed(server, proxy, database, Lake(folder / "disk" / "lake"), seed)
     try:
-        site.disk = held.enter_context(Disk(folder / "disk"))
+        bed.disk = held.enter_context(Disk(folder / "disk"))
     except (CalledProcessError, OSError):
         print("no right to mount: the disk is not filled up", flush=True)  # noqa: T201
-    return site
+    return bed
 
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description="kill, cut and fill up, then compare with PostgreSQL")
+    parser = argparse.ArgumentParser(description="inject faults for a time, then compare the lake with PostgreSQL")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", default="")
     chosen = parser.parse_args()

@@ -1,7 +1,7 @@
-"""What is done to capture, and to the server and the network under it: each fault is a function of the site.
+"""Faults of capture, and of the server and the network under it: each fault is a function of the testbed.
 
-Every one ends with the process gone. Afterwards nothing may be acknowledged that is not in the lake; what a later
-start makes of it is seen at the end of the campaign.
+Each ends with its process gone. After each, the lake must hold whatever was acknowledged; the end of the campaign shows
+whether the next start resumed correctly.
 """
 
 import random
@@ -15,25 +15,25 @@ import psycopg
 from auditlake.failpoints import After
 from auditlake.lake.positions import read_positions
 from tests import oracle
-from tests.torture.site import Process, Site, await_watermark, expect
+from tests.torture.testbed import Process, Testbed, await_watermark, expect
 from tests.torture.work import LOST
 
 SMALL_PARTS = """
 import auditlake.capture.capture as capture
-import auditlake.lake.log as log
-from auditlake.postgres.buffer import Limits
+import auditlake.delta.append_table as log
+from auditlake.replication.frame_router import Limits
 capture._BATCH = Limits(frames=200, size_bytes=20_000)
 capture._FULL = Limits(frames=600, size_bytes=60_000)
 log._TIDY_EVERY = 12
 """
-LOST_ANSWER = """
+LOST_REPLY = """
 import itertools
-import auditlake.lake.log as log
+import auditlake.delta.append_table as log
 written, count = log.put_commit, itertools.count(1)
 def lose(*arguments):
     written(*arguments)
     if next(count) == {times}:
-        raise {error}("the answer was lost")
+        raise OSError("the reply was lost")
 log.put_commit = lose
 """
 _PLACES = {
@@ -48,118 +48,117 @@ _PLACES = {
 _KILLED, _DONE, _LAKE = -9, 0, 6
 _START_S = 20.0
 
-Fault = Callable[[Site, random.Random], None]
+Fault = Callable[[Testbed, random.Random], None]
 
 
-def failpoint(site: Site, chance: random.Random) -> None:
-    """Killed right after an effect."""
+def failpoint(bed: Testbed, chance: random.Random) -> None:
+    """Kill capture right after an effect."""
     place = chance.choice(list(_PLACES))
-    line = site.arguments("capture", *(["--until-current"] if place == After.IDLE else []))
+    line = bed.arguments("capture", *(["--until-current"] if place == After.IDLE else []))
     process = Process(line, place, times=chance.randint(1, _PLACES[place]), code=SMALL_PARTS)
-    code = process.ended(_START_S, site.stop)
-    expect(site, process, code, (_KILLED, _DONE) if place == After.IDLE else (_KILLED,))
+    code = process.wait(_START_S, bed.stop)
+    expect(bed, process, code, (_KILLED, _DONE) if place == After.IDLE else (_KILLED,))
     process.kill()
-    site.count(f"capture killed after {place}" if code == _KILLED else f"capture killed, {place} not reached")
+    bed.count(f"capture killed after {place}" if code == _KILLED else f"capture killed, {place} not reached")
 
 
-def killed(site: Site, chance: random.Random) -> None:
-    """Killed at a random moment."""
-    process = Process(site.arguments("capture"), code=SMALL_PARTS if chance.randrange(2) else "")
-    expect(site, process, process.ended(chance.uniform(0.3, 5), site.stop), ())
+def killed(bed: Testbed, chance: random.Random) -> None:
+    """Kill capture at a random moment."""
+    process = Process(bed.arguments("capture"), code=SMALL_PARTS if chance.randrange(2) else "")
+    expect(bed, process, process.wait(chance.uniform(0.3, 5), bed.stop), ())
     process.kill()
-    site.count("capture killed at random")
+    bed.count("capture killed at random")
 
 
-def stopped(site: Site, chance: random.Random) -> None:
-    """Asked to stop."""
-    process = Process(site.arguments("capture"))
-    expect(site, process, process.ended(chance.uniform(2, 5), site.stop), ())
-    _end(site, process)
-    site.count("capture asked to stop")
+def stopped(bed: Testbed, chance: random.Random) -> None:
+    """Stop capture with SIGTERM."""
+    process = Process(bed.arguments("capture"))
+    expect(bed, process, process.wait(chance.uniform(2, 5), bed.stop), ())
+    _end(bed, process)
+    bed.count("capture stopped by SIGTERM")
 
 
-def _end(site: Site, process: Process) -> None:
+def _end(bed: Testbed, process: Process) -> None:
     process.terminate()
-    code = process.ended(60)
-    expect(site, process, code, (_DONE, -15))
+    code = process.wait(60)
+    expect(bed, process, code, (_DONE, -15))
     if code is None:
-        site.fail(f"capture did not end when asked to: {process.said}")
+        bed.fail(f"capture did not end after SIGTERM: {process.output}")
         process.kill()
 
 
-def _through(site: Site, chance: random.Random, what: str, disturb: Callable[[], None]) -> None:
-    """A running capture must come through a disturbance by itself."""
-    process = Process(site.arguments("capture"), code=SMALL_PARTS if chance.randrange(2) else "")
-    await_watermark(site, process)
+def _disturb(bed: Testbed, chance: random.Random, what: str, disturb: Callable[[], None]) -> None:
+    """Disturb a running capture, which must continue by itself."""
+    process = Process(bed.arguments("capture"), code=SMALL_PARTS if chance.randrange(2) else "")
+    await_watermark(bed, process)
     for _ in range(chance.randint(1, 3)):
         disturb()
-        process.ended(chance.uniform(0.1, 1.5), site.stop)
-    if await_watermark(site, process) and process.process.poll() is None:
-        site.count(f"capture came through: {what}")
-    elif not site.stop.is_set():
-        site.fail(f"capture did not come through: {what}: {process.said}")
-    _end(site, process)
+        process.wait(chance.uniform(0.1, 1.5), bed.stop)
+    if await_watermark(bed, process) and process.process.poll() is None:
+        bed.count(f"capture survived: {what}")
+    elif not bed.stop.is_set():
+        bed.fail(f"capture did not survive: {what}: {process.output}")
+    _end(bed, process)
 
 
-def cut(site: Site, chance: random.Random) -> None:
-    """The network ends every connection."""
-    _through(site, chance, "network cut", site.proxy.cut)
+def cut(bed: Testbed, chance: random.Random) -> None:
+    """Close every connection."""
+    _disturb(bed, chance, "network cut", bed.proxy.cut)
 
 
-def deaf(site: Site, chance: random.Random) -> None:
-    """The network passes nothing any more."""
-    _through(site, chance, "network deaf", site.proxy.go_deaf)
+def silent(bed: Testbed, chance: random.Random) -> None:
+    """Keep connections open and pass no data."""
+    _disturb(bed, chance, "network silent", bed.proxy.go_deaf)
 
 
-def refused(site: Site, chance: random.Random) -> None:
-    """Nothing can connect for a while."""
+def refused(bed: Testbed, chance: random.Random) -> None:
+    """Refuse connections for a while."""
 
     def away() -> None:
-        site.proxy.refuse()
+        bed.proxy.refuse()
         time.sleep(chance.uniform(0.2, 2))
-        site.proxy.refuse(refuse=False)
+        bed.proxy.refuse(refuse=False)
 
-    _through(site, chance, "network away", away)
+    _disturb(bed, chance, "network away", away)
 
 
-def walsender_ended(site: Site, chance: random.Random) -> None:
-    """The server ends the walsender."""
+def walsender_ended(bed: Testbed, chance: random.Random) -> None:
+    """Terminate the walsender."""
     ask = "select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid is not null"
 
     def end() -> None:
-        with suppress(*LOST), psycopg.connect(site.dsn) as conn:
+        with suppress(*LOST), psycopg.connect(bed.dsn) as conn:
             conn.execute(ask)
 
-    _through(site, chance, "walsender terminated", end)
+    _disturb(bed, chance, "walsender terminated", end)
 
 
-def server_crashed(site: Site, chance: random.Random) -> None:
-    """The server is stopped without a chance to write anything, and recovers from its log."""
-    _through(site, chance, "server stopped immediately", site.server.restart)
+def server_crashed(bed: Testbed, chance: random.Random) -> None:
+    """Stop the server immediately, so that it recovers from WAL."""
+    _disturb(bed, chance, "server stopped immediately", bed.server.restart)
 
 
-def disk_full(site: Site, chance: random.Random) -> None:
-    """The lake's disk takes no more."""
-    if site.disk is None:
-        return killed(site, chance)
-    process = Process(site.arguments("capture"))
-    await_watermark(site, process)
-    with site.disk.full():
-        code = process.ended(30, site.stop)
-    expect(site, process, code, (_LAKE,))
+def disk_full(bed: Testbed, chance: random.Random) -> None:
+    """Fill up the lake's disk."""
+    if bed.disk is None:
+        return killed(bed, chance)
+    process = Process(bed.arguments("capture"))
+    await_watermark(bed, process)
+    with bed.disk.full():
+        code = process.wait(30, bed.stop)
+    expect(bed, process, code, (_LAKE,))
     process.kill()
-    site.count("capture met a full disk" if code is not None else "capture killed on a full disk")
+    bed.count("capture met a full disk" if code is not None else "capture killed on a full disk")
     return None
 
 
-def answer_lost(site: Site, chance: random.Random) -> None:
-    """A commit is made and its answer lost, so that capture takes it for failed."""
-    error = chance.choice(["OSError", "log.CommitFailedError"])
-    code = LOST_ANSWER.format(times=chance.randint(1, 12), error=error)
-    process = Process(site.arguments("capture"), code=SMALL_PARTS + code)
-    expect(site, process, process.ended(_START_S, site.stop), (_LAKE,))
+def reply_lost(bed: Testbed, chance: random.Random) -> None:
+    """Lose the reply to a commit, so that capture takes it for failed."""
+    code = LOST_REPLY.format(times=chance.randint(1, 12))
+    process = Process(bed.arguments("capture"), code=SMALL_PARTS + code)
+    expect(bed, process, process.wait(_START_S, bed.stop), (_LAKE,))
     process.kill()
-    site.count("capture lost the answer of a commit")
+    bed.count("capture lost the reply to a commit")
 
 
 _FAULTS: dict[Fault, int] = {
@@ -167,22 +166,22 @@ _FAULTS: dict[Fault, int] = {
     killed: 6,
     stopped: 1,
     cut: 1,
-    deaf: 1,
+    silent: 1,
     refused: 1,
     walsender_ended: 1,
     server_crashed: 2,
     disk_full: 1,
-    answer_lost: 3,
+    reply_lost: 3,
 }
 
 
 class CaptureFaults(threading.Thread):
-    """Does one fault after the other, until the campaign stops; the first round has each once."""
+    """Injects one fault after the other until the campaign stops, each at least once."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, bed: Testbed) -> None:
         super().__init__(name="capture", daemon=True)
-        self._site = site
-        self._chance = random.Random(f"{site.seed}/capture")  # noqa: S311 - no secret
+        self._site = bed
+        self._chance = random.Random(f"{bed.seed}/capture")  # noqa: S311 - no secret
 
     def run(self) -> None:
         first = self._chance.sample(list(_FAULTS), len(_FAULTS))
@@ -198,11 +197,11 @@ class CaptureFaults(threading.Thread):
             self._site.count(f"{fault.__name__} cut short: {type(exc).__name__}")
         except Exception as exc:  # noqa: BLE001 - a fault that fails is reported, and the campaign goes on
             self._site.fail(f"{fault.__name__}: {exc!r}")
-        _see_acknowledged(self._site)
+        _check_acknowledged(self._site)
 
 
-def _see_acknowledged(site: Site) -> None:
+def _check_acknowledged(bed: Testbed) -> None:
     with suppress(*LOST):
-        confirmed, positions = oracle.confirmed_flush(site.dsn), read_positions(site.lake)
+        confirmed, positions = oracle.confirmed_flush(bed.dsn), read_positions(bed.lake)
         if positions is None or confirmed > positions.acknowledged:
-            site.fail(f"{confirmed} was acknowledged, the lake holds {positions}")
+            bed.fail(f"{confirmed} was acknowledged, the lake holds {positions}")

@@ -1,13 +1,19 @@
-"""What must hold of a lake when the dust has settled: each check by its name. No JVM but where it says so."""
+"""Checks of a lake after a run, selected by name. No JVM.
 
-from collections.abc import Callable, Mapping, Sequence
+A parked table is compared at moments up to the LSN at which it is parked.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
+from auditlake.lake.parking import read_parked
 from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
 from tests import oracle
 from tests.torture import ledger as ledgers
 from tests.torture.schema import TABLES
@@ -15,68 +21,110 @@ from tests.torture.schema import TABLES
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is compared with the lake: where PostgreSQL is, and what it said at some moments."""
+    """A lake, its source, and the states that PostgreSQL reported at some moments.
+
+    `tables` have a history; `parked` are those of them that must be parked at the end, and no others.
+    """
 
     dsn: str
     lake: Lake
     moments: Sequence[oracle.Moment]
     tables: Sequence[str] = TABLES
+    parked: Collection[str] = ()
+
+    @property
+    def comparable(self) -> list[oracle.Moment]:
+        """Return the moments without the states of tables that were parked before."""
+        histories = list(list_histories(self.lake))
+        ends = {name.table: each.lsn for name, each in read_parked(self.lake, histories).items()}
+        return [
+            oracle.Moment(
+                moment.lsn,
+                {name: state for name, state in moment.states.items() if moment.lsn <= ends.get(name, moment.lsn)},
+            )
+            for moment in self.moments
+        ]
 
 
 def acknowledged(evidence: Evidence) -> int:
-    """Nothing was acknowledged that is not in a commit of `changes`."""
+    """Check that a commit of `changes` holds whatever was acknowledged."""
     confirmed, positions = oracle.confirmed_flush(evidence.dsn), read_positions(evidence.lake)
     assert positions is not None
     assert confirmed <= positions.acknowledged, f"{confirmed} is acknowledged, {positions.acknowledged} is in the lake"
     return 1
 
 
-def places(evidence: Evidence) -> int:
-    """`changes` has each place of each transaction once, `transactions` each transaction, and they agree."""
+def ordinals(evidence: Evidence) -> int:
+    """Check that `changes` has every ordinal of each transaction once, and that `transactions` has the same ones."""
     changes, transactions = oracle.changes(evidence.lake), oracle.transactions(evidence.lake)
-    found = {}
+    headers = {}
     for lsn, rows in groupby(changes, key=lambda row: row["lsn"]):
         of_one: list[Mapping[str, Any]] = list(rows)
-        assert [row["ordinal"] for row in of_one] == list(range(len(of_one))), f"places of transaction at {lsn}"
-        found[lsn] = of_one[0]["xid"], of_one[0]["time"]
-    assert found == {row["lsn"]: (row["xid"], row["time"]) for row in transactions}, "transactions and changes differ"
+        assert [row["ordinal"] for row in of_one] == list(range(len(of_one))), f"ordinals of transaction at {lsn}"
+        headers[lsn] = of_one[0]["xid"], of_one[0]["time"]
+    assert headers == {row["lsn"]: (row["xid"], row["time"]) for row in transactions}, "transactions and changes differ"
     return len(changes)
 
 
 def log(evidence: Evidence) -> int:
-    """Snapshots and `changes` lead to what PostgreSQL said at each moment."""
-    return sum(oracle.assert_log(evidence.lake, evidence.moments))
+    """Check that snapshots and `changes`, replayed, equal the state that PostgreSQL reported at each moment."""
+    return sum(oracle.assert_log(evidence.lake, evidence.comparable))
 
 
 def transactions(evidence: Evidence) -> int:
-    """Every transaction of `changes` is what the ledger has of it."""
+    """Check that every transaction in `changes` equals that of the ledger."""
     return ledgers.assert_changes(evidence.lake, ledgers.read_ledger(evidence.dsn, evidence.lake))
 
 
+def parked(evidence: Evidence) -> int:
+    """Check that exactly the expected tables are parked, and that no history has passed its LSN."""
+    histories = {table.name: table for table in list_histories(evidence.lake)}
+    stopped = read_parked(evidence.lake, histories.values())
+    expected = set(evidence.parked) & set(evidence.tables)
+    assert {name.table for name in stopped} == expected, f"parked are {[str(each) for each in stopped.values()]}"
+    for name, each in stopped.items():
+        position = histories[name].position
+        assert position <= each.lsn, f"{name} is parked at {each.lsn}, its history has position {position}"
+    return len(stopped)
+
+
+def complete(evidence: Evidence) -> int:
+    """Check that every change is folded, of a parked table every one up to its LSN; return the number of changes."""
+    histories = {table.name: table for table in list_histories(evidence.lake)}
+    ends = {name: each.lsn for name, each in read_parked(evidence.lake, histories.values()).items()}
+    folded = 0
+    for change in oracle.changes(evidence.lake):
+        table = histories.get(TableName(change["schema"], change["table"])) if change["table"] else None
+        if table is not None and change["lsn"] <= ends.get(table.name, change["lsn"]):
+            assert change["lsn"] <= table.position, f"{table.name}: {Lsn(change['lsn'])} is not folded"
+            folded += 1
+    return folded
+
+
 def states(evidence: Evidence) -> int:
-    """Histories, all applied, hold what PostgreSQL said at each moment."""
+    """Check that the histories, all applied, equal the state that PostgreSQL reported at each moment."""
     applied = {table.name.table for table in list_histories(evidence.lake)}
     assert applied == set(evidence.tables)
-    return sum(oracle.assert_histories_at(evidence.lake, evidence.moments))
+    return sum(oracle.assert_histories_at(evidence.lake, evidence.comparable))
 
 
 def periods(evidence: Evidence) -> int:
-    """Periods are not empty, do not overlap, and at most one of a key is open."""
+    """Check that periods are not empty and do not overlap, and that at most one version of a key is open."""
     return oracle.assert_periods(evidence.lake)
 
 
 def versions(evidence: Evidence) -> int:
-    """Histories have exactly the versions that the ledger leads to."""
+    """Check that the histories have exactly the versions that follow from the ledger."""
     return ledgers.assert_versions(evidence.lake, ledgers.read_ledger(evidence.dsn, evidence.lake))
 
 
 Check = Callable[[Evidence], int]
-OF_CAPTURE: tuple[Check, ...] = (acknowledged, places, transactions, log)
-OF_APPLY: tuple[Check, ...] = (periods, states, versions)
+OF_CAPTURE: tuple[Check, ...] = (acknowledged, ordinals, transactions, parked, log)
+OF_APPLY: tuple[Check, ...] = (periods, parked, complete, states, versions)
 
 
 def failures(checks: Sequence[Check], evidence: Evidence) -> tuple[dict[str, int], dict[str, str]]:
-    """Run checks; give how much each has compared, and what failed."""
+    """Run checks; return how much each has compared, and what failed."""
     compared, failed = {}, {}
     for check in checks:
         try:

@@ -1,8 +1,8 @@
-"""The ledger against the lake: each transaction of `changes`, and each version of each history, with its bounds.
+"""Comparison of the ledger with the lake: every transaction of `changes`, and every version of every history.
 
-What PostgreSQL's triggers wrote is folded by `tests.model`, which is plain Python, and must give every history row: its
-values, both LSNs, both times, what began and what ended it, and both transactions. Only which LSN and time a
-transaction has is taken from the lake: PostgreSQL does not tell.
+`tests.model`, plain Python, folds what PostgreSQL's triggers wrote; the result must equal every row of the history: its
+values, both LSNs, both times, both operations and both transactions. Only the commit LSN and the commit time of a
+transaction come from the lake, because a trigger cannot know them.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from auditlake.audit.reading import Reader
+from auditlake.audit.lake_reader import Reader
 from auditlake.audit.versions import PERIOD, history_texts, value_column
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
@@ -26,7 +26,7 @@ _QUERY = "select xid, tab, op, old::text, new::text from public.ledger order by 
 
 @dataclass(frozen=True)
 class Entry:
-    """One row change, or a truncate; whole rows as texts."""
+    """A change of one row, or a TRUNCATE; complete rows as texts."""
 
     xid: int
     table: str
@@ -48,27 +48,27 @@ def read_ledger(dsn: str, lake: Lake) -> list[Entry]:
 
 
 def assert_changes(lake: Lake, ledger: Sequence[Entry]) -> int:
-    """See that each transaction of `changes` is what the ledger has of it, one change after the other."""
-    said: dict[int, list[Entry]] = defaultdict(list)
+    """Compare each transaction of `changes` with the ledger, change by change; return the number of transactions."""
+    recorded: dict[int, list[Entry]] = defaultdict(list)
     for entry in ledger:
-        said[entry.xid].append(entry)
-    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        recorded[entry.xid].append(entry)
+    captured: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for change in oracle.changes(lake):
         if change["op"] != "message":
-            found[change["xid"]].append(change)
-    for xid, changes in found.items():
-        expected = [(entry.table, entry.op) for entry in said[xid]]
+            captured[change["xid"]].append(change)
+    for xid, changes in captured.items():
+        expected = [(entry.table, entry.op) for entry in recorded[xid]]
         assert expected == [(change["table"], change["op"]) for change in changes], f"changes of transaction {xid}"
-        for entry, change in zip(said[xid], changes, strict=True):
+        for entry, change in zip(recorded[xid], changes, strict=True):
             assert _same(entry.new, change["new"], change["unchanged"]), f"a row of transaction {xid}"
-    return len(found)
+    return len(captured)
 
 
-def _same(said: Row | None, found: Sequence[str | None] | None, unchanged: Sequence[int] | None) -> bool:
-    if said is None or found is None:
-        return said is None and found is None
+def _same(recorded: Row | None, captured: Sequence[str | None] | None, unchanged: Sequence[int] | None) -> bool:
+    if recorded is None or captured is None:
+        return recorded is None and captured is None
     left_out = frozenset(unchanged or ())
-    return all(at in left_out or one == other for at, (one, other) in enumerate(zip(said, found, strict=True)))
+    return all(at in left_out or one == other for at, (one, other) in enumerate(zip(recorded, captured, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class _Commits:
     by_xid: Mapping[int, tuple[int, int]]
 
     def after(self, xid: int, horizon: int) -> bool:
-        """Whether a transaction is beyond a snapshot; one that the lake does not have is before all of them."""
+        """Whether a transaction committed after a snapshot; the lake lacks only transactions before all snapshots."""
         return xid in self.by_xid and self.by_xid[xid][0] > horizon
 
 
 def assert_versions(lake: Lake, ledger: Sequence[Entry]) -> int:
-    """See that every history has exactly the versions that the ledger leads to; give their number."""
+    """Compare the versions of every history with those that follow from the ledger; return their number."""
     rows = oracle.transactions(lake)
     commits = _Commits({row["xid"]: (row["lsn"], _us(row["time"])) for row in rows})
     return sum(_assert_table(lake, table, ledger, commits) for table in list_histories(lake))
@@ -101,12 +101,12 @@ def _assert_table(lake: Lake, table: HistoryTable, ledger: Sequence[Entry], comm
         if commits.after(entry.xid, table.horizon) and commits.by_xid[entry.xid][0] <= table.position:
             later[entry.xid].append(entry)
     fold = _Fold(table, before)
-    for xid in sorted(later, key=lambda each: commits.by_xid[each]):
+    for xid in sorted(later, key=lambda one: commits.by_xid[one]):
         fold.commit(xid, *commits.by_xid[xid], later[xid])
     expected, found = Counter(fold.versions()), Counter(_found(lake, table))
     assert expected == found, (
-        f"{table.name}: {sum((found - expected).values())} versions are not the ledger's, "
-        f"{sum((expected - found).values())} of the ledger's are missing; {_difference(expected, found)}"
+        f"{table.name}: {sum((found - expected).values())} versions do not follow from the ledger, "
+        f"{sum((expected - found).values())} that do are missing; {_difference(expected, found)}"
     )
     return sum(found.values())
 
@@ -117,7 +117,7 @@ def _difference(expected: Counter[Any], found: Counter[Any]) -> str:
 
 
 class _Fold:
-    """The model of one table, fed by the ledger."""
+    """Model of one table, fed by the ledger."""
 
     def __init__(self, table: HistoryTable, before: Sequence[Entry]) -> None:
         self._key = [place for place, column in enumerate(table.columns) if column.key]

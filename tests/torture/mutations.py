@@ -1,10 +1,13 @@
-"""Break each rule of capture and of the fold on purpose, and see which check says so.
+"""Break the rules of the design one by one, and report which check notices.
 
-    python -m tests.torture.mutations [NAME…]
+    python -m tests.torture.mutations [WORD…]
 
-Every mutation is a change of the source in a copy of the package, which is imported in place of the real one; `story`
-runs on it. All of it happens in one process with one JVM. A mutation that no check notices, or that does not fit the
-source any more, ends the run with 1; so does a check that fails without any mutation.
+Every mutation (`mutation_list`) edits a copy of the package, which is imported instead of the real one; a fixed
+scenario (`scenario`) then runs on it. WORD selects the mutations whose names contain it. Everything runs in one process
+with one JVM.
+
+Exit code 1 if no check notices a mutation, if a mutation does not apply to the source, or if a check fails without any
+mutation; else 0.
 """
 
 import contextlib
@@ -13,14 +16,15 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import auditlake
-from auditlake.lake.session import spark_session
+from auditlake.spark.session import spark_session
 from tests.server import Server, chosen_version
-from tests.torture.rules import MUTATIONS, Mutation
+from tests.torture.mutation_list import MUTATIONS, Mutation, Stage
+from tests.torture.source_edits import DoesNotApply, edit_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,11 +38,13 @@ _SPARK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-_ALL = ("accounts", "bags", "notes", "orders", "long_keys")
+_KEPT = {f"tests.torture.{name}" for name in ("mutations", "mutation_list", "source_edits")} | {"tests.server"}
+
+Failures = dict[str, str]
 
 
 class Mutants:
-    """Runs the story on mutated copies of the package."""
+    """Runs the scenarios on mutated copies of the package; each run returns the checks that failed."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self._server = server
@@ -47,32 +53,47 @@ class Mutants:
         self._captured: Any = None
         self._number = 0
 
-    def of_capture(self, mutation: Mutation | None) -> dict[str, str]:
-        """Give what failed, by check."""
-        with self._mutated(mutation) as story:
-            checks = sys.modules["tests.torture.checks"]
-            told = story.Story(self._server.dsn(self._server.create_database()), self._fresh("lake"))
-            try:
-                told.tell()
-                failed = dict(checks.failures(checks.OF_CAPTURE, told.evidence)[1])
-            except Exception as exc:  # noqa: BLE001 - a mutant may fail in any way
-                failed = {_named(exc): str(exc)[:200]}
-            told.drop_slot()
-            if mutation is None:
-                self._captured = told.evidence
-            return failed
+    def run(self, stage: Stage, mutation: Mutation | None) -> Failures:
+        """Run the scenario of a stage, with or without a mutation.
 
-    def of_apply(self, mutation: Mutation | None) -> dict[str, str]:
-        """Give what failed, by check; needs the unmutated capture to have run."""
-        self._spark = self._spark or spark_session(_SPARK)
-        tables = mutation.tables if mutation and mutation.tables else _ALL
-        with self._mutated(mutation) as story:
-            checks = sys.modules["tests.torture.checks"]
+        APPLY needs an earlier run of CAPTURE without a mutation. Raises DoesNotApply.
+        """
+        scenarios: dict[Stage, Callable[[Any, Mutation | None], Failures]] = {
+            Stage.CAPTURE: self._capture,
+            Stage.BOOTSTRAP: self._bootstrap,
+            Stage.APPLY: self._apply,
+        }
+        with self._mutated(mutation) as scenario:
             try:
-                evidence = story.applied(self._spark, self._captured, self._fresh("lake"), tables)
+                return scenarios[stage](scenario, mutation)
             except Exception as exc:  # noqa: BLE001 - a mutant may fail in any way
-                return {_named(exc): str(exc)[:200]}
-            return dict(checks.failures(checks.OF_APPLY, evidence)[1])
+                return {_name(exc): str(exc)[:300]}
+
+    def _capture(self, scenario: Any, mutation: Mutation | None) -> Failures:
+        checks = sys.modules["tests.torture.checks"]
+        running = scenario.CaptureScenario(self._server.dsn(self._server.create_database()), self._fresh("lake"))
+        try:
+            running.run()
+            if mutation is None:
+                self._captured = running.evidence
+            return dict(checks.failures(checks.OF_CAPTURE, running.evidence)[1])
+        finally:
+            running.drop_slot()
+
+    def _bootstrap(self, scenario: Any, _: Mutation | None) -> Failures:
+        name = self._server.create_database()
+        try:
+            scenario.run_bootstrap(self._server.dsn(name), self._fresh("lake"))
+        finally:
+            self._server.drop_database(name)
+        return {}
+
+    def _apply(self, scenario: Any, mutation: Mutation | None) -> Failures:
+        checks = sys.modules["tests.torture.checks"]
+        self._spark = self._spark or spark_session(_SPARK)
+        tables = mutation.tables if mutation and mutation.tables else self._captured.tables
+        evidence = scenario.apply_copy(self._spark, self._captured, self._fresh("lake"), tables)
+        return dict(checks.failures(checks.OF_APPLY, evidence)[1])
 
     def _fresh(self, name: str) -> Path:
         self._number += 1
@@ -80,67 +101,62 @@ class Mutants:
 
     @contextlib.contextmanager
     def _mutated(self, mutation: Mutation | None) -> Iterator[Any]:
-        """Import the story with a mutated package under it."""
+        """Import the scenarios with a mutated copy of the package."""
         root = self._fresh("source")
-        shutil.copytree(_PACKAGE, root / "auditlake")
-        for file, old, new in mutation.changes if mutation else ():
-            path = root / "auditlake" / file
-            text = path.read_text()
-            if text.count(old) != 1:
-                raise LookupError(f"{mutation and mutation.name}: {file} has {text.count(old)} times: {old}")
-            path.write_text(text.replace(old, new))
-        _forget()
+        shutil.copytree(_PACKAGE, root / "auditlake", ignore=shutil.ignore_patterns("__pycache__"))
+        edit_package(root / "auditlake", mutation.edits if mutation else ())
+        _forget_modules()
         sys.path.insert(0, str(root))
         try:
-            yield importlib.import_module("tests.torture.story")
+            yield importlib.import_module("tests.torture.scenario")
         finally:
             sys.path.remove(str(root))
-            _forget()
+            _forget_modules()
 
 
-def _forget() -> None:
-    """Let the package, and the tests that use it, be imported anew."""
-    kept = ("tests.torture.mutations", "tests.torture.rules", "tests.server")
+def _forget_modules() -> None:
+    """Remove the package, and the tests that use it, from the imported modules."""
     for name in [name for name in sys.modules if name.split(".")[0] in {"auditlake", "tests"}]:
-        if name not in kept:
+        if name not in _KEPT:
             del sys.modules[name]
 
 
-def _named(exc: Exception) -> str:
-    """Name what stopped it: the check, or the stage's own error and where it came from."""
+def _name(exc: Exception) -> str:
+    """Name what stopped the run: a step of the scenario, or an error of the stage with the function that raised it."""
     last = traceback.extract_tb(exc.__traceback__)[-1]
-    return f"{'check in the story' if isinstance(exc, AssertionError) else type(exc).__name__} ({last.name})"
+    return f"{'step of the scenario' if isinstance(exc, AssertionError) else type(exc).__name__} ({last.name})"
 
 
-def run(names: Sequence[str]) -> int:
-    """Run the unmutated story and all mutations, or those named; the exit code."""
-    wanted = [mutation for mutation in MUTATIONS if not names or mutation.name in names]
+def run(words: Sequence[str]) -> int:
+    """Run the scenarios without a mutation and with those selected; return the exit code."""
+    wanted = [mutation for mutation in MUTATIONS if not words or any(word in mutation.name for word in words)]
+    caught, sound = 0, True
     with Server(chosen_version(), settings={"logical_decoding_work_mem": "64kB"}) as server:
         folder = Path(tempfile.mkdtemp(prefix="auditlake-mutations-"))
         mutants = Mutants(server, folder)
         try:
-            caught = 0
-            sound = _without(mutants.of_capture(None))
-            caught += sum(_tell(mutants, mutation) for mutation in wanted if not mutation.of_apply)
-            if of_apply := [mutation for mutation in wanted if mutation.of_apply]:
-                sound = _without(mutants.of_apply(None)) and sound
-                caught += sum(_tell(mutants, mutation) for mutation in of_apply)
+            for stage in Stage:
+                selected = [mutation for mutation in wanted if mutation.stage is stage]
+                if selected or stage is Stage.CAPTURE:
+                    sound = _runs_clean(mutants, stage) and sound
+                caught += sum(_is_caught(mutants, mutation) for mutation in selected)
         finally:
             shutil.rmtree(folder)
     print(f"{caught} of {len(wanted)} mutations caught", flush=True)  # noqa: T201
     return 0 if sound and caught == len(wanted) else 1
 
 
-def _without(failed: dict[str, str]) -> bool:
-    print(f"without a mutation: {failed or 'all checks hold'}", flush=True)  # noqa: T201
+def _runs_clean(mutants: Mutants, stage: Stage) -> bool:
+    failed = mutants.run(stage, None)
+    print(f"{stage.name.lower()} without a mutation: {failed or 'all checks hold'}", flush=True)  # noqa: T201
     return not failed
 
 
-def _tell(mutants: Mutants, mutation: Mutation) -> bool:
+def _is_caught(mutants: Mutants, mutation: Mutation) -> bool:
     try:
-        failed = mutants.of_apply(mutation) if mutation.of_apply else mutants.of_capture(mutation)
-    except LookupError as exc:
-        print(f"DOES NOT FIT {exc}", flush=True)  # noqa: T201
+        failed = mutants.run(mutation.stage, mutation)
+    except DoesNotApply as exc:
+        print(f"DOES NOT APPLY {mutation.name}: {exc}", flush=True)  # noqa: T201
         return False
     print(f"{mutation.name}: {', '.join(failed) if failed else 'NOT CAUGHT'}", flush=True)  # noqa: T201
     return bool(failed)

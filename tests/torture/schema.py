@@ -1,14 +1,15 @@
-"""Tables of every kind that the fold has a rule for, and the ledger that their triggers keep.
+"""Tables of every kind for which the fold has a rule, and the ledger that their triggers write.
 
-The ledger has each change of each row, whole, with its transaction and in its order, written by PostgreSQL in the same
-transaction: what was rolled back is not in it, and nothing else is missing.
+The ledger has every change of every row, complete, with its transaction and in its order. PostgreSQL writes it in the
+same transaction, so exactly the committed changes are in it.
 """
 
 import json
 from decimal import Decimal
 from typing import Any
 
-TABLES = ("accounts", "bags", "long_keys", "notes", "orders", "parts")
+TABLES = ("accounts", "bags", "long_keys", "notes", "orders", "parts", "retyped")
+LEAVES = ("parts_one", "parts_rest")
 LEDGER = "ledger"
 
 _TABLES = """
@@ -24,6 +25,7 @@ alter table bags alter column body set storage external;
 create table parts (region int, id int, label text, primary key (region, id)) partition by list (region);
 create table parts_one partition of parts for values in (1);
 create table parts_rest partition of parts default;
+create table retyped (id int primary key, amount int);
 create table ledger (n bigint generated always as identity primary key, xid bigint, tab text, op text, old jsonb,
                      new jsonb);
 create function note_change() returns trigger language plpgsql as $$
@@ -44,15 +46,20 @@ insert into accounts select n, 'owner ' || n, n, n % 2 = 0 from generate_series(
 insert into orders select n, 1, 'item', n from generate_series(0, 400) n;
 insert into notes select n, 'title', repeat(md5(n::text), 90) from generate_series(0, 40) n;
 insert into bags select 'bag ' || n % 5, n % 2, null from generate_series(0, 60) n;
+insert into retyped select n, n from generate_series(0, 20) n;
 insert into parts select n % 3, n, 'part' from generate_series(0, 90) n;
 """
+
+RETYPED = "retyped"
+RETYPE = "alter table retyped alter column amount type text"
+"""Changes a type so that the old and the new values cannot share a column: the table must be parked."""
 
 EMPTY = _TABLES + "".join(_TRIGGERS.format(table) for table in TABLES)
 DDL = EMPTY + _ROWS
 
 
 def texts(row: str, columns: list[str]) -> tuple[str | None, ...]:
-    """Spell a row of the ledger as PostgreSQL prints its values."""
+    """Format a row of the ledger as PostgreSQL prints its values."""
     values: dict[str, Any] = json.loads(row, parse_float=Decimal)
     return tuple(_text(values[column]) for column in columns)
 

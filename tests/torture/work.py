@@ -1,7 +1,7 @@
-"""Several connections at work: random transactions over all tables, some rolled back, some far too large to wait for.
+"""Workload: random transactions over all tables, some rolled back, some so large that they are streamed.
 
-Each connection has keys of its own, so that few wait for another; TRUNCATE and deadlocks see to the rest. What fails
-because the server went away or refused is tried no more: the ledger tells what was committed.
+Each connection has keys of its own, so that few block each other; TRUNCATE causes the deadlocks. A transaction that
+fails because the server is down is not repeated: the ledger has exactly those that were committed.
 """
 
 import random
@@ -23,7 +23,7 @@ Change = Callable[[Conn, random.Random, int], None]
 
 
 def account(conn: Conn, chance: random.Random, key: int) -> None:
-    """Insert, change, empty or delete a row; or all of that, one after the other."""
+    """Insert, update, move or delete a row; or insert and delete it several times."""
     born = (
         "insert into accounts values (%s, 'owner', %s, true) on conflict (id) do update set balance = excluded.balance"
     )
@@ -57,7 +57,7 @@ def order(conn: Conn, chance: random.Random, key: int) -> None:
 
 
 def note(conn: Conn, chance: random.Random, key: int) -> None:
-    """Change rows whose value is stored out of line and mostly not sent."""
+    """Change rows with a value that is stored out of line and rarely sent."""
     match chance.randrange(4):
         case 0:
             body = chance.randbytes(1500).hex()
@@ -72,7 +72,7 @@ def note(conn: Conn, chance: random.Random, key: int) -> None:
 
 
 def long_key(conn: Conn, chance: random.Random, key: int) -> None:
-    """Change rows whose key itself is stored out of line."""
+    """Change rows whose key is stored out of line."""
     name = f"{key % 8}-{key // _OWN_KEYS}-" + "k" * 2300
     match chance.randrange(3):
         case 0:
@@ -84,7 +84,7 @@ def long_key(conn: Conn, chance: random.Random, key: int) -> None:
 
 
 def bag(conn: Conn, chance: random.Random, key: int) -> None:
-    """Change rows that have no key, equal ones too."""
+    """Change rows without a key, some of them equal."""
     label, some = f"bag {key % 4} of {key // _OWN_KEYS}", "select ctid from bags where label = %s limit 3"
     match chance.randrange(5):
         case 0 | 1:
@@ -100,7 +100,7 @@ def bag(conn: Conn, chance: random.Random, key: int) -> None:
 
 
 def part(conn: Conn, chance: random.Random, key: int) -> None:
-    """Change rows of partitions, and move them from one to another."""
+    """Change rows of a partitioned table, and move them between partitions."""
     match chance.randrange(4):
         case 0 | 1:
             conn.execute("insert into parts values (%s, %s, 'new') on conflict do nothing", [key % 3, key])
@@ -111,8 +111,20 @@ def part(conn: Conn, chance: random.Random, key: int) -> None:
             conn.execute(f"update parts set region = 3 - region where id = %s and {free}", [key])
 
 
+def retyped(conn: Conn, chance: random.Random, key: int) -> None:
+    """Change rows of the table whose column changes its type; a text parameter fits either type."""
+    amount = str(chance.randrange(1000))
+    match chance.randrange(3):
+        case 0:
+            conn.execute("insert into retyped values (%s, %s) on conflict do nothing", [key, amount])
+        case 1:
+            conn.execute("update retyped set amount = %s where id = %s", [amount, key])
+        case _:
+            conn.execute("delete from retyped where id = %s", [key])
+
+
 def large(conn: Conn, chance: random.Random, key: int) -> None:
-    """Change so many rows that the transaction is streamed before it commits."""
+    """Change enough rows to have the transaction streamed before its commit."""
     first = key // _OWN_KEYS * _OWN_KEYS + 50_000
     if chance.randrange(2):
         numbers = f"generate_series({first}, {first + _LARGE_ROWS})"
@@ -122,7 +134,7 @@ def large(conn: Conn, chance: random.Random, key: int) -> None:
 
 
 def truncate(conn: Conn, chance: random.Random, key: int) -> None:
-    """Empty a table, between other changes of it."""
+    """Truncate a table between other changes of it."""
     table = chance.choice(["orders", "bags", "parts"])
     conn.execute("set local lock_timeout = '2s'")
     conn.execute(f"truncate {table}")
@@ -130,7 +142,7 @@ def truncate(conn: Conn, chance: random.Random, key: int) -> None:
     change(conn, chance, key)
 
 
-_CHANGES: list[Change] = [account, account, order, note, note, long_key, bag, bag, part]
+_CHANGES: list[Change] = [account, account, order, note, note, long_key, bag, bag, part, retyped]
 
 
 def transact(conn: Conn, chance: random.Random, first_key: int) -> None:
@@ -165,7 +177,7 @@ def _undone(conn: Conn, change: Change, chance: random.Random, key: int) -> None
 
 
 class Worker(threading.Thread):
-    """One connection at work until `stop`; `done` counts its transactions."""
+    """Runs transactions on one connection until `stop` is set; `done` counts them."""
 
     def __init__(self, dsn: str, seed: str, number: int, stop: threading.Event) -> None:
         super().__init__(name=f"worker-{number}", daemon=True)

@@ -1,18 +1,22 @@
-"""Settings: which of flag, environment and file wins, and what is refused."""
+"""Settings: precedence of flag, environment and file, and values that are refused."""
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from auditlake.config import load_settings, redacted
+from auditlake.delta.append_table import AppendLog, open_delta, select
+from auditlake.delta.checkpoints import checkpoint
 from auditlake.errors import ConfigError, Unsupported
 
+NUMBERS = pa.schema([("number", pa.int64())])
 EXAMPLE = Path(__file__).parents[2] / "conf" / "auditlake.toml"
 
 
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run in an empty folder, without variables of the caller's."""
+    """Run in an empty folder, without environment variables of the caller."""
     for name in ("SOURCE", "LAKE", "SLOT", "PUBLICATION", "TABLES", "SPARK"):
         monkeypatch.delenv(f"AUDITLAKE_{name}", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -63,7 +67,7 @@ def test_reads_spark_settings_from_the_environment(monkeypatch: pytest.MonkeyPat
 
 
 def test_splits_tables_of_the_environment_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list has no other spelling in a variable."""
+    """A variable cannot hold a list."""
     monkeypatch.setenv("AUDITLAKE_TABLES", "public.*, sales.orders")
     assert load_settings().tables == ("public.*", "sales.orders")
 
@@ -80,7 +84,7 @@ def test_splits_tables_of_the_environment_at_commas(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_names_the_setting_and_its_origin(text: str, message: str) -> None:
-    """An error says which setting is wrong and where it was set."""
+    """An error names the setting and its origin."""
     Path("auditlake.toml").write_text(text)
     with pytest.raises(ConfigError) as failure:
         load_settings()
@@ -88,7 +92,7 @@ def test_names_the_setting_and_its_origin(text: str, message: str) -> None:
 
 
 def test_names_every_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One run shows all that must be mended."""
+    """One run reports everything that must be fixed."""
     monkeypatch.setenv("AUDITLAKE_SLOT", "A")
     with pytest.raises(ConfigError) as failure:
         load_settings(tables=("orders",))
@@ -97,13 +101,13 @@ def test_names_every_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_refuses_a_config_file_that_does_not_exist() -> None:
-    """A file named by hand must be there."""
+    """A file named by --config must exist."""
     with pytest.raises(ConfigError, match=r"settings file absent\.toml cannot be read"):
         load_settings(Path("absent.toml"))
 
 
 def test_never_shows_the_password() -> None:
-    """Neither the representation, nor an error about the source, repeats what may be secret."""
+    """Neither the representation nor an error about the source repeats the connection string."""
     settings = load_settings(source="postgresql://me:hunter2@db/shop")
     assert "hunter2" not in f"{settings} {settings!r}"
     with pytest.raises(ConfigError) as failure:
@@ -121,12 +125,12 @@ def test_never_shows_the_password() -> None:
     ],
 )
 def test_redacts_a_connection_string(conninfo: str, shown: str) -> None:
-    """Host, user and database stay readable; the password goes."""
+    """Host, user and database are kept; the password is removed."""
     assert set(redacted(conninfo).split()) == set(shown.split())
 
 
 def test_asks_for_a_source() -> None:
-    """A command that needs the source says how to set it."""
+    """The error of a command that needs the source shows how to set it."""
     with pytest.raises(ConfigError, match="no source is set") as failure:
         load_settings().source_required()
     assert failure.value.hint is not None
@@ -141,6 +145,29 @@ def test_takes_a_path_or_a_file_uri(lake: str, path: str) -> None:
 
 @pytest.mark.parametrize("lake", ["s3://bucket/lake", "hdfs://name/lake"])
 def test_refuses_a_lake_on_another_store(lake: str) -> None:
-    """Object stores are not done yet, and that is said before anything is written."""
+    """Object stores are not supported; the error is raised before anything is written."""
     with pytest.raises(Unsupported, match="need a local path"):
         load_settings(lake=lake)
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a%b", "a\\b", "a[1]", "a|b", "a^b", "a\tb", "a\nb"])
+def test_a_lake_whose_path_would_be_misread_is_refused(tmp_path: Path, name: str) -> None:
+    """Delta's readers interpret such a character as an escape, a separator or part of a pattern."""
+    with pytest.raises(ConfigError, match=r"lake \(from --lake\) is .*, need a path without") as refused:
+        load_settings(lake=str(tmp_path / name))
+    assert refused.value.exit_code == 3
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a b", "é", "a'b", "a#b", "a?b", "a*b", "a{b}", "a:b", "a+b"])
+def test_a_lake_may_be_in_a_folder_of_any_other_name(tmp_path: Path, name: str) -> None:
+    """Rows can be read, compacted and checkpointed in a folder of this name."""
+    assert load_settings(lake=str(tmp_path / name)).lake == tmp_path / name
+    log = AppendLog(tmp_path / name, NUMBERS)
+    for number in range(3):
+        log.append(pa.RecordBatch.from_pylist([{"number": number}], schema=NUMBERS), {"app": number})
+    log.tidy()
+    checkpoint(tmp_path / name)
+    table = open_delta(tmp_path / name)
+    assert table is not None
+    assert select(table, "log", "select sum(number) as n from log").to_pylist() == [{"n": 3}]

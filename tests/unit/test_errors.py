@@ -36,7 +36,7 @@ def test_survives_pickling(name: str) -> None:
     assert (type(copy), copy.message, copy.hint, str(copy)) == (type(error), "what", "do that.", "what")
 
 
-def test_says_whether_a_retry_may_help() -> None:
-    """Only an unreachable source can be worth waiting for."""
+def test_only_an_unreachable_source_is_retryable() -> None:
+    """If it is raised with `retryable`."""
     assert SourceUnreachable("gone", retryable=True).retryable
     assert not SourceUnreachable("wrong password").retryable

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from auditlake.errors import ConfigError
-from auditlake.lake.jars import delta_jars, jars_folder
-from auditlake.lake.java import require_java
+from auditlake.spark.jars import delta_jars, jars_folder
+from auditlake.spark.java import require_java
 
 JARS = (
     "io.delta_delta-spark_4.2_2.13-4.4.0.jar",

@@ -1,4 +1,4 @@
-"""Source names become paths and back."""
+"""Tests of path segments for source names."""
 
 from pathlib import Path
 
@@ -13,20 +13,20 @@ names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 
 @given(names)
-def test_every_name_comes_back(name: str) -> None:
-    """What PostgreSQL allows as a name survives the way to a path and back."""
+def test_every_name_round_trips(name: str) -> None:
+    """Every name that PostgreSQL allows is restored from its path segment."""
     assert source_name(path_segment(name)) == name
 
 
 @given(names)
 def test_a_segment_needs_no_escaping(name: str) -> None:
-    """A segment holds only what paths and URIs take as it is, and no upper case."""
+    """A segment has only characters that paths and URIs allow unescaped, and no upper case."""
     assert set(path_segment(name)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-~")
 
 
 @given(names, names)
-def test_different_names_stay_different_whatever_the_file_system_folds(one: str, other: str) -> None:
-    """Two names never share a folder, even where case does not count."""
+def test_distinct_names_have_distinct_folders(one: str, other: str) -> None:
+    """Two names never share a folder, even on a case-insensitive file system."""
     assert (path_segment(one).lower() == path_segment(other).lower()) == (one == other)
 
 
@@ -42,12 +42,12 @@ def test_different_names_stay_different_whatever_the_file_system_folds(one: str,
         ("_a_", "~5fa_"),
     ],
 )
-def test_escapes_bytes_in_hexadecimal(name: str, segment: str) -> None:
-    """The spelling is fixed: lakes on disk depend on it."""
+def test_bytes_are_escaped_in_hexadecimal(name: str, segment: str) -> None:
+    """The escaping is fixed, because existing lakes depend on it."""
     assert path_segment(name) == segment
 
 
-def test_places_a_history() -> None:
-    """One folder per schema, one per table below it."""
+def test_a_history_has_a_folder_per_schema_and_table() -> None:
+    """The table's folder is below its schema's."""
     lake = Lake(Path("/lake"))
     assert lake.history(TableName("public", "Order Lines")) == Path("/lake/history/public/~4frder~20~4cines")

@@ -1,4 +1,4 @@
-"""What a publication no longer carries, as two looks at the catalog show it."""
+"""Tests of publication membership: losses between a record and the catalog."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,12 +15,12 @@ RECORDED = Membership(1, ALL, TABLES)
 
 
 def losses(found: Membership | None, dropped: tuple[TableName, ...] = ()) -> list[Loss]:
-    """Compare with the record."""
+    """Return the losses compared with the record."""
     return list(find_losses("p", RECORDED, found, dropped))
 
 
-def test_what_is_carried_as_before_is_no_loss() -> None:
-    """Nor is a table more, or an operation more."""
+def test_an_equal_or_larger_membership_has_no_loss() -> None:
+    """An additional table or operation is no loss."""
     assert losses(RECORDED) == []
     assert losses(replace(RECORDED, tables={**TABLES, NEW: Member(12, 102)})) == []
     some = replace(RECORDED, operations=ALL - {"truncate"})
@@ -35,8 +35,8 @@ def test_what_is_carried_as_before_is_no_loss() -> None:
         (replace(RECORDED, operations=frozenset({"insert"})), "no longer carries delete, truncate, update"),
     ],
 )
-def test_a_loss_of_all_tables(found: Membership | None, words: str) -> None:
-    """One loss, whatever became of single tables."""
+def test_a_lost_publication_is_one_loss_of_all_tables(found: Membership | None, words: str) -> None:
+    """No losses of single tables are reported with it."""
     (loss,) = losses(found)
     assert words in loss.what
     assert loss.table is None
@@ -51,15 +51,15 @@ def test_a_loss_of_all_tables(found: Membership | None, words: str) -> None:
         ({**TABLES, ORDERS: Member(10, None)}, "taken out and put back"),
     ],
 )
-def test_a_loss_of_one_table(tables: Mapping[TableName, Member], words: str) -> None:
-    """It is named, and no other."""
+def test_a_lost_table_is_the_only_one_named(tables: Mapping[TableName, Member], words: str) -> None:
+    """The loss names this table, and there is no other loss."""
     (loss,) = losses(replace(RECORDED, tables=tables))
     assert words in loss.what
     assert loss.table == ORDERS
 
 
 def test_a_dropped_table_is_no_loss() -> None:
-    """It has nothing more to carry; a new one of its name would have."""
+    """A dropped table has no more changes; a new table of its name has, and is a loss."""
     assert losses(replace(RECORDED, tables={ITEMS: TABLES[ITEMS]}), (ORDERS,)) == []
     (loss,) = losses(replace(RECORDED, tables={**TABLES, ORDERS: Member(99, 101)}), ())
     assert loss.table == ORDERS

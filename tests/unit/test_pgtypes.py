@@ -1,8 +1,8 @@
-"""Which Delta type holds which PostgreSQL type."""
+"""Tests of the type mapping from PostgreSQL to Delta."""
 
 import pytest
 
-from auditlake.values.types import NUMERIC_OID, TEXT, Kind, base_type, column_type
+from auditlake.values.types import NUMERIC_OID, TEXT, Kind, base_type, column_type, is_widened
 
 
 @pytest.mark.parametrize(
@@ -21,14 +21,14 @@ from auditlake.values.types import NUMERIC_OID, TEXT, Kind, base_type, column_ty
         (1184, "timestamp"),
     ],
 )
-def test_types_with_a_place_of_their_own(type_oid: int, delta: str) -> None:
+def test_listed_types_map_to_a_delta_type(type_oid: int, delta: str) -> None:
     """The OIDs are those of pg_type.dat."""
     assert column_type(type_oid, -1).delta == delta
 
 
 @pytest.mark.parametrize("type_oid", [25, 1043, 1042, 2950, 114, 3802, 1083, 1266, 1186, 1020, 869, 790, 16_400])
-def test_everything_else_keeps_its_text(type_oid: int) -> None:
-    """Text, uuid, json, time, interval, arrays of boxes, inet, money, and types we never heard of."""
+def test_other_types_map_to_string(type_oid: int) -> None:
+    """Text, uuid, json, time, interval, arrays of boxes, inet, money, and unknown types keep their text."""
     assert column_type(type_oid, -1) == TEXT
 
 
@@ -42,32 +42,32 @@ def test_everything_else_keeps_its_text(type_oid: int) -> None:
         (2490410, "decimal(38,38)"),
     ],
 )
-def test_numeric_with_a_scale_that_fits(typmod: int, delta: str) -> None:
-    """Precision and scale come from the modifier."""
+def test_numeric_within_38_digits_maps_to_decimal(typmod: int, delta: str) -> None:
+    """Precision and scale are those of the modifier."""
     assert column_type(NUMERIC_OID, typmod).delta == delta
 
 
 @pytest.mark.parametrize("typmod", [-1, 2555908, 329730, 131081])
-def test_numeric_that_no_decimal_holds(typmod: int) -> None:
+def test_numeric_outside_decimal_maps_to_string(typmod: int) -> None:
     """Unconstrained, numeric(39,0), numeric(5,-2) and numeric(2,5) keep their text."""
     assert column_type(NUMERIC_OID, typmod) == TEXT
 
 
 @pytest.mark.parametrize("type_oid", [1082, 1114, 1184])
-def test_infinity_has_no_place_in_dates(type_oid: int) -> None:
-    """Dates and timestamps may not fit; PostgreSQL knows infinity, Delta does not."""
+def test_dates_and_timestamps_may_not_fit(type_oid: int) -> None:
+    """PostgreSQL has infinity, Delta has not."""
     assert column_type(type_oid, -1).may_not_fit
 
 
-def test_nan_has_no_place_in_decimals_but_in_floats() -> None:
-    """A float holds NaN itself."""
+def test_nan_does_not_fit_decimals_but_floats() -> None:
+    """Floats represent NaN."""
     assert column_type(NUMERIC_OID, 655366).may_not_fit
     assert column_type(701, -1).kind is Kind.FLOAT
     assert not column_type(701, -1).may_not_fit
 
 
 @pytest.mark.parametrize(
-    ("schema", "name", "decisive"),
+    ("schema", "name", "base"),
     [
         ("pg_catalog", "int4", 23),
         ("pg_catalog", "_int4", 1007),
@@ -77,13 +77,50 @@ def test_nan_has_no_place_in_decimals_but_in_floats() -> None:
         ("pg_catalog", "_of a later version", 16_400),
     ],
 )
-def test_a_domain_is_its_base_type(schema: str, name: str, decisive: int) -> None:
-    """Of a domain the stream names the base type; what is not built in stays what it is."""
-    assert base_type(16_400, schema, name) == decisive
+def test_a_domain_maps_to_its_built_in_base_type(schema: str, name: str, base: int) -> None:
+    """The stream names a domain's base type; a type whose base is not built in is unchanged."""
+    assert base_type(16_400, schema, name) == base
 
 
-def test_arrays_hold_what_their_elements_hold() -> None:
-    """The modifier of an array is that of its elements."""
+def test_arrays_map_to_arrays_of_their_element_type() -> None:
+    """The modifier of an array applies to its elements."""
     assert column_type(1007, -1).delta == "array<int>"
     assert column_type(1231, 655366).delta == "array<decimal(10,2)>"
     assert column_type(1231, -1).delta == "array<string>"
+
+
+def _numeric(precision: int, scale: int) -> tuple[int, int]:
+    return 1700, ((precision << 16) | scale) + 4
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "held"),
+    [
+        ((1043, 104), (1043, 204), True),
+        ((1043, 104), (25, -1), True),
+        ((25, -1), (1043, -1), True),
+        ((19, -1), (25, -1), True),
+        ((1015, 104), (1009, -1), True),
+        ((1043, 204), (1043, 104), False),
+        ((25, -1), (1043, 104), False),
+        ((1042, 8), (25, -1), False),
+        ((21, -1), (23, -1), True),
+        ((23, -1), (20, -1), True),
+        ((1007, -1), (1016, -1), True),
+        ((20, -1), (23, -1), False),
+        ((23, -1), (25, -1), False),
+        ((700, -1), (701, -1), False),
+        (_numeric(8, 2), _numeric(12, 2), True),
+        (_numeric(8, 2), _numeric(12, 4), False),
+        (_numeric(8, 2), (1700, -1), False),
+        (_numeric(12, 2), _numeric(8, 2), False),
+        ((1114, 3), (1114, -1), True),
+        ((1114, -1), (1114, 3), False),
+        ((1114, -1), (1184, -1), False),
+        ((16400, -1), (16400, -1), True),
+        ((16400, -1), (16401, -1), False),
+    ],
+)
+def test_only_types_that_keep_every_text_are_wider(was: tuple[int, int], now: tuple[int, int], held: bool) -> None:  # noqa: FBT001
+    """A longer string, a longer integer, more digits before the same point, a finer time."""
+    assert is_widened(was, now) is held

@@ -1,4 +1,4 @@
-"""The program's start: which command is called, and what a quick one does not load."""
+"""Start of the program: the command is recognised, and a quick one imports little."""
 
 import json
 import subprocess
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from auditlake.cli import auditlake
+from auditlake.cli.main import auditlake
+from auditlake.cli.start import WITHOUT_PANDAS, command_of
 from auditlake.lake.manifest import FORMAT_VERSION
-from auditlake.start import WITHOUT_PANDAS, command_of
 from tests.small_lake import write_small_lake
 
 _RUN = """
 import sys
-from auditlake.start import start
+from auditlake.cli.start import start
 try:
     start()
 except SystemExit as exc:
@@ -35,7 +35,7 @@ print(*heavy, file=sys.stderr)
     ],
 )
 def test_the_command_is_found(arguments: list[str], command: str | None) -> None:
-    """It is the first argument that is no option and no option's value."""
+    """The first argument that is neither an option nor the value of one."""
     assert command == command_of(arguments)
 
 
@@ -45,7 +45,7 @@ def test_quick_commands_exist() -> None:
 
 
 def test_an_audit_command_loads_little(tmp_path: Path) -> None:
-    """No JVM's client, no driver and no pandas: a command of its own process answers at once."""
+    """Neither py4j nor a driver nor pandas."""
     lake = write_small_lake(tmp_path / "lake")
     source = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
     lake.manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, **source}))

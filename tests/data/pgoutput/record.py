@@ -1,7 +1,7 @@
-"""Record what real servers send for `walk.sql`: `python -m tests.data.pgoutput.record`, from the repository's root.
+"""Record the messages of real servers for `walk.sql`: `python -m tests.data.pgoutput.record`, from the repository root.
 
-Each version's file is the payloads one after the other, each behind its size in four bytes, big endian. The bytes hold
-LSNs, OIDs and times of that run, so a new recording differs from the old one; `walk.json` holds for both.
+Each version's file is a sequence of payloads, each after its size in four bytes, big endian. The bytes contain LSNs,
+OIDs and times of that run, so a new recording differs from the old one; `walk.json` is valid for both.
 """
 
 import struct
@@ -22,7 +22,7 @@ _MESSAGES = """
 
 
 def record(version: int) -> Path:
-    """Run the statements on a server of this version and keep what its slot gives."""
+    """Run the statements on a server of this version and write its slot's messages to a file."""
     with Server(version) as server:
         dsn = server.dsn(server.create_database())
         psql = [f"{server.bin}/psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", f"{FOLDER}/walk.sql", dsn]

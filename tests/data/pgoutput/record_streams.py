@@ -1,10 +1,10 @@
-"""Record what real servers stream: `python -m tests.data.pgoutput.record_streams [NAME]…`, from the repository's root.
+"""Record streams of real servers: `python -m tests.data.pgoutput.record_streams [NAME]…`, from the repository root.
 
-Unlike `record`, this must read while the transactions run: a server that finds a subtransaction rolled back already
-does not send it. Each step of `SCRIPTS` names a session and a statement; after each everything sent is taken in. The
-files are as `record` writes them, one for each way to ask and each version.
+Unlike `record`, this must read while the transactions run, because a server does not send a subtransaction that has
+already been rolled back. Each step of `SCRIPTS` names a session and a statement; after each step all messages are
+received. The files have the format of `record`, one per entry of `SCRIPTS` and version.
 
-`!stream` and `!plain` set whether changes are streamed at once (debug_logical_replication_streaming).
+`!stream` and `!plain` switch immediate streaming on and off (debug_logical_replication_streaming).
 """
 
 import select
@@ -18,7 +18,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn
 
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import connect_replication
+from auditlake.source.connection import connect_replication
 from tests.server import Server
 
 FOLDER = Path(__file__).parent
@@ -81,7 +81,7 @@ SCRIPTS = {
 
 
 class Recorder:
-    """Reads a slot to the end of the log, again and again."""
+    """Reader of a slot that receives everything up to a given LSN."""
 
     def __init__(self, pgconn: PGconn, options: str) -> None:
         command = "START_REPLICATION SLOT s LOGICAL 0/0 (proto_version '4', publication_names 'p', messages 'true', "
@@ -92,7 +92,7 @@ class Recorder:
         self.payloads: list[bytes] = []
 
     def take(self, end: Lsn) -> None:
-        """Take everything that the server has for us up to `end`."""
+        """Receive all messages up to `end`."""
         reached = Lsn(0)
         while reached < end:
             self._pgconn.put_copy_data(struct.pack(">cqqqqc", b"r", 0, 0, 0, 0, b"\1"))
@@ -109,7 +109,7 @@ class Recorder:
 
 
 def record(name: str, version: int) -> Path:
-    """Take the steps on a server of this version and keep what its slot gives."""
+    """Run the steps on a server of this version and write its slot's messages to a file."""
     steps, options, two_phase = SCRIPTS[name]
     with ExitStack() as opened:
         server = opened.enter_context(Server(version, settings=SETTINGS))

@@ -1,4 +1,4 @@
--- What the recorded bytes come from. walk.json says, by hand, which rows must come out.
+-- Source of the recorded bytes. walk.json has the expected rows, written by hand.
 set client_encoding = 'UTF8';
 
 create table items (id int primary key, name text, note text);

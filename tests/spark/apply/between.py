@@ -1,4 +1,4 @@
-"""Another process's commit, made at the one moment that the commit alone must see: when everything has been read."""
+"""Race with another process's commit: it arrives after everything has been read, so only our commit can detect it."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from auditlake.apply.merge import _checked
-from auditlake.lake.commits import Action, put_commit
+from auditlake.delta.log_writer import Action, put_commit
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from tests.spark.apply.harness import NAME, the_history
@@ -19,27 +19,27 @@ Check = Callable[[SparkSession, HistoryTable, DataFrame], DataFrame]
 
 
 def committed_while_read(theirs: Lake, ours: Lake) -> Check:
-    """Stand for the merge's own check: once it is done and all rows were read, what was committed to `theirs` is ours.
+    """Replace the merge's check: after it, when all rows have been read, the last commit of `theirs` appears in `ours`.
 
-    Their last commit comes between the begin of Delta's transaction and its end, once.
+    That commit arrives between the begin and the end of Delta's transaction, once.
     """
-    waiting, committed = map(str, _brought(theirs, ours))
+    waiting, committed = map(str, _copy_commit(theirs, ours))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
-        if os.path.exists(waiting):  # noqa: PTH110 - in a process that knows no other import
+        if os.path.exists(waiting):  # noqa: PTH110 - runs in a worker process without other imports
             os.rename(waiting, committed)  # noqa: PTH104
 
     def checked(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> DataFrame:
         plain = _checked(spark, table, rows).coalesce(1).toDF(*(f"c{place}" for place, _ in enumerate(rows.columns)))
-        return plain.mapInArrow(read, plain.schema).toDF(*rows.columns)  # which takes no odd names
+        return plain.mapInArrow(read, plain.schema).toDF(*rows.columns)  # mapInArrow does not accept odd names
 
     return checked
 
 
 def committed_before_entry(theirs: Lake, ours: Lake) -> Put:
-    """Stand for what writes the entry of a marked tail: right before it, what was committed to `theirs` is ours."""
-    waiting, committed = _brought(theirs, ours)
+    """Replace the writer of a marked tail's log entry: just before, the last commit of `theirs` appears in `ours`."""
+    waiting, committed = _copy_commit(theirs, ours)
 
     def put(path: Path, version: int, operation: str, actions: Iterable[Action]) -> None:
         if waiting.exists():
@@ -49,8 +49,8 @@ def committed_before_entry(theirs: Lake, ours: Lake) -> Put:
     return put
 
 
-def _brought(theirs: Lake, ours: Lake) -> tuple[Path, Path]:
-    """Bring the files of their commit to where ours are; the commit itself, and where it would stand."""
+def _copy_commit(theirs: Lake, ours: Lake) -> tuple[Path, Path]:
+    """Copy the files of their commit into our table; return the commit's own copy, and its path in our log."""
     log = Path("_delta_log", f"{the_history(theirs).delta_version:020}.json")
     there, here = theirs.history(NAME), ours.history(NAME)
     shutil.copytree(there, here, ignore=shutil.ignore_patterns("_delta_log"), dirs_exist_ok=True)

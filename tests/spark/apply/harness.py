@@ -1,4 +1,4 @@
-"""A lake with one table, written as capture and snapshot write it, and its history read back as a model's versions."""
+"""Lake with one table, written as capture and snapshot write it; its history is read back as the model's versions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from auditlake.apply.tails import find_tails, open_log
 from auditlake.lake.history import HistoryTable, create_history, open_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
-from auditlake.lake.session import read_version
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.schema import CHANGES_SCHEMA
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
+from auditlake.spark.session import read_version
 from tests import model
 
 NAME = TableName("public", "it's odd")
@@ -46,20 +46,20 @@ _EPOCH = datetime(2026, 1, 30, tzinfo=UTC)
 
 
 def time_of(lsn: int) -> datetime:
-    """A commit time that crosses months as LSNs grow."""
+    """Return a commit time; it crosses months as LSNs increase."""
     return _EPOCH + timedelta(hours=lsn)
 
 
 @dataclass(frozen=True)
 class Source:
-    """The table on the PostgreSQL side, as far as the stream tells; `full` is REPLICA IDENTITY FULL."""
+    """The table at the source, as far as the stream shows it; `full` is REPLICA IDENTITY FULL."""
 
     lake: Lake
     full: bool = False
     columns: tuple[Column, ...] = COLUMNS
 
     def start(self, versions: Iterable[model.Version] = ()) -> None:
-        """Bootstrap with these open versions."""
+        """Write a completed snapshot with these open versions."""
         table = create_history(self.lake, NAME, self.columns)
         positions = [Transaction(HISTORY_APP, SNAPSHOT_LSN), Transaction(SNAPSHOT_APP, SNAPSHOT_LSN)]
         rows = [_history_row(version) for version in versions]
@@ -90,14 +90,14 @@ class Source:
         write_deltalake(self.lake.changes, table, mode="append", commit_properties=properties)
 
     def changes(self, transaction: model.Transaction, rows: dict[model.Key, model.Values]) -> list[dict[str, Any]]:
-        """What pgoutput sends for a transaction on `rows`, which it changes."""
-        found = []
+        """Apply a transaction to `rows`, and return its changes as pgoutput would send them."""
+        sent = []
         for ordinal, operation in enumerate(transaction.operations):
             place = {"lsn": transaction.lsn, "ordinal": ordinal, "xid": transaction.xid, "time": transaction.time}
             table = {"schema": NAME.schema, "table": NAME.table, "relation": 1}
-            found.append({**place, **table, **self._tuples(operation, rows)})
+            sent.append({**place, **table, **self._tuples(operation, rows)})
             model.apply_operation(operation, rows, {}, {})
-        return found
+        return sent
 
     def _tuples(self, operation: model.Operation, rows: Mapping[model.Key, model.Values]) -> dict[str, Any]:
         match operation:
@@ -118,22 +118,22 @@ class Source:
 
 
 def texts(key: Any, values: model.Values) -> list[str | None]:
-    """Key and other values in column order."""
-    found: list[str | None] = [None] * len(COLUMNS)
+    """Return key and other values in column order."""
+    in_order: list[str | None] = [None] * len(COLUMNS)
     for position, value in (*zip(KEY, key, strict=True), *zip(REST, values, strict=True)):
-        found[position] = value
-    return found
+        in_order[position] = value
+    return in_order
 
 
 def the_history(lake: Lake) -> HistoryTable:
-    """The history table as it is now."""
+    """Open the current version of the history table."""
     table = open_history(lake, NAME)
     assert table is not None
     return table
 
 
 def apply_as(spark: SparkSession, lake: Lake, upto: int, plan: Plan) -> None:
-    """Apply the one table's tail up to `upto` by this plan, whatever its size."""
+    """Apply the table's tail up to `upto` by this plan, regardless of its size."""
     table, log = the_history(lake), open_log(lake)
     assert log is not None
     (tail,) = find_tails(lake, log, {table: table.position}, Lsn(upto))
@@ -143,46 +143,46 @@ def apply_as(spark: SparkSession, lake: Lake, upto: int, plan: Plan) -> None:
 
 
 def all_rows(spark: SparkSession, lake: Lake) -> list[str]:
-    """Every row of the history, whole, in no order of its own."""
+    """Return every row of the history, complete and sorted by its text."""
     table = the_history(lake)
     return sorted(map(repr, read_version(spark, str(table.path), table.delta_version).collect()))
 
 
 def the_lake(folder: Path) -> Lake:
-    """A lake in an empty folder."""
+    """Return a lake in an empty folder."""
     return Lake(folder)
 
 
 def versions_in(history: DataFrame) -> list[model.Version]:
-    """Every row of a history as the model's version; `_part` and `_raw` must agree with the rest."""
+    """Return every row of a history as a version of the model; assert that `_part` and `_raw` agree with the rest."""
     return [_version(row) for row in history.collect()]
 
 
 def _version(row: Row) -> model.Version:
-    found = row.asDict()
-    raw = found["_raw"]
+    values = row.asDict()
+    raw = values["_raw"]
     assert raw is None or raw, "_raw is an empty map"
-    assert not [name for name in raw or {} if found[name] is not None], "a value is typed and in _raw"
-    shown = [(raw or {}).get(c.name, _as_postgres(found[c.name])) for c in COLUMNS]
-    ended = found["_to_time"]
-    assert found["_part"] == (f"{_utc(ended):%Y-%m}" if ended else "open")
+    assert not [name for name in raw or {} if values[name] is not None], "a value is typed and in _raw"
+    shown = [(raw or {}).get(c.name, _as_postgres(values[c.name])) for c in COLUMNS]
+    ended = values["_to_time"]
+    assert values["_part"] == (f"{_utc(ended):%Y-%m}" if ended else "open")
     return model.Version(
         key=tuple(shown[p] for p in KEY),
         values=tuple(shown[p] for p in REST),
-        from_lsn=found["_from_lsn"],
-        from_time=_utc(found["_from_time"]),
-        op=found["_op"],
-        xid=found["_xid"],
-        ordinal=found["_ordinal"],
-        to_lsn=found["_to_lsn"],
+        from_lsn=values["_from_lsn"],
+        from_time=_utc(values["_from_time"]),
+        op=values["_op"],
+        xid=values["_xid"],
+        ordinal=values["_ordinal"],
+        to_lsn=values["_to_lsn"],
         to_time=_utc(ended) if ended else None,
-        end_op=found["_end_op"],
-        end_xid=found["_end_xid"],
+        end_op=values["_end_op"],
+        end_xid=values["_end_xid"],
     )
 
 
 def _utc(naive: datetime) -> datetime:
-    # PySpark gives timestamps as naive local times.
+    # PySpark returns timestamps as naive local times.
     return naive.astimezone(UTC)
 
 
@@ -229,5 +229,5 @@ def _typed(column: Column, text: str) -> Any:
 
 
 def delta_version(lake: Lake) -> int:
-    """How many commits the history has had."""
+    """Return the version of the history table."""
     return DeltaTable(lake.history(NAME)).version()

@@ -1,5 +1,6 @@
-"""Small tails whose histories are written down by hand."""
+"""Tests of the fold on small tails, with expected histories written by hand."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,16 @@ from pyspark.sql import SparkSession
 from auditlake.apply.apply import apply_tail, fold_tail
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tails import find_tails, open_log
-from auditlake.errors import InvariantBroken, LakeConflict, Unsupported
+from auditlake.errors import InvariantBroken, LakeConflict, NotAnswerable, Unsupported
 from auditlake.lake.layout import Lake
-from auditlake.lake.session import read_version
+from auditlake.lake.parking import Cause, Parked, check_reached, park
 from auditlake.lsn import Lsn
+from auditlake.spark.session import read_version
+from auditlake.temporal.moments import check_parked, read_known
 from tests.model import UNCHANGED, Delete, Insert, Operation, Transaction, Truncate, Update, Values, Version
 from tests.spark.apply.harness import (
     COLUMNS,
+    NAME,
     SNAPSHOT_LSN,
     Source,
     apply_as,
@@ -33,14 +37,14 @@ A, B, C, D, E = [(str(number), "2024-02-29") for number in (1, 2, 3, 4, 5)]
 
 
 def row(note: Any, amount: str | None = None) -> Values:
-    """A row of which only two values matter."""
+    """Return the values of a row, NULL except for two."""
     return (note, None, None, amount, None, None)
 
 
 def version(
     key: Any, values: Values, begin: tuple[int, str, int | None], end: tuple[int, str] | None = None
 ) -> Version:
-    """A version: `begin` is LSN, operation and ordinal, `end` LSN and operation; xids are LSN + 1000."""
+    """Return a version: `begin` is LSN, operation and ordinal, `end` LSN and operation; xids are LSN + 1000."""
     lsn, op, ordinal = begin
     xid = None if op == "snapshot" else lsn + 1000
     begun = Version(key, values, lsn, time_of(lsn), op, xid, ordinal)
@@ -50,12 +54,12 @@ def version(
 
 
 def snapshot(*keys: Any, note: str = "old") -> dict[Any, Values]:
-    """Rows that were there before the tail."""
+    """Return rows that exist before the tail."""
     return dict.fromkeys(keys, row(note))
 
 
 def stream(source: Source, begin: dict[Any, Values], transactions: dict[int, Sequence[Operation]]) -> None:
-    """Bootstrap with `begin` and capture the transactions, by LSN."""
+    """Write a snapshot of `begin` and capture the transactions, by LSN."""
     source.start(version(key, values, (SNAPSHOT_LSN, "snapshot", None)) for key, values in begin.items())
     capture(source, dict(begin), transactions)
 
@@ -71,16 +75,16 @@ def capture(source: Source, rows: dict[Any, Values], transactions: dict[int, Seq
 
 
 def history(spark: SparkSession, lake: Lake) -> set[Version]:
-    """Apply everything and read the history."""
+    """Apply the tail and read the history."""
     apply_tail(spark, lake)
     table = the_history(lake)
-    found = versions_in(read_version(spark, str(table.path), table.delta_version))
-    assert len(set(found)) == len(found)
-    return set(found)
+    versions = versions_in(read_version(spark, str(table.path), table.delta_version))
+    assert len(set(versions)) == len(versions)
+    return set(versions)
 
 
-def test_one_transaction_makes_one_version(spark: SparkSession, tmp_path: Path) -> None:
-    """Of several changes of a key in one transaction the last counts; births and deaths name how it began and ended."""
+def test_one_transaction_has_one_version_per_key(spark: SparkSession, tmp_path: Path) -> None:
+    """The last change of a key in a transaction determines the state; births and deaths determine `_op`, `_end_op`."""
     source = Source(Lake(tmp_path))
     stream(
         source,
@@ -112,8 +116,8 @@ def test_one_transaction_makes_one_version(spark: SparkSession, tmp_path: Path) 
     }
 
 
-def test_truncate_ends_what_is_open_at_its_place(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows before it end, also those the tail does not name; rows after it live; what was dead is not ended again."""
+def test_truncate_closes_the_versions_open_at_its_place(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows before it end, including those without a change in the tail; later rows live; dead ones do not end again."""
     source = Source(Lake(tmp_path))
     stream(
         source,
@@ -135,8 +139,8 @@ def test_truncate_ends_what_is_open_at_its_place(spark: SparkSession, tmp_path: 
     }
 
 
-def test_unchanged_toast_follows_the_row(spark: SparkSession, tmp_path: Path) -> None:
-    """The value comes from the open version, over two key changes, and never from another row that had the key."""
+def test_unchanged_toast_values_follow_the_row(spark: SparkSession, tmp_path: Path) -> None:
+    """The value comes from the open version through two key changes, and never from another row of the key."""
     source = Source(Lake(tmp_path))
     stream(
         source,
@@ -161,8 +165,8 @@ def test_unchanged_toast_follows_the_row(spark: SparkSession, tmp_path: Path) ->
     }
 
 
-def test_keys_swap(spark: SparkSession, tmp_path: Path) -> None:
-    """Two rows exchange their keys through a third: both keys change their row, the third key has no version."""
+def test_rows_that_swap_keys_swap_their_values(spark: SparkSession, tmp_path: Path) -> None:
+    """Two rows exchange their keys through a third key, which has no version."""
     source = Source(Lake(tmp_path))
     stream(
         source,
@@ -178,7 +182,7 @@ def test_keys_swap(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_an_old_tuple_with_the_same_key_is_no_key_change(spark: SparkSession, tmp_path: Path) -> None:
-    """REPLICA IDENTITY FULL sends the old tuple always, and it holds the unchanged values."""
+    """REPLICA IDENTITY FULL always sends the old tuple, which has the unchanged values."""
     source = Source(Lake(tmp_path), full=True)
     stream(source, snapshot(A), {110: [Update(A, A, row(UNCHANGED, "1.00"))]})
     assert history(spark, source.lake) == {
@@ -187,8 +191,8 @@ def test_an_old_tuple_with_the_same_key_is_no_key_change(spark: SparkSession, tm
     }
 
 
-def test_inserts_alone_are_appended(spark: SparkSession, tmp_path: Path) -> None:
-    """A tail of inserts makes open versions, in one commit with the position, and nothing when it is applied again."""
+def test_a_tail_of_inserts_is_appended_once(spark: SparkSession, tmp_path: Path) -> None:
+    """A tail of inserts adds open versions in one commit with the position; applied again it changes nothing."""
     source = Source(Lake(tmp_path))
     stream(source, snapshot(A), {110: [Insert(B, row("b", "NaN"))], 120: [Insert(C, row("c"))]})
     expected = {
@@ -217,32 +221,32 @@ def test_inserts_alone_are_appended(spark: SparkSession, tmp_path: Path) -> None
     ],
     ids=lambda value: value.value if isinstance(value, Plan) else type(value).__name__.lower(),
 )
-def test_a_change_that_contradicts_the_history_stops_it(
+def test_a_change_that_contradicts_the_history_stops_the_apply(
     spark: SparkSession, tmp_path: Path, operation: Operation, plan: Plan
 ) -> None:
-    """Ending what is not open, or beginning what is, is a bug somewhere: nothing is written, no value is shown."""
+    """Closing a version that is not open, or opening one that is, writes nothing and shows no value."""
     source = Source(Lake(tmp_path))
     source.start(version(key, row("old"), (SNAPSHOT_LSN, "snapshot", None)) for key in (A, C))
     capture(source, snapshot(B, C), {110: [operation, Update(C, C, row("secret"))]})
-    with pytest.raises(InvariantBroken, match="do not go with the history") as caught:
+    with pytest.raises(InvariantBroken, match="contradict the history") as caught:
         apply_as(spark, source.lake, 110, plan)
     assert "secret" not in caught.value.message
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
 
 @pytest.mark.parametrize(("column", "text"), [(2, "0a"), (3, "1,5"), (4, "2024-02-30 00:00:00+00"), (5, "maybe")])
-def test_text_that_is_no_value_of_its_type_stops_it(
+def test_text_that_is_not_a_value_of_its_type_parks_the_table(
     spark: SparkSession, tmp_path: Path, column: int, text: str
 ) -> None:
-    """What is no bytea, no number, no time, no truth value never becomes NULL, and is not shown."""
+    """Invalid bytea, numeric, timestamptz or boolean text never becomes NULL, and is not shown."""
     source = Source(Lake(tmp_path))
     values = [*row("x")]
     values[column] = text
     stream(source, snapshot(A), {110: [Insert(B, tuple(values))]})
-    with pytest.raises(InvariantBroken, match="cannot be folded") as caught:
-        apply_tail(spark, source.lake)
-    assert text not in caught.value.message
-    assert caught.value.__suppress_context__
+    (parked,) = apply_tail(spark, source.lake).parked.values()
+    assert (parked.lsn, parked.cause) == (109, Cause.APPLY)
+    assert "cannot be applied" in parked.reason
+    assert text not in parked.reason
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
 
@@ -250,8 +254,10 @@ def test_text_that_is_no_value_of_its_type_stops_it(
     ("theirs", "plan"),
     [(115, Plan.MERGE), (120, Plan.MERGE), (120, Plan.APPEND), (115, Plan.REPLACE), (115, Plan.MARK), (120, Plan.MARK)],
 )
-def test_a_second_applier_is_refused(spark: SparkSession, tmp_path: Path, theirs: int, plan: Plan) -> None:
-    """A fold planned before another process moved the table, part of the way or all of it, is not written."""
+def test_a_fold_planned_before_another_commit_is_refused(
+    spark: SparkSession, tmp_path: Path, theirs: int, plan: Plan
+) -> None:
+    """If another process has moved the position since, partly or completely, the fold is not written."""
     source = Source(Lake(tmp_path))
     first: list[Operation] = [Insert(B, row("b"))] if plan is Plan.APPEND else [Update(A, A, row("b"))]
     stream(source, snapshot(A), {110: first, 120: [Insert(C, row("c"))]})
@@ -269,8 +275,8 @@ def test_a_second_applier_is_refused(spark: SparkSession, tmp_path: Path, theirs
     assert delta_version(source.lake) == after
 
 
-def test_a_changed_table_is_applied_up_to_the_change(spark: SparkSession, tmp_path: Path) -> None:
-    """The transactions before a schema change are folded; the refusal names table, LSN and columns."""
+def test_a_changed_table_is_applied_up_to_the_schema_change(spark: SparkSession, tmp_path: Path) -> None:
+    """The transactions before an unsupported schema change are folded; the error names table, LSN and columns."""
     source = Source(Lake(tmp_path))
     stream(source, snapshot(A), {110: [Update(A, A, row("x"))]})
     changed = (*COLUMNS[:-1], replace(COLUMNS[-1], type_oid=25))
@@ -278,8 +284,9 @@ def test_a_changed_table_is_applied_up_to_the_change(spark: SparkSession, tmp_pa
     update = source.changes(Transaction(120, 1120, time_of(120), [Update(A, A, row("y"))]), {A: row("x")})
     source.capture([each | {"relation": 2} for each in update])
     for _ in range(2):
-        with pytest.raises(Unsupported, match=r'public\."it.s odd" changed at 0/78: .* lsn \(type 25, modifier -1\)'):
-            apply_tail(spark, source.lake)
+        (parked,) = apply_tail(spark, source.lake).parked.values()
+        assert (parked.lsn, parked.until) == (119, 120)
+        assert re.search(r'public\."it.s odd" changed at 0/78: .* lsn \(type 25, modifier -1\)', parked.reason)
     table = the_history(source.lake)
     assert table.position == 119
     assert set(versions_in(read_version(spark, str(table.path), table.delta_version))) == {
@@ -288,12 +295,41 @@ def test_a_changed_table_is_applied_up_to_the_change(spark: SparkSession, tmp_pa
     }
 
 
-def test_a_value_that_was_never_sent(spark: SparkSession, tmp_path: Path) -> None:
-    """An UPDATE into a row filter comes as an INSERT; what it left out is not taken from the row that had the key."""
+def test_a_value_that_was_never_sent_parks_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    """An UPDATE into a row filter arrives as an INSERT; an omitted value never comes from an earlier row of the key."""
     source = Source(Lake(tmp_path))
     stream(source, snapshot(A, note="of another row"), {110: [Delete(A)]})
     ((sent,),) = [source.changes(Transaction(120, 1120, time_of(120), [Insert(A, row(None))]), {})]
     source.capture([{**sent, "unchanged": [0]}])
-    with pytest.raises(InvariantBroken, match="row filter without its unchanged large value of column note"):
-        apply_tail(spark, source.lake)
-    assert the_history(source.lake).position == SNAPSHOT_LSN
+    (parked,) = apply_tail(spark, source.lake).parked.values()
+    assert "row filter without its unchanged large value of column note" in parked.reason
+    assert the_history(source.lake).position == 110
+
+
+def test_a_contradiction_parks_the_table_right_before_its_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """Earlier commits are folded; the parked table is skipped until a retry, and resumes if that succeeds."""
+    source = Source(Lake(tmp_path))
+    inserts: dict[int, Sequence[Operation]] = {
+        lsn: [Insert(("9", f"2026-01-{lsn - 100:02}"), row("x"))] for lsn in range(110, 118)
+    }
+    stream(source, snapshot(A), inserts)
+    park(source.lake, Parked(NAME, Cause.APPLY, Lsn(109), Lsn(110), "of an earlier version", ""))
+    first = apply_tail(spark, source.lake, 111)
+    assert first.parked == {}
+    assert first.freed == {NAME}
+    assert the_history(source.lake).position == 110
+    wrong = source.changes(Transaction(120, 1120, time_of(120), [Delete(B)]), {B: row("b")})
+    source.capture([*wrong, *source.changes(Transaction(130, 1130, time_of(130), [Insert(C, row("c"))]), {})])
+    applied = apply_tail(spark, source.lake)
+    (parked,) = applied.parked.values()
+    assert (parked.lsn, parked.until) == (119, 120)
+    assert "the commit at 0/78 cannot be applied: they contradict the history" in parked.reason
+    assert NAME not in applied.upto
+    assert the_history(source.lake).position == 117
+    before = delta_version(source.lake)
+    assert apply_tail(spark, source.lake, known=applied.upto, retry=False).parked == applied.parked
+    assert delta_version(source.lake) == before
+    with pytest.raises(NotAnswerable, match=r"as of 0/82, it is known up to 0/77: its changes in the commit at 0/78"):
+        check_parked(read_known(source.lake), the_history(source.lake), Lsn(130), None)
+    with pytest.raises(Unsupported, match=r"all other tables have reached 0/82; public.* is parked at 0/77"):
+        check_reached(applied.parked.values(), Lsn(130))

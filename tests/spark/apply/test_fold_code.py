@@ -1,4 +1,4 @@
-"""What Spark makes of the fold: exactness must not cost a second parsing, nor the compilation of its stage."""
+"""Tests of the code that Spark generates for the fold: exact texts must not cost a second parse, nor compilation."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from auditlake.apply.codegen import WIDE_COLUMNS, interpreted_if_wide
 from auditlake.apply.fold import fold
-from auditlake.apply.shape import TailShape
-from auditlake.apply.wide import WIDE_COLUMNS, interpreted_if_wide
+from auditlake.apply.tail_stats import TailShape
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
-from auditlake.pgoutput.schema import CHANGES_SCHEMA
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
 from auditlake.relation import Column
 
 pytestmark = pytest.mark.spark
@@ -25,8 +25,8 @@ LINEITEM = tuple(Column(f"l_{n}", oid, typmod, key=n == 0) for n, (oid, typmod) 
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
-def test_a_value_is_parsed_once_in_a_stage_that_is_compiled(spark: SparkSession, tmp_path: Path) -> None:
-    """A text is parsed once for its column and for `_raw`, in methods that are short enough for the JVM to compile."""
+def test_each_value_is_parsed_once_in_a_compiled_stage(spark: SparkSession, tmp_path: Path) -> None:
+    """A text is parsed once for its column and for `_raw`, in methods short enough for the JVM to compile."""
     pq.write_table(CHANGES_SCHEMA.empty_table(), tmp_path / "changes.parquet")
     changes = spark.read.parquet(str(tmp_path))
     typed = ", ".join(f"{column.stored} {type_of(column).delta}" for column in LINEITEM)
@@ -37,7 +37,7 @@ def test_a_value_is_parsed_once_in_a_stage_that_is_compiled(spark: SparkSession,
         for name, value in _COMPILED.items():
             spark.conf.set(name, value)
         rows = fold(changes, lambda: nothing, LINEITEM, TailShape(1, True, False, False, False, frozenset())).rows
-        (stage,) = code_of(spark, rows._jdf.queryExecution())  # noqa: SLF001  # no other way to it
+        (stage,) = code_of(spark, rows._jdf.queryExecution())  # noqa: SLF001  # PySpark has no public way to it
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
@@ -45,12 +45,12 @@ def test_a_value_is_parsed_once_in_a_stage_that_is_compiled(spark: SparkSession,
     assert longest is not None
     assert int(longest[1]) < int(str(spark.conf.get("spark.sql.codegen.hugeMethodLimit")))
     assert stage.count("Decimal.fromString(") == 4
-    assert stage.count("Decimal.fromStringANSI(") == 4  # only where the former found nothing
+    assert stage.count("Decimal.fromStringANSI(") == 4  # only if fromString returned NULL
     assert stage.count("stringToDateAnsi(") == 3
 
 
-def test_a_wide_table_is_interpreted_and_no_other(spark: SparkSession) -> None:
-    """Code is not compiled while a wide table is merged; afterwards the session is what it was."""
+def test_only_wide_tables_disable_code_generation(spark: SparkSession) -> None:
+    """The session's settings change for a wide table only, and are restored afterwards."""
     session = spark.newSession()
     session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     with interpreted_if_wide(session, WIDE_COLUMNS):
@@ -60,8 +60,8 @@ def test_a_wide_table_is_interpreted_and_no_other(spark: SparkSession) -> None:
 
 
 def code_of(spark: SparkSession, execution: object) -> list[str]:
-    """The code of every stage that is compiled as one, each with the size of its longest method."""
-    jvm = spark._jvm  # noqa: SLF001  # the same
+    """Return the generated code of every stage, each with the size of its longest method."""
+    jvm = spark._jvm  # noqa: SLF001  # as above
     assert jvm is not None
     explained = str(jvm.PythonSQLUtils.explainString(execution, "codegen"))
     return re.split(r"== Subtree \d+ / \d+", explained)[1:]

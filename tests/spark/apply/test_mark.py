@@ -1,14 +1,16 @@
-"""Small tails are written as entries of our own, and where they must not be, by Delta's writers: with the same end."""
+"""Tests of tails written with deletion vectors, and of the limits beyond which Delta's writers are used."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-import auditlake.apply.mark as marking
+import auditlake.apply.deletion_vector_writer as marking
 from auditlake.apply.apply import apply_tail
+from auditlake.follow import Applier
 from auditlake.lake.layout import Lake
 from tests.model import Delete, Update
 from tests.spark.apply.harness import Source, the_history
@@ -25,7 +27,7 @@ EXPECTED = {
 
 
 def applied_twice(spark: SparkSession, source: Source) -> list[str]:
-    """Apply two transactions one after the other; says who wrote the two commits."""
+    """Apply two transactions one after the other; return the writers of the two commits."""
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
     apply_tail(spark, source.lake)
     capture(source, {**snapshot(B), A: row("x")}, {120: [Update(A, A, row("y")), Delete(B)]})
@@ -41,16 +43,18 @@ def _writer(path: Path, version: int) -> str:
     return str(info["engineInfo"]).partition("/")[0]
 
 
-def test_small_tails_are_ours(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing of Delta's runs."""
+def test_small_tails_are_written_without_delta(spark: SparkSession, tmp_path: Path) -> None:
+    """Both commits are our own."""
     source = Source(Lake(tmp_path))
     assert applied_twice(spark, source) == ["auditlake", "auditlake"]
     assert history(spark, source.lake) == EXPECTED
 
 
 @pytest.mark.parametrize("limit", ["of versions", "of changes", "of a result"])
-def test_what_is_too_large(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Rows that should not be held in memory go through a MERGE."""
+def test_a_tail_above_a_limit_is_merged_by_delta(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """The limits bound changes, closed versions and the size of Spark's result."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the only way to an error of Java's with this text
 
     def refused(_: object) -> object:
@@ -69,8 +73,22 @@ def test_what_is_too_large(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     assert history(spark, source.lake) == EXPECTED
 
 
-def test_a_table_that_asks_for_more(spark: SparkSession, tmp_path: Path) -> None:
-    """Somebody has given a history a constraint: its writer must know how to see that it holds."""
+def test_a_backlog_is_applied_in_windows(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each window is a commit of its own, in order, up to the end; a stop takes effect after the current window."""
+    monkeypatch.setattr("auditlake.apply.tails.WINDOW_BYTES", 1)
+    source, said, stop = Source(Lake(tmp_path)), list[str](), threading.Event()
+    stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))], 120: [Update(A, A, row("y")), Delete(B)]})
+    stop.set()
+    applier = Applier(source.lake, lambda: spark, said.append)
+    applier.apply(stop)
+    assert the_history(source.lake).position == 110
+    applier.apply()
+    assert [line.split()[1] for line in said] == ["1", "2"]
+    assert history(spark, source.lake) == EXPECTED
+
+
+def test_a_table_with_a_foreign_feature_is_written_by_delta(spark: SparkSession, tmp_path: Path) -> None:
+    """A CHECK constraint, added by a user, must be enforced by its writer."""
     source = Source(Lake(tmp_path))
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
     table = the_history(source.lake)

@@ -1,4 +1,4 @@
-"""Two processes that apply one table: the second commit is refused, however late the first one comes."""
+"""Test of two processes that apply one table: the second commit is refused, however late the first is made."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import auditlake.apply.mark as marking
+import auditlake.apply.deletion_vector_writer as marking
 import auditlake.apply.merge as merging
 from auditlake.apply.apply import apply_tail
 from auditlake.apply.merge import Plan
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("plan", list(Plan))
-def test_a_commit_while_the_source_is_read(
+def test_a_commit_during_the_read_of_the_source_is_a_conflict(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan
 ) -> None:
-    """What another process commits after the position was checked, wherever Delta is by then, is seen: no row twice."""
+    """A commit of another process after the check of the position is detected, and no version is written twice."""
     source = Source(Lake(tmp_path / "ours"))
     first: list[Operation] = [Insert(B, row("b"))] if plan is Plan.APPEND else [Update(A, A, row("b"))]
     stream(source, snapshot(A), {110: first, 120: [Insert(C, row("c"))]})

@@ -1,4 +1,4 @@
-"""Upkeep of a history: the same rows and position in fewer files, beside apply and killed anywhere."""
+"""Tests of compaction and clustering of a history, alone and during a merge."""
 
 import shutil
 from pathlib import Path
@@ -8,17 +8,17 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import auditlake.apply.apply as applying
-import auditlake.apply.mark as marking
+import auditlake.apply.deletion_vector_writer as marking
 import auditlake.apply.merge as merging
 from auditlake.apply.apply import apply_tail, fold_tail
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tails import Tail, find_tails, open_log
-from auditlake.lake import upkeep
-from auditlake.lake.files import data_files
+from auditlake.delta.checkpoints import checkpoint
+from auditlake.lake import maintenance as upkeep
+from auditlake.lake.history_files import data_files, part_of
 from auditlake.lake.layout import Lake
-from auditlake.lake.upkeep import Due, checkpoint, rewrite
+from auditlake.lake.maintenance import Due, maintain, rewrite
 from auditlake.lsn import Lsn
-from auditlake.maintain import maintain
 from tests.model import Delete, Insert, Update
 from tests.spark.apply import between
 from tests.spark.apply.harness import Source, all_rows, apply_as, delta_version, the_history
@@ -27,8 +27,8 @@ from tests.spark.apply.test_fold_cases import A, B, C, D, capture, history, row,
 pytestmark = pytest.mark.spark
 
 
-def test_upkeep_changes_files_only(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows, position and horizon stay; the open partition is one file, closed rows lie in the order of their begin."""
+def test_maintenance_changes_files_only(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows, position and horizon stay; the open partition is one file, closed versions are sorted by start LSN."""
     source = Source(Lake(tmp_path))
     lake = source.lake
     stream(source, snapshot(A, B, C), {110: [Update(A, A, row("x"))]})
@@ -44,19 +44,19 @@ def test_upkeep_changes_files_only(spark: SparkSession, tmp_path: Path) -> None:
     after = the_history(lake)
     assert all_rows(spark, lake) == rows
     assert (after.position, after.horizon) == (before.position, before.horizon)
-    assert len(data_files(after)) == len({file.part for file in data_files(before)}) < len(data_files(before))
+    assert len(data_files(after)) == len({part_of(file) for file in data_files(before)}) < len(data_files(before))
     assert said == [f"maintained {after.name}: {len(data_files(before))} files are {len(data_files(after))}"]
     assert DeltaTable(after.path).transaction_version("auditlake/history") == 130
 
     maintain(spark, lake, said.append)
-    assert set(data_files(the_history(lake))) == set(data_files(after))
+    assert data_files(the_history(lake)) == data_files(after)
 
 
 @pytest.mark.parametrize(("known", "whole"), [(True, True), (False, True), (False, False)])
-def test_large_parts_are_joined_by_spark(
+def test_large_partitions_are_compacted_by_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, known: bool, whole: bool
 ) -> None:
-    """What should not be held in memory, and files of a table that others have changed: with the same rows."""
+    """Rows stay the same for partitions above the memory limit, and for tables changed by other software."""
     source = Source(Lake(tmp_path))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
@@ -64,21 +64,21 @@ def test_large_parts_are_joined_by_spark(
     capture(source, snapshot(A, B), {120: [Update(A, A, row("y"))]})
     apply_tail(spark, lake)
     before, rows = the_history(lake), all_rows(spark, lake)
-    monkeypatch.setattr(upkeep, "HELD_BYTES", 0)
+    monkeypatch.setattr(upkeep, "fits", lambda _: False)
     if not known:
         monkeypatch.setattr(upkeep, "find_files", lambda _: None)
-    closed, opened = sorted({file.part for file in data_files(before)})
-    names = tuple(file.name for file in data_files(before) if file.part == closed)
+    closed, opened = sorted({part_of(file) for file in data_files(before)})
+    names = tuple(file.name for file in data_files(before) if part_of(file) == closed)
     wanted = {"closed_parts": (closed,)} if whole else {"closed_files": ((closed, names),)}
     assert rewrite(spark.newSession(), before, Due(open_part=True, **wanted))
     assert all_rows(spark, lake) == rows
-    after = [file.part for file in data_files(the_history(lake))]
+    after = [part_of(file) for file in data_files(the_history(lake))]
     assert (after.count(opened), after.count(closed)) == (1, 2 if known else 1), "by ages, where the log is known"
     assert delta_version(lake) == before.delta_version + 2
 
 
-def test_files_joined_before_a_merge(spark: SparkSession, tmp_path: Path) -> None:
-    """What was joined after the fold was planned is found where it is now: nothing is lost, nothing doubled."""
+def test_a_merge_finds_rows_compacted_since_its_plan(spark: SparkSession, tmp_path: Path) -> None:
+    """No version is lost or duplicated if files are compacted after the fold was planned."""
     source = Source(Lake(tmp_path))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
@@ -91,7 +91,7 @@ def test_files_joined_before_a_merge(spark: SparkSession, tmp_path: Path) -> Non
     assert folded is not None
 
     assert rewrite(spark.newSession(), table, Due(open_part=True, closed_parts=()))
-    checkpoint(table)
+    checkpoint(table.path)
     merge(tail, folded, Plan.REPLACE)
     rows = all_rows(spark, lake)
     assert sum("_part='open'" in each for each in rows) == 3
@@ -99,10 +99,10 @@ def test_files_joined_before_a_merge(spark: SparkSession, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("plan", [Plan.MERGE, Plan.MARK])
-def test_files_joined_while_a_tail_is_written(
+def test_a_compaction_during_a_write_makes_the_tail_be_planned_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan
 ) -> None:
-    """The commit is refused, and the tail planned again on the files as they are now: one position, nothing doubled."""
+    """The first commit is refused; the second writes each version once, with one position."""
     source = Source(Lake(tmp_path / "ours"))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Insert(C, row("c"))]})

@@ -1,4 +1,4 @@
-"""The batch that warms a JVM up: it is applied, as a real one is, and leaves nothing."""
+"""Test of the JVM's warm-up batch."""
 
 import tempfile
 import threading
@@ -14,8 +14,10 @@ from auditlake.lake.layout import Lake
 pytestmark = pytest.mark.spark
 
 
-def test_it_merges_and_leaves_nothing(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stopped process does not even begin with it."""
+def test_warm_up_merges_a_batch_and_leaves_no_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped process skips it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     done: list[Applied] = []
 

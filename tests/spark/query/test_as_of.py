@@ -1,4 +1,4 @@
-"""A small lake asked through Spark, before and after apply. Which LSN a moment means: tests/unit/query."""
+"""As-of queries of a small lake through Spark, before and after apply. Moments to LSNs: tests/unit/query."""
 
 import io
 import json
@@ -17,12 +17,11 @@ import auditlake
 from auditlake.apply.apply import apply_tail
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
-from auditlake.query import state
-from auditlake.query.answer import Form, answer
-from auditlake.query.reach import Choice, view_script
-from auditlake.query.render import render
+from auditlake.query import as_of as state
+from auditlake.query.exported_views import Choice, view_script
+from auditlake.query.output import Form, answer, render
 from auditlake.query.script import split
-from auditlake.query.sql import ask_all, prepare_script, run_sql
+from auditlake.query.sql import plan_all, prepare_script, run_sql
 from tests.small_lake import write_small_lake
 
 pytestmark = pytest.mark.spark
@@ -43,7 +42,7 @@ PERIODS = {
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """The small lake, for this test alone; its path is one that looks like a pattern."""
+    """Write the small lake to a path that looks like a glob pattern."""
     return write_small_lake(tmp_path / "a {b,c} lake")
 
 
@@ -68,8 +67,8 @@ def periods(spark: SparkSession, lake: Lake) -> dict[str, set[str]]:
     return found
 
 
-def test_the_tail_counts_and_merging_it_changes_nothing(spark: SparkSession, lake: Lake) -> None:
-    """States and periods are the same before apply, while it works and after it, and right."""
+def test_applying_the_tail_changes_no_answer(spark: SparkSession, lake: Lake) -> None:
+    """States and periods are right, and equal before, during and after apply."""
     assert periods(spark, lake) == PERIODS
     versions = auditlake.sql(spark, lake.root, "select * from orders for system_time all").localCheckpoint()
     with ThreadPoolExecutor(1) as pool:
@@ -86,8 +85,10 @@ def test_the_tail_counts_and_merging_it_changes_nothing(spark: SparkSession, lak
     assert_df_equality(versions.drop("_raw"), merged.drop("_raw"), ignore_row_order=True)
 
 
-def test_whoever_reads_the_files(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where many rows are marked Delta reads the open versions, and all where somebody has changed what it may need."""
+def test_both_readers_of_a_history_return_the_same_rows(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many marked rows Delta reads the open versions, and with foreign table features the whole history."""
     apply_tail(spark, lake)
     assert states(spark, lake) == STATES
     monkeypatch.setattr(state, "_MARKED_ROWS", -1)
@@ -96,16 +97,16 @@ def test_whoever_reads_the_files(spark: SparkSession, lake: Lake, monkeypatch: p
     assert states(spark, lake) == STATES
 
 
-def test_no_fold_where_there_is_no_tail(spark: SparkSession, lake: Lake) -> None:
-    """Up to the position of a table its history alone is read."""
+def test_a_state_up_to_the_position_needs_no_fold(spark: SparkSession, lake: Lake) -> None:
+    """Only the history is read."""
     rows = run_sql(spark, lake, "explain select * from orders", "0/200").collect()[0][0]
     assert str(lake.changes) not in rows
     assert "Window" not in rows
     assert "Window" in run_sql(spark, lake, "explain select * from orders", "0/300").collect()[0][0]
 
 
-def test_joins_at_one_and_at_two_moments(spark: SparkSession, lake: Lake) -> None:
-    """Both tables of a join are at one LSN; FOR SYSTEM_TIME puts one elsewhere."""
+def test_a_join_reads_one_lsn_and_a_period_another(spark: SparkSession, lake: Lake) -> None:
+    """Both tables of a join are read at one LSN; FOR SYSTEM_TIME changes it for its table."""
     sql = "select orders.note, c.name from public.orders join customers c on c.id = public.orders.id"
     assert [tuple(row) for row in run_sql(spark, lake, sql, "0/200").collect()] == [("b", "Ann")]
     assert [tuple(row) for row in run_sql(spark, lake, sql).collect()] == [("c", "Anne")]
@@ -117,8 +118,8 @@ def test_joins_at_one_and_at_two_moments(spark: SparkSession, lake: Lake) -> Non
     assert rows == [(1, "b", "c"), (2, "", None), (None, None, "new")]
 
 
-def test_columns_of_a_state_and_of_a_period(spark: SparkSession, lake: Lake) -> None:
-    """A state has the source's columns; versions say when and by whom as well, never where they are stored."""
+def test_a_state_has_the_sources_columns_and_versions_their_period(spark: SparkSession, lake: Lake) -> None:
+    """Versions have LSNs, times and xids too, but not the partition column."""
     assert run_sql(spark, lake, "select * from orders for system_time as of '0/300'").columns == [
         "id",
         "note",
@@ -135,8 +136,8 @@ def test_columns_of_a_state_and_of_a_period(spark: SparkSession, lake: Lake) -> 
     assert (row["_xid"], row["_end_xid"]) == (10, 12)
 
 
-def test_the_lakes_own_tables(spark: SparkSession, lake: Lake) -> None:
-    """Changes and transactions end at the watermark, or at the moment asked for."""
+def test_the_lakes_own_tables_end_at_the_moment(spark: SparkSession, lake: Lake) -> None:
+    """Changes and transactions end at the watermark, or at the statement's moment."""
     count = "select (select count(*) from auditlake.changes) as c, (select count(*) from auditlake.transactions) as t"
     assert tuple(run_sql(spark, lake, count).collect()[0]) == (7, 4)
     assert tuple(run_sql(spark, lake, count, "0/200").collect()[0]) == (3, 2)
@@ -147,8 +148,8 @@ def test_the_lakes_own_tables(spark: SparkSession, lake: Lake) -> None:
     assert [tuple(row) for row in rows] == [("orders", ["id", "note", "price", "at"]), ("customers", ["id", "name"])]
 
 
-def test_explain_describe_and_show(spark: SparkSession, lake: Lake) -> None:
-    """The statements about statements work on audited tables."""
+def test_explain_describe_and_show_work_on_tables_of_the_lake(spark: SparkSession, lake: Lake) -> None:
+    """The three statements besides queries."""
     assert "Filter" in run_sql(spark, lake, "explain select * from orders", "0/150").collect()[0][0]
     described = run_sql(spark, lake, "describe public.orders").collect()
     assert [(row["col_name"], row["data_type"]) for row in described][2] == ("price", "decimal(10,2)")
@@ -157,8 +158,8 @@ def test_explain_describe_and_show(spark: SparkSession, lake: Lake) -> None:
     assert run_sql(spark, lake, "values (1)").collect()[0][0] == 1
 
 
-def test_a_statement_leaves_nothing_behind(spark: SparkSession, lake: Lake) -> None:
-    """Views are gone when the DataFrame is there, also after an error; the DataFrame still runs."""
+def test_a_statement_leaves_no_view_in_the_session(spark: SparkSession, lake: Lake) -> None:
+    """Views are dropped when the DataFrame is returned, and after an error; the DataFrame still runs."""
     rows = run_sql(spark, lake, "select * from orders")
     with pytest.raises(BadUsage):
         run_sql(spark, lake, "select nothing from orders")
@@ -166,10 +167,10 @@ def test_a_statement_leaves_nothing_behind(spark: SparkSession, lake: Lake) -> N
     assert rows.count() == 2
 
 
-def test_what_spark_refuses_is_one_short_line(
+def test_an_analysis_error_is_one_short_line(
     spark: SparkSession, lake: Lake, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No plan, no view's name of ours, no stack; not in the error and not on stderr."""
+    """Neither the error nor stderr has a plan, a name of our views, or a stack."""
     refused = {
         "select nte from orders": ["nte", "note"],
         "select orders.id from orders o": ["orders"],
@@ -188,7 +189,7 @@ def test_what_spark_refuses_is_one_short_line(
 
 
 def test_a_failing_row_shows_no_value(spark: SparkSession, lake: Lake, capfd: pytest.CaptureFixture[str]) -> None:
-    """Spark quotes the value it failed on; we do not, nor does pyspark's log."""
+    """Spark quotes the failing value; neither our error nor pyspark's log does."""
     failing = run_sql(spark, lake, "select cast(note as int) from orders where note = 'b'", "0/200")
     with pytest.raises(BadUsage) as caught:
         render(failing, "csv", io.StringIO())
@@ -197,7 +198,7 @@ def test_a_failing_row_shows_no_value(spark: SparkSession, lake: Lake, capfd: py
     assert "'b'" not in capfd.readouterr().err
 
 
-def test_rendering(spark: SparkSession, lake: Lake) -> None:
+def test_typed_values_are_rendered_exactly(spark: SparkSession, lake: Lake) -> None:
     """CSV and JSON lines of typed values: decimals exact, instants in UTC, NULL distinct from ''."""
     rows = run_sql(spark, lake, "select * from orders order by id", "0/1FF")
     out = io.StringIO()
@@ -214,8 +215,8 @@ def test_rendering(spark: SparkSession, lake: Lake) -> None:
     assert "10.50" in out.getvalue()
 
 
-def test_rendering_every_type(spark: SparkSession) -> None:
-    """What Python or Arrow would alter, or has no type for, is exact too, also inside arrays, maps and structs."""
+def test_every_type_is_rendered_exactly(spark: SparkSession) -> None:
+    """Also types that Python or Arrow would alter or lack, and inside arrays, maps and structs."""
     expected = {
         "cast(0.1 as float)": 0.1,
         "array(cast(0.1 as float), null)": [0.1, None],
@@ -238,16 +239,16 @@ def test_rendering_every_type(spark: SparkSession) -> None:
     assert dict(zip(expected, json.loads(out.getvalue()).values(), strict=True)) == expected
 
 
-def test_a_script_in_a_file(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
-    """Statements are answered in order, as of one moment; a Parquet file holds typed rows; a failure leaves none."""
+def test_a_script_is_answered_as_of_one_moment(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    """Results come in order; a Parquet file has typed rows; a failure leaves no file."""
     script = "select count(*) as n from orders; select note from orders order by id;"
-    questions = prepare_script(lake, script, "0/1FF")
+    queries = prepare_script(lake, script, "0/1FF")
     path = tmp_path / "answer"
-    answer(ask_all(spark, questions), Form("csv", path))
+    answer(plan_all(spark, queries), Form("csv", path))
     assert path.read_text() == 'n\n2\n\nnote\nb\n""\n'
     wanted = Form("parquet", path)
     with pytest.raises(BadUsage):
-        wanted.check(len(questions))
+        wanted.check(len(queries))
     orders = run_sql(spark, lake, "select * from orders order by id", "0/1FF")
     answer([orders], wanted)
     found = pq.read_table(path)
@@ -262,8 +263,8 @@ def test_a_script_in_a_file(spark: SparkSession, lake: Lake, tmp_path: Path) -> 
     assert set(tmp_path.iterdir()) == {lake.root, path}
 
 
-def test_from_python(spark: SparkSession, lake: Lake) -> None:
-    """One gives a DataFrame, the other a view per table and one by its bare name."""
+def test_read_and_register_work_from_python(spark: SparkSession, lake: Lake) -> None:
+    """`read` returns a DataFrame; `register` creates a qualified and a bare view for each table."""
     rows = auditlake.read(spark, lake.root, "public.orders", as_of="0/200").collect()
     assert {(row["id"], row["note"]) for row in rows} == STATES["0/200"]
     assert auditlake.read(spark, str(lake.root), "auditlake.transactions", as_of="0/200").count() == 2
@@ -280,8 +281,8 @@ def test_from_python(spark: SparkSession, lake: Lake) -> None:
             spark.catalog.dropTempView(view)
 
 
-def test_views_for_spark(spark: SparkSession, lake: Lake) -> None:
-    """The scripts of `auditlake views --engine spark` run as they are; an LSN that is not merged fails."""
+def test_exported_views_run_in_spark(spark: SparkSession, lake: Lake) -> None:
+    """The scripts of `auditlake views --engine spark` run as they are; an LSN that is not applied fails."""
     live = Choice(None, open_end=True, parametrised=False)
     functions = Choice(None, open_end=False, parametrised=True)
     session = spark.newSession()

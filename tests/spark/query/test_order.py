@@ -1,4 +1,4 @@
-"""Closed versions laid in order by their age: the same rows, cut so that the log tells what a question needs."""
+"""Clustering of closed versions: the same rows, in files whose statistics let queries skip most of them."""
 
 import os
 import random
@@ -14,15 +14,15 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from pyspark.sql import SparkSession
 
 import auditlake
-from auditlake.lake import order, upkeep
-from auditlake.lake.actions import file_path
-from auditlake.lake.arrow import history_schema
-from auditlake.lake.commits import put_commit, write_part
-from auditlake.lake.files import data_files
-from auditlake.lake.history import create_history, open_history
+from auditlake.delta.data_files import write_part
+from auditlake.delta.log_reader import file_path
+from auditlake.delta.log_writer import put_commit
+from auditlake.lake import clustering as order
+from auditlake.lake import maintenance as upkeep
+from auditlake.lake.history import create_history, history_schema, open_history
+from auditlake.lake.history_files import Files, data_files, find_files
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
-from auditlake.lake.scan import Files, find_files
-from auditlake.lake.upkeep import find_due, rewrite
+from auditlake.lake.maintenance import find_due, rewrite
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 
@@ -35,7 +35,7 @@ PARTS = ("2026-10", "2026-11")
 
 
 def versions() -> list[dict[str, Any]]:
-    """Most ended soon after they began, some were there since the snapshot, some for ages; a few are open."""
+    """Most versions are short-lived, some exist since the snapshot, some are long-lived; a few are open."""
     chance = random.Random(7)  # noqa: S311 - no secret
     found = []
     for number in range(1_200):
@@ -48,12 +48,12 @@ def versions() -> list[dict[str, Any]]:
 
 
 def part_of(version: dict[str, Any]) -> str:
-    """Where it belongs."""
+    """Return the partition of a version."""
     return "open" if version["_to_lsn"] is None else PARTS[version["_to_lsn"] > (LEAST + MOST) // 2]
 
 
 def make(lake: Lake) -> list[dict[str, Any]]:
-    """A history of them as batches leave it: files in the order of the ends."""
+    """Write a history as batches leave it: files in the order of the versions' ends."""
     delta = create_history(lake, NAME, COLUMNS)
     rows = sorted(versions(), key=lambda version: version["_to_lsn"] or MOST)
     path, actions = lake.history(NAME), []
@@ -71,7 +71,7 @@ def make(lake: Lake) -> list[dict[str, Any]]:
 
 
 def the_files(lake: Lake) -> Files:
-    """The files of the history now."""
+    """Return the current files of the history."""
     table = open_history(lake, NAME)
     assert table is not None
     files = find_files(table)
@@ -80,17 +80,19 @@ def the_files(lake: Lake) -> Files:
 
 
 def read(lake: Lake) -> list[dict[str, Any]]:
-    """All rows, as deltalake reads them."""
+    """Return all rows, read by deltalake."""
     found = pa.table(QueryBuilder().register("t", DeltaTable(lake.history(NAME))).execute("select * from t"))
     return sorted(found.to_pylist(), key=lambda row: row["id"])
 
 
-def test_closed_months_in_order(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No two files of a month share LSNs, what is old is apart, and the log says of each file what is in it."""
+def test_clustering_separates_versions_by_start_and_age(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of a month do not overlap, old versions have their own files, and every file has statistics."""
     lake = Lake(tmp_path)
     make(lake)
     before = read(lake)
-    monkeypatch.setattr(upkeep, "HELD_BYTES", 0)
+    monkeypatch.setattr(upkeep, "fits", lambda _: False)
     monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
     monkeypatch.setattr(upkeep, "_SMALL_BYTES", 0)
     files = the_files(lake)
@@ -121,8 +123,8 @@ def test_closed_months_in_order(spark: SparkSession, tmp_path: Path, monkeypatch
                 assert file.bounds(name) == (min(rows[name].to_pylist()), max(rows[name].to_pylist()))
 
 
-def test_what_a_killed_process_sorted(spark: SparkSession, tmp_path: Path) -> None:
-    """It is deleted a day later, with what Spark hides; what another process sorts now is not."""
+def test_files_of_a_killed_clustering_are_deleted_after_a_day(spark: SparkSession, tmp_path: Path) -> None:
+    """Including Spark's hidden files; files that another process is writing stay."""
     lake = Lake(tmp_path)
     make(lake)
     before = read(lake)
@@ -138,11 +140,13 @@ def test_what_a_killed_process_sorted(spark: SparkSession, tmp_path: Path) -> No
     assert read(lake) == before
 
 
-def test_states_of_files_in_order(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole files and others in one compiled loop, and each on its own, give the versions that were there."""
+def test_a_state_of_clustered_files_has_the_right_versions(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With files read whole and files read by LSN, in one stage and each alone."""
     lake = Lake(tmp_path)
     rows = make(lake)
-    monkeypatch.setattr(upkeep, "HELD_BYTES", 0)
+    monkeypatch.setattr(upkeep, "fits", lambda _: False)
     monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
     assert rewrite(spark.newSession(), the_files(lake).table, upkeep.Due(open_part=False, closed_parts=PARTS))
     compiled = spark.newSession()

@@ -1,4 +1,4 @@
-"""Literals of every type that a column can have: those with a place in their typed column, and those without.
+"""Literals of every type that a column can have: those that fit their typed column, and those that do not.
 
 The server's settings here are those that change how PostgreSQL spells a value, all set so that they would.
 """
@@ -179,7 +179,7 @@ DOES_NOT_FIT = {
     "public.day_off": ["infinity"],
     "public.wholes": ["{{1}}"],
 }
-"""Values that PostgreSQL holds and the typed column cannot."""
+"""Values of PostgreSQL that their typed column cannot represent."""
 
 
 def _scaled(digits: int, scale: int) -> st.SearchStrategy[str]:
@@ -259,7 +259,7 @@ STRATEGIES: dict[str, st.SearchStrategy[str]] = {
 
 
 def draw_rows() -> list[dict[str, str]]:
-    """Draw rows of literals; AUDITLAKE_PROPERTY_EXAMPLES says how many."""
+    """Draw rows of literals; AUDITLAKE_PROPERTY_EXAMPLES is their number."""
     rows: list[dict[str, str]] = []
     examples = int(os.environ.get("AUDITLAKE_PROPERTY_EXAMPLES", "10"))
 

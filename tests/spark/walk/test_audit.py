@@ -1,4 +1,4 @@
-"""The audit questions against PostgreSQL's own states, half merged into the history and wholly merged."""
+"""Test of the audit commands against PostgreSQL's own states, half applied and completely applied."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from auditlake.apply.apply import apply_tail
-from auditlake.postgres.connection import connect
+from auditlake.source.connection import connect
 from tests.audit_oracle import AuditOracle
 from tests.audit_walk import SCHEMA, Walk
 from tests.capture_lake import make_lake
@@ -23,7 +23,7 @@ _MOST = int(os.environ.get("AUDITLAKE_AUDIT_MOST", "4"))
 
 
 def test_answers_do_not_depend_on_apply(database: str, spark: "SparkSession", tmp_path: Path) -> None:
-    """Half of a walk is merged and half is tail; then all is merged: every answer follows from the states."""
+    """Every answer follows from the states, with one half of a walk in the tail and with all applied."""
     with connect(database) as conn:
         conn.execute(SCHEMA.encode())
     lake = make_lake(database, tmp_path / "lake")

@@ -1,14 +1,15 @@
-"""Tables of every kind on a real server, from bootstrap to an answer: at each moment they are what PostgreSQL showed.
+"""Test of tables of every kind on a real server: at each moment the lake has PostgreSQL's rows.
 
-The publication is ours, so partitioned tables are one table each. Rows are there before the snapshot, and the steps
-change them. The first moment is asked while everything is a tail; all of them are, when everything was merged.
-AUDITLAKE_WIDE_COLUMNS says how many columns the widest table has; PostgreSQL's most are 1,600.
+The publication is ours, so each partitioned table is one table. Rows exist before the snapshot, and the steps change
+them. One moment is queried while everything is in the tail, and every moment after everything was applied.
+AUDITLAKE_WIDE_COLUMNS is the number of columns of the widest table; PostgreSQL allows 1,600.
 """
 
 import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,15 @@ from deltalake import DeltaTable, QueryBuilder
 
 import auditlake
 from auditlake.apply.apply import apply_tail
-from auditlake.capture.running import make_task, run_capture
+from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import connect, fetch
-from auditlake.postgres.server import wal_end
 from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.snapshot.workers import SparkWorkers
+from auditlake.snapshot.worker_pool import SparkWorkers
+from auditlake.source.connection import connect, fetch
+from auditlake.source.server import wal_end
 from tests.server import Server, chosen_version
 
 if TYPE_CHECKING:
@@ -158,19 +159,19 @@ _SENT = {"computed": "id, a, doubled, last" if _STORED_IS_SENT else "id, a, last
 
 @dataclass(frozen=True)
 class Walk:
-    """A lake, what PostgreSQL showed of every table, by LSN, and what bootstrap said."""
+    """A lake, PostgreSQL's rows of every table by LSN, and the messages of bootstrap."""
 
     lake: Lake
     moments: list[tuple[Lsn, dict[TableName, Counter[Any]]]]
     said: list[str]
 
 
-@pytest.fixture(scope="module")
-def walk(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
-    """Bootstrap, make every step, capture; apply nothing yet."""
+@pytest.fixture
+def walk(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Walk]:
+    """Bootstrap, execute every step, and capture; apply nothing yet."""
     name = server.create_database("kinds")
     conninfo = server.dsn(name)
-    made = Walk(Lake(tmp_path_factory.mktemp("kinds") / "lake"), [], [])
+    made = Walk(Lake(tmp_path / "lake"), [], [])
     with connect(conninfo) as conn:
         conn.execute(_SCHEMA)
         bootstrap(
@@ -193,12 +194,12 @@ def _shown(conn: "psycopg.Connection[Any]", table: TableName) -> Counter[Any]:
 
 
 def _spelled(rows: Any) -> Counter[Any]:
-    """Rows in a form that tells 0 from -0 and 1.0 from 1.00."""
+    """Return rows as texts, which distinguish 0 from -0 and 1.0 from 1.00."""
     return Counter(tuple(map(str, row)) for row in rows)
 
 
-def test_1_every_kind_is_right_while_everything_is_a_tail(walk: Walk, spark: "SparkSession") -> None:
-    """History ⊕ tail gives PostgreSQL's rows; an unlogged table was named, and a deferrable key is none."""
+def test_tables_of_every_kind_equal_postgresql_before_and_after_apply(walk: Walk, spark: "SparkSession") -> None:
+    """Bootstrap names the unlogged table; a deferrable key is not used as a key."""
     assert [line for line in walk.said if "public.unlogged is left out" in line]
     keys = {table.name.table: [column.name for column in table.key] for table in list_histories(walk.lake)}
     assert {"bag": [], "deferred": [], "by_index": ["email"], "events": ["id", "kind"]}.items() <= keys.items()
@@ -209,10 +210,12 @@ def test_1_every_kind_is_right_while_everything_is_a_tail(walk: Walk, spark: "Sp
         rows = auditlake.read(spark, walk.lake.root, name, as_of=str(lsn)).collect()
         assert states[table] == _spelled(rows), table
 
-
-def test_2_every_kind_is_right_when_merged(walk: Walk, spark: "SparkSession") -> None:
-    """The histories hold every moment as PostgreSQL showed it, and no empty period."""
     apply_tail(spark, walk.lake)
+    _check_histories(walk)
+
+
+def _check_histories(walk: Walk) -> None:
+    """Check that the histories have PostgreSQL's rows at every moment, and no empty period."""
     for table in _TABLES:
         columns = [column.name for column in _history(walk, table).columns]
         listed = ", ".join(f'"{name}"' for name in [*columns, "_from_lsn", "_to_lsn"])

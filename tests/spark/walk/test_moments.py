@@ -1,27 +1,28 @@
-"""Bootstrap, follow and ask on a real server: the whole database as of each recorded moment is what PostgreSQL said.
+"""Test of as-of queries on a real server: at each recorded moment they return what PostgreSQL returned.
 
-The walk is made once: statements of every kind, and after each what PostgreSQL shows. It is asked three times: while
-every change is still a tail, after half of them were merged, and after all were.
+A walk is statements of every kind, each followed by queries to PostgreSQL. The lake is queried three times: while all
+changes are in the tail, after half of them were merged, and after all were.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from auditlake.apply.apply import apply_tail
-from auditlake.capture.running import make_task, run_capture
+from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.postgres.connection import connect, fetch
-from auditlake.postgres.server import wal_end
 from auditlake.query.sql import run_sql
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.snapshot.workers import LocalWorkers
+from auditlake.snapshot.worker_pool import LocalWorkers
+from auditlake.source.connection import connect, fetch
+from auditlake.source.server import wal_end
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -83,19 +84,19 @@ _QUESTIONS = {
 
 @dataclass(frozen=True)
 class Walk:
-    """A lake and what PostgreSQL said at each moment, by LSN and by time."""
+    """A lake, and PostgreSQL's answers at each moment: LSN, time, answers."""
 
     conninfo: str
     lake: Lake
     moments: list[tuple[Lsn, int, dict[str, list[tuple[object, ...]]]]]
 
 
-@pytest.fixture(scope="module")
-def walk(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
-    """Bootstrap, make every step, capture; apply nothing yet."""
+@pytest.fixture
+def walk(server: Server, tmp_path: Path) -> Iterator[Walk]:
+    """Bootstrap, execute every step, and capture; apply nothing yet."""
     name = server.create_database("walk")
     conninfo = server.dsn(name)
-    lake = Lake(tmp_path_factory.mktemp("walk") / "lake")
+    lake = Lake(tmp_path / "lake")
     with connect(conninfo) as conn:
         conn.execute(_SCHEMA)
         bootstrap(Target(conninfo, lake, "walk", "walk", None), lambda: LocalWorkers(2), lambda _: None)
@@ -115,15 +116,15 @@ def _ask(walk: Walk, spark: "SparkSession", question: str, when: str | None = No
     return [tuple(row) for row in run_sql(spark, walk.lake, question.replace('"', "`"), when).collect()]
 
 
-def _check_moment(walk: Walk, spark: "SparkSession", number: int, spell: Callable[[Lsn, int], str]) -> None:
-    """Put every question as of one moment."""
+def _check_moment(walk: Walk, spark: "SparkSession", number: int, when: Callable[[Lsn, int], str]) -> None:
+    """Compare the answer to every question as of one moment."""
     lsn, time_us, answers = walk.moments[number]
     for key, question in _QUESTIONS.items():
-        assert answers[key] == _ask(walk, spark, question, spell(lsn, time_us)), (key, number)
+        assert answers[key] == _ask(walk, spark, question, when(lsn, time_us)), (key, number)
 
 
 def _check_versions(walk: Walk, spark: "SparkSession") -> None:
-    """Read all versions of the tables once, and compare what they say of every moment."""
+    """Read all versions of the tables once, and compare the states that they imply with every moment."""
     for key in ("orders", "lines"):
         columns, table = _QUESTIONS[key].removeprefix("select ").split(" order by")[0].split(" from ")
         every = _ask(walk, spark, f"select _from_lsn, _to_lsn, {columns} from {table} for system_time all")
@@ -140,28 +141,24 @@ def _by_time(_: Lsn, time_us: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
 
 
-def test_1_moments_are_right_while_everything_is_a_tail(walk: Walk, spark: "SparkSession") -> None:
-    """History ⊕ tail gives PostgreSQL's answers before anything was merged."""
+def test_every_moment_equals_postgresql_before_during_and_after_apply(walk: Walk, spark: "SparkSession") -> None:
+    """History and tail together return PostgreSQL's answers, at any position; then, another run changes nothing."""
     _check_versions(walk, spark)
     _check_moment(walk, spark, len(_STEPS) // 2, _by_time)
 
-
-def test_2_moments_are_right_when_half_is_merged(walk: Walk, spark: "SparkSession") -> None:
-    """A question reads merged tables and tails at one LSN."""
     apply_tail(spark, walk.lake, upto=walk.moments[len(walk.moments) // 2][0])
     _check_moment(walk, spark, -3, _by_lsn)
 
-
-def test_3_moments_are_right_when_all_is_merged(walk: Walk, spark: "SparkSession") -> None:
-    """History alone gives the same answers, whatever moment is asked for, by LSN or by time."""
     apply_tail(spark, walk.lake)
     _check_versions(walk, spark)
-    for number, spell in ((0, _by_lsn), (4, _by_time), (len(_STEPS), _by_lsn)):
-        _check_moment(walk, spark, number, spell)
+    for number, when in ((0, _by_lsn), (4, _by_time), (len(_STEPS), _by_lsn)):
+        _check_moment(walk, spark, number, when)
+    _check_periods(walk, spark)
+    _check_idle_run(walk, spark)
 
 
-def test_4_periods_of_each_key_never_overlap(walk: Walk, spark: "SparkSession") -> None:
-    """Per key no two versions overlap, none is empty, and at most one is open."""
+def _check_periods(walk: Walk, spark: "SparkSession") -> None:
+    """Check that no two versions of a key overlap, none is empty, and at most one is open."""
     wrong = _ask(
         walk,
         spark,
@@ -174,8 +171,8 @@ def test_4_periods_of_each_key_never_overlap(walk: Walk, spark: "SparkSession") 
     assert wrong == []
 
 
-def test_5_following_again_changes_nothing(walk: Walk, spark: "SparkSession") -> None:
-    """A second run to the same point moves no watermark and finds no tail."""
+def _check_idle_run(walk: Walk, spark: "SparkSession") -> None:
+    """Check that capture up to the same point moves no watermark, and apply finds no tail."""
     before = read_positions(walk.lake)
     run_capture(make_task(walk.conninfo, walk.lake, "current"), Event(), lambda _: None)
     after = read_positions(walk.lake)

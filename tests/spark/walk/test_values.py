@@ -23,16 +23,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 import auditlake
 from auditlake.apply.apply import apply_tail
-from auditlake.capture.running import make_task, run_capture
+from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.errors import ConfigError
 from auditlake.lake.history import open_history, type_of
 from auditlake.lake.layout import Lake
-from auditlake.postgres.connection import connect
 from auditlake.query.sql import run_sql
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.snapshot.workers import SparkWorkers
-from auditlake.values.exact import exact_texts, held_in
+from auditlake.snapshot.worker_pool import SparkWorkers
+from auditlake.source.connection import connect
+from auditlake.values.exact_text import exact_texts, held_in
 from auditlake.values.types import BUILT_IN
 from tests.server import Server
 from tests.spark.walk.corpus import CORPUS, DOES_NOT_FIT, HOSTILE, TYPES, draw_rows
@@ -53,7 +53,7 @@ _EXACT = ", ".join(f"exact_text(v.{column}) as {column}" for column in _COLUMNS.
 
 @dataclass(frozen=True)
 class Versions:
-    """Every literal by the road it took, and PostgreSQL's own text of each, in the order of `id`."""
+    """Every literal as copied and as streamed, and PostgreSQL's own text of each, ordered by `id`."""
 
     lake: Lake
     columns: tuple[Column, ...]
@@ -66,7 +66,7 @@ class Versions:
 
 @pytest.fixture(scope="module")
 def versions(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> "Versions":
-    """Versions of every literal, by how they came, with PostgreSQL's own text beside them."""
+    """Write every literal before and after the snapshot, and return both versions with PostgreSQL's text."""
     name = server.create_database("values")
     lake = Lake(tmp_path_factory.mktemp("values") / "lake")
     with connect(server.dsn()) as admin:
@@ -125,7 +125,7 @@ def _create(conn: "psycopg.Connection[Any]") -> None:
 
 
 def _corpus_rows() -> list[dict[str, str]]:
-    """One row per depth of the corpus: the n-th literal of every type; the last one is all NULL."""
+    """Return rows with the n-th literal of every type; the last row is all NULL."""
     depths = range(_DEPTH + 1)
     return [{t: literals[n] for t, literals in _LITERALS.items() if n < len(literals)} for n in depths]
 
@@ -152,11 +152,11 @@ def _change_moods(conn: "psycopg.Connection[Any]") -> None:
 
 
 def test_the_corpus_has_every_type(versions: Versions) -> None:
-    """Every built-in type that a column can have."""
+    """These are all built-in types that a column can have."""
     assert set(BUILT_IN) <= versions.types
 
 
-def test_snapshot_and_stream_give_the_same(versions: Versions) -> None:
+def test_snapshot_and_stream_store_the_same_values(versions: Versions) -> None:
     """Typed columns and `_raw` are equal for every literal, bit for bit."""
     assert len(versions.snapshot) == len(versions.stream) > _DEPTH
     for type_name, column in {**_COLUMNS, "_raw": "_raw"}.items():
@@ -164,7 +164,7 @@ def test_snapshot_and_stream_give_the_same(versions: Versions) -> None:
 
 
 def test_exact_text_is_what_the_server_prints(versions: Versions) -> None:
-    """The text made of the typed column, or kept in `_raw`, is PostgreSQL's own; NULL is NULL."""
+    """The text of the typed column, or of `_raw`, is PostgreSQL's own; NULL stays NULL."""
     half = len(versions.snapshot)
     for rows, texts in ((versions.snapshot, versions.texts[:half]), (versions.stream, versions.texts[half:])):
         for n, (column, type_name) in enumerate(zip(versions.columns, _LITERALS, strict=True)):
@@ -173,13 +173,13 @@ def test_exact_text_is_what_the_server_prints(versions: Versions) -> None:
 
 
 def test_exact_text_in_sql_is_what_the_server_prints(versions: Versions) -> None:
-    """`exact_text` of a state, whose `_raw` is not among its columns."""
+    """`exact_text` works on a state, which does not show `_raw`."""
     for n, (type_name, column) in enumerate(_COLUMNS.items()):
         assert [row[n] for row in versions.texts] == versions.printed[column].to_pylist(), type_name
 
 
-def test_values_that_do_not_fit_are_raw_and_only_they(versions: Versions) -> None:
-    """What the typed column cannot hold is NULL there and in `_raw`; what it can hold is not in `_raw`."""
+def test_only_values_that_do_not_fit_are_in_raw(versions: Versions) -> None:
+    """A value that its typed column cannot represent is NULL there, and in `_raw`."""
     for n, (column, (type_name, literals)) in enumerate(zip(versions.columns, _LITERALS.items(), strict=True)):
         fitting = len(CORPUS[type_name])
         raws = _raws(versions.stream, column.name).to_pylist()
@@ -191,8 +191,8 @@ def test_values_that_do_not_fit_are_raw_and_only_they(versions: Versions) -> Non
             assert (value is not None) + (raw is not None) == (row[n] is not None), type_name
 
 
-def test_labels_of_an_enum_are_those_of_the_time(versions: Versions, spark: "SparkSession") -> None:
-    """A label renamed later keeps its name in what was written before; a new one is there at once."""
+def test_enum_labels_are_those_at_the_time_of_the_change(versions: Versions, spark: "SparkSession") -> None:
+    """Values written before a label was renamed keep its old name; a new label works at once."""
     rows = run_sql(spark, versions.lake, "select mood from feelings order by id").collect()
     assert [row.mood for row in rows] == ["happy", "happy", "glad", "sad"]
 
@@ -227,7 +227,7 @@ _READERS: dict[str, Callable[["SparkSession", Path], pa.Table]] = {
 
 @pytest.mark.parametrize("reader", _READERS)
 def test_readers_agree(versions: Versions, spark: "SparkSession", reader: str) -> None:
-    """The same rows and values through every reader, of a table with deletion vectors."""
+    """Every reader returns the same rows and values of a table with deletion vectors."""
     path = versions.lake.history(TableName("public", "v"))
     assert any("deletionVector" in log.read_text() for log in (path / "_delta_log").glob("0*2.json"))
     rows = _READERS[reader](spark, path)
@@ -258,8 +258,8 @@ def _set_names() -> str:
     return ", ".join(f"{_quoted(name)} = date '2026-11-21' + {n}" for n, name in enumerate(_NAMES))
 
 
-def test_columns_of_any_name(versions: Versions, spark: "SparkSession") -> None:
-    """Every name goes down both roads, through fold, tail and SQL; only what Delta cannot have is spelled otherwise."""
+def test_columns_may_have_any_name(versions: Versions, spark: "SparkSession") -> None:
+    """Names survive copy, stream, fold, tail and SQL; only characters that Delta forbids are escaped."""
     spelled = {"Case": "~43ase", "CASE": "~43~41~53~45", "_part": "~5fpart", "_raw": "~5fraw"}
     spelled |= {"_From_Lsn": "~5fFrom_Lsn", _KEY: 'the "key"~60'}
     listed = ", ".join("`" + spelled.get(name, name) + "`" for name in _NAMES)
@@ -276,8 +276,8 @@ def test_columns_of_any_name(versions: Versions, spark: "SparkSession") -> None:
     assert [(1, infinite), (2, infinite), (2, None)] == [tuple(row) for row in raws]
 
 
-def test_exact_text_in_python_and_in_views(versions: Versions, spark: "SparkSession") -> None:
-    """`auditlake.exact_text` on rows with `_raw`, and the SQL function on registered views."""
+def test_exact_text_works_in_python_and_in_views(versions: Versions, spark: "SparkSession") -> None:
+    """Python takes rows with `_raw`; the SQL function takes registered views."""
     rows = auditlake.read(spark, versions.lake.root, "names", raw=True).orderBy(F.col('`the "key"~60`'))
     texts = rows.select(auditlake.exact_text("~43ASE"), auditlake.exact_text("n.o")).collect()
     assert [tuple(row) for row in texts] == [("infinity", "infinity"), ("2026-12-04", "2026-11-26")]
@@ -285,8 +285,8 @@ def test_exact_text_in_python_and_in_views(versions: Versions, spark: "SparkSess
     assert spark.sql("select exact_text(c0, _raw, 'c0') from v where id = 0").collect() == [("-32768",)]
 
 
-def test_documents_as_variant_by_setting(versions: Versions, spark: "SparkSession") -> None:
-    """A session may be shown json as VARIANT: the same ones, NULL where a key is repeated, text still exact."""
+def test_a_setting_returns_json_as_variant(versions: Versions, spark: "SparkSession") -> None:
+    """The documents are equal, NULL for a repeated key, and their text stays exact."""
     columns = [_COLUMNS[kind] for kind in ("json", "jsonb")]
     printed = ", ".join(f"typeof({c}), to_json({c}), exact_text({c})" for c in columns)
     texts = [versions.printed[column].to_pylist() for column in columns]

@@ -1,4 +1,4 @@
-"""The audit questions see a column by its own name, however it is stored."""
+"""Audit queries return columns under the source's names, whatever their stored names."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,11 +8,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from auditlake.audit.keys import in_history
-from auditlake.audit.reading import Reader
+from auditlake.audit.lake_reader import Reader
 from auditlake.audit.versions import history_texts, row_values
+from auditlake.lake.column_names import as_stored
 from auditlake.lake.history import RESERVED, create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
-from auditlake.lake.names import as_stored
 from auditlake.relation import Column, TableName
 from tests.small_lake import T0, T0_US, write_small_lake
 
@@ -20,8 +20,8 @@ _NAME = TableName("public", "odd")
 _DATE, _TEXT = 1082, 25
 
 
-def test_columns_under_another_name(tmp_path: Path) -> None:
-    """Names that differ in case, a history's own name, and a key with a backtick; `_raw` goes with them."""
+def test_columns_with_other_stored_names_keep_their_own_names(tmp_path: Path) -> None:
+    """Names that differ only in case, a reserved name, and a key with a backtick; also in `_raw`."""
     lake = write_small_lake(tmp_path)
     names = {"k`": _TEXT, "Name": _TEXT, "name": _TEXT, "_raw": _DATE}
     columns = as_stored([Column(name, oid, -1, key=name == "k`") for name, oid in names.items()], RESERVED)

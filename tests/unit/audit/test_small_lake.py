@@ -1,22 +1,27 @@
-"""The audit questions on a lake written row by row: half of it in the history, half in the tail, all of it foreseen."""
+"""Audit queries on a lake written row by row, half of it in the history and half in the tail."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from auditlake.audit.compared import Compared
 from auditlake.audit.deleted import deleted_rows
-from auditlake.audit.diff import ADDED, MODIFIED, REMOVED
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.audit.keys import parse_key
-from auditlake.audit.life import Book, blame, last_version
-from auditlake.audit.reading import Reader, Span, split_name
-from auditlake.audit.show import Shown, contents, find_transaction
-from auditlake.audit.touching import lsns_of_table
+from auditlake.audit.lake_reader import Reader, Span, split_name
+from auditlake.audit.queries import DiffQuestion
+from auditlake.audit.row_history import Book, blame, last_version
+from auditlake.audit.transaction_detail import Shown, contents, find_transaction
+from auditlake.audit.transaction_filter import lsns_of_table
 from auditlake.audit.transactions import Wanted, find
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.capture_status import write_state
 from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from tests.small_lake import write_small_lake
 
@@ -26,13 +31,13 @@ _NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """One look at the small lake."""
+    """A reader of the small lake."""
     return Reader(write_small_lake(tmp_path_factory.mktemp("audit") / "lake"), _NOW)
 
 
 def _life(reader: Reader, key: str, upto: int) -> list[tuple[str, int, list[str]]]:
     table = reader.table("orders")
-    events = Book(reader, table, Lsn(upto)).life(parse_key(table, (key,)))
+    events = Book(reader, table, Lsn(upto)).life(parse_key(table, (key,)).key)
     return [(event.mark.op, event.mark.lsn, event.changed()) for event in events]
 
 
@@ -51,9 +56,72 @@ _ALL = ["id", "note", "price", "at"]
         ("5", 0x300, []),
     ],
 )
-def test_a_row_has_a_life(reader: Reader, key: str, upto: int, life: list[tuple[str, int, list[str]]]) -> None:
-    """From the snapshot to the tail, cut at the moment asked for; what is above the watermark is not told."""
+def test_row_events_come_from_snapshot_history_and_tail(
+    reader: Reader, key: str, upto: int, life: list[tuple[str, int, list[str]]]
+) -> None:
+    """They end at the moment asked for; changes above the watermark are not shown."""
     assert life == _life(reader, key, upto)
+
+
+@pytest.mark.parametrize("since", ["2020-01-01", "-365d", "0/1"])
+def test_since_before_the_lake_starts_at_its_beginning(
+    reader: Reader, since: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The span starts at the first snapshot, with a notice on stderr."""
+    assert reader.span(since, None) == Span(Lsn(0), Lsn(0x300))
+    assert f"--since {since} is before this lake begins" in capsys.readouterr().err
+    assert reader.span("2026-11-21T09:00:06Z", "now") == Span(Lsn(0x100), Lsn(0x300))
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "tables"),
+    [
+        ((None, ()), 2),
+        (("now", ()), 2),
+        (("orders", ()), 1),
+        (("0/250", ("orders",)), 1),
+        (("orders", ("customers",)), 2),
+    ],
+)
+def test_the_second_moment_of_a_diff_defaults_to_now(
+    reader: Reader, given: tuple[str | None, _Names], tables: int
+) -> None:
+    """Without a second moment, the second argument is the first table."""
+    moment, names = given
+    assert len(DiffQuestion("0/180", moment, tuple(names), reverse=False).diffs(reader)) == tables
+
+
+def test_an_argument_that_is_neither_moment_nor_table_is_refused(reader: Reader) -> None:
+    """A misspelt moment is not silently taken for a table."""
+    with pytest.raises(BadUsage, match="'0/1G' is neither a moment nor a table"):
+        DiffQuestion("0/180", "0/1G", (), reverse=False).diffs(reader)
+
+
+@pytest.mark.parametrize(
+    ("state", "lives", "hint"),
+    [
+        ("running", True, "wait"),
+        ("trying again", True, "wait"),
+        ("running", False, "Run auditlake follow"),
+        ("ended", True, "Run auditlake follow"),
+    ],
+)
+def test_while_capture_runs_the_hint_is_to_wait(tmp_path: Path, state: str, hint: str, *, lives: bool) -> None:
+    """A second `follow` would be refused; a killed one leaves its last status behind."""
+    lake = write_small_lake(tmp_path / "lake")
+    command = "from pathlib import Path; import os, sys; from auditlake.lake.layout import Lake\n"
+    command += "from auditlake.lake.stage_lock import Stage, hold\n"
+    command += "with hold(Lake(Path(sys.argv[1])), 'follow', Stage.CAPTURE): os._exit(0)"
+    with ExitStack() as held:
+        if lives:
+            held.enter_context(hold(lake, "follow", Stage.CAPTURE))
+        else:  # its lock file stays
+            subprocess.run([sys.executable, "-c", command, str(lake.root)], check=True)
+        write_state(lake, state)
+        with pytest.raises(NotAnswerable) as caught:
+            Reader(lake, _NOW).moment("-1s")
+    assert hint in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -68,14 +136,14 @@ def test_a_row_has_a_life(reader: Reader, key: str, upto: int, life: list[tuple[
         ((0x300, 0x300), [], [], []),
     ],
 )
-def test_a_difference_is_net(
+def test_a_diff_is_net(
     reader: Reader,
     span: tuple[int, int],
     added: list[str],
     removed: list[str],
     modified: list[tuple[str, Sequence[str]]],
 ) -> None:
-    """Within the history, across its position and within the tail; what came and went is not there."""
+    """Within the history, across its position and within the tail; changes that cancel out are not shown."""
     found = Compared(reader, reader.table("orders"), Span(Lsn(span[0]), Lsn(span[1])), reverse=False)
     keys = {kind: [entry.key["id"] for entry in found.entries(kind)] for kind in (ADDED, REMOVED)}
     assert {ADDED: added, REMOVED: removed} == keys
@@ -83,14 +151,14 @@ def test_a_difference_is_net(
 
 
 @pytest.mark.parametrize(("lsn", "rows"), [(0x100, 2), (0x200, 2), (0x250, 3), (0x300, 2)])
-def test_rows_are_counted(reader: Reader, lsn: int, rows: int) -> None:
-    """The sizes of both states, wherever they lie."""
+def test_stat_counts_the_rows_of_both_states(reader: Reader, lsn: int, rows: int) -> None:
+    """In the history and in the tail."""
     stat = Compared(reader, reader.table("orders"), Span(Lsn(0x100), Lsn(lsn)), reverse=False).stat()
     assert (2, rows) == (stat.rows_before, stat.rows_after)
 
 
-def test_turned_round(reader: Reader) -> None:
-    """From B to A: what was added is removed, and the old values are new."""
+def test_a_reversed_diff_swaps_added_and_removed(reader: Reader) -> None:
+    """From B to A, old and new values change places too."""
     found = Compared(reader, reader.table("orders"), Span(Lsn(0x200), Lsn(0x250)), reverse=True)
     assert [entry.key["id"] for entry in found.entries(REMOVED)] == ["4"]
     (entry,) = found.entries(MODIFIED)
@@ -99,8 +167,8 @@ def test_turned_round(reader: Reader) -> None:
     assert (entry.before["note"], entry.after["note"]) == ("c", "b")
 
 
-def test_blame(reader: Reader) -> None:
-    """A column's commit is the last that changed it; what the snapshot had was set before."""
+def test_blame_names_the_last_commit_that_changed_a_column(reader: Reader) -> None:
+    """A value that the snapshot had was set before capture."""
     table = reader.table("orders")
     events = Book(reader, table, Lsn(0x300)).life(("1",))
     last, ended = last_version(events, ("1",))
@@ -118,14 +186,16 @@ def test_blame(reader: Reader) -> None:
         ((0, 0x150), []),
     ],
 )
-def test_deleted_rows(reader: Reader, span: tuple[int, int], found: list[tuple[str, int]]) -> None:
-    """Those that are gone at the end of the span and went in it, the newest first."""
+def test_rows_deleted_in_the_span_are_listed(
+    reader: Reader, span: tuple[int, int], found: list[tuple[str, int]]
+) -> None:
+    """Newest first; a row deleted before or after the span is not listed."""
     rows = deleted_rows(reader, reader.table("orders"), Span(Lsn(span[0]), Lsn(span[1])))
     assert found == [(row.last.key[0], row.mark.lsn) for row in rows]
 
 
-def test_a_transaction_across_tables(reader: Reader) -> None:
-    """Every change in its order, with what the row was before: from the history and from the tail."""
+def test_a_transaction_shows_every_change_with_the_row_before_it(reader: Reader) -> None:
+    """Across tables, in order; the earlier row is from the history or from the tail."""
     transaction, lsns = find_transaction(reader, "0/250")
     assert lsns == [0x250]
     shown = [each for each in contents(reader, transaction) if isinstance(each, Shown)]
@@ -142,14 +212,14 @@ def test_a_transaction_across_tables(reader: Reader) -> None:
     ] == steps
 
 
-def test_an_xid_that_came_back(reader: Reader) -> None:
-    """The last one is taken, and all are named."""
+def test_a_reused_xid_names_its_last_transaction(reader: Reader) -> None:
+    """The LSNs of all are returned."""
     transaction, lsns = find_transaction(reader, "xid:10")
     assert (transaction.lsn, lsns) == (0x300, [0x150, 0x300])
 
 
-def test_transactions_newest_first(reader: Reader) -> None:
-    """In LSN order, whatever their clocks say, without the one above the watermark."""
+def test_transactions_are_listed_newest_first(reader: Reader) -> None:
+    """In LSN order, whatever their timestamps, up to the watermark."""
     found = find(reader, reader.span(None, None), Wanted(), None)
     assert [each.lsn for each in found] == [0x300, 0x250, 0x200, 0x150]
     assert [each.lsn for each in find(reader, reader.span(None, None), Wanted(), 2)] == [0x300, 0x250]
@@ -164,8 +234,10 @@ def test_transactions_newest_first(reader: Reader) -> None:
         ("2", "note", set()),
     ],
 )
-def test_transactions_of_a_key_or_column(reader: Reader, key: str | None, column: str | None, lsns: set[int]) -> None:
-    """Which transactions touched the key, and which left another value in the column."""
+def test_transactions_are_filtered_by_key_and_column(
+    reader: Reader, key: str | None, column: str | None, lsns: set[int]
+) -> None:
+    """By key: those that touched it; by column: those that left another value in it."""
     table = reader.table("orders")
     found = lsns_of_table(reader, table, reader.span(None, None), (key,) if key else None, column)
     assert found is not None
@@ -181,14 +253,14 @@ def test_transactions_of_a_key_or_column(reader: Reader, key: str | None, column
         ("xid:11", "2026-11-21T09:00:09Z", (0x1FF, 0x180)),
     ],
 )
-def test_both_ends_are_included(reader: Reader, since: str | None, until: str | None, span: tuple[int, int]) -> None:
-    """A span begins before the first commit at its beginning and ends with the last at its end."""
+def test_a_span_includes_both_ends(reader: Reader, since: str | None, until: str | None, span: tuple[int, int]) -> None:
+    """It begins before the first commit of its first moment and ends with the last commit of its last moment."""
     found = reader.span(since, until)
     assert span == (found.after, found.upto)
 
 
-def test_refusals(reader: Reader, tmp_path: Path) -> None:
-    """Before the horizon, past the watermark, what does not exist, what is still being copied."""
+def test_questions_without_an_exact_answer_are_refused(reader: Reader, tmp_path: Path) -> None:
+    """Before the horizon, past the watermark, about what does not exist or is not completely copied."""
     table = reader.table("orders")
     with pytest.raises(NotAnswerable, match="begins at 0/100"):
         reader.check(table, Lsn(0x50), "0/50")
@@ -203,7 +275,7 @@ def test_refusals(reader: Reader, tmp_path: Path) -> None:
         reader.table("order")
     lake: Lake = write_small_lake(tmp_path / "lake")
     (lake.histories / "public" / "items").mkdir()
-    with pytest.raises(NotAnswerable, match="being copied"):
+    with pytest.raises(NotAnswerable, match="has not been completely copied yet"):
         Reader(lake, _NOW).table("public.items")
 
 
@@ -216,6 +288,6 @@ def test_refusals(reader: Reader, tmp_path: Path) -> None:
         ('a."say ""x"""', ["a", 'say "x"']),
     ],
 )
-def test_names(name: str, parts: list[str]) -> None:
-    """Dots outside of double quotes separate."""
+def test_a_name_is_split_at_dots_outside_double_quotes(name: str, parts: list[str]) -> None:
+    """A doubled quote stands for one."""
     assert parts == split_name(name)

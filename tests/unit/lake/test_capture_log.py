@@ -5,13 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from auditlake.capture.change_log import CaptureLog, CommitEnd
+from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.errors import InvariantBroken, LakeConflict
-from auditlake.lake.changes import CaptureLog, CommitEnd
 from auditlake.lake.layout import CHANGES_APP, Lake
-from auditlake.lake.log import AppendLog, open_delta
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 
 
 def _changes(*lsns: int) -> pa.RecordBatch:
@@ -54,7 +54,7 @@ def test_time_never_runs_back(lake: Lake) -> None:
     CaptureLog(lake).append(_changes(110, 120), _transactions((110, 50), (120, 40)), CommitEnd(Lsn(120), Lsn(125)))
     log = CaptureLog(lake)
     log.append(_changes(130), _transactions((130, 50)), CommitEnd(Lsn(130), Lsn(135)))
-    log.note_idle(Lsn(140), 90)
+    log.record_idle(Lsn(140), 90)
     log.append(_changes(150, 160), _transactions((150, 60), (160, 200)), CommitEnd(Lsn(160), Lsn(165)))
     assert _mono(lake) == [50, 50, 51, 91, 200]
 
@@ -88,8 +88,8 @@ def test_a_second_writer_is_refused(lake: Lake) -> None:
         other.append(_changes(110), {CHANGES_APP: 110})
 
 
-def test_parts_are_found_again(lake: Lake) -> None:
-    """Parts above the watermark say where their transaction goes on."""
+def test_parts_of_a_transaction_are_found_after_a_restart(lake: Lake) -> None:
+    """Parts above the watermark determine the next ordinal of their transaction."""
     log = CaptureLog(lake)
     assert log.partial() is None
     log.append_part(_changes(110))
@@ -98,20 +98,20 @@ def test_parts_are_found_again(lake: Lake) -> None:
     assert (partial.lsn, partial.next_ordinal) == (110, 1)
 
 
-def test_going_back_stops_before_what_is_held(lake: Lake) -> None:
-    """Only what is empty may be asked for again: neither a commit nor a part of one that nobody sees lies in it."""
+def test_the_position_returns_only_over_an_empty_range(lake: Lake) -> None:
+    """The range has neither a commit nor a part of an invisible transaction."""
     log = CaptureLog(lake)
     log.append(_changes(110), _transactions((110, 5)), CommitEnd(Lsn(110), Lsn(115)))
-    log.note_idle(Lsn(300), 90)
+    log.record_idle(Lsn(300), 90)
     log.return_to(Lsn(400))
     assert log.acknowledged == 300
     log.return_to(Lsn(200))
     assert (log.acknowledged, log.watermark, log.current_us, log.held_to) == (200, 110, 90, 111)
-    with pytest.raises(InvariantBroken, match="asked for again"):
+    with pytest.raises(InvariantBroken, match="cannot return to"):
         log.return_to(Lsn(110))
     log.append_part(_changes(150))
     assert CaptureLog(lake).held_to == 151
-    with pytest.raises(InvariantBroken, match="asked for again"):
+    with pytest.raises(InvariantBroken, match="cannot return to"):
         CaptureLog(lake).return_to(Lsn(150))
     found = read_positions(lake)
     assert found is not None

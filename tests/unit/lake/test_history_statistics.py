@@ -1,4 +1,4 @@
-"""Every file of a history has bounds of its LSNs in Delta's log, however wide the table is."""
+"""Statistics of histories: every file has bounds of its LSNs, however wide the table is."""
 
 import json
 from pathlib import Path
@@ -18,8 +18,8 @@ _WIDE = (
 )
 
 
-def test_a_wide_table(tmp_path: Path) -> None:
-    """Period and key come first, then as many other columns as Delta takes by default."""
+def test_a_wide_table_has_statistics_of_period_and_key(tmp_path: Path) -> None:
+    """They come first, then other columns up to Delta's default of 32."""
     table = create_history(Lake(tmp_path), TableName("public", "wide"), _WIDE)
     row = {name: 7 if kind == "bigint" else None for name, kind in PERIOD_COLUMNS} | {"_part": "open"}
     row |= {column.name: "x" for column in _WIDE[:60]} | {"id": 1, "flag": True, "odd name": 2}

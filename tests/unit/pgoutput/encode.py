@@ -1,4 +1,4 @@
-"""The other direction: pgoutput messages to bytes, written from the manual and not from our decoder."""
+"""Encoder of pgoutput messages for tests, written from the manual and not from our decoder."""
 
 import struct
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def encode(message: Message) -> bytes:
-    """Spell one message as the server does."""
+    """Encode one message as the server does."""
     match message:
         case Begin(lsn, time, xid):
             return struct.pack(">cQqI", b"B", lsn, _time(time), xid)
@@ -53,7 +53,7 @@ def encode(message: Message) -> bytes:
 
 
 def encode_streamed(xid: int | None, message: Message) -> bytes:
-    """Spell one message as the server does in a block of a streamed transaction."""
+    """Encode one message as the server does in a block of a streamed transaction."""
     payload = encode(message)
     return payload if xid is None else payload[:1] + struct.pack(">I", xid) + payload[1:]
 

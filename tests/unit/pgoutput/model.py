@@ -1,10 +1,11 @@
-"""What the fast decoder must give, said slowly: one message after the other into dictionaries."""
+"""Reference model of the batch decoder: one message after the other into dictionaries."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
 from auditlake.pgoutput.messages import (
     UNCHANGED,
     Begin,
@@ -20,14 +21,13 @@ from auditlake.pgoutput.messages import (
     Update,
     Value,
 )
-from auditlake.pgoutput.schema import CHANGES_SCHEMA
 from auditlake.relation import Relation
 from auditlake.values.types import base_type
 
 
 @dataclass
 class Model:
-    """Rows of `changes` and of `transactions`, and the relation versions in the order they came."""
+    """Rows of `changes` and `transactions`, and the relation versions in order of arrival."""
 
     changes: list[dict[str, Any]] = field(default_factory=list)
     transactions: list[dict[str, Any]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Model:
     _open: dict[str, Any] = field(default_factory=dict)
 
     def feed(self, messages: Iterable[Message]) -> "Model":
-        """Take in messages."""
+        """Process messages in stream order."""
         for message in messages:
             self._take(message)
         return self
@@ -101,12 +101,12 @@ class Model:
 
 
 def version(relation: Relation) -> int:
-    """Give equal relations one id and others another."""
+    """Return an id of a relation version: equal for equal relations."""
     return hash(relation)
 
 
 def tuples(old: OldTuple | None = None, new: tuple[Value, ...] | None = None) -> dict[str, Any]:
-    """Spell the tuples of a change as `changes` does."""
+    """Return the tuples of a change as columns of `changes`."""
     unchanged = [i for i, value in enumerate(new or ()) if value is UNCHANGED]
     return {
         "old": None if old is None else list(old.values),
@@ -116,13 +116,13 @@ def tuples(old: OldTuple | None = None, new: tuple[Value, ...] | None = None) ->
 
 
 def context(content: bytes) -> str:
-    """Spell what is asserted: itself where it is JSON, else a JSON string."""
+    """Return an assertion's content: unchanged if it is JSON, else as a JSON string."""
     try:
-        said = content.decode()
+        text = content.decode()
     except UnicodeDecodeError:
         return '"\\\\x' + content.hex() + '"'
     try:
-        json.loads(said, parse_constant=int)
+        json.loads(text, parse_constant=int)
     except ValueError:
-        return json.dumps(said, ensure_ascii=False)
-    return said.strip()
+        return json.dumps(text, ensure_ascii=False)
+    return text.strip()

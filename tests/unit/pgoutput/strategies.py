@@ -1,4 +1,4 @@
-"""Random messages, and random streams that a server could send."""
+"""Hypothesis strategies: random messages, and random streams that a server could send."""
 
 from datetime import UTC
 
@@ -32,10 +32,10 @@ from auditlake.pgoutput.messages import (
     Update,
     Value,
 )
-from auditlake.relation import Column, Relation, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
 effort = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""A few seconds for each property; a busy machine is no failure."""
+"""A few seconds per property, and no deadline: a busy machine must not fail a test."""
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6)
 texts = st.text(max_size=6) | st.sampled_from(["", "0", "Ω" * 3, "a" * 300])
@@ -49,7 +49,11 @@ contents = st.sampled_from([b"", b"{}", b'{"user":"\xc3\xa9"}', b"\xff\x00"]) | 
 
 columns = st.builds(Column, names, u32, st.integers(-1, 2**31 - 1), st.booleans())
 relations = st.builds(
-    Relation, u32, st.builds(TableName, names, names), st.sampled_from("dnfi"), st.lists(columns, max_size=4).map(tuple)
+    Relation,
+    u32,
+    st.builds(TableName, names, names),
+    st.sampled_from(ReplicaIdentity),
+    st.lists(columns, max_size=4).map(tuple),
 )
 old_tuples = st.builds(OldTuple, st.sampled_from(OldKind), st.lists(old_values, max_size=4).map(tuple))
 tuples = st.lists(values, max_size=4).map(tuple)
@@ -84,7 +88,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Message]:
-    """Draw the messages of some transactions; the last may lack its end."""
+    """Draw the messages of some transactions; the last may be incomplete."""
     oids = draw(st.lists(u32, min_size=1, max_size=3, unique=True))
     known: dict[int, Relation] = {}
     stream: list[Message] = []
@@ -141,7 +145,7 @@ def _description(draw: st.DrawFn, oid: int, known: dict[int, Relation]) -> list[
 def _row_change(draw: st.DrawFn, kind: str, relation: Relation) -> Message:
     width = len(relation.columns)
     new = tuple(draw(st.lists(values, min_size=width, max_size=width)))
-    identity = OldKind.FULL if relation.replica_identity == "f" else OldKind.KEY
+    identity = OldKind.FULL if relation.replica_identity == ReplicaIdentity.FULL else OldKind.KEY
     old = OldTuple(identity, tuple(draw(st.lists(old_values, min_size=width, max_size=width))))
     if kind == "I":
         return Insert(relation.oid, new)

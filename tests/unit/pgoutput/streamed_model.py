@@ -1,7 +1,7 @@
-"""What the spool must give, said slowly: the plain messages of streamed transactions. And the way to it.
+"""Reference model of the spool: the plain messages of streamed transactions; and a driver for the spool.
 
-`plain_messages` is the plain answer: message by message, lists and sets. `through_spool` sends payloads the way that
-`ReplicationStream` does, with blocks handed over in pieces of `piece` messages.
+`plain_messages` is the model: message by message, with lists. `through_spool` passes payloads to a spool as
+`ReplicationStream` does, blocks in pieces of `piece` messages.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from auditlake.errors import DecodeError
+from auditlake.pgoutput.decoder import decode, decode_streamed
 from auditlake.pgoutput.messages import (
     Begin,
     Boundary,
@@ -19,21 +20,20 @@ from auditlake.pgoutput.messages import (
     StreamStart,
     StreamStop,
 )
-from auditlake.pgoutput.streamed import Segment
-from auditlake.pgoutput.wire import decode, decode_streamed
-from auditlake.postgres.spool import Spool
+from auditlake.pgoutput.streaming import Segment
 from auditlake.relation import Relation
+from auditlake.replication.spool import Spool
 
 BOUNDARY_TAGS = b"SEcAbPpKr"
 
 
 class _Open:
-    """The messages of open streamed transactions with their xids, and when each Relation message came."""
+    """Messages of open streamed transactions with their xids, and the arrival of each Relation message."""
 
     def __init__(self) -> None:
         self.of: dict[int, list[tuple[int, int, Message]]] = {}
         self.last: dict[int, tuple[int, Relation]] = {}
-        self.came = 0
+        self.arrived = 0
 
     def commit(self, message: StreamCommit) -> Iterator[Message]:
         mine = self.of.pop(message.xid)
@@ -41,12 +41,12 @@ class _Open:
         yield from (each for _, _, each in mine)
         for when, _, each in mine:
             if isinstance(each, Relation):
-                self.note(when, each)
+                self.record(when, each)
         described = {each.oid for _, _, each in mine if isinstance(each, Relation)}
         yield from (self.last[oid][1] for oid in described)
         yield Commit(message.commit_lsn, message.end_lsn, message.time)
 
-    def note(self, when: int, relation: Relation) -> None:
+    def record(self, when: int, relation: Relation) -> None:
         if self.last.get(relation.oid, (0, relation))[0] <= when:
             self.last[relation.oid] = when, relation
 
@@ -61,13 +61,13 @@ class _Open:
 
 
 def plain_messages(payloads: Iterable[bytes]) -> Iterator[Message]:
-    """Give the messages that the server would have sent without streaming."""
+    """Yield the messages that the server would have sent without streaming."""
     opened, block = _Open(), None
     for payload in payloads:
-        opened.came += 1
+        opened.arrived += 1
         if block is not None and payload[:1] != b"E":
             xid, message = decode_streamed(payload)
-            opened.of[block].append((opened.came, block if xid is None else xid, message))
+            opened.of[block].append((opened.arrived, block if xid is None else xid, message))
         elif isinstance(message := decode(payload), StreamStart | StreamStop):
             block = _turn(opened, block, message)
         else:
@@ -87,7 +87,7 @@ def _outside(opened: _Open, message: Message) -> Iterator[Message]:
         case _:
             assert not isinstance(message, Boundary)
             if isinstance(message, Relation):
-                opened.note(opened.came, message)
+                opened.record(opened.arrived, message)
             yield message
 
 
@@ -103,13 +103,13 @@ def _turn(opened: _Open, block: int | None, message: StreamStart | StreamStop) -
 
 
 def through_spool(spool: Spool, payloads: Iterable[bytes], piece: int = 3) -> Iterator[bytes]:
-    """Give the plain messages' payloads."""
+    """Pass payloads to the spool, and yield the payloads of the plain messages."""
     block: list[bytes] = []
     for payload in payloads:
         if payload[0] in BOUNDARY_TAGS:
             if block:
                 _hand_over(spool, block)
-            spool.bound(payload)
+            spool.handle_boundary(payload)
             while (segment := spool.next_segment()) is not None:
                 yield from payloads_of(segment)
         elif spool.in_block:
@@ -118,19 +118,19 @@ def through_spool(spool: Spool, payloads: Iterable[bytes], piece: int = 3) -> It
                 _hand_over(spool, block)
         else:
             if payload[:1] == b"R":
-                spool.describe(payload)
+                spool.record_relation(payload)
             yield payload
 
 
 def payloads_of(segment: Segment) -> list[bytes]:
-    """Cut a segment into its payloads."""
+    """Split a segment into its payloads."""
     return [bytes(segment.data[start:end]) for start, end in zip(segment.starts, segment.ends, strict=True)]
 
 
 def _hand_over(spool: Spool, block: list[bytes]) -> None:
     data, starts, ends = bytearray(), list[int](), list[int]()
     for payload in block:
-        data += b"w" + b"\xff" * 24  # XLogData's header, which must not be read
+        data += b"w" + b"\xff" * 24  # stands for XLogData's header, which must not be read
         starts.append(len(data))
         data += payload
         ends.append(len(data))

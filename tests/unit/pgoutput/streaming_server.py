@@ -1,8 +1,9 @@
-"""A server that streams, in miniature: it takes steps of several sessions and says what it sends, and what it means.
+"""Simulated server that streams: it runs steps of several sessions, and returns its payloads and the rows they mean.
 
-It knows what pgoutput knows: which relations were described, in plain transactions and in each streamed one, and when
-that must be done again (pgoutput.c: maybe_send_schema, cleanup_rel_sync_cache, rel_sync_cache_relation_cb). A renamed
-schema changes a relation's description without a lock, so also while others have changed its rows.
+It keeps pgoutput's state: the relations already sent, in plain transactions and in each streamed one, and the events
+that require sending one again (pgoutput.c: maybe_send_schema, cleanup_rel_sync_cache, rel_sync_cache_relation_cb).
+Renaming a schema changes a Relation message without a lock, so it can happen while other transactions have changed the
+table's rows.
 """
 
 from dataclasses import dataclass, field
@@ -20,19 +21,19 @@ from auditlake.pgoutput.messages import (
     StreamStart,
     StreamStop,
 )
-from auditlake.relation import Column, Relation, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from tests.unit.pgoutput.encode import encode, encode_streamed
 
 TIME = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 OIDS = (0x4001, 0x4002)
 
 Row: TypeAlias = tuple[str, str]
-"""The relation's name then, and the value inserted."""
+"""The relation's name at the time, and the inserted value."""
 
 
 @dataclass
 class _Session:
-    """A streamed transaction: its savepoints (sets of xids, the innermost last), what was sent, what not yet."""
+    """A transaction: its savepoints (sets of xids, the innermost last), the rows sent, and the rows pending."""
 
     xid: int
     nest: list[set[int]]
@@ -42,7 +43,7 @@ class _Session:
 
 
 class StreamingServer:
-    """Takes steps; `payloads` are what it has sent, `committed` the rows of each transaction, in commit order."""
+    """Runs steps; `payloads` are those sent so far, `committed` the rows of each transaction in commit order."""
 
     def __init__(self, first_xid: int) -> None:
         self.payloads: list[bytes] = []
@@ -56,7 +57,7 @@ class StreamingServer:
         self._described_in: set[tuple[int, int]] = set()
 
     def step(self, kind: str, number: int, choice: int) -> None:
-        """Do one step in session `number`, if it makes sense there; `choice` picks among its kinds."""
+        """Run one step in session `number`, if it is possible there; `choice` selects a variant of it."""
         session = self._sessions.get(number)
         if kind == "plain":
             self._plain(choice)
@@ -79,7 +80,7 @@ class StreamingServer:
 
     def _relation(self, oid: int) -> Relation:
         name = TableName("public", f"t{oid:x}_{self._names[oid]}")
-        return Relation(oid, name, "d", (Column("id", 23, -1, key=True),))
+        return Relation(oid, name, ReplicaIdentity.DEFAULT, (Column("id", 23, -1, key=True),))
 
     def _rename(self, oid: int) -> None:
         self._names[oid] += 1

@@ -1,4 +1,4 @@
-"""The fast decoder gives what the plain one gives, however the stream is cut, and refuses what it refuses."""
+"""Tests of the batch decoder: it returns and refuses the same as `wire`, for every split of the stream into buffers."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError, InvariantBroken
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.columnar import ChangeDecoder, Decoded
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
+from auditlake.pgoutput.decoder import decode
 from auditlake.pgoutput.messages import (
     Begin,
     Commit,
@@ -28,9 +30,7 @@ from auditlake.pgoutput.messages import (
     Truncate,
     Update,
 )
-from auditlake.pgoutput.schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
-from auditlake.pgoutput.wire import decode
-from auditlake.relation import Column, Relation, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from tests.unit.pgoutput.encode import encode
 from tests.unit.pgoutput.framing import frame
 from tests.unit.pgoutput.model import Model, version
@@ -41,13 +41,16 @@ TIME = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 BEGIN = Begin(Lsn(100), TIME, 7)
 COMMIT = Commit(Lsn(100), Lsn(150), TIME)
 KEYED = Relation(
-    0x4001, TableName("public", "t"), "d", (Column("id", 23, -1, key=True), Column("v", 25, -1, key=False))
+    0x4001,
+    TableName("public", "t"),
+    ReplicaIdentity.DEFAULT,
+    (Column("id", 23, -1, key=True), Column("v", 25, -1, key=False)),
 )
-FULL = Relation(0x4001, TableName("public", "t"), "f", (Column("id", 23, -1, key=True),))
+FULL = Relation(0x4001, TableName("public", "t"), ReplicaIdentity.FULL, (Column("id", 23, -1, key=True),))
 
 
 class Reader:
-    """A decoder and everything it has given."""
+    """A decoder and everything it has returned."""
 
     def __init__(self) -> None:
         self.registered: list[tuple[Relation, int]] = []
@@ -71,12 +74,12 @@ class Reader:
 
 
 def encoded(messages: Iterable[Message]) -> list[bytes]:
-    """Spell messages as the server does."""
+    """Encode messages as the server does."""
     return [encode(message) for message in messages]
 
 
 def same(model: Model, reader: Reader) -> bool:
-    """Compare all that was given, and fail with the difference."""
+    """Assert that both have the same rows and relation versions."""
     assert model.changes == reader.changes
     assert model.transactions == reader.transactions
     assert model.registered == reader.registered
@@ -85,8 +88,8 @@ def same(model: Model, reader: Reader) -> bool:
 
 @given(streams())
 @effort
-def test_gives_what_the_plain_decoder_gives(stream: list[Message]) -> None:
-    """A whole stream in one buffer."""
+def test_batch_and_message_decoder_return_the_same_rows(stream: list[Message]) -> None:
+    """A stream in one buffer decodes to the model's rows."""
     payloads = encoded(stream)
     reader = Reader()
     decoded = reader.read(payloads)
@@ -97,8 +100,8 @@ def test_gives_what_the_plain_decoder_gives(stream: list[Message]) -> None:
 
 @given(streams(), st.data())
 @effort
-def test_buffers_may_end_anywhere(stream: list[Message], data: st.DataObject) -> None:
-    """The same rows however the stream is cut, inside a transaction too."""
+def test_rows_do_not_depend_on_buffer_boundaries(stream: list[Message], data: st.DataObject) -> None:
+    """A stream split into buffers, also within a transaction, decodes to the same rows."""
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6))
     reader = Reader()
     for start, end in pairwise([0, *sorted(cuts), len(stream)]):
@@ -113,8 +116,8 @@ def test_buffers_may_end_anywhere(stream: list[Message], data: st.DataObject) ->
 
 @given(streams().filter(bool), st.data())
 @effort
-def test_a_damaged_byte_gives_an_error_or_rows(stream: list[Message], data: st.DataObject) -> None:
-    """No damage gets out as anything but DecodeError, and what passes is what the plain decoder reads."""
+def test_a_corrupted_byte_raises_decode_error_or_decodes(stream: list[Message], data: st.DataObject) -> None:
+    """A corrupted byte never raises anything but DecodeError; a buffer that decodes has the model's rows."""
     payloads = [bytearray(payload) for payload in encoded(stream)]
     damaged = data.draw(st.sampled_from(payloads))
     damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -125,7 +128,7 @@ def test_a_damaged_byte_gives_an_error_or_rows(stream: list[Message], data: st.D
 
 
 def _in_a_stream(message: Message) -> tuple[list[bytes], list[bytes]]:
-    """Messages that make `message` legal, before and after it."""
+    """Return the messages before and after `message` that make it legal."""
     begin = Begin(Lsn(0x100000010), TIME, 7)
     commit = Commit(Lsn(0x100000010), Lsn(0x100000040), TIME)
     match message:
@@ -142,10 +145,10 @@ def _in_a_stream(message: Message) -> tuple[list[bytes], list[bytes]]:
 def _relations_of(message: Message) -> list[Relation]:
     match message:
         case Truncate(oids):
-            return [Relation(oid, TableName("p", "t"), "d", ()) for oid in oids]
+            return [Relation(oid, TableName("p", "t"), ReplicaIdentity.DEFAULT, ()) for oid in oids]
         case Insert(oid, values) | Delete(oid, OldTuple(_, values)) | Update(oid, _, values):
             old = None if isinstance(message, Insert) else message.old
-            identity = "f" if old and old.kind is OldKind.FULL else "d"
+            identity = ReplicaIdentity.FULL if old and old.kind is OldKind.FULL else ReplicaIdentity.DEFAULT
             columns = tuple(Column(f"c{i}", 25, -1, key=True) for i in range(len(values)))
             return [Relation(oid, TableName("p", "t"), identity, columns)]
         case _:
@@ -156,8 +159,8 @@ every_vector = pytest.mark.parametrize(("hexadecimal", "message"), VECTORS.value
 
 
 @every_vector
-def test_reads_the_bytes_of_the_manual(hexadecimal: str, message: Message) -> None:
-    """Each kind of message in its place."""
+def test_each_kind_of_message_decodes_as_in_the_manual(hexadecimal: str, message: Message) -> None:
+    """Each kind of message, at a place that allows it."""
     before, after = _in_a_stream(message)
     reader = Reader()
     payloads = [*before, bytes.fromhex(hexadecimal), *after]
@@ -166,8 +169,8 @@ def test_reads_the_bytes_of_the_manual(hexadecimal: str, message: Message) -> No
 
 
 @every_vector
-def test_refuses_a_message_cut_anywhere(hexadecimal: str, message: Message) -> None:
-    """A message without its last bytes is refused, last in the buffer or not."""
+def test_a_truncated_message_is_refused(hexadecimal: str, message: Message) -> None:
+    """A message without its last bytes raises, whether it is the last of the buffer or not."""
     before, after = _in_a_stream(message)
     payload = bytes.fromhex(hexadecimal)
     for size in range(len(payload)):
@@ -177,8 +180,8 @@ def test_refuses_a_message_cut_anywhere(hexadecimal: str, message: Message) -> N
 
 
 @every_vector
-def test_refuses_bytes_after_the_message(hexadecimal: str, message: Message) -> None:
-    """Nothing may follow a message, even bytes that would be legal values."""
+def test_bytes_after_a_message_are_refused(hexadecimal: str, message: Message) -> None:
+    """A message must end with its payload, even if the extra bytes would be valid values."""
     before, after = _in_a_stream(message)
     for more in (b"\0", b"n", bytes(9)):
         with pytest.raises(DecodeError):
@@ -196,9 +199,9 @@ ROW = Insert(0x4001, ("1", "a"))
         ([BEGIN, BEGIN], "'B': a transaction begins inside another; in transaction 0/64"),
         ([COMMIT], "'C': a commit outside a transaction; outside transactions"),
         ([BEGIN, COMMIT, COMMIT], "'C': a commit outside a transaction; outside transactions"),
-        ([BEGIN, Commit(Lsn(101), Lsn(150), TIME)], "'C': its commit LSN is not the one its Begin announced"),
-        ([BEGIN, ROW], "'I': a change of a relation that was not described; relation unknown (oid 16385)"),
-        ([BEGIN, Truncate((9,), cascade=False, restart_identity=False)], "'T': a change of a relation that was not"),
+        ([BEGIN, Commit(Lsn(101), Lsn(150), TIME)], "'C': its commit LSN differs from the one in its Begin"),
+        ([BEGIN, ROW], "'I': a change without a Relation message for its table; relation unknown (oid 16385)"),
+        ([BEGIN, Truncate((9,), cascade=False, restart_identity=False)], "'T': a change without a Relation message"),
         ([BEGIN, StreamStart(7, first=True)], "'S': bounds a streamed or prepared transaction, need plain ones"),
         ([KEYED], "'R': outside a transaction"),
         ([Origin(Lsn(1), "o")], "'O': outside a transaction"),
@@ -210,15 +213,15 @@ ROW = Insert(0x4001, ("1", "a"))
         ([BEGIN, KEYED, ROW, Origin(Lsn(1), "o")], "'O': an origin after a change of its transaction"),
         (
             [BEGIN, KEYED, Insert(0x4001, ("1",))],
-            "the relation has 2 columns, the tuple another number; relation public.t (oid 16385) in transaction 0/64",
+            "has 2 columns, the tuple a different number; relation public.t (oid 16385) in transaction 0/64",
         ),
-        ([BEGIN, KEYED, Update(0x4001, KEY, ("1", "a", "b"))], "the relation has 2 columns, the tuple another number"),
-        ([BEGIN, KEYED, Delete(0x4001, OldTuple(OldKind.FULL, ("1", "a")))], "'D': its old tuple is not of the kind"),
-        ([BEGIN, FULL, Delete(0x4001, OldTuple(OldKind.KEY, ("1",)))], "'D': its old tuple is not of the kind"),
+        ([BEGIN, KEYED, Update(0x4001, KEY, ("1", "a", "b"))], "the relation has 2 columns, the tuple a different"),
+        ([BEGIN, KEYED, Delete(0x4001, OldTuple(OldKind.FULL, ("1", "a")))], "'D': the kind of its old tuple"),
+        ([BEGIN, FULL, Delete(0x4001, OldTuple(OldKind.KEY, ("1",)))], "'D': the kind of its old tuple"),
     ],
 )
-def test_refuses_a_message_out_of_place(stream: list[Message], problem: str) -> None:
-    """Messages that are sound in themselves but not where they stand; in one buffer and in many."""
+def test_a_valid_message_out_of_place_is_refused(stream: list[Message], problem: str) -> None:
+    """Messages that are valid in themselves but not at their place raise, in one buffer and in many."""
     with pytest.raises(DecodeError) as whole:
         Reader().read(encoded(stream))
     assert problem in whole.value.message
@@ -231,34 +234,33 @@ def test_refuses_a_message_out_of_place(stream: list[Message], problem: str) -> 
     assert problem in parts.value.message
 
 
-def test_a_relation_described_afterwards_is_too_late() -> None:
-    """A row belongs to the description before it."""
-    with pytest.raises(DecodeError, match="'I': a change of a relation that was not described"):
+def test_a_relation_message_after_the_change_is_too_late() -> None:
+    """A row's relation is the last Relation message before it."""
+    with pytest.raises(DecodeError, match="'I': a change without a Relation message"):
         Reader().read(encoded([BEGIN, ROW, KEYED, COMMIT]))
 
 
-def test_says_where_a_bad_value_is() -> None:
-    """What the plain decoder says of the message, with the table and the transaction, without the value."""
-    bad = bytearray(encode(Insert(0x4001, ("1", "secret"))))
-    bad[-1] = 0xFF
+def test_the_error_of_a_malformed_value_names_table_and_transaction() -> None:
+    """The error is the message decoder's, with the table and the transaction, without the value."""
+    bad = encode(Insert(0x4001, ("1", "secret")))[:-1]
     with pytest.raises(DecodeError) as caught:
-        Reader().read([*encoded([BEGIN, KEYED, ROW]), bytes(bad), encode(COMMIT)])
+        Reader().read([*encoded([BEGIN, KEYED, ROW]), bad, encode(COMMIT)])
     expected = (
-        "pgoutput message 'I' at offset 25: need UTF-8 in the 6 bytes before it; "
-        "relation public.t (oid 16385) in transaction 0/64"
+        "pgoutput message 'I' at offset 19: need 6 bytes, have 5; relation public.t (oid 16385) in transaction 0/64"
     )
     assert expected == caught.value.message
 
 
-def test_text_is_checked_value_by_value() -> None:
-    """Two values that are UTF-8 only when put together are refused."""
+def test_utf8_is_checked_per_value() -> None:
+    """Two values that are UTF-8 only when concatenated are escaped byte by byte; a valid one stays unchanged."""
     bad = bytes.fromhex("49 00004001 4e 0002 74 00000001 c3 74 00000001 a9")
-    with pytest.raises(DecodeError, match="need UTF-8"):
-        Reader().read([*encoded([BEGIN, KEYED]), bad])
+    reader = Reader()
+    reader.read([*encoded([BEGIN, KEYED]), bad, *encoded([Insert(0x4001, ("1", "é")), COMMIT])])
+    assert [row["new"] for row in reader.changes] == [["\0xc3", "\0xa9"], ["1", "é"]]
 
 
-def test_an_error_leaves_the_decoder_as_it_was() -> None:
-    """Nothing of a refused buffer is kept."""
+def test_an_error_does_not_change_the_decoder() -> None:
+    """After a refused buffer the decoder continues from the state before it."""
     reader = Reader()
     reader.read(encoded([BEGIN, KEYED, ROW]))
     with pytest.raises(DecodeError):
@@ -268,23 +270,23 @@ def test_an_error_leaves_the_decoder_as_it_was() -> None:
     assert [row["inserts"] for row in reader.transactions] == [2]
 
 
-def test_refuses_bounds_outside_the_buffer() -> None:
-    """Bounds that are out of order or outside are the caller's bug, not the stream's."""
+def test_payload_bounds_outside_the_buffer_are_a_bug() -> None:
+    """Bounds that are out of order or outside the buffer are the caller's fault, not the stream's."""
     for starts, ends in (([0], [30]), ([-1], [5]), ([5, 0], [6, 4]), ([5], [4])):
         with pytest.raises(InvariantBroken):
             Reader().decoder.decode(bytes(20), np.array(starts), np.array(ends))
 
 
-def test_an_empty_buffer_gives_no_rows() -> None:
-    """A buffer without a message, and one that holds only an empty transaction."""
+def test_a_buffer_without_changes_has_no_rows() -> None:
+    """A buffer without a message, and one with only an empty transaction."""
     reader = Reader()
     assert reader.read([]).last_commit is None
     assert reader.read(encoded([BEGIN, COMMIT])).last_commit == COMMIT
     assert reader.changes == reader.transactions == []
 
 
-def test_takes_a_bytearray() -> None:
-    """Capture receives into a bytearray; it is free again afterwards."""
+def test_a_decoded_bytearray_can_be_resized() -> None:
+    """Capture receives into a bytearray; no view of it is kept after decoding."""
     buffer, starts, ends = frame(encoded([BEGIN, KEYED, ROW, COMMIT]))
     mutable = bytearray(buffer)
     decoded = Reader().decoder.decode(mutable, starts, ends)
@@ -302,19 +304,19 @@ def test_takes_a_bytearray() -> None:
         ([b""], '{"app": ""}'),
     ],
 )
-def test_the_context_is_kept_as_text(contents: list[bytes], context: str) -> None:
-    """The last message with our prefix wins; bytes that are not text become a JSON string in bytea spelling."""
-    said = [LogicalMessage(transactional=True, lsn=Lsn(1), prefix="auditlake", content=each) for each in contents]
+def test_the_last_assertion_is_the_context(contents: list[bytes], context: str) -> None:
+    """The last message with our prefix wins; bytes that are not UTF-8 become a JSON string in bytea's hex format."""
+    ours = [LogicalMessage(transactional=True, lsn=Lsn(1), prefix="auditlake", content=each) for each in contents]
     other = LogicalMessage(transactional=True, lsn=Lsn(1), prefix="other", content=b"{}")
     reader = Reader()
-    reader.read(encoded([BEGIN, *said, other, COMMIT]))
+    reader.read(encoded([BEGIN, *ours, other, COMMIT]))
     assert [context] == [row["context"] for row in reader.transactions]
 
 
-def test_tables_are_named_once_and_quoted() -> None:
-    """The tables of a transaction, sorted, in SQL's spelling; a later relation version may carry another name."""
-    renamed = Relation(0x4001, TableName("public", "T2"), "d", KEYED.columns)
-    other = Relation(0x4002, TableName("a b", "x"), "d", KEYED.columns)
+def test_tables_of_a_transaction_are_distinct_sorted_and_quoted() -> None:
+    """Names are quoted as in SQL; a later relation version may have another name."""
+    renamed = Relation(0x4001, TableName("public", "T2"), ReplicaIdentity.DEFAULT, KEYED.columns)
+    other = Relation(0x4002, TableName("a b", "x"), ReplicaIdentity.DEFAULT, KEYED.columns)
     reader = Reader()
     row = Insert(0x4002, ("1", None))
     reader.read(encoded([BEGIN, KEYED, ROW, ROW, other, row]))

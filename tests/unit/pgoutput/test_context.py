@@ -1,26 +1,26 @@
-"""Who and why: which message is in force, and what becomes of content that is no JSON."""
+"""Tests of a transaction's context: the assertion in force, and content that is not JSON."""
 
 import json
 
 import pytest
 
-from auditlake.pgoutput.context import Scope, read_context
+from auditlake.attribution import Scope, read_context
 
-Said = list[tuple[str, str] | None]
+Messages = list[tuple[str, str] | None]
 _SET, _CLEAR = "sequin:transaction_annotations.set", "sequin:transaction_annotations.clear"
 
 
-def _scope(said: Said) -> Scope:
-    """Go through a transaction; None is a change of a row."""
+def _scope(messages: Messages) -> Scope:
+    """Apply the messages of a transaction; None stands for a row change."""
     scope = Scope()
-    for ordinal, message in enumerate(said):
+    for ordinal, message in enumerate(messages):
         if message is not None:
             scope = scope.after(message[0], message[1].encode(), ordinal)
     return scope
 
 
 @pytest.mark.parametrize(
-    ("said", "app"),
+    ("messages", "app"),
     [
         ([("auditlake", '{"actor": "ann"}'), None], {"actor": "ann"}),
         ([None, ("auditlake", '{"actor": "ann"}')], {"actor": "ann"}),
@@ -39,13 +39,13 @@ def _scope(said: Said) -> Scope:
         ([("auditlake", "[" * 100_000)], "[" * 65_536),
     ],
 )
-def test_what_is_in_force(said: Said, app: object) -> None:
-    """The assertion at the end of the transaction counts, else the last that a change was made under."""
-    assert app == read_context(_scope(said).text).app
+def test_the_context_is_the_last_assertion_in_force(messages: Messages, app: object) -> None:
+    """The assertion in force at the end of the transaction wins, else the last in force for a change."""
+    assert app == read_context(_scope(messages).text).app
 
 
-def test_asserted_and_observed_are_apart() -> None:
-    """What the trigger says is not overwritten by what the application says, nor the other way round."""
+def test_assertion_and_observation_are_independent() -> None:
+    """The application's message does not overwrite the trigger's, nor the reverse."""
     scope = _scope([("auditlake:db", '{"session_user": "app"}'), ("auditlake", '{"session_user": "root"}'), None])
     context = read_context(scope.text)
     assert (context.app, context.db_user) == ({"session_user": "root"}, "app")
@@ -62,11 +62,11 @@ def test_asserted_and_observed_are_apart() -> None:
         ({}, None),
     ],
 )
-def test_actor(app: object, actor: str | None) -> None:
-    """The actor is a text; other prefixes' clients say it under other names."""
+def test_the_actor_is_found_under_each_client_s_name(app: object, actor: str | None) -> None:
+    """The actor is a text; clients with other prefixes send it under other names."""
     assert actor == read_context(_scope([("auditlake", json.dumps(app))]).text).actor
 
 
-def test_bytes_that_are_no_text() -> None:
-    """They are kept as PostgreSQL spells bytea."""
+def test_content_that_is_not_utf8_is_kept_in_hex() -> None:
+    """Bytes that are not UTF-8 become a string in PostgreSQL's hex format of bytea."""
     assert Scope().after("auditlake", b"\xff\x00", 0).text == '{"app": "\\\\xff00"}'

@@ -1,4 +1,4 @@
-"""Bytes that real servers sent for `tests/data/pgoutput/walk.sql` against the rows that its statements mean."""
+"""Tests on recordings of real servers: the bytes for `tests/data/pgoutput/walk.sql` decode to its statements' rows."""
 
 import contextlib
 import json
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from auditlake.errors import DecodeError
-from auditlake.pgoutput.columnar import ChangeDecoder
+from auditlake.pgoutput.batch_decoder import ChangeDecoder
+from auditlake.pgoutput.decoder import decode
 from auditlake.pgoutput.messages import LogicalMessage, Truncate
-from auditlake.pgoutput.wire import decode
 from auditlake.relation import Column, Relation
 from tests.unit.pgoutput.encode import encode
 from tests.unit.pgoutput.framing import frame
@@ -24,30 +24,30 @@ TEXT, INT4, NUMERIC = 25, 23, 1700
 
 @pytest.fixture(params=[16, 18], ids=lambda major: f"PostgreSQL {major}")
 def payloads(request: pytest.FixtureRequest) -> list[bytes]:
-    """Give the recorded messages of one server."""
+    """Read the recorded messages of one server."""
     data = (FOLDER / f"walk.pg{request.param}.bin").read_bytes()
-    found, at = [], 0
+    recorded, at = [], 0
     while at < len(data):
         (size,) = struct.unpack_from(">I", data, at)
-        found.append(data[at + 4 : at + 4 + size])
+        recorded.append(data[at + 4 : at + 4 + size])
         at += 4 + size
-    return found
+    return recorded
 
 
 def expected() -> list[dict[str, Any]]:
-    """Read the transactions that were written down by hand."""
+    """Read the expected transactions, which were written by hand."""
     loaded: list[dict[str, Any]] = json.loads((FOLDER / "walk.json").read_text(), object_hook=_long_value)
     return loaded
 
 
-def _long_value(spelled: dict[str, Any]) -> Any:
-    match spelled:
+def _long_value(value: dict[str, Any]) -> Any:
+    match value:
         case {"repeat": [text, times]}:
             return text * times
         case {"hex": text}:
             return bytes.fromhex(text)
         case _:
-            return spelled
+            return value
 
 
 def _row(row: dict[str, Any]) -> list[Any]:
@@ -59,8 +59,8 @@ def _row(row: dict[str, Any]) -> list[Any]:
     return [row[name] for name in ("op", "schema", "table", "old", "new", "unchanged")]
 
 
-def test_the_rows_are_those_of_the_statements(payloads: list[bytes]) -> None:
-    """Every statement's rows, in order, transaction by transaction."""
+def test_recorded_bytes_decode_to_the_statements_rows(payloads: list[bytes]) -> None:
+    """Every transaction has the rows of its statements, in order."""
     decoded = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(payloads))
     changes, transactions = decoded.changes.to_pylist(), decoded.transactions.to_pylist()
     assert len(expected()) == len(transactions)
@@ -78,19 +78,19 @@ def test_the_rows_are_those_of_the_statements(payloads: list[bytes]) -> None:
             assert sum(row[0] == op for row in wanted["rows"]) == transaction[f"{op}s"]
 
 
-def test_commit_lsns_rise(payloads: list[bytes]) -> None:
-    """The order key rises from commit to commit, and each end comes after its commit."""
+def test_commit_lsns_increase(payloads: list[bytes]) -> None:
+    """Each end LSN is after its commit LSN and not after the next commit LSN."""
     transactions = ChangeDecoder(lambda *_: 0).decode(*frame(payloads)).transactions.to_pylist()
     assert all(before["end_lsn"] <= after["lsn"] for before, after in pairwise(transactions))
     assert all(each["lsn"] < each["end_lsn"] for each in transactions)
 
 
-def test_relations_are_those_of_the_tables(payloads: list[bytes]) -> None:
-    """Each table's shape as it was created, and the new one after a column was added."""
+def test_one_relation_version_is_registered_per_table_definition(payloads: list[bytes]) -> None:
+    """Each table as created, and again after a column was added."""
     registered: dict[Relation, int] = {}
     ChangeDecoder(registered.setdefault).decode(*frame(payloads))
-    seen = list(registered)
-    mood = next(column.type_oid for relation in seen for column in relation.columns if column.name == "m")
+    versions = list(registered)
+    mood = next(column.type_oid for relation in versions for column in relation.columns if column.name == "m")
     id_key, big = Column("id", INT4, -1, key=True), Column("big", TEXT, -1, key=True)
     # numeric(6,2): the modifier is precision << 16 | scale, plus 4
     odd = (Column("Ключ", INT4, -1, key=True), Column("V 1", NUMERIC, (6 << 16 | 2) + 4, key=True), big)
@@ -104,11 +104,11 @@ def test_relations_are_those_of_the_tables(payloads: list[bytes]) -> None:
         ('"Ünï"."a ""b"" c"', "f", odd),
         ("public.moods", "i", moods),
         ("public.moods", "i", (*moods, Column("extra", INT4, -1, key=False))),
-    ] == [(str(relation.name), relation.replica_identity, relation.columns) for relation in seen]
+    ] == [(str(relation.name), relation.replica_identity, relation.columns) for relation in versions]
 
 
 def test_both_decoders_agree(payloads: list[bytes]) -> None:
-    """The plain decoder, folded by the model, gives the same rows; one buffer per message gives them too."""
+    """The model on the message decoder has the same rows as the batch decoder with one buffer per message."""
     decoder = ChangeDecoder(lambda relation, _: version(relation))
     batches = [decoder.decode(*frame([payload])) for payload in payloads]
     model = Model().feed(map(decode, payloads))
@@ -116,21 +116,21 @@ def test_both_decoders_agree(payloads: list[bytes]) -> None:
     assert model.transactions == [row for batch in batches for row in batch.transactions.to_pylist()]
 
 
-def test_the_encoder_of_the_tests_writes_what_servers_write(payloads: list[bytes]) -> None:
-    """Encoding what was decoded gives the server's own bytes, so the other tests speak of real messages."""
+def test_the_test_encoder_reproduces_the_servers_bytes(payloads: list[bytes]) -> None:
+    """Encoding a decoded message restores the server's bytes, so the other tests use realistic messages."""
     for payload in payloads:
         assert payload == encode(decode(payload)) or payload[:1] in b"RY"  # they may abbreviate pg_catalog
 
 
-def test_messages_have_their_flags(payloads: list[bytes]) -> None:
-    """RESTART IDENTITY and the non-transactional message are seen as what they are."""
+def test_flags_of_recorded_messages_are_decoded(payloads: list[bytes]) -> None:
+    """RESTART IDENTITY is set on the truncate, and one logical message is non-transactional."""
     messages = [decode(payload) for payload in payloads]
     assert [(m.cascade, m.restart_identity) for m in messages if isinstance(m, Truncate)] == [(False, True)]
     assert [m.transactional for m in messages if isinstance(m, LogicalMessage)] == [False, True, True]
 
 
-def test_a_cut_message_is_refused(payloads: list[bytes]) -> None:
-    """A real message without its last bytes is refused, wherever it is cut."""
+def test_a_truncated_recorded_message_is_refused(payloads: list[bytes]) -> None:
+    """A recorded message without its last bytes raises, for every length up to 200 bytes."""
     for payload in payloads:
         for size in range(min(len(payload), 200)):
             with pytest.raises(DecodeError):

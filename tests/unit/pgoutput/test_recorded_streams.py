@@ -1,4 +1,4 @@
-"""Bytes that real servers streamed (`tests/data/pgoutput/record_streams.py`) against what its statements mean."""
+"""Tests on recorded streams of real servers: they decode to the rows of `tests/data/pgoutput/record_streams.py`."""
 
 import contextlib
 import random
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from auditlake.errors import DecodeError, WrongSource
-from auditlake.pgoutput.columnar import ChangeDecoder
+from auditlake.pgoutput.batch_decoder import ChangeDecoder
+from auditlake.pgoutput.decoder import decode, decode_streamed
 from auditlake.pgoutput.messages import Message, StreamAbort
-from auditlake.pgoutput.wire import decode, decode_streamed
-from auditlake.postgres.spool import Spool
+from auditlake.replication.spool import Spool
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.framing import frame
 from tests.unit.pgoutput.model import Model, version
@@ -36,22 +36,22 @@ EXPECTED = [
     [("delete", "items", ["20", None], None, None)],
     [("insert", "items", None, ["30", None], None)],
 ]
-"""The rows of each transaction that was committed, in the order of the commits."""
+"""The rows of each committed transaction, in commit order."""
 
 
 def read(name: str) -> list[bytes]:
     """Read a recording."""
     data = (FOLDER / f"{name}.bin").read_bytes()
-    found, at = [], 0
+    recorded, at = [], 0
     while at < len(data):
         (size,) = struct.unpack_from(">I", data, at)
-        found.append(data[at + 4 : at + 4 + size])
+        recorded.append(data[at + 4 : at + 4 + size])
         at += 4 + size
-    return found
+    return recorded
 
 
 def placed(payloads: list[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Say of each message whether it stands in a block."""
+    """Yield each message and whether it is in a block."""
     in_block = False
     for payload in payloads:
         in_block = in_block and payload[:1] != b"E"
@@ -59,19 +59,19 @@ def placed(payloads: list[bytes]) -> Iterator[tuple[bytes, bool]]:
         in_block = in_block or payload[:1] == b"S"
 
 
-def decoded(payload: bytes, in_block: bool) -> tuple[int | None, Message]:  # noqa: FBT001  # as `placed` gives it
-    """Decode a message where it stands."""
+def decoded(payload: bytes, in_block: bool) -> tuple[int | None, Message]:  # noqa: FBT001  # as `placed` yields it
+    """Decode a message in the form it has in or outside a block."""
     return decode_streamed(payload) if in_block else (None, decode(payload))
 
 
 @pytest.mark.parametrize("name", STREAMED)
 @pytest.mark.parametrize("memory", [0, 1 << 20])
-def test_the_rows_are_those_of_the_statements(name: str, memory: int) -> None:
-    """Those of committed transactions, without what was rolled back, in commit order; with context and origin."""
+def test_recorded_streams_decode_to_the_committed_rows(name: str, memory: int) -> None:
+    """Committed transactions without rolled back rows, in commit order, with context and origin."""
     with contextlib.closing(Spool(memory_bytes=memory)) as spool:
         plain = list(through_spool(spool, read(name)))
-    found = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(plain))
-    transactions, changes = found.transactions.to_pylist(), found.changes.to_pylist()
+    batch = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(plain))
+    transactions, changes = batch.transactions.to_pylist(), batch.changes.to_pylist()
     names = ("op", "table", "old", "new", "content")
     rows = [
         [tuple(row[name] for name in names) for row in changes if row["lsn"] == each["lsn"]] for each in transactions
@@ -83,23 +83,23 @@ def test_the_rows_are_those_of_the_statements(name: str, memory: int) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_the_encoder_of_the_tests_writes_what_servers_write(name: str) -> None:
-    """Encoding what was decoded gives the server's own bytes, so the other tests speak of real messages."""
+def test_the_test_encoder_reproduces_the_servers_bytes(name: str) -> None:
+    """Encoding a decoded message restores the server's bytes, so the other tests use realistic messages."""
     for payload, in_block in placed(read(name)):
         xid, message = decoded(payload, in_block)
         again = encode_streamed(xid, message) if in_block else encode(message)
         assert payload == again or payload[:1] in b"RY"  # they may abbreviate pg_catalog
 
 
-def test_every_kind_of_message_was_recorded() -> None:
-    """All that bound streamed and prepared transactions, and all that may stand in a block."""
+def test_every_kind_of_message_is_in_the_recordings() -> None:
+    """All boundaries of streamed and prepared transactions, and all messages allowed in a block."""
     messages = [each for name in RECORDED for each in placed(read(name))]
     assert set(b"SEcAbPpKr") <= {payload[0] for payload, _ in messages}
     assert set(b"RYIUDTMO") == {payload[0] for payload, in_block in messages if in_block}
 
 
-def test_parallel_says_when_it_was_rolled_back() -> None:
-    """Place and time of an abort come with streaming in parallel, and not without."""
+def test_only_parallel_streaming_sends_lsn_and_time_of_an_abort() -> None:
+    """An abort has LSN and time with `streaming 'parallel'`, and not with `streaming 'on'`."""
     for name in STREAMED:
         aborts = [m for p, b in placed(read(name)) for m in (decoded(p, b)[1],) if isinstance(m, StreamAbort)]
         assert [(each.xid == each.subxid) for each in aborts] == [False, True]
@@ -107,8 +107,8 @@ def test_parallel_says_when_it_was_rolled_back() -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_cut_message_is_refused(name: str) -> None:
-    """A real message without its last bytes is refused, wherever it is cut; an abort may lack place and time."""
+def test_a_truncated_recorded_message_is_refused(name: str) -> None:
+    """A recorded message without its last bytes raises, for every length; an abort may lack LSN and time."""
     for payload, in_block in placed(read(name)):
         for size in range(len(payload)):
             if (payload[:1], size) != (b"A", 9):
@@ -117,8 +117,8 @@ def test_a_cut_message_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STREAMED)
-def test_a_damaged_message_gives_an_error_or_the_plain_answer(name: str) -> None:
-    """One byte wrong, or a message lost, doubled or moved: an error of the protocol, or what the rest means."""
+def test_a_corrupted_stream_is_refused_or_decodes_as_in_the_model(name: str) -> None:
+    """One byte changed, or a message lost, doubled or moved: a protocol error, or the model's rows."""
     chance = random.Random(name)  # noqa: S311  # no secret
     payloads = read(name)
     for number in range(len(payloads)):
@@ -131,14 +131,14 @@ def test_a_damaged_message_gives_an_error_or_the_plain_answer(name: str) -> None
             [*before, payloads[number], payloads[number], *after],
             [*before, *after[:1], payloads[number], *after[1:]],
         ):
-            see_plain_answer(sent)
+            check_against_model(sent)
 
 
-def see_plain_answer(sent: list[bytes]) -> None:
-    """See that a spool and the fast decoder refuse messages, or give what the plain ones give."""
+def check_against_model(sent: list[bytes]) -> None:
+    """Check that the spool and the batch decoder refuse a stream or return the rows of their models."""
     with contextlib.suppress(DecodeError, WrongSource), contextlib.closing(Spool(memory_bytes=0)) as spool:
         plain = list(through_spool(spool, sent))
-        found = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(plain))
+        batch = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(plain))
         model = Model().feed(plain_messages(sent))
-        assert model.changes == found.changes.to_pylist()
-        assert model.transactions == found.transactions.to_pylist()
+        assert model.changes == batch.changes.to_pylist()
+        assert model.transactions == batch.transactions.to_pylist()

@@ -1,4 +1,4 @@
-"""The plain decoder against the manual, against the encoder, and against bytes that are wrong."""
+"""Tests of the message decoder: the manual's examples, round trips through the encoder, malformed bytes."""
 
 import contextlib
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError
-from auditlake.pgoutput.messages import Message
-from auditlake.pgoutput.wire import decode, decode_streamed
+from auditlake.pgoutput.decoder import decode, decode_streamed
+from auditlake.pgoutput.messages import Insert, Message
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.strategies import effort, in_blocks, messages, u32
 from tests.unit.pgoutput.vectors import BOUNDARIES, IN_BLOCKS, VECTORS
@@ -18,14 +18,14 @@ every_payload = pytest.mark.parametrize("payload", [bytes.fromhex(each) for each
 
 
 @pytest.mark.parametrize(("hexadecimal", "message"), PLAIN.values(), ids=PLAIN)
-def test_reads_the_bytes_of_the_manual(hexadecimal: str, message: Message) -> None:
-    """Each kind of message is read whole."""
+def test_each_kind_of_message_decodes_as_in_the_manual(hexadecimal: str, message: Message) -> None:
+    """Every field is decoded."""
     assert message == decode(bytes.fromhex(hexadecimal))
 
 
 @every_payload
-def test_refuses_a_message_cut_anywhere(payload: bytes) -> None:
-    """A message without its last bytes is refused, wherever it is cut; an abort may lack the place and time."""
+def test_a_truncated_message_is_refused(payload: bytes) -> None:
+    """A message without its last bytes raises, for every length; an abort may lack LSN and time."""
     for size in range(len(payload)):
         if (payload[:1], size) != (b"A", 9):
             with pytest.raises(DecodeError):
@@ -33,9 +33,9 @@ def test_refuses_a_message_cut_anywhere(payload: bytes) -> None:
 
 
 @every_payload
-def test_refuses_bytes_after_the_message(payload: bytes) -> None:
-    """Nothing may follow a message."""
-    for more in (b"\0", b"n", bytes(9)):  # an abort takes eight of them for an LSN
+def test_bytes_after_a_message_are_refused(payload: bytes) -> None:
+    """A message must end with its payload."""
+    for more in (b"\0", b"n", bytes(9)):  # an abort reads eight of them as an LSN
         with pytest.raises(
             DecodeError, match=rf"need the end of the message, have {len(more)} more|need 8 bytes, have 1"
         ):
@@ -43,8 +43,8 @@ def test_refuses_bytes_after_the_message(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize(("hexadecimal", "message"), IN_BLOCKS.values(), ids=IN_BLOCKS)
-def test_reads_messages_of_a_block(hexadecimal: str, message: Message) -> None:
-    """In a block the xid stands after the tag; cut anywhere or followed by anything the message is refused."""
+def test_messages_of_a_block_decode_with_their_xid(hexadecimal: str, message: Message) -> None:
+    """In a block the xid follows the tag; truncated messages and extra bytes are refused."""
     payload = bytes.fromhex(hexadecimal)
     assert (9, message) == decode_streamed(payload)
     for damaged in [payload[:size] for size in range(len(payload))] + [payload + b"\0"]:
@@ -53,14 +53,14 @@ def test_reads_messages_of_a_block(hexadecimal: str, message: Message) -> None:
 
 
 def test_an_origin_in_a_block_has_no_xid() -> None:
-    """It is the same in a block and outside."""
+    """An Origin has the same bytes in a block and outside."""
     hexadecimal, origin = VECTORS["origin"]
     assert (None, origin) == decode_streamed(bytes.fromhex(hexadecimal))
 
 
 @pytest.mark.parametrize("tag", "BCSEcAbPKrp")
-def test_a_block_holds_changes_alone(tag: str) -> None:
-    """What bounds transactions cannot stand in a block."""
+def test_transaction_boundaries_are_refused_in_a_block(tag: str) -> None:
+    """A message that starts or ends a transaction is not allowed in a block."""
     with pytest.raises(DecodeError, match=f"message '{tag}' .* need one of the tags RYIUDTMO"):
         decode_streamed(tag.encode() + bytes(40))
 
@@ -92,40 +92,46 @@ def test_a_block_holds_changes_alone(tag: str) -> None:
         ("44 00004001 4b 0001 75", "need a value in an old tuple, have unchanged TOAST"),
     ],
 )
-def test_says_what_is_wrong(hexadecimal: str, problem: str) -> None:
-    """The error names the message, the place and both sides."""
+def test_the_error_of_a_malformed_message_names_the_problem(hexadecimal: str, problem: str) -> None:
+    """The error names the message, the offset, and the required and actual bytes."""
     with pytest.raises(DecodeError) as caught:
         decode(bytes.fromhex(hexadecimal))
     assert problem in caught.value.message
 
 
-def test_keeps_values_out_of_errors() -> None:
-    """Text that is not UTF-8 is refused without quoting it."""
+def test_errors_contain_no_values() -> None:
+    """A name that is not UTF-8 is refused without quoting it."""
     with pytest.raises(DecodeError) as caught:
-        decode(bytes.fromhex("49 00004001 4e 0001 74 00000007") + b"secret\xff")
+        decode(bytes.fromhex("4f 0000000000000001") + b"secret\xff\0")
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
 
+def test_a_value_that_is_not_utf8_is_kept() -> None:
+    """Invalid bytes are escaped; UTF-8 around them stays unchanged."""
+    message = decode(bytes.fromhex("49 00004001 4e 0001 74 00000007") + "né".encode() + b"\xc3,\xe9\xff")
+    assert message == Insert(0x4001, ("né\0xc3,\0xe9\0xff",))
+
+
 @given(messages)
 @effort
-def test_undoes_the_encoder(message: Message) -> None:
-    """Any message comes back as it was."""
+def test_encoded_messages_decode_to_themselves(message: Message) -> None:
+    """Decoding inverts encoding for every message."""
     assert message == decode(encode(message))
 
 
 @given(u32, in_blocks)
 @effort
-def test_undoes_the_encoder_in_blocks(xid: int, message: Message) -> None:
-    """Any message of a block comes back as it was, with its xid."""
+def test_encoded_messages_of_a_block_decode_to_themselves(xid: int, message: Message) -> None:
+    """Decoding inverts encoding for every message of a block, with its xid."""
     assert (xid, message) == decode_streamed(encode_streamed(xid, message))
 
 
 @given(messages, st.data())
 @effort
-def test_a_damaged_byte_gives_an_error_or_a_message(message: Message, data: st.DataObject) -> None:
-    """No damage gets out as anything but DecodeError."""
+def test_a_corrupted_byte_raises_decode_error_or_decodes(message: Message, data: st.DataObject) -> None:
+    """A corrupted byte never raises anything but DecodeError."""
     payload = bytearray(encode(message))
     payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(DecodeError):
@@ -134,8 +140,8 @@ def test_a_damaged_byte_gives_an_error_or_a_message(message: Message, data: st.D
 
 @given(st.sampled_from(b"BCORYIUDTMSEcAbPpKrXx"), st.binary(max_size=60))
 @effort
-def test_any_bytes_give_an_error_or_a_message(tag: int, rest: bytes) -> None:
-    """No bytes get out as anything but DecodeError."""
+def test_arbitrary_bytes_raise_decode_error_or_decode(tag: int, rest: bytes) -> None:
+    """Arbitrary bytes never raise anything but DecodeError."""
     for read in (decode, decode_streamed):
         with contextlib.suppress(DecodeError):
             read(bytes([tag]) + rest)

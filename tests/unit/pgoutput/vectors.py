@@ -1,7 +1,7 @@
-"""One message of each kind, its bytes written out by hand from the manual.
+"""Test vectors: one message of each kind, its bytes written by hand from the manual.
 
-VECTORS are the messages of protocol version 1, BOUNDARIES those that bound streamed and prepared transactions,
-IN_BLOCKS those of version 1 as they stand in a block of a streamed transaction, with their xid.
+VECTORS holds the messages of protocol version 1, BOUNDARIES those that start or end streamed and prepared transactions,
+IN_BLOCKS those of version 1 in the form they have in a block of a streamed transaction, with their xid.
 """
 
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ from auditlake.pgoutput.messages import (
     Type,
     Update,
 )
-from auditlake.relation import Column, Relation, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
 _TIME = datetime(2000, 1, 1, 0, 0, 1, tzinfo=UTC)
 _TIME_HEX = "00000000000f4240"
@@ -45,11 +45,16 @@ VECTORS: dict[str, tuple[str, Message]] = {
     "origin": ("4f 0000000100000010 6e6f646500", Origin(Lsn(0x100000010), "node")),
     "relation": (
         "52 00004001 7000 7400 64 0002 01 696400 00000017 ffffffff 00 7600 00000413 00000019",
-        Relation(0x4001, TableName("p", "t"), "d", (Column("id", 23, -1, key=True), Column("v", 1043, 25, key=False))),
+        Relation(
+            0x4001,
+            TableName("p", "t"),
+            ReplicaIdentity.DEFAULT,
+            (Column("id", 23, -1, key=True), Column("v", 1043, 25, key=False)),
+        ),
     ),
     "relation_in_pg_catalog": (
         "52 00004001 00 7400 66 0000",
-        Relation(0x4001, TableName("pg_catalog", "t"), "f", ()),
+        Relation(0x4001, TableName("pg_catalog", "t"), ReplicaIdentity.FULL, ()),
     ),
     "type": ("59 00004002 7000 6d6f6f6400", Type(0x4002, "p", "mood")),
     "insert": ("49 00004001 4e 0002 74 00000001 31 6e", Insert(0x4001, ("1", None))),

@@ -1,4 +1,4 @@
-"""The spool gives back what the server would have sent without streaming, in bounded memory, and refuses disorder."""
+"""Tests of the spool: it replays transactions as sent without streaming, bounds memory, refuses misplaced messages."""
 
 import contextlib
 import random
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError, LakeUnusable, WrongSource
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.columnar import ChangeDecoder
+from auditlake.pgoutput.batch_decoder import ChangeDecoder
+from auditlake.pgoutput.decoder import decode
 from auditlake.pgoutput.messages import (
     Begin,
     BeginPrepare,
@@ -23,9 +24,8 @@ from auditlake.pgoutput.messages import (
     StreamStart,
     StreamStop,
 )
-from auditlake.pgoutput.wire import decode
-from auditlake.postgres.spool import Spool
-from auditlake.relation import Column, Relation, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.replication.spool import Spool
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.framing import frame
 from tests.unit.pgoutput.model import Model, version
@@ -38,7 +38,7 @@ KINDS += ["commit", "abort", "plain", "plain", "rename"]
 
 
 def random_steps(seed: int) -> list[tuple[str, int, int]]:
-    """Draw steps from a seed: what a spool has to get right needs many of them, more than Hypothesis likes to draw."""
+    """Draw steps from a seed: interesting cases need more steps than Hypothesis draws well."""
     chance = random.Random(seed)  # noqa: S311  # no secret
     steps = [(chance.choice(KINDS), chance.randrange(3), chance.randrange(12)) for _ in range(chance.choice([15, 100]))]
     return [*steps, *((kind, session, seed) for session in range(3) for kind in ("change", "commit")), ("plain", 0, 2)]
@@ -51,8 +51,10 @@ limits = st.sampled_from([0, 2000, 1 << 20])
 
 @given(steps, first_xids, limits, st.integers(1, 5))
 @effort
-def test_gives_what_was_committed(steps: list[tuple[str, int, int]], xid: int, memory: int, piece: int) -> None:
-    """Rows of every committed transaction, whole and in commit order, under the names their tables had then."""
+def test_replayed_rows_are_the_committed_ones(
+    steps: list[tuple[str, int, int]], xid: int, memory: int, piece: int
+) -> None:
+    """Every committed transaction is complete and in commit order, with the tables' names at the time."""
     server = StreamingServer(xid)
     for step in steps:
         server.step(*step)
@@ -62,19 +64,19 @@ def test_gives_what_was_committed(steps: list[tuple[str, int, int]], xid: int, m
     cut = len(plain) // 2
     rows = [row for half in (plain[:cut], plain[cut:]) for row in decoder.decode(*frame(half)).changes.to_pylist()]
     spool.close()
-    found: dict[int, list[Row]] = {}
+    replayed: dict[int, list[Row]] = {}
     for row in rows:
-        assert row["ordinal"] == len(found.setdefault(row["lsn"], []))
-        found[row["lsn"]].append((row["table"], row["new"][0]))
-    assert [(lsn, rows) for lsn, rows in server.committed if rows] == list(found.items())
+        assert row["ordinal"] == len(replayed.setdefault(row["lsn"], []))
+        replayed[row["lsn"]].append((row["table"], row["new"][0]))
+    assert [(lsn, rows) for lsn, rows in server.committed if rows] == list(replayed.items())
 
 
 @given(steps, limits, st.data())
 @effort
-def test_a_damaged_byte_gives_an_error_or_the_plain_answer(
+def test_a_corrupted_byte_is_refused_or_decodes_as_in_the_model(
     steps: list[tuple[str, int, int]], memory: int, data: st.DataObject
 ) -> None:
-    """No damage gets out as anything but an error of the protocol, or what the plain messages mean."""
+    """A corrupted byte causes a protocol error, or rows equal to those of the model."""
     server = StreamingServer(700)
     for step in steps:
         server.step(*step)
@@ -84,74 +86,74 @@ def test_a_damaged_byte_gives_an_error_or_the_plain_answer(
     sent = [bytes(payload) for payload in payloads]
     with contextlib.suppress(DecodeError, WrongSource), contextlib.closing(Spool(memory_bytes=memory)) as spool:
         plain = list(through_spool(spool, sent))
-        found = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(plain))
+        batch = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(plain))
         model = Model().feed(plain_messages(sent))
-        assert model.changes == found.changes.to_pylist()
-        assert model.transactions == found.transactions.to_pylist()
+        assert model.changes == batch.changes.to_pylist()
+        assert model.transactions == batch.transactions.to_pylist()
 
 
 OID = 0x4001
-RELATION = Relation(OID, TableName("public", "t"), "d", (Column("id", 23, -1, key=True),))
-RENAMED = Relation(OID, TableName("public", "renamed"), "d", RELATION.columns)
+RELATION = Relation(OID, TableName("public", "t"), ReplicaIdentity.DEFAULT, (Column("id", 23, -1, key=True),))
+RENAMED = Relation(OID, TableName("public", "renamed"), ReplicaIdentity.DEFAULT, RELATION.columns)
 START, AGAIN, STOP = StreamStart(7, first=True), StreamStart(7, first=False), StreamStop()
 COMMIT = StreamCommit(7, Lsn(100), Lsn(150), TIME)
 OTHER = StreamCommit(8, Lsn(200), Lsn(250), TIME)
 
 
 def block(*messages: Message, xid: int = 7, sub: int | None = None, first: bool = True) -> list[bytes]:
-    """Spell a block of the transaction `xid`, its messages those of the subtransaction `sub`."""
+    """Encode a block of the transaction `xid` with messages of the subtransaction `sub`."""
     inside = [encode_streamed(sub or xid, message) for message in messages]
     return [encode(StreamStart(xid, first)), *inside, encode(STOP)]
 
 
 def insert(value: int) -> Insert:
-    """Insert a value."""
+    """Build an Insert of one value."""
     return Insert(OID, (str(value),))
 
 
 def plain(payloads: list[bytes]) -> list[Message]:
-    """Send payloads through a spool and read what comes."""
+    """Pass payloads through a spool, and decode the result."""
     return [decode(payload) for payload in through_spool(Spool(), payloads)]
 
 
-def test_a_transaction_comes_as_a_plain_one() -> None:
-    """Begin, the messages without their xids, Commit; and nothing before the Stream Commit."""
+def test_a_streamed_transaction_is_replayed_as_a_plain_one() -> None:
+    """Begin, the messages without their xids, Commit; nothing is replayed before the Stream Commit."""
     sent = block(RELATION, insert(1)) + block(insert(2), sub=9, first=False)
     assert plain(sent) == []
     begin, commit = Begin(Lsn(100), TIME, 7), Commit(Lsn(100), Lsn(150), TIME)
     assert [begin, RELATION, insert(1), insert(2), commit] == plain([*sent, encode(COMMIT)])
 
 
-def test_an_aborted_transaction_leaves_no_trace() -> None:
-    """Neither rows nor what it said of relations."""
+def test_an_aborted_transaction_leaves_no_rows_and_no_relations() -> None:
+    """Rows and Relation messages of an aborted transaction are dropped."""
     sent = [*block(RENAMED, insert(1)), encode(StreamAbort(7, 7)), *block(RELATION, insert(2), xid=8), encode(OTHER)]
     assert [RELATION, insert(2)] == plain(sent)[1:-1]
 
 
-def test_a_subtransaction_takes_what_is_inside_it() -> None:
-    """The rows of a rolled-back savepoint go, those before and after it stay; one never seen is no error."""
+def test_rolling_back_a_savepoint_removes_only_its_rows() -> None:
+    """Rows before and after the savepoint stay; the abort of an unknown subtransaction is ignored."""
     sent = [*block(RELATION, insert(1)), *block(insert(2), sub=9, first=False), encode(StreamAbort(7, 9))]
     sent += [encode(StreamAbort(7, 10)), *block(RELATION, insert(3), first=False), encode(COMMIT)]
     assert [RELATION, insert(1), RELATION, insert(3)] == plain(sent)[1:-1]
 
 
-def test_the_description_that_came_last_holds() -> None:
-    """A plain one that came while the transaction was open is repeated, one that came before it is not."""
+def test_the_last_relation_message_to_arrive_is_in_force() -> None:
+    """A plain one that arrived during the transaction is repeated before its Commit, an earlier one is not."""
     described = [encode(Begin(Lsn(50), TIME, 3)), encode(RENAMED), encode(Commit(Lsn(50), Lsn(60), TIME))]
     sent = [*block(RELATION, insert(1)), *described, encode(COMMIT)]
     assert [RELATION, insert(1), RENAMED] == plain(sent)[4:-1]
     assert [RELATION, insert(1)] == plain([*described, *block(RELATION, insert(1)), encode(COMMIT)])[4:-1]
 
 
-def test_a_streamed_description_outlives_an_older_one() -> None:
-    """Of two streamed transactions the one whose description came last has the word, whichever commits last."""
+def test_a_newer_streamed_relation_message_overrides_an_older_one() -> None:
+    """Of two streamed transactions' Relation messages the last to arrive is in force, in either commit order."""
     sent = [*block(RELATION, insert(1)), *block(RENAMED, insert(2), xid=8)]
     committed = plain([*sent, encode(StreamCommit(8, Lsn(90), Lsn(95), TIME)), encode(COMMIT)])
     assert [RELATION, insert(1), RENAMED] == committed[5:-1]
 
 
-def test_a_rolled_back_description_counts_for_nothing() -> None:
-    """Neither against an older one of another transaction, nor against the one before it of its own."""
+def test_a_rolled_back_relation_message_has_no_effect() -> None:
+    """It overrides neither an older one of another transaction nor the previous one of its own."""
     rolled_back = [*block(RENAMED, insert(2), sub=9, first=False), encode(StreamAbort(7, 9)), encode(COMMIT)]
     other = [*block(RELATION, insert(1), xid=8), *block(RELATION, insert(3)), *rolled_back, encode(OTHER)]
     assert [RELATION, insert(1), RELATION] == plain(other)[5:-1]
@@ -180,27 +182,27 @@ def test_a_rolled_back_description_counts_for_nothing() -> None:
         ),
     ],
 )
-def test_refuses_disorder(sent: list[bytes], problem: str) -> None:
-    """Messages out of order, and messages of a block that are too short for an xid."""
+def test_messages_out_of_order_are_refused(sent: list[bytes], problem: str) -> None:
+    """Messages out of order raise, and so do messages of a block that are too short for an xid."""
     with pytest.raises(DecodeError) as caught:
         plain(sent)
     assert problem in caught.value.message
 
 
-def test_an_abort_of_what_was_not_sent_is_nothing() -> None:
-    """PostgreSQL 18 sends one for some subtransactions of transactions that it has not streamed."""
+def test_an_abort_of_an_unknown_transaction_is_ignored() -> None:
+    """PostgreSQL 18 sends an abort for some subtransactions of transactions that it has not streamed."""
     sent = [encode(StreamAbort(7, 8)), *block(RELATION, insert(1)), encode(StreamAbort(9, 9)), encode(COMMIT)]
     assert [RELATION, insert(1)] == plain(sent)[1:-1]
 
 
-def test_refuses_two_phase_commit() -> None:
-    """What was acknowledged at PREPARE would be lost, so a slot that sends it is not ours."""
+def test_two_phase_commit_is_refused() -> None:
+    """A transaction acknowledged at PREPARE would be lost, so a slot with two-phase commit is refused."""
     with pytest.raises(WrongSource, match="sent a BeginPrepare message: it has two-phase commit"):
-        Spool().bound(encode(BeginPrepare(Lsn(1), Lsn(2), TIME, 7, "gid")))
+        Spool().handle_boundary(encode(BeginPrepare(Lsn(1), Lsn(2), TIME, 7, "gid")))
 
 
-def test_a_large_transaction_goes_to_a_file(tmp_path: Path) -> None:
-    """Memory is bounded; the file has no name, shrinks with a rollback and is gone with the transaction."""
+def test_a_large_transaction_is_moved_to_a_file(tmp_path: Path) -> None:
+    """Memory is bounded; the file has no name, is truncated by a rollback and removed with the transaction."""
     spool = Spool(tmp_path, memory_bytes=100_000)
     sent = block(RELATION, *map(insert, range(5000))) + block(*map(insert, range(5000)), sub=9, first=False)
 
@@ -218,7 +220,7 @@ def test_a_large_transaction_goes_to_a_file(tmp_path: Path) -> None:
     assert (spool.memory_used, spool.file_bytes) == (0, 0)
 
 
-def test_says_where_the_spool_should_be(tmp_path: Path) -> None:
-    """A folder that is not there is found before anything is streamed."""
+def test_a_missing_spool_folder_is_refused_at_the_start(tmp_path: Path) -> None:
+    """The folder is checked before anything is streamed."""
     with pytest.raises(LakeUnusable, match=r"spool folder .*/none cannot be written: No such file"):
         Spool(tmp_path / "none")

@@ -1,4 +1,4 @@
-"""The shell offers what may come next, and nothing that may not."""
+"""Completions of the shell: what is valid next, and nothing else."""
 
 import pytest
 
@@ -13,7 +13,7 @@ TABLES = {
 
 
 def offered(text: str) -> list[str]:
-    """What stands there after each completion is taken."""
+    """Return the text after each completion."""
     return [text[: len(text) - replaced] + candidate for candidate, replaced in complete(text, TABLES)]
 
 
@@ -35,13 +35,13 @@ def offered(text: str) -> list[str]:
         ("\\format j", "\\format json"),
     ],
 )
-def test_offers(text: str, expected: str) -> None:
-    """One completion of each kind of word."""
+def test_each_kind_of_word_is_completed(text: str, expected: str) -> None:
+    """Tables, columns, keywords, clauses, commands and formats."""
     assert expected in offered(text)
 
 
-def test_offers_nothing_foreign() -> None:
-    """After a table's name come its own columns alone; columns of tables that are not named are not offered."""
+def test_columns_of_other_tables_are_not_offered() -> None:
+    """After a table's name only its own columns; without one, no columns of tables that the statement does not name."""
     assert "select o.customer_id" not in offered("select o.cu")
     assert [text for text in offered("select * from orders o where o.") if "customer" in text] == []
     assert "select status" not in offered("select sta")

@@ -6,17 +6,17 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction
 
+from auditlake.capture.change_log import GAPS_SCHEMA
+from auditlake.delta.append_table import AppendLog
 from auditlake.errors import LakeUnusable, NotAnswerable
-from auditlake.lake.changes import GAPS_SCHEMA
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
-from auditlake.lake.log import AppendLog
 from auditlake.lsn import Lsn
-from auditlake.query.moments import Known, read_known, resolve
-from auditlake.query.selection import Bounds, State, Versions
 from auditlake.query.sql import Log, prepare_sql
-from auditlake.query.when import parse_when
+from auditlake.query.system_time import Bounds, State, Versions
 from auditlake.relation import Column, TableName
+from auditlake.temporal.moments import Known, read_known, resolve
+from auditlake.temporal.when import parse_when
 from tests.small_lake import CUSTOMERS, ORDERS, T0, write_small_lake
 
 # Versions of orders as (_from_lsn, _to_lsn), hand-made from the docstring of the small lake.
@@ -33,13 +33,13 @@ VERSIONS = {
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """The small lake; nothing here writes to it."""
+    """Return the small lake, which no test here writes to."""
     return write_small_lake(tmp_path_factory.mktemp("small") / "lake")
 
 
 @pytest.fixture(scope="module")
 def known(lake: Lake) -> Known:
-    """One look at it."""
+    """Return its state."""
     return read_known(lake)
 
 
@@ -51,26 +51,28 @@ def known(lake: Lake) -> Known:
         ("2026-11-21T09:00:06Z", 0x150),  # a commit exactly then counts
         ("2026-11-21T09:00:07.999999Z", 0x150),
         ("2026-11-21T09:00:08Z", 0x180),  # the second snapshot
-        ("2026-11-21T09:00:09Z", 0x180),  # 0/250 says it committed now, but 0/200 before it says later
+        ("2026-11-21T09:00:09Z", 0x180),  # 0/250 has this time, but 0/200 before it has a later one
         ("2026-11-21T09:00:09.999999Z", 0x180),
         ("2026-11-21T09:00:10Z", 0x250),  # two commits of one time_mono
         ("2026-11-21T09:00:29Z", 0x250),
         ("2026-11-21T10:00:30+01:00", 0x300),
         ("2026-11-21T09:01:40Z", 0x300),
+        ("0/380", 0x380),
+        ("0/381", 0x380),  # the end of the log when capture acknowledged it: everything before it is known
+        ("now", 0x300),
         ("xid:11", 0x200),
         ("xid:12", 0x250),
         ("xid:10", 0x300),  # used twice: the latest
-        ("0/1", 0x1),  # whether a table is known there is for the table to say
-        ("0/380", 0x380),
+        ("0/1", 0x1),  # each table checks its own horizon
     ],
 )
-def test_resolve(known: Known, when: str, lsn: int) -> None:
-    """Times go by time_mono, xids by their latest use."""
+def test_a_moment_resolves_to_one_lsn(known: Known, when: str, lsn: int) -> None:
+    """Times are looked up in time_mono, xids by their latest use."""
     assert resolve(known, parse_when(when, T0)) == lsn
 
 
 def test_now_is_the_watermark(known: Known) -> None:
-    """A statement that names no moment is at the last complete transaction."""
+    """A statement without a moment reads the last complete transaction."""
     assert known.now_lsn == 0x300
     assert known.last_lsn == 0x380
 
@@ -78,7 +80,7 @@ def test_now_is_the_watermark(known: Known) -> None:
 @pytest.mark.parametrize(
     ("when", "words"),
     [
-        ("0/381", ["0/381", "0/380", "follow --until-current"]),
+        ("0/382", ["0/382", "0/380", "follow --until-current"]),
         ("0/400", ["0/400", "0/380"]),
         ("FFFFFFFF/FFFFFFFF", ["FFFFFFFF/FFFFFFFF", "0/380"]),
         ("2026-11-21T08:59:59.999999Z", ["08:59:59.999999Z", "2026-11-21T09:00:00Z"]),
@@ -89,8 +91,8 @@ def test_now_is_the_watermark(known: Known) -> None:
         ("xid:1", ["xid:1", "0/300"]),
     ],
 )
-def test_unknown_moments(known: Known, when: str, words: list[str]) -> None:
-    """Past what is known, before the lake, half transactions: both values and a next step, never a guess."""
+def test_an_unknown_moment_is_refused_with_both_values(known: Known, when: str, words: list[str]) -> None:
+    """After the watermark, before the first snapshot, incomplete transactions: both values and the next command."""
     with pytest.raises(NotAnswerable) as caught:
         resolve(known, parse_when(when, T0))
     said = f"{caught.value.message} {caught.value.hint}"
@@ -98,8 +100,8 @@ def test_unknown_moments(known: Known, when: str, words: list[str]) -> None:
     assert caught.value.hint
 
 
-def test_a_snapshot_ahead_of_capture_holds_nobody_up(tmp_path: Path) -> None:
-    """A table added at an LSN that capture has not reached is not answerable yet; the others still are."""
+def test_a_snapshot_ahead_of_capture_delays_only_its_own_table(tmp_path: Path) -> None:
+    """A table copied at an LSN that capture has not reached is refused; other tables are read."""
     lake = write_small_lake(tmp_path / "lake")
     mark = [Transaction(app, 0x500) for app in (HISTORY_APP, SNAPSHOT_APP)]
     table = create_history(lake, TableName("public", "late"), (Column("id", 23, -1, key=True),))
@@ -110,8 +112,8 @@ def test_a_snapshot_ahead_of_capture_holds_nobody_up(tmp_path: Path) -> None:
         prepare_sql(lake, "select * from late")
 
 
-def test_before_anything_was_captured(tmp_path: Path) -> None:
-    """Without `changes` the snapshots are all there is, and no time is vouched for."""
+def test_without_changes_only_the_snapshots_can_be_read(tmp_path: Path) -> None:
+    """Before the first capture no time is known."""
     lake = write_small_lake(tmp_path / "lake")
     lake.changes.rename(tmp_path / "elsewhere")
     known = read_known(lake)
@@ -121,8 +123,8 @@ def test_before_anything_was_captured(tmp_path: Path) -> None:
         resolve(known, parse_when("2026-11-21T09:00:08Z", T0))
 
 
-def test_no_lake(tmp_path: Path) -> None:
-    """A folder that holds no table says so."""
+def test_an_empty_folder_is_no_lake(tmp_path: Path) -> None:
+    """The error names the folder and the next command."""
     with pytest.raises(LakeUnusable) as caught:
         read_known(Lake(tmp_path))
     assert "bootstrap" in str(caught.value.hint)
@@ -160,17 +162,17 @@ def test_no_lake(tmp_path: Path) -> None:
         ("from '0/150' to '2026-11-21 09:00:07'", {B, GONE}),
     ],
 )
-def test_periods(lake: Lake, clause: str, expected: set[str]) -> None:
-    """Every SQL:2011 form, by LSN, time, xid and mixed, over the hand-made versions."""
-    question = prepare_sql(lake, f"select * from orders for system_time {clause}")
-    [(table, selection)] = question.views.values()
+def test_a_period_selects_the_versions_of_sql_2011(lake: Lake, clause: str, expected: set[str]) -> None:
+    """Every SQL:2011 form, by LSN, time, xid and mixed, over the small lake's versions."""
+    query = prepare_sql(lake, f"select * from orders for system_time {clause}")
+    [(table, selection)] = query.views.values()
     assert table == ORDERS
     assert isinstance(selection, Versions)
     assert {name for name, period in VERSIONS.items() if _within(selection.bounds, *period)} == expected
 
 
 def _within(bounds: Bounds | None, from_lsn: int, to_lsn: int | None) -> bool:
-    """The meaning of Bounds, over one version."""
+    """Evaluate Bounds on one version."""
     if bounds is None:
         return False
     begins = (bounds.from_above is None or from_lsn > bounds.from_above) and (
@@ -184,22 +186,22 @@ def _within(bounds: Bounds | None, from_lsn: int, to_lsn: int | None) -> bool:
     "sql",
     [
         "select * from orders for system_time as of '0/FF'",
-        "select * from orders for system_time as of '0/381'",
+        "select * from orders for system_time as of '0/382'",
         "select * from orders for system_time from '0/FF' to '0/200'",
-        "select * from orders for system_time between '0/100' and '0/381'",
+        "select * from orders for system_time between '0/100' and '0/382'",
         "select * from orders for system_time contained in ('2026-11-21 08:00', '2026-11-21 09:00:05')",
         "select * from orders, customers for system_time as of '0/17F'",
     ],
 )
-def test_a_period_is_answered_whole_or_not_at_all(lake: Lake, sql: str) -> None:
-    """Before the horizon or past what is known: an error before Spark starts."""
+def test_a_period_that_is_partly_unknown_is_refused(lake: Lake, sql: str) -> None:
+    """Before the horizon or after the watermark: an error before Spark starts."""
     with pytest.raises(NotAnswerable) as caught:
         prepare_sql(lake, sql)
     assert caught.value.hint
 
 
 def test_each_table_has_its_own_horizon(lake: Lake) -> None:
-    """At one moment one table may have an answer and another none; the error names the one that has none."""
+    """At one moment one table may be known and another not; the error names the unknown one."""
     when = "2026-11-21T09:00:07Z"
     assert prepare_sql(lake, "select * from orders", when).lsn == 0x150
     with pytest.raises(NotAnswerable, match=r"public\.customers as of 2026-11-21T09:00:07Z \(0/150\).*0/180"):
@@ -208,19 +210,19 @@ def test_each_table_has_its_own_horizon(lake: Lake) -> None:
         prepare_sql(lake, "select * from orders", "0/FF")
 
 
-def test_one_moment_for_all_tables(lake: Lake) -> None:
-    """Tables without a clause share the statement's LSN; a clause moves its own table alone."""
+def test_all_tables_of_a_statement_share_one_lsn(lake: Lake) -> None:
+    """Tables without a clause are read at the statement's LSN; a clause affects only its own table."""
     sql = "select * from orders, customers for system_time as of 'xid:11', auditlake.changes"
-    question = prepare_sql(lake, sql, "2026-11-21T09:00:30Z")
-    assert set(question.views.values()) == {
+    query = prepare_sql(lake, sql, "2026-11-21T09:00:30Z")
+    assert set(query.views.values()) == {
         (ORDERS, State(Lsn(0x300))),
         (CUSTOMERS, State(Lsn(0x200))),
         (("auditlake", "changes"), Log(Lsn(0x300))),
     }
 
 
-def test_a_gap_is_not_answered(tmp_path: Path) -> None:
-    """Between its ends nothing of that table is; at them, for other tables and for ALL, everything is."""
+def test_a_moment_inside_a_gap_is_refused(tmp_path: Path) -> None:
+    """The ends of the gap, other tables and ALL are answered."""
     lake = write_small_lake(tmp_path / "lake")
     gap = {"schema": "public", "table": "orders", "lsn_from": 0x150, "lsn_to": 0x250, "reason": "the slot was lost"}
     AppendLog(lake.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist([gap], schema=GAPS_SCHEMA), {})
@@ -242,20 +244,20 @@ def test_a_gap_is_not_answered(tmp_path: Path) -> None:
         assert prepare_sql(lake, sql).views
 
 
-def test_a_table_that_is_being_copied(tmp_path: Path) -> None:
-    """It has a folder and no position: it is named, and not called unknown."""
+def test_a_table_that_is_not_completely_copied_is_refused(tmp_path: Path) -> None:
+    """A history without a position is named as not copied yet, not as unknown."""
     lake = write_small_lake(tmp_path / "lake")
     create_history(lake, TableName("public", "late"), (Column("id", 23, -1, key=True),))
     for name in ("late", "public.late", "PUBLIC.Late"):
-        with pytest.raises(NotAnswerable, match=r"public\.late is being copied"):
+        with pytest.raises(NotAnswerable, match=r"public\.late has not been completely copied yet"):
             prepare_sql(lake, f"select * from {name}")
     assert prepare_sql(lake, "with late as (select 1) select * from late").lsn == 0x300
 
 
-def test_an_idle_table_costs_no_look_into_changes(tmp_path: Path) -> None:
-    """Which table has a tail is known from `transactions`; a tail is read from where it begins."""
+def test_an_idle_table_reads_no_changes(tmp_path: Path) -> None:
+    """`transactions` shows which tables have a tail, and its first LSN."""
     lake = write_small_lake(tmp_path / "lake")
-    question = prepare_sql(lake, "select * from orders join customers using (id)", "0/300")
-    assert {table.name for table, _ in question.tails} == {ORDERS, CUSTOMERS}
+    query = prepare_sql(lake, "select * from orders join customers using (id)", "0/300")
+    assert {table.name for table, _ in query.tails} == {ORDERS, CUSTOMERS}
     assert prepare_sql(lake, "select * from customers", "0/200").tails == {}
     assert prepare_sql(lake, "select * from orders", "0/200").tails == {}

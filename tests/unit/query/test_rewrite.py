@@ -1,4 +1,4 @@
-"""Statements become statements over views, and nothing else of them changes."""
+"""Rewriting replaces names of tables by views, and changes nothing else."""
 
 import contextlib
 from dataclasses import replace
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
-from auditlake.query.period import AllTime, AsOf, Between, ContainedIn, FromTo, Reading
 from auditlake.query.rewrite import Names, Rewritten, rewrite
-from auditlake.query.when import AtLsn, AtTime, AtXid
+from auditlake.query.system_time import AllTime, AsOf, Between, ContainedIn, FromTo, Reading
 from auditlake.relation import TableName
+from auditlake.temporal.when import AtLsn, AtTime, AtXid
 
 ORDERS = TableName("public", "orders")
 CUSTOMERS = TableName("public", "customers")
@@ -36,7 +36,7 @@ NOON_US = 1_795_262_400_000_000
 
 
 def rewritten(sql: str) -> Rewritten:
-    """Rewrite over NAMES."""
+    """Rewrite with NAMES."""
     return rewrite(sql, NAMES)
 
 
@@ -75,19 +75,19 @@ def rewritten(sql: str) -> Rewritten:
     ],
 )
 def test_a_table_becomes_a_view_with_its_name(sql: str, expected: str) -> None:
-    """One table in every place and spelling."""
+    """A table in every position and notation."""
     assert rewritten(sql).sql == expected
 
 
-def test_texts_and_comments_are_left_alone() -> None:
-    """Only names of tables are spliced; wide characters do not move the offsets."""
+def test_strings_and_comments_are_unchanged() -> None:
+    """Only names of tables are replaced; wide characters do not shift the offsets."""
     sql = "select 'public.orders', `𝄞`.id -- orders\nfrom /* orders */ public.orders `𝄞` where x <> \"orders\""
     expected = "select 'public.orders', `𝄞`.id -- orders\nfrom /* orders */ v0 `𝄞` where x <> \"orders\""
     assert rewritten(sql).sql == expected
 
 
 def test_every_reference_of_one_reading_is_one_view() -> None:
-    """A table named twice is opened once; at two moments it is two views."""
+    """A table named twice is one view; at two moments it is two."""
     one = rewritten("select * from orders a join public.orders b on a.id = b.id")
     assert one.sql == "select * from v0 a join v0 b on a.id = b.id"
     assert one.views == {"v0": Reading(ORDERS, None)}
@@ -129,13 +129,13 @@ def test_every_reference_of_one_reading_is_one_view() -> None:
         ),
     ],
 )
-def test_common_table_expressions_shadow_tables_where_they_are_known(sql: str, expected: str) -> None:
-    """Spark's scopes: a name in WITH is known after itself, and everywhere in its query."""
+def test_common_table_expressions_hide_tables_in_their_scope(sql: str, expected: str) -> None:
+    """Spark's scopes: a name in WITH is visible after its definition, and everywhere in its query."""
     assert rewritten(sql).sql == expected
 
 
-def test_subqueries_everywhere() -> None:
-    """Tables are found in every clause and in set operations."""
+def test_tables_in_subqueries_are_rewritten() -> None:
+    """In every clause and in set operations."""
     sql = (
         "select (select count(*) from customers), x.* from (select * from orders) x "
         "where exists (select 1 from audit.log where log.id = x.id) union all (select * from audit.orders) order by 1"
@@ -150,8 +150,8 @@ def test_subqueries_everywhere() -> None:
     assert rewritten(sql).sql.endswith("as `orders`) order by 1")
 
 
-def test_a_column_may_carry_the_schema() -> None:
-    """`public.orders.id` works where the table goes by its own name."""
+def test_a_column_qualified_with_a_schema_loses_it() -> None:
+    """`public.orders.id` is valid if the table has no alias."""
     assert (
         rewritten("select public.orders.id, public.orders.*, orders.id from public.orders").sql
         == "select orders.id, orders.*, orders.id from v0 as `orders`"
@@ -175,7 +175,7 @@ def test_a_column_may_carry_the_schema() -> None:
         ("for system_time all", AllTime()),
     ],
 )
-def test_periods(clause: str, period: object) -> None:
+def test_every_form_of_a_period_is_parsed(clause: str, period: object) -> None:
     """Every SQL:2011 form, without an alias, before it and after it, before other clauses."""
     bare = rewritten(f"select * from orders {clause} where id = 1")
     assert bare.sql == "select * from v0  as `orders` where id = 1"
@@ -204,7 +204,7 @@ def test_periods(clause: str, period: object) -> None:
     ],
 )
 def test_which_table_a_name_means(sql: str, table: TableName | None) -> None:
-    """Schema public first, then the only schema that has it; an exact spelling wins; anything else is BadUsage."""
+    """Schema public first, then the only schema that has it; an exact match wins; anything else is BadUsage."""
     if table is None:
         with pytest.raises(BadUsage) as caught:
             rewritten(sql)
@@ -226,8 +226,8 @@ def test_which_table_a_name_means(sql: str, table: TableName | None) -> None:
         ("select * from orders system_time as of '2026-01-01'", ["SYSTEM_TIME AS OF", "FOR SYSTEM_TIME AS OF"]),
         ("select *\nfrom orders wher x = = 1", ["line 2", "column 18", "'x'"]),
         ("select * from orders for system_time all o for system_time all", ["twice", "orders"]),
-        ("select * from (select 1) x for system_time all", ["x", "no table"]),
-        ("select * from range(3) r for system_time all", ["r", "no table"]),
+        ("select * from (select 1) x for system_time all", ["x", "not a table"]),
+        ("select * from range(3) r for system_time all", ["r", "not a table"]),
         ("select * from orders o version as of 3", ["VERSION AS OF", "FOR SYSTEM_TIME AS OF"]),
         ("with c as (select 1) select * from c d for system_time all", ["name of a query"]),
         ("select * from orders for system_time as of now()", ["quotes"]),
@@ -244,8 +244,8 @@ def test_which_table_a_name_means(sql: str, table: TableName | None) -> None:
         ("explain", ["empty"]),
     ],
 )
-def test_what_cannot_be_understood_says_why(sql: str, words: list[str]) -> None:
-    """The message names the place or the name, the hint the way out."""
+def test_invalid_sql_is_refused_with_place_and_remedy(sql: str, words: list[str]) -> None:
+    """The message names the place or the name, the hint the correction."""
     with pytest.raises(BadUsage) as caught:
         rewritten(sql)
     said = f"{caught.value.message} {caught.value.hint}"
@@ -281,14 +281,14 @@ def test_what_cannot_be_understood_says_why(sql: str, words: list[str]) -> None:
         "execute immediate 'drop table orders'",
     ],
 )
-def test_nothing_but_reading(sql: str) -> None:
-    """Statements that write, or run something, are refused before Spark sees them."""
+def test_a_statement_that_does_more_than_read_is_refused(sql: str) -> None:
+    """Statements that write or execute are refused before Spark parses them."""
     with pytest.raises(BadUsage):
         rewritten(sql)
 
 
 def test_show_tables_lists_the_lake() -> None:
-    """Spark's catalog knows nothing of the lake, so the list is ours."""
+    """Spark's catalog does not contain the lake, so the list is ours."""
     for sql in ("show tables", " SHOW\nTABLES ; "):
         shown = rewritten(sql)
         assert "('public', 'orders')" in shown.sql
@@ -298,7 +298,7 @@ def test_show_tables_lists_the_lake() -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_rewritten_or_bad_usage(text: str) -> None:
-    """No other exception escapes, whatever is typed."""
+    """No other exception is raised for any input."""
     for sql in (text, f"select * from orders where {text}", f"select * from orders {text}"):
         with contextlib.suppress(BadUsage):
             assert rewritten(sql).sql
@@ -313,8 +313,8 @@ _WORDS = [
 
 
 @given(st.lists(st.sampled_from(_WORDS), max_size=25).map(" ".join))
-def test_without_tables_nothing_changes(tail: str) -> None:
-    """A statement that names no table is not touched at all."""
+def test_a_statement_without_tables_is_unchanged(tail: str) -> None:
+    """Byte for byte."""
     try:
         result = rewritten(f"select {tail}")
     except BadUsage:
@@ -323,8 +323,8 @@ def test_without_tables_nothing_changes(tail: str) -> None:
         assert result.sql == f"select {tail}"
 
 
-def test_exact_text_is_given_the_raw_texts_of_its_row() -> None:
-    """The column's table and name go with it; three arguments stay as they are; anything but a column is refused."""
+def test_exact_text_gets_the_raw_column_of_its_table() -> None:
+    """The column's table and name are added; three arguments are unchanged; anything but a column is refused."""
     sql = "select exact_text(o.`it's`), EXACT_TEXT( id ), exact_text(a, r, 'a') from orders o"
     rewritten = rewrite(sql, NAMES)
     assert rewritten.exact
@@ -338,8 +338,8 @@ def test_exact_text_is_given_the_raw_texts_of_its_row() -> None:
             rewrite(f"select {wrong} from orders", NAMES)
 
 
-def test_views_of_the_session() -> None:
-    """They stand in front of tables without a schema, and have no system time."""
+def test_views_of_the_session_hide_tables_without_a_schema() -> None:
+    """A view that the user defined has no system time."""
     names = replace(NAMES, defined=frozenset({"orders"}))
     assert rewrite("select * from Orders join public.orders o", names).sql == "select * from Orders join v0 o"
     assert rewrite("describe orders", names).sql == "describe orders"

@@ -1,4 +1,4 @@
-"""A script is cut at the semicolons that end statements, and at no other."""
+"""Scripts are split at the semicolons that end statements, and at no other."""
 
 import pytest
 
@@ -18,20 +18,20 @@ from auditlake.query.script import definition_in, split
         ("", []),
     ],
 )
-def test_statements(script: str, statements: list[str]) -> None:
-    """Texts, quoted names and comments keep their semicolons; empty statements are none."""
+def test_a_script_is_split_into_its_statements(script: str, statements: list[str]) -> None:
+    """Strings, quoted names and comments keep their semicolons; empty statements are dropped."""
     assert [statement.strip() for statement in split(script)] == statements
 
 
 def test_a_statement_keeps_its_place() -> None:
-    """What came before is blank, so offsets and lines are the script's."""
+    """Everything before it is blank, so offsets and lines are those of the script."""
     script = "select 1;\nselect '𝄞';\n  select 2"
     assert split(script)[2] == " " * 9 + "\n" + "      " + " " + "    " + "\n" + "  select 2"
     assert all(script[len(one) - 3 : len(one)] == one[-3:] for one in split(script))
 
 
-def test_an_unfinished_text_is_bad_usage() -> None:
-    """The line is named."""
+def test_an_unterminated_string_is_bad_usage() -> None:
+    """The error names the line."""
     with pytest.raises(BadUsage, match="line 2"):
         split("select 1;\nselect 'x")
 
@@ -46,8 +46,8 @@ def test_an_unfinished_text_is_bad_usage() -> None:
         ("create table t as select 1", None),
     ],
 )
-def test_definitions(sql: str, name: str | None) -> None:
-    """What follows AS is the query, at its place."""
+def test_a_view_definition_is_recognised(sql: str, name: str | None) -> None:
+    """The text after AS is the query, at its position."""
     found = definition_in(sql)
     assert (found and found.name) == name
     if found:
@@ -66,7 +66,7 @@ def test_definitions(sql: str, name: str | None) -> None:
         "create temporary view Late as select 1",
     ],
 )
-def test_bad_definitions(sql: str) -> None:
-    """Anything but a name and a query, and a name that is taken."""
+def test_an_invalid_view_definition_is_refused(sql: str) -> None:
+    """Anything but a name and a query, or the name of an existing view."""
     with pytest.raises(BadUsage, match=r"(?i)view"):
         definition_in(sql, {"late"})

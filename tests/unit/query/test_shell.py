@@ -1,4 +1,4 @@
-"""What the shell takes as one input, from a pipe and from a terminal."""
+"""Inputs of the shell, from a pipe and from a terminal."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,31 +10,33 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from auditlake.query.prompt import Prompt, TableCompleter
-from auditlake.query.shell import gathered, is_complete
+from auditlake.query.shell import Prompt, TableCompleter, inputs_of, is_complete
 from auditlake.relation import TableName
 
 
-@pytest.mark.parametrize("text", ["select 1;", "select 1; -- done", "\\d", " \\as-of -2h", "", "\n", "-- nothing"])
-def test_complete(text: str) -> None:
-    """A semicolon ends a statement, the line's end a command."""
+@pytest.mark.parametrize(
+    "text",
+    ["select 1;", "select 1; -- done", "exit", "QUIT ", "help", "help;", "\\d", " \\as-of -2h", "", "\n", "-- nothing"],
+)
+def test_a_complete_input_is_run(text: str) -> None:
+    """A semicolon ends a statement, the end of the line a command."""
     assert is_complete(text)
 
 
 @pytest.mark.parametrize("text", ["select 1", "select ';", "select 1 -- ;", "select `;`", "select 1 /* ;"])
-def test_not_complete(text: str) -> None:
-    """A semicolon in a text, a name or a comment ends nothing."""
+def test_an_incomplete_input_is_continued(text: str) -> None:
+    """A semicolon in a string, a name or a comment does not end a statement."""
     assert not is_complete(text)
 
 
-def test_lines_of_a_pipe_are_put_together() -> None:
+def test_lines_of_a_pipe_are_joined_to_inputs() -> None:
     """Statements over several lines, commands between them, and an unfinished one at the end."""
     lines = ["select\n", "1;\n", "\\d\n", "\n", "select ';\n", "'; select 2;\n", "select 3"]
-    assert list(gathered(lines)) == ["select\n1;\n", "\\d\n", "\n", "select ';\n'; select 2;\n", "select 3"]
+    assert list(inputs_of(lines)) == ["select\n1;\n", "\\d\n", "\n", "select ';\n'; select 2;\n", "select 3"]
 
 
-def test_a_terminal(tmp_path: Path) -> None:
-    """Enter goes on where a statement is not complete; Ctrl-C drops it; the history outlives the prompt."""
+def test_a_prompt_reads_inputs_and_keeps_its_history(tmp_path: Path) -> None:
+    """Enter continues an incomplete statement; Ctrl-C discards it; history is kept for the next prompt."""
     file = tmp_path / "history"
 
     def typed(keys: str) -> list[str]:
@@ -51,8 +53,8 @@ def test_a_terminal(tmp_path: Path) -> None:
     assert typed("half\x03select 2;\r\x04") == ["select 2;"]
 
 
-def test_completions_stand_where_the_word_began() -> None:
-    """What is typed of a word is replaced, and nothing else."""
+def test_a_completion_replaces_the_typed_part_of_the_word() -> None:
+    """The text before it stays."""
     completer = TableCompleter(lambda: {TableName("public", "orders"): ["order_id"]})
     document = Document("select * from public.ord")
     found = list(completer.get_completions(document, CompleteEvent(completion_requested=True)))

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import BadUsage
-from auditlake.query.render import write_rows
-from auditlake.query.text import json_text, plain_text
+from auditlake.query.output import json_text, plain_text, write_rows
 
 
 def written(form: str, columns: list[str], rows: list[tuple[Any, ...]]) -> str:
-    """Render rows that are already here."""
+    """Render rows of Python values."""
     out = io.StringIO()
     assert write_rows(columns, iter(rows), form, out) == len(rows)
     return out.getvalue()
@@ -49,40 +48,40 @@ def written(form: str, columns: list[str], rows: list[tuple[Any, ...]]) -> str:
         ('é"\n', 'é"\n', '"é\\"\\n"'),
     ],
 )
-def test_values(value: object, text: str, as_json: str) -> None:
-    """One value of each type in both forms."""
+def test_a_value_of_each_type_is_exact(value: object, text: str, as_json: str) -> None:
+    """As text and as JSON."""
     assert plain_text(value) == text
     assert json_text(value) == as_json
 
 
-def test_csv_tells_null_from_empty() -> None:
-    """NULL is nothing at all, '' is a pair of quotes; RFC 4180 quoting for the rest."""
+def test_csv_distinguishes_null_from_empty() -> None:
+    """NULL is an empty field, '' is a pair of quotes; RFC 4180 quoting for the rest."""
     rows = [(1, None, ""), (2, 'say "x", y', "two\nlines")]
     assert written("csv", ["id", "a", "b,c"], rows) == 'id,a,"b,c"\n1,,""\n2,"say ""x"", y","two\nlines"\n'
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.text(min_size=1)), max_size=5))
 def test_csv_reads_back(rows: list[tuple[str, str]]) -> None:
-    """Python's reader gives the same texts."""
+    """Python's reader returns the same texts."""
     text = written("csv", ["a", "b"], rows)
     assert [tuple(row) for row in csv.reader(io.StringIO(text, newline=""))] == [("a", "b"), *rows]
 
 
-def test_json_lines() -> None:
-    """One object a line, numbers untouched, NULL as null."""
+def test_json_is_one_object_a_line() -> None:
+    """Numbers keep their digits, NULL is null."""
     text = written("json", ["id", "a b"], [(1, None), (2, Decimal("0.10"))])
     assert text == '{"id": 1, "a b": null}\n{"id": 2, "a b": 0.10}\n'
 
 
 @given(st.lists(st.tuples(st.none() | st.text() | st.integers() | st.booleans()), max_size=5))
 def test_json_reads_back(rows: list[tuple[Any]]) -> None:
-    """Every line is an object on its own."""
+    """Python's reader returns the same values."""
     lines = written("json", ["v"], rows).split("\n")[:-1]
     assert [json.loads(line)["v"] for line in lines] == [row[0] for row in rows]
 
 
 def test_json_refuses_two_columns_of_one_name() -> None:
-    """An object would silently lose one of them."""
+    """An object would silently lose one of the values."""
 
     def rows() -> Iterator[tuple[Any, ...]]:
         yield (1, 2)
@@ -91,8 +90,8 @@ def test_json_refuses_two_columns_of_one_name() -> None:
         write_rows(["id", "id"], rows(), "json", io.StringIO())
 
 
-def test_table_shows_null_and_no_control_characters() -> None:
-    """A value cannot talk to the terminal, and nothing wraps in a file."""
+def test_a_table_shows_null_and_escapes_control_characters() -> None:
+    """A value cannot command the terminal, and a file has no width."""
     wide = "x" * 300
     text = written("table", ["id", "note"], [(1, None), (2, ""), (3, "\x1b[31mred\n"), (4, wide)])
     assert "NULL" in text
@@ -101,6 +100,6 @@ def test_table_shows_null_and_no_control_characters() -> None:
     assert wide in text
 
 
-def test_bytes_survive_in_utc() -> None:
-    """A time with a zone is shown in UTC."""
+def test_a_time_with_a_zone_is_shown_in_utc() -> None:
+    """In every format for programs."""
     assert plain_text(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00Z"

@@ -1,11 +1,11 @@
-"""Views of tables whose names Spark would take for one."""
+"""Names of views, if Spark's case-insensitive names would collide."""
 
-from auditlake.query.names import view_names
 from auditlake.relation import TableName
+from auditlake.temporal.table_lookup import view_names
 
 
-def test_plain_names() -> None:
-    """A table has its long name, and its bare one where no other schema has it."""
+def test_a_table_has_a_qualified_and_a_bare_view() -> None:
+    """The bare name exists only if one schema has it."""
     one, other, shared = TableName("public", "orders"), TableName("sales", "orders"), TableName("sales", "Lines")
     assert view_names([one, other, shared]) == {
         "public__orders": one,
@@ -16,7 +16,7 @@ def test_plain_names() -> None:
 
 
 def test_no_table_takes_the_view_of_another() -> None:
-    """Names that differ in case alone, and bare names that look like long ones, stay apart."""
+    """Names that differ only in case, and bare names that equal qualified ones, get distinct views."""
     upper, lower = TableName("public", "Orders"), TableName("public", "orders")
     bare, split = TableName("x", "public__lines"), TableName("public", "lines")
     found = view_names([upper, lower, bare, split])

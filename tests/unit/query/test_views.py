@@ -14,11 +14,10 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.query.moments import read_known
-from auditlake.query.reach import Choice, view_script
-from auditlake.query.sql import moment_lsn
-from auditlake.query.views import ENGINES, Reach, live_views, parametrised, views_at
+from auditlake.query.exported_views import ENGINES, Choice, Reach, live_views, parametrised, view_script, views_at
 from auditlake.relation import Column, TableName
+from auditlake.temporal.moments import read_known, resolve
+from auditlake.temporal.when import parse_when
 from tests.small_lake import T0, write_small_lake
 
 LIVE = Choice(None, open_end=False, parametrised=False)
@@ -27,13 +26,13 @@ PARAMETRISED = Choice(None, open_end=False, parametrised=True)
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """The small lake, under a name that needs quoting."""
+    """Write the small lake, in a folder whose name needs quoting."""
     return write_small_lake(tmp_path_factory.mktemp("it's a lake") / "`lake`")
 
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator["duckdb.DuckDBPyConnection"]:
-    """DuckDB with the Delta extension of its wheel."""
+    """Return DuckDB with the Delta extension of its wheel."""
     folder = Path(duckdb_extension_delta.__file__).parent
     with duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'")
@@ -42,11 +41,11 @@ def reader() -> Iterator["duckdb.DuckDBPyConnection"]:
 
 
 def made(reader: "duckdb.DuckDBPyConnection", lake: Lake, choice: Choice) -> None:
-    """Make views; the extension is there already, and is not downloaded."""
+    """Create views; the extension is loaded already, not downloaded."""
     reader.execute(view_script(lake, "duckdb", choice).removeprefix("install delta;\nload delta;\n"))
 
 
-def test_live_views(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+def test_live_views_show_open_versions_and_all_versions(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
     """Open versions are the state at the position, 0x200; versions have their periods, open ones without an end."""
     made(reader, lake, LIVE)
     rows = reader.execute("select id, note from public.orders order by id").fetchall()
@@ -60,25 +59,25 @@ def test_live_views(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
     ]
 
 
-def test_an_open_end_in_9999(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
-    """For tools that compare with BETWEEN."""
+def test_an_open_version_can_end_in_9999(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """For queries that compare with BETWEEN."""
     made(reader, lake, Choice(None, open_end=True, parametrised=False))
     ends = reader.execute("select _to_lsn, year(_to_time) from public_versions.orders where id = 3").fetchall()
     assert ends == [(2**63 - 1, 9999)]
 
 
-def test_views_of_one_moment(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
-    """The state there; a moment that is not merged yet, or not known to every table, is refused."""
+def test_views_of_one_moment_show_its_state(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """A moment that is not applied yet, or not known for every table, is refused."""
     made(reader, lake, Choice("0/180", open_end=False, parametrised=False))
     joined = "select o.id, o.note, c.name from public.orders o join public.customers c using (id)"
     assert reader.execute(joined).fetchall() == [(1, "b", "Ann")]
-    for when, words in (("0/250", "merged up to 0/180"), ("0/150", "begins at 0/180"), ("9/0", "knows every commit")):
+    for when, words in (("0/250", "applied up to 0/180"), ("0/150", "begins at 0/180"), ("9/0", "knows every commit")):
         with pytest.raises(NotAnswerable, match=words):
             view_script(lake, "duckdb", Choice(when, open_end=False, parametrised=False))
 
 
-def test_functions(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
-    """One table at two moments in one query; an LSN outside of what is merged fails."""
+def test_a_function_of_an_lsn_returns_its_state(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """One table at two moments in one query; an LSN that is not applied raises an error."""
     made(reader, lake, PARAMETRISED)
     two = "from public.orders_as_of(335) a join public.orders_as_of(336) b using (id)"
     query = f"select a.note, b.note {two} order by id"
@@ -88,14 +87,14 @@ def test_functions(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
             reader.execute(f"select * from public.orders_as_of({lsn})")
 
 
-def test_functions_of_a_time(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
-    """A time is the LSN that WHEN makes of it; one before the lake or after what is known fails."""
+def test_a_function_of_a_time_resolves_it_as_when_does(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
+    """A time before the lake, or after the end of what is known, raises an error."""
     made(reader, lake, PARAMETRISED)
     known = read_known(lake)
     for seconds in (0, 5, 6, 8, 9, 10, 29.999999, 30, 100):
         time = T0 + timedelta(seconds=seconds)
         [(found,)] = reader.execute("select auditlake.lsn_at(?::timestamptz)", [time]).fetchall()
-        assert found == moment_lsn(known, time.isoformat()), seconds
+        assert found == resolve(known, parse_when(time.isoformat(), time)), seconds
     just_before = "timestamptz '2026-11-21 09:00:10Z' - interval 1 second"
     states = f"select id, note from public.orders_at({just_before})"
     assert sorted(reader.execute(states).fetchall()) == [(1, "b"), (2, "")]
@@ -104,8 +103,8 @@ def test_functions_of_a_time(reader: "duckdb.DuckDBPyConnection", lake: Lake) ->
             reader.execute("select auditlake.lsn_at(?::timestamptz)", [T0 + timedelta(seconds=seconds)])
 
 
-def test_a_column_that_was_added() -> None:
-    """Views of a moment have its columns; a function has all that are merged, and tells no value from before."""
+def test_an_added_column_is_null_before_it_existed() -> None:
+    """Views of a moment have its columns; a function has every applied column."""
     added, ahead = Column("c", 23, -1, key=False, since=60), Column("d", 23, -1, key=False, since=200)
     columns = (Column("id", 23, -1, key=True), added, ahead)
     table = HistoryTable(TableName("public", "t"), Path("/t"), columns, 3, 100, 50, as_made=True)
@@ -119,16 +118,16 @@ def test_a_column_that_was_added() -> None:
     assert 'select "id", case when _at_lsn >= 60 then "c" end as "c"\n' in function
 
 
-def test_a_table_without_columns() -> None:
-    """No engine has a view without columns: only the versions are one."""
+def test_a_table_without_columns_has_only_a_view_of_versions() -> None:
+    """No engine has a view without columns."""
     table, duck = HistoryTable(TableName("public", "t"), Path("/t"), (), 3, 100, 50, as_made=True), ENGINES["duckdb"]
     (versions,) = [each for each in live_views(duck, [table], open_end=False) if "view" in each]
     assert versions.startswith('create or replace view "public_versions"."t" as\nselect "_from_lsn", ')
     assert [*views_at(duck, [table], Lsn(60)), *parametrised("duckdb", [Reach(table, Lsn(100))])] == []
 
 
-def test_choices_that_make_no_sense(lake: Lake) -> None:
-    """Trino has no function for it; two choices at once are one too many."""
+def test_contradicting_choices_are_refused(lake: Lake) -> None:
+    """Functions for Trino, or two kinds of views at once."""
     with pytest.raises(BadUsage, match="trino"):
         view_script(lake, "trino", PARAMETRISED)
     with pytest.raises(BadUsage, match="exclude"):
@@ -136,8 +135,8 @@ def test_choices_that_make_no_sense(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("choice", [LIVE, Choice("0/180", open_end=True, parametrised=False)])
-def test_trino_parses(lake: Lake, choice: Choice) -> None:
-    """Every statement is one that sqlglot takes for Trino's; there is no Trino here to run it."""
+def test_statements_for_trino_are_parsed(lake: Lake, choice: Choice) -> None:
+    """Every statement is parsed by sqlglot in Trino's dialect; no Trino is available to run it."""
     parsed = sqlglot.parse(view_script(lake, "trino", choice).replace("call system", "call_system"), dialect="trino")
     names = {statement.this.sql("trino") for statement in parsed if isinstance(statement, exp.Create)}
     assert {'"public"."orders"', '"public"."customers"'} <= names

@@ -1,19 +1,19 @@
-"""Patterns choose tables by schema and name, and `!` leaves out."""
+"""Tests of the choice of tables by patterns."""
 
 import pytest
 
-from auditlake.postgres.catalog import CatalogTable
-from auditlake.relation import Relation, TableName
+from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.snapshot.plan import matches
+from auditlake.source.catalog import CatalogTable
 
 
 def _table(schema: str, name: str) -> CatalogTable:
-    relation = Relation(1, TableName(schema, name), "d", ())
+    relation = Relation(1, TableName(schema, name), ReplicaIdentity.DEFAULT, ())
     return CatalogTable(relation)
 
 
 @pytest.mark.parametrize(
-    ("patterns", "taken"),
+    ("patterns", "expected"),
     [
         (["public.*"], True),
         (["public.orders"], True),
@@ -24,6 +24,6 @@ def _table(schema: str, name: str) -> CatalogTable:
         (["PUBLIC.orders"], False),
     ],
 )
-def test_patterns(patterns: list[str], *, taken: bool) -> None:
-    """Case counts, an exclusion wins, and exclusions alone take the rest."""
-    assert matches(_table("public", "orders"), patterns) is taken
+def test_a_pattern_chooses_and_an_exclusion_wins(patterns: list[str], *, expected: bool) -> None:
+    """Matching is case-sensitive; exclusions alone choose every other table."""
+    assert matches(_table("public", "orders"), patterns) is expected

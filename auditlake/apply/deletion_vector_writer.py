@@ -1,0 +1,194 @@
+"""Write a folded tail with deletion vectors: the result of a MERGE at a cost of the changed rows only.
+
+Order of effects:
+  1. Spark folds the tail and finds the open versions that it closes, by a broadcast join with those files of the open
+     partition whose statistics do not rule out every key.
+  2. Write and fsync the data files: versions that begin, and closed versions with their ends, by month.
+  3. Write and fsync the deletion vectors, which mark the old rows of the closed versions.
+  4. Write the log entry, which also moves the position. Without it, the files are orphans, which vacuum deletes.
+
+Invariants:
+  I1. Everything is read at one version of the table, and the entry is that of the next version, or fails. So nothing
+      was committed in between, neither a position nor a file.
+  I2. A close without an open version, or a birth with one, is an error, as in a MERGE.
+
+Limits: the tail's changes and the closed versions must fit into memory several times; no added columns.
+
+Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Deletion Vectors"
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyroaring import BitMap64
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from auditlake.apply import keys
+from auditlake.apply.errors import cannot_fold, conflict, contradiction, fold_failure
+from auditlake.apply.fold import ENDS, Folded, Kind
+from auditlake.apply.windows import WINDOW_BYTES
+from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.conflicts import Overtaken
+from auditlake.delta.data_files import DataFile
+from auditlake.delta.deletion_vectors import Descriptor, write_vectors
+from auditlake.delta.log_writer import Action, moved, put_commit, removed
+from auditlake.delta.row_groups import held_bytes
+from auditlake.failpoints import After, reach
+from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
+from auditlake.lake.history_files import Files, read_places
+from auditlake.lake.layout import HISTORY_APP
+from auditlake.relation import Column
+
+HELD_BYTES = WINDOW_BYTES
+"""Limit for the uncompressed size of changes and of closed versions; both are in memory several times."""
+_CHECKPOINT_EVERY = 10
+_RESULT_LIMIT = "spark.driver.maxResultSize"
+
+
+class TooLarge(Exception):
+    """The rows to write exceed the memory limit; nothing was written."""
+
+
+def mark(files: Files, folded: Folded, upto: int, *, inserts_only: bool) -> None:
+    """Commit the fold to the history, with `upto` as its position.
+
+    Raises:
+        LakeConflict: if another process moved the position.
+        Overtaken: if files were compacted meanwhile.
+        TooLarge: before anything was written.
+    """
+    table = files.table
+    try:
+        rows = _collect(folded.rows)
+        closed, places = _closed_versions(files, rows.slice(0, 0) if inserts_only else rows, folded)
+    except PySparkException as exc:
+        if failure := fold_failure(table, exc):
+            raise failure from None  # Spark's message may quote the value
+        raise
+    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows["_kind"], Kind.CLOSE))).drop_columns("_kind")
+    del rows
+    actions = [*_added(table, pa.concat_tables([begun, closed])), *_marked(files, places)]
+    reach(After.ROWS_WRITTEN)
+    _commit(table, [*moved({HISTORY_APP: upto}), *actions])
+
+
+def _collect(rows: DataFrame) -> pa.Table:
+    try:
+        return rows.toArrow()
+    except Py4JJavaError as exc:
+        if _RESULT_LIMIT in str(exc):
+            raise TooLarge from exc
+        raise
+
+
+def _closed_versions(files: Files, rows: pa.Table, folded: Folded) -> tuple[pa.Table, Mapping[str, BitMap64]]:
+    """Return the closed versions as rows of the history, and the rows that they were, per file."""
+    edges = rows.filter(pc.not_equal(rows["_kind"], Kind.VERSION))
+    kinds, shape = edges["_kind"], rows.schema.remove(rows.schema.get_field_index("_kind"))
+    opened = _not_skipped(files, edges, folded.columns)
+    if not opened.by_name:
+        _require_agreement(files.table, kinds, kinds.slice(0, 0))
+        return shape.empty_table(), {}
+    if edges.num_rows * held_bytes(opened.paths) / opened.rows > HELD_BYTES:
+        raise TooLarge
+    met = _collect(_find_open_versions(opened, edges, folded))
+    met = met.filter(_not_deleted(opened, met["_part"]))
+    edge = pc.struct_field(met["_part"], "edge")
+    _require_agreement(files.table, kinds, kinds.take(edge))
+    ends = edges.select(ENDS).take(edge)
+    columns = [ends[field.name] if field.name in ENDS else met[field.name].cast(field.type) for field in shape]
+    return pa.table(columns, schema=shape), _places(met["_part"])
+
+
+def _not_skipped(files: Files, edges: pa.Table, columns: Sequence[Column]) -> Files:
+    """Return the files that statistics do not rule out for every key."""
+    key_values = {column.stored: np.unique(edges[column.stored].to_numpy()) for column in whole_number_keys(columns)}
+    return files.which(
+        lambda file: edges.num_rows > 0 and all(_reaches(file, name, values) for name, values in key_values.items())
+    )
+
+
+def _reaches(file: DataFile, column: str, values: np.ndarray) -> bool:
+    bounds = file.bounds(column)
+    if bounds is None:
+        return True
+    low, high = bounds
+    return bool(np.searchsorted(values, low, "left") < np.searchsorted(values, high, "right"))
+
+
+def _find_open_versions(files: Files, edges: pa.Table, folded: Folded) -> DataFrame:
+    """Return the rows of these files with the key of an edge; `_part` contains file, row number and edge."""
+    spark, columns = folded.rows.sparkSession, folded.columns
+    key = [column.stored for column in keys.key_of(columns)]
+    wanted = edges.select([*key, "_raw"] if key else keys.BEGIN)
+    wanted = wanted.append_column("_part", pa.array(np.arange(edges.num_rows, dtype=np.int32)))
+    places = [f"c{place}" for place in range(wanted.num_columns)]
+    sought = spark.createDataFrame(wanted.rename_columns(places)).toDF(
+        *wanted.column_names
+    )  # createDataFrame rejects some names
+    opened = read_places(spark, files).alias("t")
+    met = opened.join(F.broadcast(sought.alias("s")), on=F.expr(keys.same(columns, "t", "s")))
+    place = F.struct("t._part.file", "t._part.row", F.col("s._part").alias("edge")).alias("_part")
+    return met.select(*(keys.source(name, "t") for name in opened.columns if name != "_part"), place)
+
+
+def _not_deleted(files: Files, places: pa.ChunkedArray) -> pa.Array:
+    gone = {name: files.gone(name) for name in files.by_name}
+    names, rows = (pc.struct_field(places, field).to_pylist() for field in ("file", "row"))
+    return pa.array([row not in gone[name] for name, row in zip(names, rows, strict=True)], pa.bool_())
+
+
+def _require_agreement(table: HistoryTable, expected: pa.ChunkedArray, met: pa.ChunkedArray) -> None:
+    if reason := contradiction(expected, met):
+        raise cannot_fold(table, reason)
+
+
+def _places(places: pa.ChunkedArray) -> Mapping[str, BitMap64]:
+    table = pa.table({"file": pc.struct_field(places, "file"), "row": pc.struct_field(places, "row")})
+    rows = table.group_by("file").aggregate([("row", "list")])
+    return dict(zip(rows["file"].to_pylist(), map(BitMap64, rows["row_list"].to_pylist()), strict=True))
+
+
+def _added(table: HistoryTable, rows: pa.Table) -> list[Action]:
+    """Write the rows, one file per partition."""
+    parts = pc.unique(rows["_part"]).to_pylist()
+    return [write_rows(table, part, _of_part(rows, part, alone=len(parts) == 1)) for part in parts]
+
+
+def _of_part(rows: pa.Table, part: str, *, alone: bool) -> pa.Table:
+    kept = rows if alone else rows.filter(pc.equal(rows["_part"], part))  # a filter copies the rows
+    return kept.drop_columns("_part")
+
+
+def _marked(files: Files, places: Mapping[str, BitMap64]) -> list[Action]:
+    """Mark these rows as deleted; remove files without any rows left."""
+    gone = {name: rows | files.gone(name) for name, rows in places.items()}
+    left = [name for name, rows in gone.items() if len(rows) < files.by_name[name].rows]
+    vectors = write_vectors(files.table.path, [gone[name] for name in left]) if left else []
+    kept = [_with_vector(files.by_name[name], vector) for name, vector in zip(left, vectors, strict=True)]
+    return [*(removed(files.by_name[name].add) for name in places), *kept]
+
+
+def _with_vector(file: DataFile, vector: Descriptor) -> Action:
+    """Return the `add`; statistics are no longer tight, as rows with the least or greatest value may be deleted."""
+    stats = json.dumps({**file.stats, "tightBounds": False})
+    return {"add": {**file.add, "dataChange": True, "stats": stats, "deletionVector": vector}}
+
+
+def _commit(table: HistoryTable, actions: list[Action]) -> None:
+    version = table.delta_version + 1
+    try:
+        put_commit(table.path, version, "MERGE", actions)
+    except FileExistsError:
+        if DeltaTable(table.path).transaction_version(HISTORY_APP) != table.position:
+            raise conflict(table) from None
+        raise Overtaken from None
+    if version % _CHECKPOINT_EVERY == 0:
+        checkpoint(table.path)

@@ -1,0 +1,84 @@
+"""Failures of the apply stage as auditlake errors, without values of rows."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    PySparkException,
+    SparkRuntimeException,
+)
+
+from auditlake.apply.fold import Kind
+from auditlake.errors import InvariantBroken, LakeConflict
+from auditlake.lake.history import HistoryTable
+from auditlake.lsn import Lsn
+
+_INVALID_VALUE = (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,  # a tuple with fewer values than the relation has columns
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+_CONTRADICTION = "they contradict the history: "
+OPENED_TWICE = f"{_CONTRADICTION}a key is opened that has an open version"
+CLOSED_WITHOUT_OPEN = f"{_CONTRADICTION}a key is closed that has no open version"
+
+
+def contradiction(expected: pa.ChunkedArray, met: pa.ChunkedArray) -> str | None:
+    """Return how a fold contradicts the history, or None.
+
+    `expected` are the kinds of the fold's edges (closes and births), `met` those whose key has an open version.
+    """
+    if pc.any(pc.equal(met, Kind.BIRTH)).as_py():
+        return OPENED_TWICE
+    if len(met) != (pc.sum(pc.equal(expected, Kind.CLOSE)).as_py() or 0):
+        return f"{CLOSED_WITHOUT_OPEN}, or several"
+    return None
+
+
+class CannotFold(InvariantBroken):
+    """The changes of a table contradict its history, or have an unreadable value; `what` is the reason.
+
+    The table is parked; no other table is affected.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, what: str = "") -> None:
+        super().__init__(message, hint)
+        self.what = what
+
+
+def conflict(table: HistoryTable) -> LakeConflict:
+    """Return the error for a table whose position another process has moved."""
+    return LakeConflict(
+        f"another process applies changes to {table.name} after {Lsn(table.position)}",
+        hint="Stop the other `auditlake follow` or `auditlake apply` of this lake, then start again.",
+    )
+
+
+def fold_failure(table: HistoryTable, exc: PySparkException | Py4JJavaError) -> CannotFold | None:
+    """Return the error if a change made Spark fail, without Spark's message, which may quote a value; else None."""
+    if isinstance(exc, Py4JJavaError):
+        return None
+    if exc.getCondition() == "USER_RAISED_EXCEPTION":
+        what = (exc.getMessageParameters() or {}).get("errorMessage", "")  # our own text
+    elif isinstance(exc, _INVALID_VALUE):
+        what = f"Spark cannot read a value ({exc.getCondition()})"
+    else:
+        return None
+    return cannot_fold(table, what)
+
+
+def cannot_fold(table: HistoryTable, what: str) -> CannotFold:
+    """Return the error for changes that cannot be folded."""
+    return CannotFold(
+        f"the changes of {table.name} after {Lsn(table.position)} cannot be applied: {what}",
+        hint="The history has none of them, `changes` has all of them. Please report it.",
+        what=what,
+    )

@@ -1,0 +1,141 @@
+"""The heap that a tail needs: Spark copies a row again and again, so one needs thirty times its length.
+
+Rows of usual length need no more heap the more there are: Spark spills them. A single row cannot be spilled in parts,
+so what is too large for the heap is found here, in the files of `changes` and of the history, before a job reads it. A
+JVM that runs out of memory would end the process, and every later one at the same place.
+
+Footers tell of nearly all files that no row of them is large; only of the others the rows are measured, in Python.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from auditlake.apply.tails import Tail, find_commits, open_log
+from auditlake.delta.row_groups import GROUP_BYTES, largest_group, read_batches, row_bytes
+from auditlake.lake.history import OPEN_PART
+from auditlake.lake.history_files import find_files
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+
+HEAP_PER_ROW = 30
+"""Measured with a heap of 2 GB, of which Spark has 1820 MB: updates of rows of 60 MB were folded, of 90 MB were not."""
+_MB = 1 << 20
+_CHANGE = ["lsn", "schema", "table", "old", "new"]
+# One row after the other is read and sorted, by one task.
+_ONE_ROW_AT_A_TIME = {
+    "spark.sql.parquet.enableVectorizedReader": "false",  # it reserves twice the length of a value
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """A row that needs more heap than there is, and the LSN of the first commit that cannot be folded for it."""
+
+    lsn: Lsn
+    row_bytes: int
+    heap_bytes: int
+
+    @property
+    def reason(self) -> str:
+        """What stands in the way."""
+        needed, heap = HEAP_PER_ROW * self.row_bytes, self.heap_bytes
+        return (
+            f"a row of {self.row_bytes // _MB:,} MB in or before its commit at {self.lsn} needs a heap of "
+            f"{-(-needed // _MB):,} MB, Spark has {heap // _MB:,} MB"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to set."""
+        gib = -(-HEAP_PER_ROW * self.row_bytes * 9 // 8 >> 30)  # of which the JVM keeps a part for itself
+        return f"Set spark.driver.memory (driver.memory under [spark]) to {gib}g or more."
+
+
+def heap_bytes(spark: SparkSession) -> int:
+    """Return the heap of the driver, or of the executors of a cluster where theirs is smaller."""
+    context: Any = spark.sparkContext
+    jvm = context._jvm  # noqa: SLF001 - there is no public way to it
+    driver = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    if context.master.startswith("local"):
+        return driver
+    set_to = context.getConf().get("spark.executor.memory", "1g")
+    return min(driver, int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(set_to)))
+
+
+def find_too_large(lake: Lake, tail: Tail, heap: int) -> TooLarge | None:
+    """Find the first commit of a tail that cannot be folded with this heap; None if all can."""
+    limit = heap // HEAP_PER_ROW
+    reads_history = tail.shape is not None and not tail.shape.inserts_only
+    if reads_history and (largest := _largest_open_row(tail, limit)) > limit and (log := open_log(lake)):
+        return TooLarge(find_commits(log, tail.table, tail.upto)[0], largest, heap)
+    found = [row for file in tail.files for row in _large_changes(file.path, limit) if _is_of(tail, row)]
+    if not found:
+        return None
+    first = min(row.lsn for row in found)
+    return TooLarge(Lsn(first), max(row.size_bytes for row in found if row.lsn == first), heap)
+
+
+def has_large_rows(tail: Tail) -> bool:
+    """Whether a file of `changes` has rows so large that only one should be in work at a time."""
+    return largest_group(file.path for file in tail.files) > 2 * GROUP_BYTES
+
+
+@contextmanager
+def one_row_at_a_time(spark: SparkSession) -> Iterator[None]:
+    """Have a session of ours read and sort large rows one after the other, and as before from then on."""
+    before = {name: spark.conf.get(name) for name in _ONE_ROW_AT_A_TIME}
+    for name, value in _ONE_ROW_AT_A_TIME.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, held in before.items():
+            spark.conf.set(name, str(held))
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    lsn: int
+    schema: str
+    table: str
+    size_bytes: int
+
+
+def _is_of(tail: Tail, row: _Change) -> bool:
+    name = tail.table.name
+    return tail.table.position < row.lsn <= tail.upto and (row.schema, row.table) == (name.schema, name.table)
+
+
+@lru_cache(maxsize=1024)
+def _large_changes(path: Path, limit: int) -> tuple[_Change, ...]:
+    """Return the changes of a file that are larger than `limit`."""
+    if largest_group([path]) <= limit:
+        return ()
+    return tuple(row for batch in read_batches(path, _CHANGE) for row in _large_rows(batch, limit))
+
+
+def _large_rows(batch: pa.RecordBatch, limit: int) -> Iterator[_Change]:
+    sizes = row_bytes(batch)
+    for at in map(int, np.flatnonzero(sizes > limit)):
+        lsn, schema, table = (batch[name][at].as_py() for name in ("lsn", "schema", "table"))
+        yield _Change(lsn, schema, table, int(sizes[at]))
+
+
+def _largest_open_row(tail: Tail, limit: int) -> int:
+    files = find_files(tail.table)
+    paths = files.of_part(OPEN_PART).paths if files else []
+    return max((_largest_row(path) for path in paths if largest_group([path]) > limit), default=0)
+
+
+@lru_cache(maxsize=1024)
+def _largest_row(path: Path) -> int:
+    return max(int(row_bytes(batch).max()) for batch in read_batches(path) if batch.num_rows)

@@ -1,0 +1,287 @@
+"""Reader of one state of a lake, with SQL through deltalake's DataFusion. No JVM, no pyspark.
+
+`Reader` pins every table to the Delta version that it had when the reader was created, so all parts of an answer
+describe the same lake while capture and apply continue. Rows above the watermark are never returned: `changes` and
+`transactions` are read up to a limit that is at most the watermark.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from auditlake.audit.added_columns import Described, Later, check_missing_values, later_columns
+from auditlake.delta.append_table import open_delta
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.layout import Lake
+from auditlake.lake.publication_record import read_recorded
+from auditlake.lake.relations import read_relations
+from auditlake.lsn import Lsn
+from auditlake.messages import say
+from auditlake.relation import Column, Relation, TableName
+from auditlake.schema.evolution import Run, follow
+from auditlake.schema.missing_values import Answers, read_added
+from auditlake.sql_names import standard_literal
+from auditlake.temporal.moments import (
+    begins_at,
+    check_horizon,
+    check_known,
+    check_parked,
+    just_before,
+    read_known,
+    resolve,
+)
+from auditlake.temporal.table_lookup import find_table
+from auditlake.temporal.when import AtLsn, AtTime, When, format_us, parse_when
+
+# Filter in the Parquet reader, so that a search for one key does not decode the other columns of all rows.
+_SESSION = {"datafusion.execution.parquet.pushdown_filters": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Commits after `after` (exclusive) up to `upto` (inclusive)."""
+
+    after: Lsn
+    upto: Lsn
+
+    def __contains__(self, lsn: int) -> bool:
+        return self.after < lsn <= self.upto
+
+
+class Reader:
+    """One state of a lake; relative times are relative to `now`, whose zone is used for times without one."""
+
+    def __init__(self, lake: Lake, now: datetime) -> None:
+        self.lake = lake
+        self.now = now
+        self.known = read_known(lake)
+        self._tables: dict[Path, DeltaTable] = {}
+        self._later: dict[TableName, Mapping[str, Later]] = {}
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone of `now`."""
+        return self.now.tzinfo or UTC
+
+    @property
+    def watermark(self) -> Lsn:
+        return self.known.positions.watermark
+
+    @cached_property
+    def relations(self) -> dict[int, Relation]:
+        """Every relation version by its number."""
+        return read_relations(self.lake)
+
+    def query(self, sql: str, **tables: DeltaTable | None) -> pa.Table:
+        """Run SQL over the named Delta tables; views and dictionaries are converted to plain Arrow types."""
+        builder = QueryBuilder(_SESSION)
+        for name, table in tables.items():
+            if table is not None:
+                builder.register(name, table)
+        # pa.table() would import pandas to check for a DataFrame, which takes half a second.
+        return plain(pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all())
+
+    @property
+    def changes(self) -> DeltaTable | None:
+        """`changes` at the pinned version; None if capture has never started."""
+        if not self.watermark:
+            return None
+        return self._open(self.lake.changes, self.known.positions.delta_version)
+
+    @cached_property
+    def transactions(self) -> DeltaTable | None:
+        """`transactions` at its latest version: a query must limit it to the watermark."""
+        return open_delta(self.lake.transactions) if self.watermark else None
+
+    @cached_property
+    def _gaps(self) -> DeltaTable | None:
+        return open_delta(self.lake.gaps)
+
+    def history(self, table: HistoryTable) -> DeltaTable:
+        """Open a table's history at the pinned version."""
+        return self._open(table.path, table.delta_version)
+
+    def _open(self, path: Path, version: int) -> DeltaTable:
+        if path not in self._tables:
+            self._tables[path] = DeltaTable(path, version=version)
+        return self._tables[path]
+
+    def table(self, name: str) -> HistoryTable:
+        """Find a table by its name on the command line.
+
+        Raises BadUsage if there is none, NotAnswerable if it has not been completely copied yet.
+        """
+        parts = split_name(name)
+        for started in (TableName(*parts),) if len(parts) == len(TableName._fields) else ():
+            if started not in self.known.tables and self.lake.history(started).exists():
+                raise NotAnswerable(f"{started} has not been completely copied yet", "Ask again after bootstrap.")
+        name_found = find_table(parts, self.known.tables)
+        if name_found not in self.known.tables:
+            raise BadUsage(f"{name_found} is not a table of the source, so it has no history", "Name one that is.")
+        return self.known.tables[name_found]
+
+    def moment(self, when: str | None) -> Lsn:
+        """Resolve a WHEN; None is now, the latest moment that the lake knows."""
+        return self.known.now_lsn if when is None else resolve(self.known, parse_when(when, self.now))
+
+    def span(self, since: str | None, until: str | None) -> Span:
+        """Resolve `--since` and `--until`, both inclusive; None leaves that end open."""
+        upto = self.moment(until)
+        if since is None:
+            return Span(Lsn(0), upto)
+        when = parse_when(since, self.now)
+        if (begins := self._begins_after(when)) is not None:
+            say(f"--since {since} is before this lake begins: the answer starts at {begins}")
+            return Span(Lsn(0), upto)
+        resolve(self.known, when)
+        return Span(just_before(self.known, when), upto)
+
+    def _begins_after(self, when: When) -> str | None:
+        """Return when the lake begins if that is later than a time or an LSN, else None."""
+        if isinstance(when, AtTime):
+            begin_us = begins_at(self.known)
+            return None if begin_us is None or when.time_us >= begin_us else format_us(begin_us, self.zone)
+        first = Lsn(min(table.horizon for table in self.known.tables.values()))
+        return str(first) if isinstance(when, AtLsn) and when.lsn < first else None
+
+    def check(self, table: HistoryTable, lsn: Lsn, when: str | None = None) -> None:
+        """Check that the state of `table` at `lsn` is known.
+
+        Raises NotAnswerable.
+        """
+        moment = None if when is None else parse_when(when, self.now)
+        check_horizon(table, lsn, moment)
+        check_known(self.known, table, lsn)
+        check_parked(self.known, table, lsn, moment)
+        self._check_followed(table, lsn)
+        check_missing_values(table, lsn, self._described(table), self.later(table.name))
+        for gap in self.gaps_of(table):
+            if gap["lsn_from"] <= lsn < gap["lsn_to"]:
+                first, last, why = Lsn(gap["lsn_from"]), Lsn(gap["lsn_to"]), gap["reason"]
+                raise NotAnswerable(
+                    f"{table.name} cannot be shown as of {lsn}: its changes from {first} to {last} are missing: {why}",
+                    f"Ask for a moment before {first}, or from {last} on.",
+                )
+
+    def _check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
+        """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not."""
+        since = [(at, number) for at, number in self._in_force if table.position < at <= lsn]
+        shapes = [(at, number) for at, number in since if self.relations[number].name == table.name]
+        if not shapes:
+            return
+        recorded = read_recorded(self.lake)
+        member = recorded.tables.get(table.name) if recorded else None
+        runs = [Run(number, self.relations[number], at) for at, number in shapes]
+        followed = follow(table, runs, self._answers, member.relation if member else None)
+        if followed.refusal is not None and followed.refused_at is not None:
+            last = Lsn(followed.refused_at - 1)
+            raise NotAnswerable(
+                f"{table.name} cannot be shown as of {lsn}: it is known up to {last}: {followed.refusal.message}",
+                f"Ask for a moment up to {last}. {followed.refusal.hint}",
+            )
+
+    def gaps_of(self, table: HistoryTable) -> list[dict[str, Any]]:
+        """Return the gaps of a table: `lsn_from` (inclusive), `lsn_to` (exclusive), `reason`."""
+        if self._gaps is None:
+            return []
+        sql = f"select lsn_from, lsn_to, reason from gaps where {about(table.name)} order by lsn_from"
+        gaps: list[dict[str, Any]] = self.query(sql, gaps=self._gaps).to_pylist()
+        return gaps
+
+    def columns_at(self, table: HistoryTable, lsn: int) -> tuple[Column, ...]:
+        """Return the columns that `table` had at `lsn`: of its last relation message, else of the snapshot."""
+        in_snapshot = table.columns_at(table.horizon)
+        return next((columns for since, columns in reversed(self._described(table)) if since <= lsn), in_snapshot)
+
+    def _described(self, table: HistoryTable) -> Described:
+        shapes = ((lsn, self.relations[number]) for lsn, number in self._in_force)
+        return [(lsn, r.columns) for lsn, r in shapes if r.name == table.name and lsn > table.horizon]
+
+    def shown_at(self, table: HistoryTable, lsn: int, values: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Remove from a row the columns that the table did not have at `lsn`."""
+        later = self.later(table.name)
+        return {name: value for name, value in values.items() if name not in later or later[name].since <= lsn}
+
+    def later(self, name: TableName) -> Mapping[str, Later]:
+        """Return the columns added to a table since its snapshot, in the history yet or not."""
+        if name not in self._later:
+            table = self.known.tables.get(name)
+            self._later[name] = later_columns(table, self.relations.values(), self._answers) if table else {}
+        return self._later[name]
+
+    @cached_property
+    def _answers(self) -> Answers:
+        return read_added(self.lake)
+
+    @cached_property
+    def _in_force(self) -> list[tuple[int, int]]:
+        delta = open_delta(self.lake.relations)
+        if delta is None:
+            return []
+        rows = self.query("select relation, lsn from relations order by lsn, relation", relations=delta)
+        return [(row["lsn"], row["relation"]) for row in rows.to_pylist()]
+
+
+def split_name(name: str) -> list[str]:
+    """Split `schema.table` at its dots; a part in double quotes keeps its dots."""
+    parts, rest = [], name
+    while True:
+        if rest.startswith('"') and (end := _closing_quote(rest)):
+            parts.append(rest[1:end].replace('""', '"'))
+            rest = rest[end + 1 :]
+        else:
+            head, dot, tail = rest.partition(".")
+            parts.append(head)
+            rest = dot + tail
+        if not rest.startswith("."):
+            return [*parts[:-1], parts[-1] + rest]
+        rest = rest[1:]
+
+
+def _closing_quote(text: str) -> int:
+    at = text.find('"', 1)
+    while at > 0 and text[at : at + 2] == '""':
+        at = text.find('"', at + 2)
+    return max(at, 0)
+
+
+def about(table: TableName) -> str:
+    """Return the condition that a row of `changes` belongs to this table."""
+    return f'"schema" = {standard_literal(table.schema)} and "table" = {standard_literal(table.table)}'
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Cast string views, binary views and dictionaries to plain types, which every Arrow function supports."""
+    return table.cast(pa.schema([pa.field(field.name, _plain_type(field.type)) for field in table.schema]))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if kind == pa.string_view():
+        return pa.string()
+    if kind == pa.binary_view():
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    return kind
+
+
+def in_lsns(column: str, lsns: Iterator[int] | list[int]) -> str:
+    """Return a condition that `column` has one of some LSNs: a range if they are many, so that files are skipped."""
+    wanted = sorted(set(lsns))
+    if len(wanted) <= _MOST_IN_LIST:
+        return f"{column} in ({', '.join(f'{lsn:d}' for lsn in wanted)})"
+    return f"{column} between {wanted[0]:d} and {wanted[-1]:d}"
+
+
+_MOST_IN_LIST = 20

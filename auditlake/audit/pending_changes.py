@@ -1,0 +1,245 @@
+"""Tail of one table as Arrow: the keys that it touches, and their state at any LSN within it. For many rows.
+
+A tail is every change above the table's position, up to a limit.
+
+1. Per key, the last effect up to an LSN decides: the row exists with the values of that change, or it does not.
+2. A TRUNCATE ends every key without a later effect.
+3. Both are computed on Arrow columns. Only if unchanged TOAST values are missing from a row's last change, the tail is
+   replayed row by row (`_replayed`): the value may come from any earlier change, or from a row with another key.
+
+The rows before the tail (`base`) are the open versions of the keys that it touches; of all keys if it has a TRUNCATE.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditlake.audit.changes import Change, States, change_of, fetch
+from auditlake.audit.keys import HERE, THERE, Key, in_history, key_places
+from auditlake.audit.lake_reader import Reader, Span, about
+from auditlake.audit.versions import history_texts, row_values, value_column
+from auditlake.lake.history import OPEN_PART, HistoryTable, type_of
+from auditlake.lsn import Lsn
+from auditlake.sql_names import standard_identifier
+from auditlake.values.types import Kind
+
+LSN = "lsn"
+"""Column of a state: the commit that wrote the row."""
+
+_CASTS = {Kind.INTEGER: "bigint", Kind.TEXT: "varchar", Kind.BOOLEAN: "boolean"}
+_FEW_KEYS = 20
+
+
+class Tail:
+    """The changes of a table with a key in (its position, `upto`]."""
+
+    def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
+        self._reader = reader
+        self._table = table
+        self._span = Span(Lsn(table.position), upto)
+        self._key = [column.name for column in table.key]
+        self.rows = fetch(reader, table.name, self._span).combine_chunks()
+        self._lsn: npt.NDArray[np.int64] = self.rows["lsn"].to_numpy()
+        self._truncates = np.flatnonzero(pc.equal(self.rows["op"], "truncate").to_numpy(zero_copy_only=False))
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The names of the key's columns in the tables that this class returns."""
+        return [value_column(name) for name in self._key]
+
+    @cached_property
+    def effects(self) -> pa.Table:
+        """The effects on keys, in order: key columns, `row` (number in `rows`), `dead` (no row has the key then)."""
+        before, after = self._before_and_after
+        number = pa.array(np.arange(self.rows.num_rows))
+        op = self.rows["op"]
+        is_update = pc.equal(op, "update")
+        left = self._effect(before, number, self._moved, dead=True)
+        gone = self._effect(before, number, pc.equal(op, "delete"), dead=True)
+        there = self._effect(after, number, pc.or_(is_update, pc.equal(op, "insert")), dead=False)
+        # A key change ends its old key first: under deferred constraints, rows may exchange their keys.
+        return pa.concat_tables([left, gone, there]).sort_by([("row", "ascending"), ("dead", "descending")])
+
+    @cached_property
+    def _before_and_after(self) -> tuple[list[pa.Array], list[pa.Array]]:
+        """The key of every change, before it and after it."""
+        return self._keys("old", "new"), self._keys("new", "old")
+
+    @cached_property
+    def _moved(self) -> pa.ChunkedArray:
+        """A mask of the updates that changed the key."""
+        same = pa.array(np.ones(self.rows.num_rows, np.bool_))
+        for one, other in zip(*self._before_and_after, strict=True):
+            same = pc.and_(same, pc.fill_null(pc.equal(one, other), fill_value=True))
+        return pc.and_(pc.equal(self.rows["op"], "update"), pc.invert(same))
+
+    def _effect(self, keys: list[pa.Array], number: pa.Array, here: pa.ChunkedArray, *, dead: bool) -> pa.Table:
+        columns = dict(zip(self.key_columns, keys, strict=True))
+        table = pa.table({**columns, "row": number}).filter(here)
+        return table.append_column("dead", pa.array(np.full(table.num_rows, dead)))
+
+    def _keys(self, first: str, second: str) -> list[pa.Array]:
+        places = key_places(self._table.name, self._reader.relations, self._key)
+        found = []
+        for index in range(len(self._key)):
+            wanted = {number: where[index] for number, where in places.items()}
+            found.append(pc.coalesce(self._elements(first, wanted), self._elements(second, wanted)))
+        return found
+
+    def _elements(self, side: str, places: dict[int, int], rows: pa.Table | None = None) -> pa.Array:
+        """Return the text of one column in every row, at its position in the row's relation version."""
+        of = self.rows if rows is None else rows
+        relations = of["relation"].to_numpy()
+        parts, numbers = [pa.array([], pa.string())], [np.array([], np.int64)]
+        for relation, place in places.items():
+            here = np.flatnonzero(relations == relation)
+            lists = of[side].take(pa.array(here)).combine_chunks()
+            parts.append(pc.list_element(lists, place))
+            numbers.append(here)
+        where = np.full(of.num_rows, -1, np.int64)
+        order = np.concatenate(numbers)
+        where[order] = np.arange(order.size)
+        return pa.concat_arrays(parts).take(pa.array(where, mask=where < 0))
+
+    def touched(self, after: int) -> pa.Table | None:
+        """Return the keys touched above `after`; None after a TRUNCATE, which touches every key."""
+        first = int(np.searchsorted(self._lsn, after, side="right"))
+        if (self._truncates >= first).any():
+            return None
+        here = self.effects.filter(pc.greater_equal(self.effects["row"], first))
+        return here.select(self.key_columns).group_by(self.key_columns).aggregate([])
+
+    @cached_property
+    def base(self) -> pa.Table:
+        """The open versions of the keys that the tail touches: value columns and `lsn`."""
+        keys = self.touched(self._table.position)
+        rows = self.history(f"_part = '{OPEN_PART}'", keys)
+        return rows.select([name for name in rows.column_names if not name.startswith("_")])
+
+    def history(self, condition: str, keys: pa.Table | None) -> pa.Table:
+        """Read versions that match `condition` and have one of `keys` (None: any), as `history_texts`, with `lsn`."""
+        versions = history_texts(self._reader, self._table, f"{condition} and {self.of_keys(keys)}")
+        if keys is not None:
+            versions = versions.join(keys, keys=self.key_columns, join_type="left semi")
+        return versions.append_column(LSN, versions["_from_lsn"])
+
+    def of_keys(self, keys: pa.Table | None) -> str:
+        """Return a condition on `history` that all of `keys` fulfil, and as few others as possible."""
+        if keys is None:
+            return "true"
+        if keys.num_rows <= _FEW_KEYS:
+            rows: list[Key] = [tuple(row.values()) for row in keys.select(self.key_columns).to_pylist()]
+            return f"({' or '.join(f'({in_history(self._table, key)})' for key in rows) or 'false'})"
+        return self._among_changes()
+
+    def _among_changes(self) -> str:
+        casts = [(i, _CASTS.get(type_of(column).kind)) for i, column in enumerate(self._table.key)]
+        usable = [(i, cast) for i, cast in casts if cast is not None]
+        if not usable:
+            return "true"
+        where = f"{about(self._table.name)} and lsn > {self._span.after:d} and lsn <= {self._span.upto:d}"
+        parts = []
+        for number, places in key_places(self._table.name, self._reader.relations, self._key).items():
+            for side in ("new", "old"):
+                columns = ", ".join(f"cast({side}[{places[i] + 1}] as {cast}) as k{i}" for i, cast in usable)
+                parts.append(
+                    f'select {columns} from changes where {where} and relation = {number:d} and "{side}" is not null'
+                )
+        same = " and ".join(
+            f"{HERE}.{standard_identifier(self._table.key[i].stored)} = {THERE}.k{i}" for i, _ in usable
+        )
+        return f"exists (select 1 from ({' union all '.join(parts)}) {THERE} where {same})"
+
+    def ended(self) -> tuple[pa.Table, pa.Table] | None:
+        """Return the touched keys that exist at the end of the tail, and those that do not.
+
+        Returns None if the tail has a TRUNCATE or a key change, by which keys depend on each other.
+        """
+        keys = self.touched(self._table.position)
+        if keys is None or pc.any(self._moved).as_py():
+            return None
+        alive = self.state(self._span.upto).select(self.key_columns)
+        return alive, keys.join(alive, keys=self.key_columns, join_type="left anti")
+
+    def only(self, rows: pa.Table, keys: pa.Table) -> pa.Table:
+        """Return the rows that have one of these keys."""
+        return rows.join(keys, keys=self.key_columns, join_type="left semi")
+
+    def changes_of(self, keys: pa.Table) -> Iterator[Change]:
+        """Yield the changes of these keys, in order."""
+        numbers = pc.unique(self.only(self.effects, keys)["row"])
+        for row in self.rows.take(numbers.take(pc.sort_indices(numbers))).to_pylist():
+            yield change_of(row, self._reader)
+
+    def state(self, lsn: int) -> pa.Table:
+        """Return the rows at `lsn` of the keys that the tail touches: value columns and `lsn`."""
+        upto = int(np.searchsorted(self._lsn, lsn, side="right"))
+        cuts = self._truncates[self._truncates < upto]
+        first = int(cuts[-1]) + 1 if cuts.size else 0
+        rows = self.effects["row"].to_numpy()
+        begin, end = np.searchsorted(rows, [first, upto])
+        effects = self.effects.slice(int(begin), int(end - begin))
+        effects = effects.append_column("n", pa.array(np.arange(effects.num_rows)))
+        last = effects.group_by(self.key_columns).aggregate([("n", "max")])
+        winners = effects.take(last["n_max"].combine_chunks()) if last.num_rows else effects.slice(0, 0)
+        alive = winners.filter(pc.invert(winners["dead"]))
+        changed = self._values(alive, upto)
+        if cuts.size:
+            return changed
+        rest = self.base.join(winners.select(self.key_columns), keys=self.key_columns, join_type="left anti")
+        return pa.concat_tables([changed, rest.select(changed.column_names)], promote_options="permissive")
+
+    def _values(self, winners: pa.Table, upto: int) -> pa.Table:
+        rows = self.rows.take(winners["row"].combine_chunks())
+        columns: dict[str, pa.Array] = dict(
+            zip(self.key_columns, winners.select(self.key_columns).columns, strict=True)
+        )
+        for name in self.names:
+            if name not in self._key:
+                columns[value_column(name)] = self._sent(name, rows)
+        sent = pa.table({**columns, LSN: rows["lsn"]})
+        unsent = pc.fill_null(pc.greater(pc.list_value_length(rows["unchanged"]), 0), fill_value=False)
+        return self._filled(sent, np.flatnonzero(unsent.to_numpy(zero_copy_only=False)), upto)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The columns of the history and those added since."""
+        of_history = (column.name for column in self._table.columns)
+        return list(dict.fromkeys((*of_history, *self._reader.later(self._table.name))))
+
+    def _sent(self, name: str, rows: pa.Table) -> pa.Array:
+        """Return the texts of a column after changes; its missing value for changes from before it was added."""
+        places = self._places(name)
+        sent, later = self._elements("new", places, rows), self._reader.later(self._table.name).get(name)
+        if later is None or later.missing is None:
+            return sent
+        has_it = pc.is_in(rows["relation"].combine_chunks(), pa.array(places, pa.int64()))
+        return pc.if_else(has_it, sent, pa.scalar(later.missing))
+
+    def _places(self, name: str) -> dict[int, int]:
+        return {n: p[0] for n, p in key_places(self._table.name, self._reader.relations, [name]).items()}
+
+    def _filled(self, rows: pa.Table, unsent: npt.NDArray[np.int64], upto: int) -> pa.Table:
+        """Replace the rows at `unsent` by their whole state, from a replay of the tail."""
+        if not unsent.size:
+            return rows
+        states = self._replayed(upto)
+        keys = [tuple(row.values()) for row in rows.take(unsent).select(self.key_columns).to_pylist()]
+        whole = [states.rows[key] for key in keys]
+        sent = np.setdiff1d(np.arange(rows.num_rows), unsent)
+        columns = {value_column(n): pa.array([row.get(n) for row in whole], pa.string()) for n in self.names}
+        replayed = pa.table({**columns, LSN: rows[LSN].take(pa.array(unsent))})
+        return pa.concat_tables([rows.take(pa.array(sent)), replayed.select(rows.column_names)])
+
+    def _replayed(self, upto: int) -> States:
+        key = tuple(self._key)
+        states = States(key)
+        for row in self.base.to_pylist():
+            states.rows[tuple(row[column] for column in self.key_columns)] = row_values(row)
+        for row in self.rows.slice(0, upto).to_pylist():
+            states.apply(change_of(row, self._reader))
+        return states

@@ -1,0 +1,256 @@
+"""Audit queries of the commands: resolve names and moments, check them, query, and add the transactions.
+
+Table, key and moments are checked before the first line of output, and that no change between the moments is missing.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
+from typing import Any, Self
+
+from auditlake.audit.deleted import Deleted, deleted_rows
+from auditlake.audit.diff import Compared
+from auditlake.audit.keys import parse_key
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.row_history import Blame, Book, Event, blame, last_version
+from auditlake.audit.transaction_filter import lsns_of_table, touches_key
+from auditlake.audit.transactions import Transaction, Wanted, find, transactions_at
+from auditlake.audit.versions import Mark
+from auditlake.errors import BadUsage
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from auditlake.relation import Column
+from auditlake.temporal.when import format_us, is_when
+
+_POLL_S = 0.3
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuestion:
+    """Arguments of `auditlake log`, unparsed. `limit` None is no limit."""
+
+    table: str | None
+    keys: tuple[str, ...]
+    column: str | None
+    actor: str | None
+    reason: str | None
+    unattributed: bool
+    since: str | None
+    until: str | None
+    limit: int | None
+
+    @classmethod
+    def read(cls, given: Given) -> Self:
+        """Take the options of the command."""
+        return cls(**{**given, "limit": given["limit"] or None})
+
+    def wanted(self, reader: Reader, span: Span) -> Wanted:
+        """Return the filters for the transactions of a span.
+
+        Raises BadUsage.
+        """
+        if self.table is None:
+            if self.keys or self.column:
+                raise BadUsage("--key and --column need --table", "Add --table TABLE.")
+            return Wanted(None, None, self.actor, self.reason, self.unattributed)
+        table = reader.table(self.table)
+        given = parse_key(table, self.keys) if self.keys else None
+        lsns = lsns_of_table(reader, table, span, given.key if given else None, self.column)
+        if given is not None and not lsns and not touches_key(reader, table, given.key):
+            given.check_absent()
+        return Wanted(str(table.name), lsns, self.actor, self.reason, self.unattributed)
+
+
+def log_of(reader: Reader, question: LogQuestion) -> Iterator[Transaction]:
+    """Return the transactions, newest first.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    span = reader.span(question.since, question.until)
+    return find(reader, span, question.wanted(reader, span), question.limit)
+
+
+def follow_log(
+    reader: Reader, question: LogQuestion, first: Iterable[Transaction], stop: threading.Event
+) -> Iterator[Transaction]:
+    """Yield `first`, then new transactions as capture makes them durable, oldest first, until `stop` is set."""
+    yield from first
+    seen = reader.watermark
+    while not stop.wait(_POLL_S):
+        positions = read_positions(reader.lake)
+        if positions is None or positions.watermark <= seen:
+            continue
+        now = Reader(reader.lake, datetime.now(reader.now.tzinfo))
+        span = Span(seen, now.watermark)
+        yield from reversed(list(find(now, span, question.wanted(now, span), None)))
+        seen = now.watermark
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuestion:
+    """Arguments that choose a row and a span, unparsed."""
+
+    table: str
+    key: tuple[str, ...]
+    since: str | None
+    until: str | None
+
+    @classmethod
+    def read(cls, given: Given) -> Self:
+        """Take the arguments of the command."""
+        return cls(given["table"], given["key"], given.get("since"), given["until"])
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """History of one row within a span."""
+
+    reader: Reader
+    table: HistoryTable
+    events: list[Event]
+    span: Span
+
+    @property
+    def key(self) -> tuple[Column, ...]:
+        """The table's key columns."""
+        return self.table.key
+
+    def entries(self) -> Iterator[tuple[Event | dict[str, Any], Transaction | None]]:
+        """Yield events and gaps, newest first, each event with its transaction."""
+        events = [event for event in self.events if event.mark.lsn in self.span]
+        transactions = transactions_at(self.reader, (event.mark.lsn for event in events))
+        gaps = [gap for gap in self.reader.gaps_of(self.table) if gap["lsn_to"] in self.span]
+        entries: list[tuple[int, Event | dict[str, Any]]] = [(event.mark.lsn, event) for event in events]
+        entries += [(gap["lsn_to"], gap) for gap in gaps]
+        entries.sort(key=lambda pair: pair[0])
+        for lsn, entry in reversed(entries):
+            if isinstance(entry, dict):
+                yield entry, None
+            else:
+                yield self._as_shown(entry), transactions.get(lsn)
+
+    def _as_shown(self, event: Event) -> Event:
+        sides = (event.before, event.after)
+        before, after = (
+            v and replace(v, values=self.reader.shown_at(self.table, event.mark.lsn, v.values)) for v in sides
+        )
+        return replace(event, before=before, after=after)
+
+
+def life_of(reader: Reader, question: RowQuestion) -> Life:
+    """Return the history of a row; it has no events if no row ever had the key.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    table = reader.table(question.table)
+    given = parse_key(table, question.key)
+    span = reader.span(question.since, question.until)
+    reader.check(table, span.upto, question.until)
+    events = Book(reader, table, span.upto).life(given.key)
+    if not events:
+        given.check_absent()
+    return Life(reader, table, events, span)
+
+
+def never(table: HistoryTable, upto: Lsn) -> str:
+    """Return the notice that no row ever had the key."""
+    return f"no row of {table.name} had this key at any moment from {Lsn(table.horizon)} to {upto}"
+
+
+@dataclass(frozen=True, slots=True)
+class Blamed:
+    """The commit that set each column, and the one that deleted the row, if any."""
+
+    columns: list[tuple[Blame, Transaction | None]]
+    ended: tuple[Mark | None, Transaction | None]
+    table: HistoryTable
+    upto: Lsn
+
+    @property
+    def horizon(self) -> Lsn:
+        return Lsn(self.table.horizon)
+
+    def ended_at(self, zone: tzinfo) -> str:
+        """Return when the row was deleted, "" if it exists."""
+        return format_us(self.ended[0].time_us, zone) if self.ended[0] else ""
+
+
+def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
+    """Return who set each column of a row; there are no columns if no row ever had the key.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    life = life_of(reader, question)
+    if not life.events:
+        return Blamed([], (None, None), life.table, life.span.upto)
+    last, mark = last_version(life.events, parse_key(life.table, question.key).key)
+    at = mark.lsn if mark else life.span.upto
+    shown = reader.shown_at(life.table, at, last.values)
+    place = {column.name: index for index, column in enumerate(reader.columns_at(life.table, at))}
+    columns = [each for each in blame(life.events, last) if each.column in shown]
+    columns.sort(key=lambda each: place.get(each.column, len(place)))
+    marks = [each.mark for each in columns] + [mark]
+    transactions = transactions_at(reader, (each.lsn for each in marks if each is not None))
+    blamed = [(each, transactions.get(each.mark.lsn) if each.mark else None) for each in columns]
+    return Blamed(blamed, (mark, transactions.get(mark.lsn) if mark else None), life.table, life.span.upto)
+
+
+def deleted_of(
+    reader: Reader, name: str, since: str | None, until: str | None
+) -> tuple[HistoryTable, list[tuple[Deleted, Transaction | None]]]:
+    """Return the deleted rows of a table, newest deletion first.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    table = reader.table(name)
+    span = reader.span(since, until)
+    reader.check(table, span.upto, until)
+    rows = deleted_rows(reader, table, span)
+    transactions = transactions_at(reader, (row.mark.lsn for row in rows))
+    return table, [(row, transactions.get(row.mark.lsn)) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffQuestion:
+    """Arguments of `auditlake diff`, unparsed: two moments and the tables to compare, all if none is named.
+
+    The second moment may be omitted and is then now; the argument in its place is the first table.
+    """
+
+    moment_a: str
+    moment_b: str | None
+    tables: tuple[str, ...]
+    reverse: bool
+
+    def diffs(self, reader: Reader) -> list[Compared]:
+        """Compare the tables.
+
+        Raises BadUsage, and NotAnswerable if a table is not known at both moments.
+        """
+        moment_b, names = self._second(reader)
+        a, b = reader.moment(self.moment_a), reader.moment(moment_b)
+        tables = [reader.table(name) for name in names] or list(reader.known.tables.values())
+        for table in tables:
+            reader.check(table, a, self.moment_a)
+            reader.check(table, b, moment_b)
+        span = Span(min(a, b), max(a, b))
+        return [Compared(reader, table, span, reverse=(a > b) != self.reverse) for table in tables]
+
+    def _second(self, reader: Reader) -> tuple[str, tuple[str, ...]]:
+        """Return the second moment and the tables.
+
+        Raises BadUsage if the second argument is neither a moment nor a table.
+        """
+        if self.moment_b is None:
+            return "now", self.tables
+        if is_when(self.moment_b, reader.now):
+            return self.moment_b, self.tables
+        try:
+            reader.table(self.moment_b)
+        except BadUsage as exc:
+            raise BadUsage(f"{self.moment_b!r} is neither a moment nor a table of this lake", exc.hint) from exc
+        return "now", (self.moment_b, *self.tables)

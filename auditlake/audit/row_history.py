@@ -1,0 +1,203 @@
+"""History of one row: its versions, linked in both directions through key changes.
+
+A key may have had several rows, one after the other, and a row several keys. `Book.life` starts at the versions of one
+key and follows each row backwards and forwards, under another key if a transaction changed it. If a version of the key
+ends and another begins in the same transaction, the changes of that transaction decide whether it is the same row: an
+UPDATE continues it; a DELETE and an INSERT, or an exchange of keys, does not.
+
+From `changes` only the operations that begin or end a key are read, at the commits where versions begin or end.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from auditlake.audit.changes import Change, changes_of
+from auditlake.audit.keys import Key, in_changes
+from auditlake.audit.lake_reader import Reader, Span, in_lsns
+from auditlake.audit.versions import Mark, Version, versions_of
+from auditlake.lake.history import HistoryTable
+from auditlake.lsn import Lsn
+
+_NOT_KEPT = "(op <> 'update' or \"old\" is not null)"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Effect of one transaction on the row: its versions before and after, None if it did not exist.
+
+    `mark.op` is snapshot, insert, update, delete, truncate or resync. A transaction that deletes a row and inserts one
+    with the same key makes two events.
+    """
+
+    mark: Mark
+    before: Version | None
+    after: Version | None
+
+    @property
+    def key(self) -> Key:
+        """The row's key after the event; of a deletion, before it."""
+        version = self.after or self.before
+        assert version is not None  # noqa: S101 - an event has at least one of them
+        return version.key
+
+    @property
+    def key_before(self) -> Key | None:
+        """The row's key before the event if the event changed it."""
+        return self.before.key if self.before and self.after and self.before.key != self.after.key else None
+
+    def changed(self) -> list[str]:
+        """Return the columns whose value differs; all columns if the row begins or ends."""
+        before = self.before.values if self.before else {}
+        after = self.after.values if self.after else {}
+        names = dict.fromkeys((*before, *after))
+        if self.before is None or self.after is None:
+            return list(names)
+        return [name for name in names if before.get(name) != after.get(name)]
+
+
+class Book:
+    """Versions of a table's keys as of one moment, and their links; reads are cached."""
+
+    def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
+        self._reader = reader
+        self._table = table
+        self._upto = upto
+        self._names = tuple(column.name for column in table.key)
+        self._versions: dict[Key, list[Version]] = {}
+        self._turns: dict[Key, dict[int, list[Change]]] = {}
+
+    def versions(self, key: Key) -> list[Version]:
+        """Return every version of a key, oldest first."""
+        if key not in self._versions:
+            self._versions[key] = versions_of(self._reader, self._table, [key], self._upto)
+        return self._versions[key]
+
+    def life(self, key: Key) -> list[Event]:
+        """Return the events of all rows that ever had this key, oldest first."""
+        seen: set[tuple[Key, int]] = set()
+        events = [event for version in self.versions(key) for event in self._around(version, seen)]
+        return sorted(events, key=lambda event: (event.mark.lsn, event.after is not None))
+
+    def _around(self, start: Version, seen: set[tuple[Key, int]]) -> Iterable[Event]:
+        """Yield the events of the row that a version belongs to, unless already seen."""
+        if _place(start) in seen:
+            return
+        version: Version | None = start
+        while version is not None:
+            seen.add(_place(version))
+            before = self._before(version)
+            op = "insert" if before is None and version.begin.op == "update" else version.begin.op
+            yield Event(replace(version.begin, op=op), before, version)
+            version = before
+        version = start
+        while version is not None and version.end is not None:
+            following, op = self._after(version)
+            if following is None:
+                op = "delete" if op == "update" else op
+                yield Event(replace(version.end, op=op), version, None)
+            else:
+                seen.add(_place(following))
+                yield Event(following.begin, version, following)
+            version = following
+
+    def _before(self, version: Version) -> Version | None:
+        """Return the row's version before this one, None if the row began with this one."""
+        if version.begin.op == "snapshot":
+            return None
+        key: Key | None = version.key
+        ordinal: float = float("inf")
+        while key is not None:
+            births = [c for c in self._turn(key, version.begin.lsn) if c.ordinal < ordinal and self._bears(c, key)]
+            if not births:
+                return next((v for v in self.versions(key) if v.end and v.end.lsn == version.begin.lsn), None)
+            ordinal = births[-1].ordinal
+            key = births[-1].key_before(self._names) if births[-1].op == "update" else None
+        return None
+
+    def _after(self, version: Version) -> tuple[Version | None, str]:
+        """Return the row's version after this one, None if the row ended, and the operation that ended this one.
+
+        `version.end.op` is the last operation in the transaction that ended the key; the first one ended the row.
+        """
+        assert version.end is not None  # noqa: S101 - the caller passes closed versions only
+        key, ordinal, lsn = version.key, -1, version.end.lsn
+        while True:
+            deaths = [c for c in self._turn(key, lsn) if c.ordinal > ordinal and self._ends(c, key)]
+            if not deaths:
+                following = (v for v in self.versions(key) if v.begin.lsn == lsn)
+                return None if version.end.op == "truncate" else next(following, None), version.end.op
+            if deaths[0].op != "update":
+                return None, deaths[0].op
+            key, ordinal = deaths[0].key_after(self._names), deaths[0].ordinal
+
+    def _bears(self, change: Change, key: Key) -> bool:
+        if change.op == "insert":
+            return True
+        return change.op == "update" and change.key_after(self._names) == key != change.key_before(self._names)
+
+    def _ends(self, change: Change, key: Key) -> bool:
+        if change.op in {"delete", "truncate"}:
+            return True
+        return change.op == "update" and change.key_before(self._names) == key != change.key_after(self._names)
+
+    def _turn(self, key: Key, lsn: int) -> list[Change]:
+        """Return the changes that begin or end a key in one transaction."""
+        turns = self._turns.setdefault(key, {})
+        if lsn not in turns:
+            marks = [mark for v in self.versions(key) for mark in (v.begin, v.end) if mark and mark.op != "snapshot"]
+            lsns = {lsn, *(mark.lsn for mark in marks)}
+            turns |= {each: [] for each in lsns}
+            for change in self._read_turns(key, lsns):
+                turns.setdefault(change.lsn, []).append(change)
+        return turns[lsn]
+
+    def _read_turns(self, key: Key, lsns: set[int]) -> Iterable[Change]:
+        this = in_changes(self._table, self._reader.relations, [key])
+        condition = f"{in_lsns('lsn', list(lsns))} and {_NOT_KEPT} and (op = 'truncate' or {this})"
+        span = Span(Lsn(min(lsns) - 1), Lsn(max(lsns)))
+        return changes_of(self._reader, self._table.name, span, condition)
+
+
+def _place(version: Version) -> tuple[Key, int]:
+    return version.key, version.begin.lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Value of one column and the commit that set it; `mark` is None if that was before the snapshot."""
+
+    column: str
+    value: str | None
+    mark: Mark | None
+
+
+def blame(events: list[Event], last: Version) -> list[Blame]:
+    """Return, for each column of a row's last version, the commit that set its value."""
+    begins = {_place(event.after): event for event in events if event.after is not None}
+    marks: dict[str, Mark | None] = {}
+    version: Version | None = last
+    while version is not None:
+        event = begins[_place(version)]
+        if event.mark.op == "snapshot":
+            marks = {name: marks.get(name) for name in last.values}
+            break
+        for name in event.changed():
+            if name in last.values:
+                marks.setdefault(name, event.mark)
+        version = event.before
+    return [Blame(name, last.values[name], marks.get(name)) for name in last.values]
+
+
+def last_version(events: list[Event], key: Key) -> tuple[Version, Mark | None]:
+    """Return the last version of the last row with this key, whatever its key is now, and its deletion if any.
+
+    `events` must not be empty.
+    """
+    following = {_place(event.before): event for event in events if event.before is not None}
+    of_key = [event.after for event in events if event.after is not None and event.after.key == key]
+    version = of_key[-1]
+    while event := following.get(_place(version)):
+        if event.after is None:
+            return version, event.mark
+        version = event.after
+    return version, None

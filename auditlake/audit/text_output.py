@@ -1,0 +1,234 @@
+"""Text output of the audit commands: with colours and ages on a terminal, plain lines elsewhere.
+
+Times are in the zone of `now`. NULL is dim; the text NULL and the empty text are quoted, to distinguish the three.
+Control characters in values are escaped (`escape.visible`). Lines are printed as they are found; a table is printed
+when it is complete, because its column widths depend on every row.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from auditlake.attribution import Context
+from auditlake.audit.changes import Values
+from auditlake.audit.deleted import Deleted
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry, Stat
+from auditlake.audit.row_history import Blame, Event
+from auditlake.audit.transaction_detail import Message, Shown
+from auditlake.audit.transactions import Transaction
+from auditlake.escape import visible
+from auditlake.lsn import Lsn
+from auditlake.relation import Column
+from auditlake.temporal.when import format_age, format_us
+from auditlake.terminal import console_for, plain_table, show
+
+_SIGNS = {ADDED: ("+", "green"), REMOVED: ("-", "red"), MODIFIED: ("~", "yellow")}
+_OLD, _NEW, _DIM = "red", "green", "dim"
+BEFORE_CAPTURE = "before capture"
+
+
+def _time(time_us: int, now: datetime, to: Console) -> str:
+    """Format a time in the zone of `now`, on a terminal with its age."""
+    shown = format_us(time_us, now.tzinfo or UTC)
+    return f"{shown} ({format_age(now.timestamp() - time_us / 1_000_000)})" if to.is_terminal else shown
+
+
+def value_text(value: str | None, style: str = "") -> Text:
+    """Format one value."""
+    if value is None:
+        return Text("NULL", style="dim italic")
+    return Text(f"'{value}'" if value in {"", "NULL"} else visible(value), style=style)
+
+
+def _lines() -> Console:
+    """Return a console for text that the terminal wraps."""
+    to = console_for()
+    to.soft_wrap = True
+    return to
+
+
+def _pairs(values: Values, style: str = "") -> Text:
+    return Text(" ").join(
+        Text.assemble(f"{visible(name)}=", value_text(value, style)) for name, value in values.items()
+    )
+
+
+def who(context: Context) -> str:
+    """Format the actor, with the role that the server observed."""
+    observed = f" ({context.db_user})" if context.db_user else ""
+    return visible((context.actor or "unknown") + observed)
+
+
+def _counts(transaction: Transaction) -> str:
+    counts = (("+", transaction.inserts), ("~", transaction.updates), ("-", transaction.deletes))
+    shown = [f"{sign}{count:,}" for sign, count in counts if count]
+    return " ".join([*shown, *["truncate"] * bool(transaction.truncates)]) or "0"
+
+
+def show_log(transactions: Iterable[Transaction], now: datetime) -> None:
+    """Print transactions as a table."""
+    to = console_for()
+    table = plain_table("time", "lsn", "xid", "who", "changes", "tables", "why")
+    for each in transactions:
+        cells = (_time(each.time_us, now, to), str(each.lsn), str(each.xid), who(each.context), _counts(each))
+        table.add_row(*cells, visible(", ".join(each.tables)), visible(each.context.reason or ""))
+    show(table, to)
+
+
+def show_log_line(each: Transaction, now: datetime) -> None:
+    """Print one transaction as a line, for `--follow`."""
+    to = _lines()
+    cells = (format_us(each.time_us, now.tzinfo or UTC), str(each.lsn), str(each.xid), who(each.context), _counts(each))
+    rest = (visible(", ".join(each.tables)), visible(each.context.reason or ""))
+    to.print("  ".join((*cells, *rest)).rstrip())
+
+
+def show_transaction(transaction: Transaction, contents: Iterable[Shown | Message], now: datetime) -> None:
+    """Print one transaction with its changes and messages."""
+    to = _lines()
+    time = _time(transaction.time_us, now, to)
+    to.print(Text(f"transaction {transaction.lsn}  xid {transaction.xid}  {time}", "bold"))
+    to.print(f"who      {who(transaction.context)}")
+    if transaction.context.reason:
+        to.print(f"why      {visible(transaction.context.reason)}")
+    for name, member in (("app", transaction.context.app), ("db", transaction.context.db)):
+        if member is not None:
+            to.print(f"{name:<8} {visible(str(member) if not isinstance(member, dict) else _entries(member))}")
+    to.print(f"changes  {_counts(transaction)} in {visible(', '.join(transaction.tables)) or 'no table'}\n")
+    for each in contents:
+        _show_content(to, each)
+
+
+def _entries(member: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in member.items())
+
+
+def _show_content(console: Console, each: Shown | Message) -> None:
+    if isinstance(each, Message):
+        content = each.content.decode(errors="backslashreplace")
+        console.print(Text(visible(f"{each.ordinal:>4}  message {each.prefix}: {content}"), _DIM))
+        return
+    step, change = each.step, each.step.change
+    line = Text(f"{change.ordinal:>4}  {change.op} {visible(str(each.table))} ")
+    if change.op == "truncate":
+        removed = "" if step.removed is None else f"({step.removed:,} rows)"
+        console.print(line.append(removed))
+        return
+    key = step.key_after if step.key_before is None else step.key_before
+    line.append_text(_pairs(dict(zip(each.key, key or (), strict=True))))
+    console.print(line)
+    _show_changed(console, step.before, step.after, indent=8)
+
+
+def _show_changed(console: Console, before: Values | None, after: Values | None, indent: int) -> None:
+    for name in dict.fromkeys((*(before or {}), *(after or {}))):
+        line = Text(" " * indent + f"{visible(name)}: ")
+        if before is None or after is None:
+            gone, values = after is None, before if after is None else after
+            console.print(line.append_text(value_text((values or {}).get(name), _OLD if gone else _NEW)))
+        elif name not in before:
+            console.print(line.append_text(value_text(after[name], _NEW)))
+        elif before[name] != after.get(name):
+            console.print(_arrow(line, before[name], after.get(name)))
+
+
+def _arrow(line: Text, old: str | None, new: str | None) -> Text:
+    return line.append_text(value_text(old, _OLD)).append(" → ").append_text(value_text(new, _NEW))
+
+
+def show_event(
+    event: Event, transaction: Transaction | None, shown: tuple[tuple[Column, ...], datetime], *, full: bool
+) -> None:
+    """Print one event of a row; `shown` are the key's columns, and now."""
+    console, (key, now) = _lines(), shown
+    if event.mark.op == "snapshot":
+        console.print(Text(f"{BEFORE_CAPTURE} (≤ {Lsn(event.mark.lsn)})", "bold"))
+    else:
+        by = "unknown" if transaction is None else who(transaction.context)
+        reason = transaction.context.reason if transaction else None
+        why = f": {visible(reason)}" if reason else ""
+        head = f"{_time(event.mark.time_us, now, console)}  {Lsn(event.mark.lsn)}  xid {event.mark.xid}  {by}{why}"
+        console.print(Text(head, "bold"))
+    names = [column.name for column in key]
+    line = Text(f"  {event.mark.op} ").append_text(_pairs(dict(zip(names, event.key_before or event.key, strict=True))))
+    if event.key_before is not None:
+        line.append(" → ").append_text(_pairs(dict(zip(names, event.key, strict=True))))
+    console.print(line)
+    before, after = (version.values if version else None for version in (event.before, event.after))
+    _show_changed(console, before, after, indent=4)
+    if full and before is not None and after is not None:
+        same = {name: after[name] for name in after if name not in event.changed()}
+        console.print(Text("    ").append_text(_pairs(same, _DIM)))
+
+
+def show_gap(line: str) -> None:
+    """Print a gap."""
+    _lines().print(Text(line, "bold red"))
+
+
+def show_blame(columns: Iterable[tuple[Blame, Transaction | None]], horizon: Lsn, now: datetime) -> None:
+    """Print who set each column."""
+    to = console_for()
+    table = plain_table("column", "value", "who", "time", "lsn", "why")
+    for blame, transaction in columns:
+        cells = (Text(visible(blame.column)), value_text(blame.value))
+        if blame.mark is None:
+            table.add_row(*cells, f"{BEFORE_CAPTURE} (≤ {horizon})")
+            continue
+        context = transaction.context if transaction else Context()
+        when = (_time(blame.mark.time_us, now, to), str(Lsn(blame.mark.lsn)))
+        table.add_row(*cells, who(context), *when, visible(context.reason or ""))
+    show(table, to)
+
+
+def show_deleted(
+    rows: Iterable[tuple[Deleted, Transaction | None]], columns: tuple[Column, ...], now: datetime
+) -> None:
+    """Print deleted rows, each with its last state."""
+    to = console_for()
+    table = plain_table("deleted", "lsn", "who", "by", *(visible(column.name) for column in columns))
+    for row, transaction in rows:
+        context = transaction.context if transaction else Context()
+        cells = (_time(row.mark.time_us, now, to), str(Lsn(row.mark.lsn)), who(context), row.mark.op)
+        table.add_row(*cells, *(value_text(row.last.values.get(column.name)) for column in columns))
+    show(table, to)
+
+
+def show_diff(table: Compared) -> None:
+    """Print the differences of one table, its columns first."""
+    console = _lines()
+    heading = Text(visible(str(table.name)), "bold")
+    for line in (visible(each) for each in table.schema_changes()):
+        console.print(heading + Text(f": {line}"))
+    for kind in (REMOVED, MODIFIED, ADDED):
+        for entry in table.entries(kind):
+            if heading:
+                console.print(heading)
+                heading = Text()
+            _show_entry(console, entry)
+
+
+def _show_entry(console: Console, entry: Entry) -> None:
+    sign, style = _SIGNS[entry.kind]
+    line = Text(f"  {sign} ", style)
+    if entry.kind != MODIFIED:
+        console.print(line.append_text(_pairs(entry.after or entry.before or {})))
+        return
+    line.append_text(_pairs(entry.key))
+    for name in entry.changed:
+        line.append(f"  {visible(name)}: ", "")
+        line = _arrow(line, (entry.before or {})[name], (entry.after or {})[name])
+    console.print(line)
+
+
+def show_stat(stats: Iterable[tuple[str, Stat]]) -> None:
+    """Print the size of the difference, one table a line."""
+    to = console_for()
+    headers = ("rows\nbefore", "rows\nafter", "added", "removed", "modified", "un-\nmodified", "cells\nmodified")
+    table = plain_table("table", *headers, right=headers)
+    for name, stat in stats:
+        numbers = (stat.rows_before, stat.rows_after, stat.added, stat.removed, stat.modified, stat.unmodified)
+        table.add_row(visible(name), *(f"{number:,}" for number in (*numbers, stat.cells_modified)))
+    show(table, to)

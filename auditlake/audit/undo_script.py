@@ -1,0 +1,122 @@
+"""Undo script: a diff as SQL that brings PostgreSQL from the state at A to the state at B exactly, or fails as a whole.
+
+The script is one transaction. It stages each row that differs, as it is at A and at B, in a temporary table, as
+PostgreSQL's own text. Then `restore.sql`, which is the same in every script, reads the target's catalog and
+
+1. finds the rows at the target: each must exist exactly as it was at A, byte for byte;
+2. deletes, updates and inserts the rows of all tables in one statement, so that foreign keys are checked, and their
+   actions run, when every row is in place: the order of tables does not matter, nor do cycles and self-references;
+3. compares the rows with B, and the server's counters of changed rows with the rows of the script, so that it fails if
+   a trigger, a rule or a foreign key's action changed any other row.
+
+Isolation is REPEATABLE READ: the script fails if another session changes one of the rows meanwhile; no table is locked.
+The target's input functions read the texts, under settings that the script sets itself. The script has no control
+characters. Text with bytes that are invalid in the encoding has no literal, so a diff with such a row is refused.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from itertools import count, islice
+from typing import Protocol
+
+from auditlake.audit.changes import Values
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Entry
+from auditlake.errors import NotAnswerable
+from auditlake.relation import Column, TableName
+from auditlake.sql_names import postgres_literal
+
+_BEGIN = (
+    "begin isolation level repeatable read read write",
+    "set local client_encoding = 'UTF8'",
+    "set local standard_conforming_strings = on",
+    "set local datestyle = 'ISO, YMD'",
+    "set local intervalstyle = 'postgres'",
+    "set local timezone = 'UTC'",
+    "set local bytea_output = 'hex'",
+    "set local extra_float_digits = 3",
+    "set local lc_monetary = 'C'",
+    "set local xmloption = 'content'",
+    "set local quote_all_identifiers = off",
+    "set local row_security = off",
+    "set local lock_timeout = '10s'",
+    (
+        "create temporary table auditlake_tables"
+        " (id int, schema_name text, table_name text, columns text[], key text[]) on commit drop"
+    ),
+    "create temporary table auditlake_rows (t int, n bigint, was text[], becomes text[]) on commit drop",
+)
+_ROWS_IN_STATEMENT = 200
+
+
+class Comparison(Protocol):
+    """One table at two moments; implemented by `diff.Compared`."""
+
+    @property
+    def name(self) -> TableName: ...
+    @property
+    def key(self) -> Sequence[str]: ...
+    @property
+    def columns_before(self) -> Sequence[Column]: ...
+    @property
+    def columns_after(self) -> Sequence[Column]: ...
+    def entries(self, kind: str) -> Iterator[Entry]: ...
+    def columns_with_invalid_text(self) -> Sequence[str]: ...
+
+
+def patch(tables: Sequence[Comparison]) -> Iterator[str]:
+    """Yield the statements of the script.
+
+    Raises NotAnswerable, before the first statement, if a table's columns differ between the two moments, or if a row
+    has text that no literal can hold.
+    """
+    for table in tables:
+        _check_expressible(table)
+    yield from (f"{statement};" for statement in _BEGIN)
+    numbers = count(1)
+    for place, table in enumerate(tables, 1):
+        yield from _staged(place, table, numbers)
+    yield (files("auditlake.audit") / "restore.sql").read_text("utf-8").rstrip()
+    yield "commit;"
+
+
+def _check_expressible(table: Comparison) -> None:
+    if _shape(table.columns_before) != _shape(table.columns_after):
+        raise NotAnswerable(
+            f"the columns of {table.name} differ between the two moments, so no script can change one into the other",
+            "Leave the table out, or choose moments on one side of the schema change.",
+        )
+    if invalid := table.columns_with_invalid_text():
+        key = f"; its key is {', '.join(table.key)}" if table.key else ""
+        raise NotAnswerable(
+            f"{table.name}: a row that differs has bytes in {', '.join(invalid)} that are not valid in the database's"
+            f" encoding, which no SQL literal can hold{key}",
+            "Leave the table out and restore the row by hand; auditlake diff shows which it is.",
+        )
+
+
+def _shape(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    return sorted((column.name, column.type_oid) for column in columns)
+
+
+def _staged(place: int, table: Comparison, numbers: Iterator[int]) -> Iterator[str]:
+    """Stage a table and its rows; nothing if no row differs."""
+    names = [column.name for column in table.columns_after]
+    entries = (entry for kind in (REMOVED, MODIFIED, ADDED) for entry in table.entries(kind))
+    rows = (
+        f"({place:d}, {next(numbers):d}, {_row(entry.before, names)}, {_row(entry.after, names)})" for entry in entries
+    )
+    described = (*map(postgres_literal, table.name), _array(names), _array(table.key))
+    staged = f"insert into pg_temp.auditlake_tables values ({place:d}, {', '.join(described)});"
+    while batch := list(islice(rows, _ROWS_IN_STATEMENT)):
+        if staged:
+            yield staged
+            staged = ""
+        yield "insert into pg_temp.auditlake_rows values\n" + ",\n".join(batch) + ";"
+
+
+def _row(values: Values | None, names: Sequence[str]) -> str:
+    return "null" if values is None else _array([values[name] for name in names])
+
+
+def _array(texts: Iterable[str | None]) -> str:
+    return f"array[{', '.join('null' if text is None else postgres_literal(text) for text in texts)}]::text[]"

@@ -1,0 +1,205 @@
+"""Tables that capture writes: `added`, `relations`, `transactions` and `changes`.
+
+Order of effects, for each batch:
+
+1. Append to `added` the missing values of columns that are new in a relation version.
+2. Append to `relations` the new relation versions: rows of `changes` refer to them.
+3. Append to `transactions`. Readers ignore rows above the watermark.
+4. Append to `changes`, in a commit that moves the watermark and so makes the batch visible.
+5. Only now may the source be sent an acknowledgement.
+
+After a crash between 3 and 4 the server sends the transactions again; those already written are recognized by their LSN
+and not written twice.
+
+`time_mono` is the running maximum of commit times in LSN order. `current_us` is the time up to which every commit is
+known to be captured. The next transaction's `time_mono` starts above it, so a query about a time never gets two
+different answers.
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditlake.delta.append_table import AppendLog, select
+from auditlake.errors import InvariantBroken
+from auditlake.failpoints import After, reach
+from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
+from auditlake.lake.positions import CLOCK_TOLERANCE_US
+from auditlake.lake.relations import RelationsLog
+from auditlake.lsn import Lsn
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.schema.missing_values import AddedLog, Ask
+
+_TIME = pa.timestamp("us", tz="UTC")
+MONO_SCHEMA = TRANSACTIONS_SCHEMA.insert(TRANSACTIONS_SCHEMA.get_field_index("time") + 1, pa.field("time_mono", _TIME))
+GAPS_SCHEMA = pa.schema(
+    [
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("lsn_from", pa.int64()),
+        ("lsn_to", pa.int64()),
+        ("reason", pa.string()),
+        ("time", _TIME),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A transaction that is durable in part: its LSN and the first missing ordinal."""
+
+    lsn: Lsn
+    next_ordinal: int
+
+
+class CaptureLog:
+    """The tables that capture writes. One process at a time; the first commit of a second one is refused."""
+
+    def __init__(self, lake: Lake, ask: Ask | None = None) -> None:
+        """Open the tables; `ask` reads the missing values of added columns, None leaves them undecided."""
+        self.relations = RelationsLog(lake)
+        self._added = AddedLog(lake, ask)
+        self._transactions = AppendLog(lake.transactions, MONO_SCHEMA)
+        self._changes = AppendLog(lake.changes, CHANGES_SCHEMA)
+        AppendLog(lake.gaps, GAPS_SCHEMA)
+        self._last_mono_us = max(self.current_us, _last_time_us(self._transactions))
+
+    @property
+    def started(self) -> bool:
+        """Whether the slot's consistent point is recorded."""
+        return self._changes.position(CHANGES_APP) is not None
+
+    @property
+    def watermark(self) -> Lsn:
+        return Lsn(self._changes.position(CHANGES_APP) or 0)
+
+    @property
+    def acknowledged(self) -> Lsn:
+        return Lsn(self._changes.position(ACKNOWLEDGED_APP) or 0)
+
+    @property
+    def current_us(self) -> int:
+        return self._changes.position(CURRENT_APP) or 0
+
+    @property
+    def held_to(self) -> Lsn:
+        """The LSN after the last commit with any durable row, visible or not."""
+        partial = self.partial()
+        last = max(self.watermark, self._transactions.position(TRANSACTIONS_APP) or 0, partial.lsn if partial else 0)
+        return Lsn(last + 1)
+
+    def return_to(self, lsn: Lsn) -> None:
+        """Move the acknowledged position back to `lsn`, the fork of a new timeline; nothing after it may be held."""
+        if lsn < self.held_to:
+            raise InvariantBroken(f"cannot return to {lsn}: transactions up to {self.held_to} are in the lake")
+        if lsn < self.acknowledged:
+            self._changes.put_back(ACKNOWLEDGED_APP, lsn)
+
+    def start_at(self, consistent_point: Lsn) -> None:
+        """Record the slot's start: everything before `consistent_point` is in the snapshot."""
+        positions = {CHANGES_APP: consistent_point - 1, ACKNOWLEDGED_APP: consistent_point, CURRENT_APP: 0}
+        self._changes.append(None, positions)
+        reach(After.START)
+
+    def partial(self) -> Partial | None:
+        """Return the transaction that a crash left in parts above the watermark, if any."""
+        query = f"select lsn, max(ordinal) as ordinal from changes where lsn > {self.watermark:d} group by lsn"
+        rows = select(self._changes.table, "changes", query).to_pylist()
+        partials = [Partial(Lsn(row["lsn"]), row["ordinal"] + 1) for row in rows]
+        return max(partials, key=lambda partial: partial.lsn, default=None)
+
+    def resolve_missing_values(self) -> None:
+        """Read the missing values that an earlier run could not decide."""
+        versions = self.relations.versions
+        self._added.resolve(versions, frozenset(relation.name for _, relation in versions))
+
+    def _flush_relations(self) -> None:
+        if fresh := self.relations.fresh:
+            # First, so that a reader of a change in the new shape finds the value.
+            self._added.resolve(self.relations.versions, fresh)
+            reach(After.ADDED)
+        self.relations.flush()
+        reach(After.RELATIONS)
+
+    def append_part(self, changes: pa.RecordBatch) -> None:
+        """Make part of an unfinished transaction durable; readers ignore it."""
+        self._flush_relations()
+        self._changes.append(changes, {})
+        reach(After.PART)
+
+    def append(self, changes: pa.RecordBatch, transactions: pa.RecordBatch, end: "CommitEnd") -> None:
+        """Make whole transactions durable and visible, up to and including the commit at `end`."""
+        self._flush_relations()
+        self._append_transactions(transactions, end)
+        reach(After.TRANSACTIONS)
+        positions = {CHANGES_APP: end.commit_lsn, ACKNOWLEDGED_APP: end.end_lsn, CURRENT_APP: self._current_at(end)}
+        self._changes.append(changes, positions)
+        reach(After.CHANGES)
+
+    def _current_at(self, end: "CommitEnd") -> int:
+        """Return the currency after the commit at `end`; unchanged if a killed run left later `transactions`."""
+        if (self._transactions.position(TRANSACTIONS_APP) or 0) > end.commit_lsn:
+            return self.current_us
+        return self._limited(self._last_mono_us)
+
+    def _limited(self, source_us: int) -> int:
+        """Return the new currency, limited by our clock: the source's clock may have jumped forward."""
+        receiver_us = int(time.time() * 1_000_000)
+        return max(self.current_us, min(source_us, receiver_us + CLOCK_TOLERANCE_US))
+
+    def _append_transactions(self, transactions: pa.RecordBatch, end: "CommitEnd") -> None:
+        written = self._transactions.position(TRANSACTIONS_APP) or 0
+        fresh = transactions.filter(pc.greater(transactions["lsn"], written))
+        if fresh.num_rows:
+            self._transactions.append(self._with_mono(fresh), {TRANSACTIONS_APP: end.commit_lsn})
+
+    def _with_mono(self, transactions: pa.RecordBatch) -> pa.RecordBatch:
+        floor = max(self.current_us + 1, self._last_mono_us)
+        times = transactions["time"].cast(pa.int64()).to_numpy()
+        mono = np.maximum.accumulate(np.maximum(times, floor))
+        self._last_mono_us = int(mono[-1])
+        columns = [*transactions.columns]
+        columns.insert(MONO_SCHEMA.get_field_index("time_mono"), pa.array(mono).cast(_TIME))
+        return pa.RecordBatch.from_arrays(columns, schema=MONO_SCHEMA)
+
+    @property
+    def needs_compaction(self) -> bool:
+        """Whether a table has enough small files for `compact`."""
+        return any(log.untidy for log in (self._changes, self._transactions))
+
+    def compact(self) -> None:
+        """Compact the small files of one table."""
+        for log in (self._changes, self._transactions):
+            if log.untidy:
+                log.tidy()
+                reach(After.TIDIED)
+                return
+
+    def record_idle(self, acknowledged: Lsn, current_us: int) -> None:
+        """Record that every published change below `acknowledged` and every commit up to `current_us` is captured."""
+        limited_us = self._limited(current_us)
+        self._last_mono_us = max(self._last_mono_us, limited_us)
+        positions = {
+            CHANGES_APP: self.watermark,  # unchanged: readers take all positions from the last entry
+            ACKNOWLEDGED_APP: max(acknowledged, self.acknowledged),
+            CURRENT_APP: limited_us,
+        }
+        self._changes.append(None, positions)
+        reach(After.IDLE)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEnd:
+    """The last commit of a batch: start and end of its record."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+
+
+def _last_time_us(transactions: AppendLog) -> int:
+    query = "select max(time_mono) as last from transactions"
+    last = select(transactions.table, "transactions", query)["last"].cast(pa.int64())[0].as_py()
+    return 0 if last is None else int(last)

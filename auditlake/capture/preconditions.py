@@ -1,0 +1,327 @@
+"""Preconditions of capture: the source and the slot must be those of the lake, then the stream may start.
+
+Order of effects; only step 3 changes anything at the source:
+
+1. Check the source. It accepts writes, and its system identifier and database are those of lake.json. Its timeline is
+   the recorded one, or that of a promoted standby which left the recorded one after everything the lake holds: up to
+   the fork both timelines are the same log.
+2. Check the slot and the publication. The slot can continue at the lake's position, and the publication publishes what
+   it did. The slot is never ahead of the lake, because a position is recorded before it is acknowledged. If it is,
+   another client has read from the slot, or the slot was dropped and created again: changes are missing, and only a new
+   lake helps. If the server's log ends before the lake's position, the server was restored to an earlier state.
+3. Start the stream. From here on we hold the slot: no other process moves it, or writes to the lake through it.
+
+Before step 3 another capture may have moved slot and lake, so `capture.open_log` repeats checks 1 and 2 after it.
+
+A walsender without a client holds the slot until it notices, at the latest after `wal_sender_timeout`. Step 3 ends a
+walsender that this process left behind. It waits for any other, unless that one shows that its client is alive.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg.pq.abc import PGconn
+
+from auditlake.capture.publication_watch import PublicationWatch
+from auditlake.errors import LakeConflict, LakeUnusable, SourceUnreachable, SourceUnready, WrongSource
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import Manifest, require_manifest
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from auditlake.replication.start import start_stream
+from auditlake.replication.timeouts import Timeouts, read_timeouts
+from auditlake.source.connection import Row, connect, connect_replication, hung_up_after
+from auditlake.source.server import identify
+from auditlake.source.slot import SlotReader, SlotState, read_reader, read_resent, read_slot, terminate_reader
+from auditlake.source.timeline import read_fork
+from auditlake.streaming_mode import Streaming
+
+_NEW_LAKE = "Bootstrap a new lake with a new slot; this one can still be queried."
+_OTHER_SLOT = "Choose another slot."
+_STOP_READER = "Stop that process first; if it is dead, PostgreSQL releases the slot after wal_sender_timeout."
+_WAIT_S = 0.1
+# Older servers also send transactions without a published change, and the lake does not hold those.
+_EMPTY_SKIPPED_SINCE = 150000
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source of a capture: connection, recorded identity, streaming mode, and the interval of the heartbeat."""
+
+    conninfo: str
+    manifest: Manifest
+    streaming: Streaming = field(default_factory=Streaming)
+    heartbeat_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """The end of the `recorded` timeline in `timeline`: what ends at or before `lsn` is common to both."""
+
+    timeline: int
+    recorded: int
+    lsn: Lsn
+
+    def check_lake_ends_before(self, held_to: Lsn) -> None:
+        """Check that a lake with transactions up to `held_to` holds none that the new timeline lacks.
+
+        Raises WrongSource, with the range of LSNs that only the old timeline had.
+        """
+        if held_to > self.lsn:
+            raise WrongSource(
+                f"the source was promoted from timeline {self.recorded} to {self.timeline} at {self.lsn}, and this lake"
+                f" holds transactions of timeline {self.recorded} from {self.lsn} to {held_to} that it lacks",
+                _NEW_LAKE + " With synchronized_standby_slots (17) a standby always has what auditlake has.",
+            )
+
+
+def current_manifest(conn: psycopg.Connection[Row], slot: str, publication: str) -> Manifest:
+    """Return the manifest that a lake of the server behind `conn` would have."""
+    server = identify(conn)
+    return Manifest(server.system_identifier, server.timeline, server.database, slot, publication)
+
+
+def require_primary(conn: psycopg.Connection[Row]) -> None:
+    """Require a server that accepts writes.
+
+    Raises SourceUnreachable, retryable: a standby may become the primary at any moment.
+    """
+    if identify(conn).in_recovery:
+        raise SourceUnreachable(
+            "the source is a standby in recovery, need the primary",
+            "Point source at the primary; with several hosts add target_session_attrs=primary.",
+            retryable=True,
+        )
+
+
+def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork | None:
+    """Compare the source with the manifest; return the fork of a later timeline, None on the recorded one.
+
+    Raises WrongSource if the two do not share one history.
+    """
+    recorded.check_same(current)
+    if current.timeline == recorded.timeline:
+        return None
+    if current.timeline < recorded.timeline:
+        raise WrongSource(
+            f"this lake follows timeline {recorded.timeline}, the source is on {current.timeline}: an old primary",
+            "Point source at the server that was promoted.",
+        )
+    replication = connect_replication(conninfo)
+    try:
+        lsn = read_fork(replication, current.timeline, recorded.timeline)
+    finally:
+        replication.finish()
+    if lsn is None:
+        raise WrongSource(
+            f"the source is on timeline {current.timeline}, which does not descend from {recorded.timeline}, that of"
+            " this lake",
+            _NEW_LAKE,
+        )
+    return Fork(current.timeline, recorded.timeline, lsn)
+
+
+def check_main_slot(control: psycopg.Connection[Row], lake: Lake, name: str) -> Lsn | None:
+    """Check that the slot can serve this lake; return its confirmed_flush_lsn, None if it must still be created.
+
+    Raises WrongSource if it is gone, is of another kind, or another client has read from it.
+    """
+    slot, positions = read_slot(control, name), read_positions(lake)
+    if positions is not None:
+        check_slot(name, slot, positions.acknowledged)
+    if slot is None:
+        return None
+    _check_kind(name, slot)
+    check_database(name, slot, control.info.dbname)
+    if slot.confirmed_flush_lsn is None:
+        raise SourceUnready(
+            f"slot {name} is still being created by pid {slot.active_pid}, which waits for writing transactions",
+            "Run the same command again when it has ended.",
+        )
+    return slot.confirmed_flush_lsn
+
+
+def check_slot(name: str, slot: SlotState | None, acknowledged: Lsn) -> None:
+    """Check that a slot can continue at `acknowledged`; beside a running capture read that position after the slot.
+
+    Raises WrongSource, with the range of LSNs that is missing.
+    """
+    if slot is None:
+        raise WrongSource(f"slot {name} is gone: changes from {acknowledged} on are missing", _NEW_LAKE)
+    _check_kind(name, slot)
+    missing = f"changes from {acknowledged} to {slot.wal_end} are missing"
+    if slot.lost:
+        why = f" ({slot.invalidation})" if slot.invalidation else ""
+        raise WrongSource(f"slot {name} has lost its log{why}: {missing}", _NEW_LAKE)
+    confirmed = slot.confirmed_flush_lsn
+    if confirmed is None or confirmed > acknowledged:
+        raise WrongSource(
+            f"slot {name} stands at {confirmed}, this lake at {acknowledged}: another client has read the changes"
+            " between the two, or it is a new slot of that name; they are missing",
+            _NEW_LAKE,
+        )
+    if slot.wal_end < acknowledged:
+        raise WrongSource(
+            f"the source's log ends at {slot.wal_end}, this lake at {acknowledged}: the source was restored to an"
+            " earlier state, and the lake holds transactions between the two that it no longer has",
+            _NEW_LAKE,
+        )
+
+
+def _check_kind(name: str, slot: SlotState) -> None:
+    """Check that a slot is logical, permanent, of pgoutput and without two-phase decoding."""
+    if slot.plugin != "pgoutput":
+        kind = "physical" if slot.plugin is None else f"of plugin {slot.plugin}"
+        raise WrongSource(f"slot {name} is {kind}, need a logical one of plugin pgoutput", _OTHER_SLOT)
+    if slot.temporary:
+        raise WrongSource(
+            f"slot {name} is temporary: it is dropped with its session (pid {slot.active_pid})", _OTHER_SLOT
+        )
+    if slot.two_phase:
+        raise WrongSource(
+            f"slot {name} has two_phase, need one without: what it sends at PREPARE it does not send again at COMMIT"
+            " PREPARED",
+            _OTHER_SLOT,
+        )
+    if slot.synced and slot.confirmed_flush_lsn is None:
+        raise WrongSource(f"slot {name} was not yet copied to this server when it was promoted", _NEW_LAKE)
+
+
+def check_database(name: str, slot: SlotState, database: str) -> None:
+    """Check that a slot decodes this database.
+
+    Raises WrongSource.
+    """
+    if slot.database != database:
+        raise WrongSource(f"slot {name} is of database {slot.database}, need one of {database}", _OTHER_SLOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An acquired slot: a replication connection that streams from `start`; `fork` is set after a promotion."""
+
+    control: psycopg.Connection[Row]
+    replication: PGconn
+    start: Lsn
+    fork: Fork | None
+    publication: PublicationWatch
+    timeouts: Timeouts
+
+    def close(self) -> None:
+        """Release the slot."""
+        self.replication.finish()
+        self.control.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Claimer:
+    """Acquires the slot of one lake; `left` is the walsender of an earlier attempt of this process."""
+
+    source: Source
+    lake: Lake
+    stop: threading.Event
+    report: Report
+    left: SlotReader | None
+
+    @property
+    def _slot(self) -> str:
+        return self.source.manifest.slot
+
+    def claim(self) -> Claim:
+        """Connect, check every precondition, and start the stream at the lake's position.
+
+        Raises SourceUnreachable, WrongSource, LakeUnusable, LakeConflict.
+        """
+        with ExitStack() as opened:
+            control = opened.enter_context(closing(connect(self.source.conninfo)))
+            timeouts = read_timeouts(control)
+            with hung_up_after(control.fileno(), timeouts.silence_s):
+                fork = self._check_source(control)
+                start = self._check_start(control, fork)
+                publication = PublicationWatch(self.lake, self.source.manifest.publication, self.report)
+                publication.refresh(control, start)
+            replication = self._start_when_free(control, start, timeouts)
+            opened.pop_all()
+            return Claim(control, replication, start, fork, publication, timeouts)
+
+    def _check_source(self, control: psycopg.Connection[Row]) -> Fork | None:
+        require_primary(control)
+        recorded = require_manifest(self.lake)  # an earlier attempt may have recorded another timeline
+        current = current_manifest(control, self._slot, self.source.manifest.publication)
+        return check_timeline(self.source.conninfo, recorded, current)
+
+    def _check_start(self, control: psycopg.Connection[Row], fork: Fork | None) -> Lsn:
+        """Return the lake's position after checking that the slot can continue there."""
+        slot, positions = read_slot(control, self._slot), read_positions(self.lake)
+        if positions is None:
+            raise LakeUnusable(f"the bootstrap of {self.lake.root} ended before it created the log", "Run it again.")
+        start = positions.acknowledged
+        if fork is not None:
+            fork.check_lake_ends_before(Lsn(positions.watermark + 1))
+            start = min(start, fork.lsn)
+        check_slot(self._slot, slot, start)
+        if slot is not None:
+            check_database(self._slot, slot, control.info.dbname)
+        return start
+
+    def _start_when_free(self, control: psycopg.Connection[Row], start: Lsn, timeouts: Timeouts) -> PGconn:
+        """Start the stream, and wait for a dead client's walsender to release the slot if necessary."""
+        deadline = time.monotonic() + timeouts.slot_free_s
+        first = None
+        while True:
+            pgconn = connect_replication(self.source.conninfo)
+            try:
+                self._check_resent(control, start)
+                with hung_up_after(pgconn.socket, timeouts.silence_s):
+                    publication, streaming = self.source.manifest.publication, self.source.streaming
+                    start_stream(pgconn, self._slot, publication, start, streaming)
+            except LakeConflict:
+                pgconn.finish()
+            except Exception:
+                pgconn.finish()
+                raise
+            else:
+                return pgconn
+            reader = read_reader(control, self._slot)
+            if reader is not None and reader.is_same(self.left):
+                terminate_reader(control, reader)
+            elif self._is_alive(reader, first) or time.monotonic() > deadline:
+                raise LakeConflict(
+                    f"slot {self._slot} is read by {reader or 'another process'}, need it for this one", _STOP_READER
+                )
+            if self.stop.wait(_WAIT_S):
+                raise LakeConflict(f"slot {self._slot} is still read by {reader or 'another process'}", _STOP_READER)
+            first = first if first and first.is_same(reader) else reader
+
+    def _check_resent(self, control: psycopg.Connection[Row], start: Lsn) -> None:
+        """Check that the transactions between the slot's confirmed_flush_lsn and `start` are those already in the lake.
+
+        A slot is behind the lake after a crash of the server, which loses the last acknowledgements. It is also behind
+        in a server that was restored to an earlier state and has continued from there: the same range of the log then
+        holds other transactions.
+        """
+        slot = read_slot(control, self._slot)
+        if slot is None or slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn >= start:
+            return
+        from auditlake.lake.transactions import read_committed  # noqa: PLC0415 - slow to load, and rarely needed
+
+        since = slot.confirmed_flush_lsn
+        resent = read_resent(control, self._slot, self.source.manifest.publication, start)
+        held = read_committed(self.lake, since, start)
+        other = held - resent if control.info.server_version < _EMPTY_SKIPPED_SINCE else held ^ resent
+        if other:
+            raise WrongSource(
+                f"slot {self._slot} would send other transactions from {since} to {start} than this lake holds: the"
+                " source was restored to an earlier state, and has continued from there",
+                _NEW_LAKE,
+            )
+
+    @staticmethod
+    def _is_alive(reader: SlotReader | None, first: SlotReader | None) -> bool:
+        return reader is not None and reader.replied_since(first)

@@ -1,0 +1,132 @@
+"""Publication watch: compare the publication with its record, before the first byte and every 30 s of capture.
+
+1. A loss that affects the publication as a whole stops capture: the slot cannot send those changes any more.
+2. A table that is no longer published as recorded is parked (`lake.parking`); capture continues with all others.
+3. The stream does not show when that happened, so the missing changes are between the last comparison without a loss
+   and this one. The LSN saved for a comparison is the lake's position then, far behind the end of the log: a
+   transaction that waits for a synchronous standby is in the log already, but not yet visible in the catalog.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import psycopg
+
+from auditlake.errors import WrongSource
+from auditlake.lake.capture_status import read_seen, write_seen
+from auditlake.lake.history import open_history
+from auditlake.lake.layout import Lake
+from auditlake.lake.parking import Cause, Parked, park
+from auditlake.lake.positions import read_positions
+from auditlake.lake.publication_record import read_recorded, recorded_or_new
+from auditlake.lsn import Lsn
+from auditlake.membership import Loss, Membership, find_losses
+from auditlake.relation import TableName
+from auditlake.source.connection import Row
+from auditlake.source.publication import find_existing, read_membership
+from auditlake.source.server import wal_end
+
+_INTERVAL_S = 30.0
+_NEW_LAKE = "Bootstrap a new lake with a new slot and publication; this one can still be queried."
+_DROPPED = "It has no more changes; its history up to then can be queried."
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """The recorded membership, the tables that were dropped, and the losses of the others."""
+
+    recorded: Membership
+    dropped: frozenset[TableName]
+    losses: list[Loss]
+
+
+class PublicationWatch:
+    """Compares the publication of one lake with its record; reports the loss of a table once."""
+
+    def __init__(self, lake: Lake, publication: str, report: Callable[[str], None]) -> None:
+        self._lake = lake
+        self._name = publication
+        self._report = report
+        self._reported: set[TableName] = set()
+        self._next_at = 0.0
+        self.present: dict[TableName, int] = {}
+        """OIDs of the tables that have a history and that the last comparison found."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the last comparison was 30 s ago."""
+        return time.monotonic() >= self._next_at
+
+    def check(self, control: psycopg.Connection[Row], since: Lsn) -> None:
+        """Check that the publication as a whole publishes what it did; write nothing.
+
+        `since` is the lake's position, the start of the missing range if no earlier comparison is recorded. Raises
+        WrongSource, with the range of LSNs that is missing.
+        """
+        self._compare(control, since)
+
+    def refresh(self, control: psycopg.Connection[Row], since: Lsn) -> None:
+        """Check the publication, and park the tables that it no longer publishes as recorded; raise as `check`."""
+        found = self._compare(control, since)
+        if found.losses or found.dropped:
+            self._park(control, found, since)
+        lost = {loss.table for loss in found.losses} | found.dropped
+        self.present = {name: member.relation for name, member in found.recorded.tables.items() if name not in lost}
+        self._next_at = time.monotonic() + _INTERVAL_S
+
+    def record_checked(self, since: Lsn, current_us: int) -> None:
+        """Save the lake's position and currency at a comparison; call it only while we hold the slot."""
+        write_seen(self._lake, since, current_us)
+
+    def _compare(self, control: psycopg.Connection[Row], since: Lsn) -> _Comparison:
+        found = read_membership(control, self._name)
+        recorded = read_recorded(self._lake) if found is None else recorded_or_new(self._lake, found)
+        recorded = self._followed(recorded or Membership(0, frozenset(), {}))
+        dropped = self._dropped(control, recorded, found)
+        losses = list(find_losses(self._name, recorded, found, dropped))
+        if whole := [loss.what for loss in losses if loss.table is None]:
+            first, end = self._last_complete(since)[0], wal_end(control).lsn
+            raise WrongSource(f"{'; '.join(whole)}: changes from {first} to {end} are missing", _NEW_LAKE)
+        return _Comparison(recorded, dropped, losses)
+
+    def _last_complete(self, since: Lsn) -> tuple[Lsn, int | None]:
+        """Return the lake's position and currency at the last comparison without a loss."""
+        seen = read_seen(self._lake)
+        if seen is not None and seen[0] <= since:
+            return seen
+        positions = read_positions(self._lake)
+        return since, positions.current_us if positions and positions.acknowledged <= since else None
+
+    def _park(self, control: psycopg.Connection[Row], found: _Comparison, since: Lsn) -> None:
+        (first, time_us), end = self._last_complete(since), wal_end(control).lsn
+        gone = [(name, f"table {name} was dropped at the source", _DROPPED) for name in sorted(found.dropped)]
+        lost = [(loss.table, loss.what, self._remedy(loss.table)) for loss in found.losses if loss.table is not None]
+        for name, reason, remedy in (*gone, *lost):
+            ended = name in found.dropped
+            parked = Parked(name, Cause.PUBLICATION, Lsn(first - 1), end, reason, remedy, time_us, ended)
+            history = open_history(self._lake, name)
+            if park(self._lake, parked, history.horizon if history else 0) or name not in self._reported:
+                self._report(f"{reason}: it is known up to {parked.lsn}; capture goes on with all other tables")
+            self._reported.add(name)
+
+    def _remedy(self, name: TableName) -> str:
+        return (
+            f"Publish all of {name} in {self._name} again, move {self._lake.history(name)} away, and run auditlake"
+            " bootstrap: it copies tables without a history. To stop following the table, only move its history away."
+        )
+
+    def _followed(self, recorded: Membership) -> Membership:
+        """Leave out tables without a history: not copied yet, or no longer followed."""
+        tables = {name: member for name, member in recorded.tables.items() if self._lake.history(name).exists()}
+        return replace(recorded, tables=tables)
+
+    def _dropped(
+        self, control: psycopg.Connection[Row], recorded: Membership, found: Membership | None
+    ) -> frozenset[TableName]:
+        carried = found.tables if found else {}
+        missing = {name: member.relation for name, member in recorded.tables.items() if name not in carried}
+        if not missing:
+            return frozenset()
+        existing = find_existing(control, missing.values())
+        return frozenset(name for name, relation in missing.items() if relation not in existing)

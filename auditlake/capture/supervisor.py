@@ -1,0 +1,188 @@
+"""Supervise capture: run it up to a target or without end, and reconnect when the source is lost.
+
+1. A capture that loses its connection is started again after a pause. Pauses double from 0.5 s to 30 s, each shortened
+   at random by up to a half, so that clients do not reconnect in step. They restart at 0.5 s once a connection has
+   lasted longer than the longest pause.
+2. A run with a target gives up if the source was never reached, or is lost for 60 s.
+3. Changes of state are reported, not attempts: the source is lost and why, or it is back and after how long.
+
+Starts no JVM and imports no Spark.
+"""
+
+import functools
+import random
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from auditlake.capture.preconditions import Claimer, Report, Source, require_primary
+from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
+from auditlake.lake.capture_status import write_state
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import require_manifest
+from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lsn import Lsn
+from auditlake.source.connection import connect
+from auditlake.source.server import WalEnd, wal_end
+from auditlake.source.slot import SlotReader
+from auditlake.streaming_mode import Streaming
+
+if TYPE_CHECKING:  # imported late by `open_capture`
+    from auditlake.capture.capture import Capture
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+# Long enough for a restart or a failover of the source.
+_PATIENCE_S = 60.0
+
+Until: TypeAlias = Lsn | Literal["current"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A capture to run: everything that starts before `until`; without end if it is None.
+
+    A capture without end reports that it has started, unless it is only a part of another stage.
+    """
+
+    source: Source
+    lake: Lake
+    until: WalEnd | None
+    reports_start: bool = True
+
+
+def make_task(
+    conninfo: str, lake: Lake, until: Until, streaming: Streaming | None = None, heartbeat_s: float | None = None
+) -> Task:
+    """Make a task of the user's options; `current` is the current end of the source's log.
+
+    Raises LakeUnusable without a lake, SourceUnreachable if the end of the log cannot be read.
+    """
+    source = Source(conninfo, require_manifest(lake), streaming or Streaming(), heartbeat_s)
+    if until == "current":
+        with connect(conninfo) as conn:
+            require_primary(conn)
+            return Task(source, lake, wal_end(conn))
+    return Task(source, lake, None if until is None else WalEnd(until, time_us=0))
+
+
+def run_capture(task: Task, stop: threading.Event, report: Report, tried: threading.Event | None = None) -> None:
+    """Capture until the target or `stop`; set `tried` after the first attempt to connect, successful or not.
+
+    Raises SourceUnreachable if a retry cannot succeed, and with a target also if the source was never reached or is
+    lost for 60 s; LakeConflict if another process captures into this lake.
+    """
+    tried = tried or threading.Event()
+    with hold(task.lake, "capture", Stage.CAPTURE):
+        _capture_alone(task, stop, report, tried)
+
+
+def _capture_alone(task: Task, stop: threading.Event, report: Report, tried: threading.Event) -> None:
+    attempts = Attempts(report, functools.partial(write_state, task.lake), None if task.until is None else _PATIENCE_S)
+    try:
+        _capture_on(task, stop, report, attempts, tried)
+    except AuditlakeError as exc:
+        attempts.ended(exc)
+        raise
+    attempts.ended()
+
+
+def _capture_on(
+    task: Task, stop: threading.Event, report: Report, attempts: "Attempts", tried: threading.Event
+) -> None:
+    reader = None
+    while not stop.is_set():
+        try:
+            capture = open_capture(task.source, task.lake, stop, report, reader)
+            if task.until is None and task.reports_start and not attempts.ever:
+                manifest = task.source.manifest
+                report(f"started: slot {manifest.slot} of database {manifest.database}, from {capture.done_lsn} on")
+            reader = capture.reader
+            tried.set()
+            attempts.succeeded()
+            capture.run(task.until)
+        except SourceUnreachable as exc:
+            pause_s = attempts.failed(exc)
+            tried.set()
+            stop.wait(pause_s)
+        else:
+            return
+
+
+def open_capture(
+    source: Source, lake: Lake, stop: threading.Event, report: Report = lambda _: None, left: SlotReader | None = None
+) -> "Capture":
+    """Acquire the slot and open a capture on it; `left` is the walsender of an earlier attempt of this process.
+
+    Raises SourceUnreachable, WrongSource, LakeUnusable, LakeConflict.
+    """
+    claim = Claimer(source, lake, stop, report, left).claim()
+    # Half of the imports of capture: the server decodes meanwhile.
+    from auditlake.capture.capture import Capture  # noqa: PLC0415
+
+    return Capture(claim, source, lake, stop, report)
+
+
+class RecordState(Protocol):
+    """Saves the state of capture where another process can read it."""
+
+    def __call__(self, state: str, problem: str | None = None, /) -> None: ...
+
+
+class Attempts:
+    """Connection attempts of one run; the source may be lost for `patience_s`, None for any time."""
+
+    def __init__(self, report: Report, record_state: RecordState, patience_s: float | None) -> None:
+        self._report = report
+        self._record_state = record_state
+        self._patience_s = patience_s
+        self._ever = False
+        self._doublings = 0
+        self._connected_at: float | None = None
+        self._lost_at: float | None = None
+        self._problem: str | None = None
+
+    @property
+    def ever(self) -> bool:
+        """Whether this run was ever connected."""
+        return self._ever
+
+    def succeeded(self) -> None:
+        """Record a connection."""
+        now = time.monotonic()
+        if self._lost_at is not None:
+            self._report(f"the source is back after {now - self._lost_at:.0f} s")
+        self._ever, self._connected_at, self._lost_at, self._problem = True, now, None, None
+        self._record_state("running")
+
+    def failed(self, failure: SourceUnreachable) -> float:
+        """Report the loss of the source if it is new; return the pause before the next attempt, in seconds.
+
+        Raises the failure itself if another attempt cannot succeed or the patience is over.
+        """
+        now = time.monotonic()
+        if self._connected_at is not None and now - self._connected_at > _LONGEST_PAUSE_S:
+            self._doublings = 0
+        self._connected_at = None
+        if not failure.retryable or (failure.after_success and not self._ever) or self._is_over(now):
+            raise failure
+        self._lost_at = now if self._lost_at is None else self._lost_at
+        if failure.message != self._problem:
+            self._problem = failure.message
+            self._report(f"{failure.message}; trying again until it is back")
+            if self._ever:
+                self._record_state("trying again", failure.message)
+        pause_s = min(_FIRST_PAUSE_S * (1 << self._doublings), _LONGEST_PAUSE_S)
+        self._doublings = min(self._doublings + 1, 10)
+        return pause_s * (1 - random.random() / 2)  # noqa: S311 - no secret
+
+    def _is_over(self, now: float) -> bool:
+        if self._patience_s is None:
+            return False
+        return not self._ever or (self._lost_at is not None and now - self._lost_at > self._patience_s)
+
+    def ended(self, failure: AuditlakeError | None = None) -> None:
+        """Record the end of the run, unless it was never connected or another process has the lake."""
+        if self._ever and not isinstance(failure, LakeConflict):
+            self._record_state("ended", failure.message if failure else None)

@@ -1,0 +1,259 @@
+"""Audit commands: log, show, row, diff, blame, deleted. None starts a JVM."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from auditlake.cli.options import DashedCommand, stopped_by_signals, with_settings, with_zone
+from auditlake.config import Settings
+from auditlake.lake.layout import Lake
+from auditlake.messages import say
+
+if TYPE_CHECKING:
+    from auditlake.audit.lake_reader import Reader
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+_SINCE = click.option("--since", metavar="WHEN", help="From this moment on, inclusive.")
+_UNTIL = click.option("--until", metavar="WHEN", help="Up to this moment, inclusive [now].")
+_AS_OF = click.option("--as-of", "until", metavar="WHEN", help="As known at this moment [now].")
+_KEY = click.argument("key", nargs=-1, required=True)
+
+
+def _reader(settings: Settings) -> "Reader":
+    from auditlake.audit.lake_reader import Reader
+    from auditlake.lake.manifest import require_manifest
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    return Reader(lake, datetime.now(settings.zone))
+
+
+@click.command()
+@with_settings
+@with_zone
+@click.option("--table", metavar="TABLE", help="Transactions that changed this table.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="That touched this row of --table: id=7, or its value.",
+)
+@click.option("--column", metavar="NAME", help="That changed the value of this column in some row of --table.")
+@click.option("--actor", metavar="NAME", help="By this actor, ignoring case.")
+@click.option("--reason", metavar="TEXT", help="Whose reason contains this.")
+@click.option("--unattributed", is_flag=True, help="Without an actor.")
+@_SINCE
+@_UNTIL
+@click.option(
+    "-n", "limit", type=click.IntRange(min=0), default=20, show_default=True, help="At most this number; 0 is all."
+)
+@click.option("--follow", is_flag=True, help="Continue with new ones as they are captured, oldest first.")
+@_JSON
+def log(settings: Settings, *, follow: bool, as_json: bool, **asked: object) -> None:
+    """List transactions, newest first: when, who, why, which tables, how many changes.
+
+    \b
+    Example:
+      auditlake log --table orders --since -1d
+      auditlake log --unattributed --json -n 0
+    """
+    from auditlake.audit import json_output as objects
+    from auditlake.audit.queries import LogQuestion, follow_log, log_of
+    from auditlake.audit.text_output import show_log, show_log_line
+
+    question = LogQuestion.read(asked)
+    reader = _reader(settings)
+    found = log_of(reader, question)
+    if as_json or follow:
+        listed = reversed(list(found)) if follow else found
+        with stopped_by_signals() as stop:
+            for each in follow_log(reader, question, listed, stop) if follow else listed:
+                click.echo(objects.line(objects.transaction(each))) if as_json else show_log_line(each, reader.now)
+        return
+    show_log(found, reader.now)
+
+
+@click.command()
+@with_settings
+@with_zone
+@click.argument("transaction", metavar="TXN")
+@_JSON
+def show(settings: Settings, transaction: str, *, as_json: bool) -> None:
+    """Show one transaction: every change in order, old → new; TXN is its commit LSN or xid:N.
+
+    \b
+    Example:
+      auditlake show 0/16B3748
+      auditlake show xid:750 --json
+    """
+    from auditlake.audit import json_output as objects
+    from auditlake.audit.text_output import show_transaction
+    from auditlake.audit.transaction_detail import contents, find_transaction
+
+    reader = _reader(settings)
+    found, lsns = find_transaction(reader, transaction)
+    if len(lsns) > 1:
+        say(f"{transaction} committed at {', '.join(map(str, lsns))}; this is the last, name the LSN for another")
+    if not as_json:
+        show_transaction(found, contents(reader, found), reader.now)
+        return
+    click.echo(objects.line({"kind": "transaction", **objects.transaction(found)}))
+    for each in contents(reader, found):
+        click.echo(objects.line(objects.content(each)))
+
+
+@click.command(cls=DashedCommand)
+@with_settings
+@with_zone
+@click.argument("table")
+@_KEY
+@_SINCE
+@_UNTIL
+@click.option("--full", is_flag=True, help="Whole rows, not only what changed.")
+@_JSON
+def row(settings: Settings, *, full: bool, as_json: bool, **asked: object) -> None:
+    """Show the history of one row, newest first: what changed, who changed it and why.
+
+    KEY is `id=7`, several of them for a composite key, or the bare values in the order of the key.
+
+    \b
+    Example:
+      auditlake row orders 7
+      auditlake row order_lines order_id=7 line_no=2 --since -1d --json
+    """
+    from auditlake.audit import json_output as objects
+    from auditlake.audit.queries import RowQuestion, life_of, never
+    from auditlake.audit.text_output import show_event, show_gap
+
+    reader = _reader(settings)
+    life = life_of(reader, RowQuestion.read(asked))
+    if not life.events:
+        say(never(life.table, life.span.upto))
+    for each, transaction in life.entries():
+        if isinstance(each, dict):
+            fields = objects.gap(each)
+            click.echo(objects.line(fields)) if as_json else show_gap(
+                f"gap {fields['lsn']} to {fields['to_lsn']}: {fields['reason']}"
+            )
+        elif as_json:
+            click.echo(objects.line(objects.event(each, transaction, life.key, full=full)))
+        else:
+            show_event(each, transaction, (life.key, reader.now), full=full)
+
+
+@click.command(cls=DashedCommand)
+@with_settings
+@with_zone
+@click.argument("moment_a", metavar="A")
+@click.argument("moment_b", metavar="[B]", required=False)
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+@click.option("--stat", is_flag=True, help="Only how many rows and cells.")
+@click.option("-R", "--reverse", is_flag=True, help="From B to A.")
+@click.option("--format", "output", type=click.Choice(["table", "json", "sql"]), default="table", show_default=True)
+@_JSON
+def diff(  # noqa: PLR0913 - the arguments of a command
+    settings: Settings,
+    *,
+    moment_a: str,
+    moment_b: str | None,
+    names: tuple[str, ...],
+    stat: bool,
+    reverse: bool,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Compare two moments, net: what rows were added, removed and modified, and in which columns; B is now by default.
+
+    --format sql writes a script that brings PostgreSQL from the state at A to the state at B exactly, or fails.
+
+    \b
+    Example:
+      auditlake diff -1d --stat
+      auditlake diff yesterday today orders
+      auditlake diff 2026-11-21 -5m orders --format sql -R | psql -v ON_ERROR_STOP=1
+    """
+    from auditlake.audit.json_output import diff_lines
+    from auditlake.audit.queries import DiffQuestion
+    from auditlake.audit.text_output import show_diff, show_stat
+    from auditlake.audit.undo_script import patch
+    from auditlake.output import write_exactly
+
+    found = DiffQuestion(moment_a, moment_b, names, reverse).diffs(_reader(settings))
+    if output == "sql":
+        for statement in patch(found):
+            write_exactly(statement)
+    elif as_json or output == "json":
+        for line in diff_lines(found, stat=stat):
+            click.echo(line)
+    elif stat:
+        show_stat((str(table.name), table.stat()) for table in found)
+    else:
+        for table in found:
+            show_diff(table)
+
+
+@click.command(cls=DashedCommand)
+@with_settings
+@with_zone
+@click.argument("table")
+@_KEY
+@_AS_OF
+@_JSON
+def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
+    """Show for each column of a row who set its value, when and why; for a deleted row, who deleted it.
+
+    \b
+    Example:
+      auditlake blame orders 7
+      auditlake blame orders id=7 --as-of -1d --json
+    """
+    from auditlake.audit import json_output as objects
+    from auditlake.audit.queries import RowQuestion, blame_of, never
+    from auditlake.audit.text_output import show_blame, who
+
+    reader = _reader(settings)
+    found = blame_of(reader, RowQuestion.read(asked))
+    if not found.columns:
+        say(never(found.table, found.upto))
+    if as_json:
+        for each, transaction in found.columns:
+            click.echo(objects.line(objects.blame(each, transaction, found.ended)))
+        return
+    mark, by = found.ended
+    if mark is not None:
+        actor = who(by.context) if by else "unknown"
+        say(f"the row is gone: {mark.op} by {actor} at {found.ended_at(reader.zone)}; its last state is")
+    show_blame(found.columns, found.horizon, reader.now)
+
+
+@click.command()
+@with_settings
+@with_zone
+@click.argument("table")
+@_SINCE
+@_AS_OF
+@_JSON
+def deleted(settings: Settings, table: str, since: str | None, until: str | None, *, as_json: bool) -> None:
+    """List deleted rows: their last state, who deleted them and when; newest first.
+
+    \b
+    Example:
+      auditlake deleted orders --since -7d
+      auditlake deleted orders --json
+    """
+    from auditlake.audit import json_output as objects
+    from auditlake.audit.queries import deleted_of
+    from auditlake.audit.text_output import show_deleted
+
+    reader = _reader(settings)
+    named, rows = deleted_of(reader, table, since, until)
+    if not as_json:
+        show_deleted(rows, named.columns, reader.now)
+        return
+    for each, transaction in rows:
+        click.echo(objects.line(objects.deleted(each, transaction, named.name, named.key)))
+
+
+COMMANDS = (log, show, row, diff, blame, deleted)

@@ -1,0 +1,172 @@
+"""Commands that query the history through Spark, and export views of it: sql, shell, views."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from auditlake.cli.options import with_settings, with_zone
+from auditlake.config import Settings
+from auditlake.errors import BadUsage
+from auditlake.lake.layout import Lake
+from auditlake.messages import say
+
+if TYPE_CHECKING:  # pyspark takes a second to import
+    from pyspark.sql import SparkSession
+
+    from auditlake.query.output import Form
+    from auditlake.query.shell import Shell
+
+_FORMATS = click.Choice(["table", "csv", "json", "parquet"])
+_OUTPUT = click.Path(path_type=Path, dir_okay=False)
+
+as_of_option = click.option("--as-of", metavar="WHEN", help="ISO time, 08:00, yesterday, -2h, LSN, xid:N or now [now].")
+
+
+def _with_form(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of output to a command, and pass it one `form`."""
+
+    @click.option("--format", "name", type=_FORMATS, default="table", show_default=True)
+    @click.option("-x", "--expanded", is_flag=True, help="Show one value a line, even if a table fits.")
+    @click.option(
+        "-o", "--output", type=_OUTPUT, help="Write to this file, which appears when it is complete [stdout]."
+    )
+    @functools.wraps(command)
+    def wrapped(name: str, output: Path | None, *, expanded: bool, **given: object) -> None:
+        from auditlake.query.output import Form
+
+        command(form=Form(name, output, expanded or None), **given)
+
+    return wrapped
+
+
+def _with_script(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the SQL of a command: an argument, a file or a pipe, passed as `script`."""
+
+    @click.option("-f", "--file", type=click.File(encoding="utf-8"), help="Read the SQL from this file; - is stdin.")
+    @click.argument("sql", required=False)
+    @functools.wraps(command)
+    def wrapped(sql: str | None, file: TextIO | None, **given: object) -> None:
+        if sql is not None and file is not None:
+            raise BadUsage("got both SQL and --file", "Use one of them.")
+        if sql is None and file is None and sys.stdin.isatty():
+            raise BadUsage("there is no SQL", "Pass it as an argument, with --file, or through a pipe.")
+        command(script=sql if sql is not None else (file or sys.stdin).read(), **given)
+
+    return wrapped
+
+
+@click.command()
+@with_settings
+@with_zone
+@as_of_option
+@_with_form
+@_with_script
+def sql(settings: Settings, as_of: str | None, form: "Form", script: str) -> None:
+    """Run SQL on the history; schema.table is the table's state at WHEN.
+
+    \b
+    Example:
+      auditlake sql --as-of '2026-11-21 09:30' 'select count(*) from public.orders'
+      auditlake sql "select * from public.orders for system_time all where id = 7"
+      auditlake sql --tz Europe/Paris < questions.sql
+      auditlake sql --as-of -1d --format parquet -o orders.parquet 'select * from orders'
+    """
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.query.output import answer
+    from auditlake.query.sql import footnotes, plan_all, prepare_script
+    from auditlake.spark.session import spark_session
+    from auditlake.terminal import working
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    # Refuse what can be refused before a JVM starts, which takes seconds.
+    queries = prepare_script(lake, script, as_of, settings.zone)
+    form.check(sum(query.defines is None for query in queries))
+    with working("asking"):
+        spark = spark_session(settings.spark)
+        results = plan_all(spark, queries)
+    answering = [query for query in queries if query.defines is None]
+
+    def note(number: int, nulls: set[int]) -> None:
+        for text in footnotes(spark, answering[number], results[number], nulls):
+            say(text)
+
+    answer(results, replace(form, zone=settings.zone), notes=note)
+
+
+@click.command()
+@with_settings
+@with_zone
+@as_of_option
+def shell(settings: Settings, as_of: str | None) -> None:
+    """Run statements one after the other, with completion and history; reads a pipe as well.
+
+    \b
+    Example:
+      auditlake shell
+      auditlake shell --as-of -2h < questions.sql
+    """
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.query.shell import Shell, inputs_of
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    with ThreadPoolExecutor(1) as starting:  # the JVM starts, for seconds, while the first statement is typed
+        spark = starting.submit(_start_spark, settings)
+        running = Shell(lake, spark.result, chatty=sys.stdin.isatty(), zone=settings.zone)
+        if as_of is not None:
+            running.set_as_of(as_of)
+        sys.exit(running.run(_prompted(lake, running) if sys.stdin.isatty() else inputs_of(sys.stdin)))
+
+
+def _start_spark(settings: Settings) -> "SparkSession":
+    from auditlake.spark.session import spark_session
+
+    return spark_session(settings.spark)
+
+
+def _prompted(lake: Lake, running: "Shell") -> Iterator[str]:
+    from auditlake.query.shell import Prompt
+    from auditlake.temporal.moments import read_known
+
+    columns = {name: [column.stored for column in table.columns] for name, table in read_known(lake).tables.items()}
+
+    def message() -> str:
+        return "auditlake> " if running.as_of is None else f"auditlake {running.as_of}> "
+
+    return Prompt.kept(message, lambda: columns).inputs()
+
+
+@click.command()
+@with_settings
+@with_zone
+@click.option("--engine", type=click.Choice(["duckdb", "spark", "trino"]), required=True)
+@as_of_option
+@click.option("--parametrised", is_flag=True, help="Functions table_as_of(lsn) instead of views.")
+@click.option("--open-end", type=click.Choice(["null", "9999-12-31"]), default="null", show_default=True)
+def views(settings: Settings, engine: str, as_of: str | None, open_end: str, **given: bool) -> None:
+    """Write SQL that creates plain views over the lake, for engines that read Delta without auditlake.
+
+    \b
+    Example:
+      auditlake views --engine duckdb > views.sql
+      auditlake views --engine spark --as-of 2026-11-21
+      auditlake views --engine duckdb --parametrised
+    """
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.output import write_exactly
+    from auditlake.query.exported_views import Choice, view_script
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    choice = Choice(as_of, open_end=open_end != "null", parametrised=given["parametrised"], zone=settings.zone)
+    write_exactly(view_script(lake, engine, choice).removesuffix("\n"))
+
+
+COMMANDS = (sql, shell, views)

@@ -1,0 +1,159 @@
+"""Commands about the source: check, bootstrap, drop; and demo, which brings its own."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from auditlake.cli.options import with_settings, with_streaming
+from auditlake.config import Settings
+from auditlake.errors import SourceUnready
+from auditlake.lake.layout import Lake
+from auditlake.messages import say
+
+if TYPE_CHECKING:  # commands import on demand, to start fast
+    from auditlake.source.context_trigger import Installed
+    from auditlake.source.preflight import Finding
+
+
+@click.command()
+@with_settings
+@with_streaming
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
+@click.option("--install-context", is_flag=True, help="Print the SQL of triggers that record who is connected.")
+@click.option("--yes", is_flag=True, help="Run that SQL, too.")
+def check(settings: Settings, *, install_context: bool, yes: bool, **_: object) -> None:
+    """List what prevents a complete history of this database, each with the command that fixes it.
+
+    \b
+    Example:
+      auditlake check --source postgresql://me@host/shop
+      auditlake check --install-context
+    """
+    from auditlake.snapshot.plan import findings, survey
+    from auditlake.source import context_trigger as observer
+    from auditlake.source.connection import connect
+    from auditlake.source.preflight import check_replication, find_failing, fixing_sql
+    from auditlake.source.slot import failover_remarks
+
+    with connect(settings.source_required()) as conn:
+        plan = survey(conn, settings.tables, settings.publication, settings.slot)
+        if install_context:
+            names = [table.name for table in plan.chosen]
+            click.echo("\n".join(observer.statements(names)))
+            if yes:
+                _report_installed(observer.install(conn, names))
+            return
+        found = findings(conn, plan)
+        failing = find_failing(conn)
+        remarks = failover_remarks(conn, settings.slot, wanted=settings.failover)
+    if not found:  # it would repeat a reason that is known already
+        found = check_replication(settings.source_required())
+    for remark in [*plan.remarks, *remarks]:
+        say(remark)
+    for finding in failing:
+        say(f"warning: {finding}")
+    _show_findings(found, fixing_sql([*found, *failing]))
+    if found:
+        sys.exit(3)
+    click.echo(f"ready: {len(plan.chosen)} tables can be followed")
+
+
+def _report_installed(installed: "Installed") -> None:
+    """Report what was installed.
+
+    Raises SourceUnready if tables were skipped.
+    """
+    already = f", {len(installed.already)} had it already" if installed.already else ""
+    say(f"installed on {len(installed.new)} tables{already}; drop schema auditlake cascade removes it")
+    for name, reason in installed.skipped.items():
+        say(f"skipped {name}: {reason}")
+    if installed.skipped:
+        raise SourceUnready(
+            f"the context trigger is missing on {', '.join(map(str, installed.skipped))}",
+            "Remove the cause and run the same command again; tables that have the trigger are not locked again.",
+        )
+
+
+def _show_findings(found: "Sequence[Finding]", statements: Sequence[str]) -> None:
+    for finding in found:
+        click.echo(f"{finding}\n    {finding.fix}")
+    if statements:
+        click.echo("\n".join(["", "-- the statements above, as the owner of the tables or a superuser:", *statements]))
+
+
+@click.command()
+@with_settings
+@with_streaming
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
+@click.option("--copy-connections", metavar="N", help="Ranges to copy at a time, each in a connection [8].")
+@click.option("--copy-bytes-per-s", metavar="N", help="Bytes to read from the source per second, at most [no limit].")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of a table.")
+def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
+    """Create slot and publication, and copy every table that has no history yet.
+
+    \b
+    Example:
+      auditlake bootstrap --source postgresql://me@host/shop --lake ./lake
+    """
+    from auditlake.snapshot.bootstrap import Target
+    from auditlake.snapshot.bootstrap import bootstrap as run
+    from auditlake.snapshot.progress_display import shown
+    from auditlake.snapshot.scheduler import Limits
+    from auditlake.snapshot.worker_pool import start_workers
+
+    target = Target(
+        settings.source_required(),
+        Lake(settings.lake),
+        settings.slot,
+        settings.publication,
+        settings.tables,
+        failover=settings.failover,
+        streaming=settings.how_to_stream,
+        limits=Limits(settings.copy_connections, settings.copy_bytes_per_s),
+    )
+    try:
+        with shown(as_json=as_json) as progress:
+            copied = run(target, lambda: start_workers(settings.spark), say, progress)
+    except KeyboardInterrupt:
+        kept = len(progress.state().copied)
+        say(f"interrupted: {kept} tables are in the lake and stay; run auditlake bootstrap again to copy the others")
+        sys.exit(130)
+    if not copied:
+        say("every table has a history already")
+
+
+@click.command()
+@with_settings
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def drop(settings: Settings, *, yes: bool) -> None:
+    """Remove the slot and the publication from the source; the lake stays as it is.
+
+    \b
+    Example:
+      auditlake drop
+    """
+    from auditlake.drop import drop_source_objects
+
+    if not yes:
+        click.confirm(f"drop slot {settings.slot} and publication {settings.publication}?", abort=True, err=True)
+    drop_source_objects(settings.source_required(), Lake(settings.lake), settings.slot, settings.publication, say)
+
+
+@click.command()
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep database and lake in this folder.")
+def demo(keep: Path | None) -> None:
+    """Run a small shop on an embedded PostgreSQL and query its history.
+
+    \b
+    Example:
+      auditlake demo --keep ./demo
+    """
+    from auditlake.demo.run import run_demo
+
+    sys.exit(run_demo(keep))
+
+
+COMMANDS = (check, bootstrap, drop, demo)

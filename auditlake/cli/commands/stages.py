@@ -1,0 +1,143 @@
+"""Commands of the stages: follow, capture, apply, maintain; and status."""
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from auditlake.cli.options import Stop, stopped_by_signals, with_settings, with_streaming, with_target
+from auditlake.config import Settings
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold
+from auditlake.messages import say
+
+if TYPE_CHECKING:
+    from auditlake.capture.supervisor import Task, Until
+
+
+@click.command()
+@with_settings
+@with_streaming
+@with_target
+def follow(settings: Settings, until: "Until") -> None:
+    """Keep the history up to date, until stopped or up to a target.
+
+    \b
+    Example:
+      auditlake follow --until-current
+    """
+    from auditlake import follow as stage
+    from auditlake.spark.session import spark_session
+
+    with stopped_by_signals() as stop:
+        task = _task(settings, until)
+        stage.follow(task, lambda: spark_session(settings.spark), stop, say)
+    _report_stop(stop)
+
+
+@click.command()
+@with_settings
+@with_streaming
+@with_target
+def capture(settings: Settings, until: "Until") -> None:
+    """Write changes from the slot to the lake; one half of follow, without a JVM.
+
+    \b
+    Example:
+      auditlake capture
+    """
+    from auditlake.capture.supervisor import run_capture
+
+    with stopped_by_signals() as stop:
+        task = _task(settings, until)
+        run_capture(task, stop, say)
+    _report_stop(stop)
+
+
+def _report_stop(stop: Stop) -> None:
+    if stop.signal is not None:
+        say(f"stopped by {stop.signal}; the next run continues where this one ended")
+
+
+def _task(settings: Settings, until: "Until") -> "Task":
+    from auditlake.capture.supervisor import make_task
+
+    how, every_s = settings.how_to_stream, settings.heartbeat_s
+    return make_task(settings.source_required(), Lake(settings.lake), until, how, every_s)
+
+
+@click.command()
+@with_settings
+@click.option("--until-current", is_flag=True, help="Return when all that is captured now is applied.")
+def apply(settings: Settings, *, until_current: bool) -> None:
+    """Apply captured changes to the history; the other half of follow, without the source.
+
+    \b
+    Example:
+      auditlake apply --until-current
+    """
+    from auditlake import follow as stage
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.spark.session import spark_session
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    with hold(lake, "apply", Stage.APPLY), stopped_by_signals() as stop:
+        stage.run_apply(stage.Applier(lake, lambda: spark_session(settings.spark), say), stop, once=until_current)
+    _report_stop(stop)
+
+
+@click.command()
+@with_settings
+def maintain(settings: Settings) -> None:
+    """Compact and cluster the history tables, and delete expired files.
+
+    \b
+    Example:
+      auditlake maintain
+    """
+    from auditlake.lake import maintenance as stage
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.spark.session import spark_session
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)
+    with hold(lake, "maintain", Stage.MAINTAIN):
+        stage.maintain(spark_session(settings.spark), lake, say)
+
+
+@click.command()
+@with_settings
+@click.option("--check", "check_only", is_flag=True, help="Only the verdict; the exit code is its cause.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+def status(settings: Settings, *, check_only: bool, as_json: bool) -> None:
+    """Show the verdict and the remedy, positions, lag, the slot's health and the tables; starts no JVM.
+
+    With --check: 0 healthy, 3 attention needed, 4 source unreachable, 5 slot or source wrong, 6 lake unusable.
+
+    \b
+    Example:
+      auditlake status
+      auditlake status --check --json
+    """
+    from auditlake import status as stage
+    from auditlake.status import judge
+    from auditlake.terminal import show_status, show_verdict
+
+    source = settings.source.get_secret_value() if settings.source else None
+    found = stage.read_status(Lake(settings.lake), source)
+    verdict = judge(found)
+    if as_json:
+        judged = {"verdict": verdict.sentence, "remedy": verdict.remedy, "check_code": verdict.code}
+        click.echo(json.dumps({**judged, **stage.as_json(found)}))
+    else:
+        show_verdict(verdict.sentence, verdict.remedy, well=not verdict.code)
+        if not check_only:
+            click.echo()
+            show_status(stage.as_json(found))
+    if check_only:
+        sys.exit(verdict.code)
+
+
+COMMANDS = (follow, capture, apply, maintain, status)

@@ -1,0 +1,86 @@
+"""The command line: the group of all commands (in `commands/`), and errors as messages and exit codes.
+
+0 done, 1 a bug, 2 usage, 3 configuration or `check` failed, 4 source unreachable, 5 slot or source is not the one
+recorded, 6 lake unusable or another writer, 7 the question cannot be answered exactly.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from auditlake.cli.commands import audit, source, stages
+from auditlake.cli.commands import query as questions
+from auditlake.cli.commands import verify as verifying
+from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.messages import report_bug, report_error
+
+
+def main() -> None:
+    """Run a command and exit with its code."""
+    try:
+        auditlake(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as exc:
+        exc.show()
+        sys.exit(2)
+    except click.ClickException as exc:
+        report_error(_misused(exc))
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except AuditlakeError as exc:
+        report_error(exc)
+        sys.exit(exc.exit_code)
+    except Exception as exc:  # noqa: BLE001 - the one handler of bugs
+        report_bug(exc)
+        sys.exit(1)
+
+
+class _Commands(click.Group):
+    """The group of commands. A closed stdout (`| head`) ends a command with 0.
+
+    It is handled here because click would exit with 1.
+    """
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _discard_stdout()
+            ctx.exit(0)
+        return result
+
+
+def _discard_stdout() -> None:
+    """Redirect stdout to /dev/null: Python flushes it at exit, and would report the closed pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _misused(refusal: click.ClickException) -> BadUsage:
+    """Turn a usage error of click into ours."""
+    message = refusal.format_message().rstrip(".")
+    context = refusal.ctx if isinstance(refusal, click.UsageError) else None
+    command = context.command_path if context else "auditlake"
+    return BadUsage(message[:1].lower() + message[1:], f"See {command} --help.")
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file [./auditlake.toml].")
+@click.version_option(package_name="auditlake")
+@click.pass_context
+def auditlake(context: click.Context, config: Path | None) -> None:
+    """Keep every version of every row of a PostgreSQL database, and query it as of any moment.
+
+    \b
+    Example:
+      auditlake bootstrap --source postgresql://me@host/shop --lake ./lake
+      auditlake follow --until-current
+      auditlake sql --as-of -2h 'select count(*) from public.orders'
+    """
+    context.obj = config
+
+
+for _command in (*source.COMMANDS, *audit.COMMANDS, *stages.COMMANDS, *questions.COMMANDS, *verifying.COMMANDS):
+    auditlake.add_command(_command)

@@ -1,0 +1,123 @@
+"""Options that commands share: settings, time zone, streaming, the target of a run; and ending on a signal."""
+
+import functools
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from auditlake.config import load_settings
+from auditlake.errors import BadUsage
+from auditlake.lsn import Lsn
+
+if TYPE_CHECKING:  # follow imports Spark
+    from auditlake.capture.supervisor import Until
+
+R = TypeVar("R")
+
+
+class DashedCommand(click.Command):
+    """A command whose arguments may begin with a dash, as a relative time (-2h) or a negative key does.
+
+    click would split such an argument into short options, so only a separate `-h` asks for help.
+    """
+
+    def __init__(self, name: str | None, **given: Any) -> None:  # noqa: ANN401 - click's own
+        super().__init__(name, **given)
+        self.context_settings = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ours = args[: args.index("--")] if "--" in args else args
+        return super().parse_args(ctx, ["--help"] if "-h" in ours else args)
+
+
+def with_settings(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options of settings to a command and pass it one `settings`."""
+
+    @click.option("--source", help="libpq URI or conninfo of the database.")
+    @click.option("--lake", help="Folder of the lake [./lake].")
+    @click.option("--slot", help="Replication slot [auditlake].")
+    @click.option("--publication", help="Publication [auditlake].")
+    @click.pass_context
+    @functools.wraps(command)
+    def wrapped(context: click.Context, /, **given: object) -> R:
+        flags = {name: given.pop(name) for name in ("source", "lake", "slot", "publication")}
+        if given.get("tables"):
+            flags["tables"] = given.pop("tables")
+        others = ("tz", "streaming", "spool", "copy_connections", "copy_bytes_per_s")
+        flags |= {name: given.pop(name) for name in others if name in given}
+        return command(settings=load_settings(context.obj, **flags), **given)
+
+    return wrapped
+
+
+def with_zone(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the option of the reader's time zone to a command; use it below `with_settings`."""
+    return click.option(
+        "--tz", metavar="ZONE", help="Time zone of times without one, and of those shown: Europe/Paris, local [UTC]."
+    )(command)
+
+
+def with_streaming(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the streaming options to a command that captures; use it below `with_settings`."""
+    command = click.option("--spool", help="Folder for large transactions until they commit [the system's].")(command)
+    modes = click.Choice(["off", "on", "parallel"])
+    return click.option("--streaming", type=modes, help="Take large transactions while they run [on].")(command)
+
+
+def with_target(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the two options of a target to a command, and pass it as `until`."""
+
+    @click.option("--until-current", is_flag=True, help="Return when all that is committed now is done.")
+    @click.option("--until-lsn", metavar="LSN", help="Return when everything before this LSN is done.")
+    @functools.wraps(command)
+    def wrapped(*, until_current: bool, until_lsn: str | None, **given: object) -> R:
+        if until_current and until_lsn:
+            raise BadUsage("--until-current and --until-lsn exclude each other", "Use one of them, or neither.")
+        return command(until=_target(until_lsn, until_current=until_current), **given)
+
+    return wrapped
+
+
+def _target(text: str | None, *, until_current: bool) -> "Until":
+    if text is None:
+        return "current" if until_current else None
+    try:
+        return Lsn.parse(text)
+    except ValueError as exc:
+        raise BadUsage(str(exc), "Write it as PostgreSQL does: select pg_current_wal_lsn().") from None
+
+
+class Stop(threading.Event):
+    """Set by a signal that asks the process to end; `signal` is its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signal: str | None = None
+
+    def by(self, number: int) -> None:
+        """Record the first signal, and set the event."""
+        self.signal = self.signal or signal.Signals(number).name
+        self.set()
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[Stop]:
+    """Yield an event that SIGINT, SIGTERM and SIGHUP set, so that a command ends after its current batch.
+
+    SIGHUP is sent when the terminal is closed; a process started with nohup ignores it.
+    """
+    stop = Stop()
+    ends = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, _: stop.by(number)) for number in ends}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,0 +1,210 @@
+"""Append-only Delta tables of one writer, with positions in the same commit: the tables of capture.
+
+`AppendLog` remembers the version of its last commit and writes the next one. If another process committed in between,
+the commit is refused: this fences off a second writer. Delta lets the version of an application transaction go
+backwards, so positions are compared here, before every append.
+
+Small commits leave small data files and one log entry each. The log is checkpointed every hundred commits. `tidy` joins
+small files, and deletes files that no version has had for `checkpoints.KEPT_FOR_S`; a catch-up or a query may read the
+files of its version that long. Only the writer may call it: any other commit counts as a second writer.
+
+Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
+from auditlake.delta.data_files import joined_file, write_file
+from auditlake.delta.log_reader import Add, file_path, live_files
+from auditlake.delta.log_writer import (
+    Action,
+    Creation,
+    create_table,
+    moved,
+    put_commit,
+    removed,
+    require_plain,
+    with_configuration,
+    without_change,
+)
+from auditlake.delta.row_groups import held_bytes
+from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
+
+# Fewer small files are cheap to read and to list, and joining this many takes a fraction of a second.
+_TIDY_EVERY = 200
+# A larger file is not joined again, so no join rewrites more than this: on the disk, and before compression, which is
+# what joining costs.
+_JOINED_BYTES = 16 << 20
+_JOINED_HELD_BYTES = 96 << 20
+_CHECKPOINT_EVERY = 100
+_VACUUM_INTERVAL_S = 1800.0
+# Readers need a version's entries only to open it. At many commits a second, more entries would be slow to list.
+_ENTRIES_KEPT_FOR_S = 3600.0
+_CONFIGURATION = {
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": KEPT_FOR,
+}
+
+
+def open_delta(path: Path) -> DeltaTable | None:
+    """Open a Delta table; None if it does not exist. A checkpoint that cannot be read is set aside.
+
+    Raises LakeUnusable.
+    """
+    try:
+        return DeltaTable(path)
+    except TableNotFoundError:
+        return None
+    except DeltaError as exc:
+        if set_aside_unreadable(path):
+            return open_delta(path)
+        reason = " ".join(str(exc).split())
+        raise LakeUnusable(f"the Delta log of {path} cannot be read: {reason}", "Restore the folder.") from exc
+
+
+def select(table: DeltaTable, name: str, sql: str) -> pa.Table:
+    """Run SQL on one table, under this name, without a JVM."""
+    return pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
+
+
+class AppendLog:
+    """A Delta table that this process alone appends to."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path = path
+        try:
+            self._table = open_delta(path) or self._create(schema)
+        except OSError as exc:
+            raise LakeUnusable(f"{path} cannot be opened: {exc}", "Fix the folder and run it again.") from exc
+        require_plain(path, self._table)
+        self._version = self._table.version()
+        self._configure()
+        self._positions: dict[str, int | None] = {}
+        self._appends = 0
+        self._vacuumed_at = time.monotonic()
+
+    def _create(self, schema: pa.Schema) -> DeltaTable:
+        fields = Schema.from_arrow(schema)
+        with suppress(FileExistsError):  # another process has created it
+            create_table(self._path, Creation(None, fields, (), _CONFIGURATION, deletion_vectors=False))
+        return DeltaTable(self._path)
+
+    def _configure(self) -> None:
+        """Set the retention of a table that an earlier release created."""
+        current = self._table.metadata().configuration
+        if any(current.get(name) != value for name, value in _CONFIGURATION.items()):
+            self._put("SET TBLPROPERTIES", with_configuration(self._table, _CONFIGURATION))
+
+    @property
+    def table(self) -> DeltaTable:
+        """The table as of this process's last commit."""
+        if self._table.version() != self._version:
+            self._table.update_incremental()
+        return self._table
+
+    def position(self, app: str) -> int | None:
+        """Return the version of an application transaction; None if it was never committed."""
+        if app not in self._positions:
+            # Cached: deltalake reads the log for every answer, and only this process changes it.
+            self._positions[app] = self.table.transaction_version(app)
+        return self._positions[app]
+
+    def append(self, rows: pa.RecordBatch | None, positions: Mapping[str, int]) -> None:
+        """Append rows and set positions in one commit; without rows only the positions.
+
+        Raises LakeConflict if another process committed meanwhile, LakeUnusable if the folder cannot be written.
+        """
+        for app, version in positions.items():
+            recorded = self.position(app)
+            if recorded is not None and version < recorded:
+                raise InvariantBroken(f"{app} of {self._path} would go back from {recorded} to {version}")
+        self._commit(rows, positions)
+
+    def put_back(self, app: str, version: int) -> None:
+        """Set a position back, in a commit of its own.
+
+        Raises as `append`.
+        """
+        self._commit(None, {app: version})
+
+    def _commit(self, rows: pa.RecordBatch | None, positions: Mapping[str, int]) -> None:
+        with self._translated_errors():
+            added = [write_file(self._path, rows)] if rows is not None and rows.num_rows else []
+        self._put("WRITE", [*added, *moved(positions)])
+        self._appends += len(added)
+        self._positions.update(positions)
+
+    def _put(self, operation: str, actions: Sequence[Action]) -> None:
+        with self._translated_errors():
+            put_commit(self._path, self._version + 1, operation, actions)
+            self._version += 1
+            if self._version % _CHECKPOINT_EVERY == 0:
+                checkpoint(self._path, _ENTRIES_KEPT_FOR_S)
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError as exc:
+            raise self._overtaken() from exc
+        except (DeltaError, OSError) as exc:
+            raise LakeUnusable(f"{self._path} cannot be written: {exc}", "Fix the folder and run it again.") from exc
+
+    def _overtaken(self) -> LakeConflict:
+        return LakeConflict(
+            f"another process committed to {self._path}", "Only one capture may run on a lake; stop the other."
+        )
+
+    @property
+    def untidy(self) -> bool:
+        """Return whether there are enough small files for `tidy` to pay off."""
+        return self._appends >= _TIDY_EVERY
+
+    def tidy(self) -> None:
+        """Join small files, and from time to time delete the files that expired.
+
+        Raises LakeConflict and LakeUnusable as `append` does.
+        """
+        with self._translated_errors():
+            groups = _joinable(self._path, live_files(self._path, self._version))
+            actions = [action for group in groups for action in self._joined(group)]
+        if actions:
+            self._put("OPTIMIZE", actions)
+        elif (self._path / "_delta_log" / f"{self._version + 1:020}.json").exists():
+            raise self._overtaken()
+        self._appends = 0
+        if time.monotonic() - self._vacuumed_at > _VACUUM_INTERVAL_S:
+            self._delete_expired()
+            self._vacuumed_at = time.monotonic()
+
+    def _joined(self, adds: Sequence[Add]) -> list[Action]:
+        return [without_change(action) for action in (*map(removed, adds), joined_file(self._path, adds))]
+
+    def _delete_expired(self) -> None:
+        """Delete files that no version has had for the retention, without a commit."""
+        with self._translated_errors():
+            for name in self.table.vacuum(retention_hours=int(KEPT_FOR_S // 3600), full=True):
+                (self._path / name).unlink(missing_ok=True)
+
+
+def _joinable(path: Path, adds: Sequence[Add]) -> list[list[Add]]:
+    """Group the small files to join, in the order of their commits, up to the size of a joined file."""
+    groups: list[list[Add]] = [[]]
+    size_bytes = held = 0
+    for add in sorted(adds, key=lambda add: int(add["modificationTime"])):
+        if add["size"] >= _JOINED_BYTES or (takes := held_bytes([file_path(path, add)])) >= _JOINED_HELD_BYTES:
+            continue
+        if size_bytes + add["size"] > _JOINED_BYTES or held + takes > _JOINED_HELD_BYTES:
+            groups.append([])
+            size_bytes = held = 0
+        groups[-1].append(add)
+        size_bytes += add["size"]
+        held += takes
+    return [group for group in groups if len(group) > 1]

@@ -1,0 +1,116 @@
+"""Checkpoints of a Delta table's log: write one, delete the log before one, set aside one that cannot be read.
+
+Order of effects, so that the log can be read after a crash or a power failure at any point:
+1. write the checkpoint and fsync it;
+2. delete entries and checkpoints of expired versions, but none from the second newest checkpoint on.
+
+So there is always an older checkpoint with all entries since then. If the newest cannot be read, `set_aside_unreadable`
+takes it out of the log, and every reader (also deltalake and Spark) uses the older one.
+
+A version expires `kept_for_s` after the next version was committed.
+
+Authority: Delta's PROTOCOL.md, "Checkpoints", "Last Checkpoint File", "Metadata Cleanup"
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from auditlake.delta.file_sync import sync
+from auditlake.delta.log_reader import checkpoint_file, checkpoints
+from auditlake.delta.log_writer import UNFINISHED
+from auditlake.errors import LakeUnusable
+
+KEPT_FOR = "interval 6 hours"
+KEPT_FOR_S = 6 * 3600.0
+"""Retention of replaced files and versions: longer than any query runs."""
+
+_OF_VERSION = re.compile(r"\.?(\d{20})\.(json|checkpoint\.parquet|crc)(\.crc)?")
+_HINT = "_last_checkpoint"
+
+
+def checkpoint(table: Path, kept_for_s: float = KEPT_FOR_S) -> None:
+    """Write a checkpoint of the current version, then delete expired versions before an older checkpoint."""
+    delta = DeltaTable(table)
+    log = table / "_delta_log"
+    delta.create_checkpoint()
+    sync(checkpoint_file(log, delta.version()), log)
+    _delete_expired(log, time.time() - kept_for_s)
+
+
+def _delete_expired(log: Path, before_s: float) -> None:
+    for version in checkpoints(log)[1:]:
+        if _expired(log, version, before_s) and is_readable(checkpoint_file(log, version)):
+            sync(checkpoint_file(log, version), log)  # Spark writes checkpoints too, without fsync
+            for file in _files_before(log, version):
+                file.unlink(missing_ok=True)
+            break
+    for file in log.glob(f".*{UNFINISHED}"):
+        if _older(file, before_s):
+            file.unlink(missing_ok=True)
+
+
+def _expired(log: Path, version: int, before_s: float) -> bool:
+    """Return whether all versions before this one are expired: its own entry is old enough, or deleted."""
+    entry = log / f"{version:020}.json"
+    return _older(entry, before_s) if entry.exists() else True
+
+
+def _older(file: Path, before_s: float) -> bool:
+    try:
+        return file.stat().st_mtime < before_s
+    except FileNotFoundError:
+        return False
+
+
+def _files_before(log: Path, version: int) -> Iterator[Path]:
+    """List entries, checkpoints and checksums of older versions, also checksums whose entry is deleted."""
+    for file in log.iterdir():
+        match = _OF_VERSION.fullmatch(file.name)
+        if match and int(match[1]) < version:
+            yield file
+
+
+def is_readable(file: Path) -> bool:
+    """Return whether a checkpoint is a complete Parquet file."""
+    try:
+        pq.ParquetFile(file).read()
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
+def set_aside_unreadable(table: Path) -> bool:
+    """Rename checkpoints that cannot be read, so that no reader uses them; return False if there are none.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    log = table / "_delta_log"
+    if not log.is_dir():
+        return False
+    versions = checkpoints(log)
+    broken = [checkpoint_file(log, version) for version in versions if not is_readable(checkpoint_file(log, version))]
+    try:
+        for file in broken:
+            with suppress(FileNotFoundError):  # another process was faster
+                file.rename(file.with_name(f".{file.name}.unreadable"))
+        dangling = _hinted(log) and len(broken) == len(versions)
+        if broken or dangling:
+            (log / _HINT).unlink(missing_ok=True)
+            sync(log)
+    except OSError as exc:
+        raise LakeUnusable(
+            f"a checkpoint of {table} cannot be read, and cannot be set aside: {exc.strerror}",
+            "Run auditlake status as the user that writes the lake, then try again.",
+        ) from exc
+    return bool(broken or dangling)
+
+
+def _hinted(log: Path) -> bool:
+    return (log / _HINT).exists()

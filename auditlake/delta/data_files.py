@@ -1,0 +1,211 @@
+"""Data files of a Delta table: their type, statistics and listing, and how new ones are written. No JVM.
+
+`list_files` replays the log (`log_reader`). `list_any_files` also reads logs that the replay does not support, through
+deltalake; such a listing has no deletion vectors, so its `add` must not be repeated in a `remove`.
+
+A writer returns the action that adds its file, which is on the disk by then. Statistics come from the footer of the
+Parquet file of any writer: the number of rows, and for given columns the least and greatest value and the number of
+NULLs. Readers skip files by them. Use them for integers and dates only: the log rounds timestamps to milliseconds, and
+Parquet truncates long texts.
+
+Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Per-file Statistics", "Partition Value Serialization"
+"""
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyroaring import BitMap64
+
+from auditlake.delta.deletion_vectors import read_vector
+from auditlake.delta.file_sync import make_folder, sync
+from auditlake.delta.log_reader import Add, file_path, live_files
+from auditlake.delta.log_writer import Action, added_file
+from auditlake.delta.row_groups import gathered, read_batches, short_texts, write_groups
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file of one version: its `add` action, and the statistics of that, parsed."""
+
+    name: str
+    add: Add
+    stats: Mapping[str, Any]
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.add["size"])
+
+    @property
+    def is_counted(self) -> bool:
+        """Return whether the log has the number of rows."""
+        return "numRecords" in self.stats
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows, deleted ones included."""
+        return int(self.stats["numRecords"])
+
+    @property
+    def is_marked(self) -> bool:
+        """Return whether a deletion vector marks some of the rows as deleted."""
+        return "deletionVector" in self.add
+
+    @property
+    def deleted_rows(self) -> int:
+        """Return the number of rows that the deletion vector marks."""
+        return int(self.add["deletionVector"]["cardinality"]) if self.is_marked else 0
+
+    def bounds(self, column: str) -> tuple[Any, Any] | None:
+        """Return the least and greatest value of a column; None if the log has none."""
+        least, greatest = (self.stats.get(bound, {}).get(column) for bound in ("minValues", "maxValues"))
+        return None if least is None or greatest is None else (least, greatest)
+
+    def deleted_positions(self, table: Path) -> BitMap64:
+        """Read the positions, from 0, of the rows that are deleted."""
+        return read_vector(table, self.add["deletionVector"]) if self.is_marked else BitMap64()
+
+
+def list_files(table: Path, version: int) -> list[DataFile]:
+    """List the data files of a version.
+
+    Raises FileNotFoundError if the log has checkpoints of another kind than `log_reader` supports.
+    """
+    adds = live_files(table, version)
+    return [DataFile(file_path(table, add).name, add, json.loads(add.get("stats") or "{}")) for add in adds]
+
+
+def list_any_files(table: Path, version: int) -> list[DataFile]:
+    """List the data files of a version, whatever its checkpoints; without deletion vectors if deltalake had to read."""
+    try:
+        return list_files(table, version)
+    except FileNotFoundError:
+        actions = pa.table(DeltaTable(table, version=version).get_add_actions(flatten=False))
+        return [_from_deltalake(table, row) for row in actions.to_pylist()]
+
+
+def _from_deltalake(table: Path, row: Mapping[str, Any]) -> DataFile:
+    add = {
+        "path": row["path"],
+        "partitionValues": row.get("partition") or {},
+        "size": row["size_bytes"],
+        "modificationTime": row["modification_time"],
+    }
+    stats = {"numRecords": row["num_records"], "minValues": row.get("min"), "maxValues": row.get("max")}
+    return DataFile(
+        file_path(table, add).name, add, {name: value for name, value in stats.items() if value is not None}
+    )
+
+
+def file_statistics(footer: pq.FileMetaData, columns: Iterable[str]) -> dict[str, Any]:
+    """Return the statistics of a Parquet file as Delta's log has them.
+
+    A column without bounds in some group of rows that are not all NULL has none in the log either.
+    """
+    least, greatest, nulls = {}, {}, {}
+    for name, chunks in _chunks(footer, columns).items():
+        if any(chunk.statistics is None or not chunk.statistics.has_null_count for chunk in chunks):
+            continue
+        nulls[name] = sum(chunk.statistics.null_count for chunk in chunks)
+        filled = [chunk.statistics for chunk in chunks if chunk.statistics.null_count < chunk.num_values]
+        if filled and all(statistics.has_min_max for statistics in filled):
+            least[name] = min(statistics.min for statistics in filled)
+            greatest[name] = max(statistics.max for statistics in filled)
+    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def _chunks(footer: pq.FileMetaData, columns: Iterable[str]) -> dict[str, list[pq.ColumnChunkMetaData]]:
+    """Find the chunks of top-level columns, which have the same place in every row group."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    leaves = ((place, footer.schema.column(place)) for place in range(footer.num_columns))
+    places = {leaf.path: place for place, leaf in leaves if leaf.max_definition_level <= 1}
+    return {name: [group.column(places[name]) for group in groups] for name in columns}
+
+
+def statistics_json(statistics: Mapping[str, Any]) -> str:
+    """Format statistics as an action has them; dates as ISO 8601."""
+    return json.dumps(statistics, default=str)
+
+
+def write_file(table: Path, rows: pa.RecordBatch) -> Action:
+    """Write rows into a new file of a table without partitions, with statistics of all integer columns."""
+    return _write_file(table, rows, _integers(rows.schema), {})
+
+
+def write_part(table: Path, rows: pa.Table, columns: Sequence[str], partition: Mapping[str, str]) -> Action:
+    """Write rows into a new file of a partition, with statistics of these integer columns.
+
+    `partition` has the value of each partition column, which is not in `rows`.
+    """
+    make_folder(table / partition_folder(partition))
+    return _write_file(table, rows, columns, partition)
+
+
+def adopt_file(table: Path, file: Path, columns: Sequence[str], partition: Mapping[str, str]) -> Action:
+    """Move a Parquet file of another writer into an existing partition, with statistics of these columns."""
+    own = table / new_file_name(partition)
+    sync(file)
+    file.rename(own)
+    sync(own.parent)
+    return _added(table, own, partition, file_statistics(pq.read_metadata(own), columns))
+
+
+def joined_file(table: Path, adds: Sequence[Add]) -> Action:
+    """Write the rows of several files of a table without partitions into a new one.
+
+    Holds the rows of one row group at a time, and so does any reader of the new file.
+    """
+    file = table / new_file_name({})
+    sources = [file_path(table, add) for add in adds]
+    schema = pq.read_schema(sources[0])
+    columns = _integers(schema)
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    with pq.ParquetWriter(file, schema, use_dictionary=texts, write_statistics=columns) as writer:
+        for rows in gathered(batch for source in sources for batch in read_batches(source)):
+            write_groups(writer, rows)
+    sync(file, file.parent)
+    return _added(table, file, {}, file_statistics(pq.read_metadata(file), columns))
+
+
+def _write_file(
+    table: Path, rows: pa.RecordBatch | pa.Table, columns: Sequence[str], partition: Mapping[str, str]
+) -> Action:
+    file, content = table / new_file_name(partition), pa.table(rows)
+    with pq.ParquetWriter(
+        file,
+        content.schema,
+        # To find out whether other values repeat costs more than a dictionary saves.
+        use_dictionary=short_texts(content),
+        write_statistics=list(columns),
+        write_page_index=bool(partition),  # queries read single pages of partitioned tables, the histories
+    ) as writer:
+        write_groups(writer, content)
+    sync(file, file.parent)
+    # pyarrow's metadata_collector would hide the OSError of a full disk behind an error of its own, raised at close.
+    return _added(table, file, partition, file_statistics(pq.read_metadata(file), columns))
+
+
+def _integers(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if pa.types.is_integer(field.type)]
+
+
+def new_file_name(partition: Mapping[str, str]) -> str:
+    """Return the path of a new data file, relative to its table."""
+    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    return str(Path(partition_folder(partition), name))
+
+
+def partition_folder(partition: Mapping[str, str]) -> str:
+    """Return the folder of a partition, relative to its table, in Hive's form; readers take the values from the log."""
+    return "/".join(f"{quote(column, safe='')}={quote(value, safe='')}" for column, value in partition.items())
+
+
+def _added(table: Path, file: Path, partition: Mapping[str, str], statistics: Mapping[str, Any]) -> Action:
+    return added_file(str(file.relative_to(table)), partition, file.stat().st_size, statistics_json(statistics))

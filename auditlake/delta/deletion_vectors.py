@@ -1,0 +1,83 @@
+"""Deletion vectors of a Delta table: the positions, from 0, of the rows of a data file that are deleted.
+
+Authority: Delta's PROTOCOL.md, "Deletion Vectors", "Deletion Vector Format"
+"""
+
+import base64
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyroaring import BitMap64
+
+from auditlake.delta.file_sync import sync
+
+Descriptor = Mapping[str, Any]
+"""The descriptor of a deletion vector in an action."""
+
+_MAGIC = (1681511377).to_bytes(4, "little")
+_FORMAT_VERSION = b"\x01"
+_UUID_LENGTH = 20
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_Z85, _TO_B85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
+
+
+def read_vector(table: Path, descriptor: Descriptor) -> BitMap64:
+    """Read the positions of the deleted rows.
+
+    Raises ValueError if the content is not the deletion vector that the descriptor describes.
+    """
+    place, size_bytes = descriptor["pathOrInlineDv"], descriptor["sizeInBytes"]
+    match descriptor["storageType"]:
+        case "i":
+            content = _from_z85(place)[:size_bytes]
+        case "u":
+            prefix, name = place[:-_UUID_LENGTH], _from_z85(place[-_UUID_LENGTH:])
+            content = _stored(table / prefix / _file_name(uuid.UUID(bytes=name)), descriptor)
+        case kind:
+            raise ValueError(f"a deletion vector of storage type {kind}")
+    if content[: len(_MAGIC)] != _MAGIC:
+        raise ValueError(f"a deletion vector that begins with {content[: len(_MAGIC)].hex()}")
+    return BitMap64.deserialize(content[len(_MAGIC) :])
+
+
+def write_vectors(table: Path, vectors: Sequence[BitMap64]) -> list[Descriptor]:
+    """Write deletion vectors into one new file of the table; it is on the disk when this returns."""
+    name, content = uuid.uuid4(), _FORMAT_VERSION
+    descriptors: list[Descriptor] = []
+    for vector in vectors:
+        bitmap = _MAGIC + vector.serialize()
+        descriptors.append(
+            {
+                "storageType": "u",
+                "pathOrInlineDv": base64.b85encode(name.bytes).translate(_TO_Z85).decode(),
+                "offset": len(content),
+                "sizeInBytes": len(bitmap),
+                "cardinality": len(vector),
+            }
+        )
+        content += len(bitmap).to_bytes(4, "big") + bitmap + zlib.crc32(bitmap).to_bytes(4, "big")
+    (table / _file_name(name)).write_bytes(content)
+    sync(table / _file_name(name), table)
+    return descriptors
+
+
+def _stored(path: Path, descriptor: Descriptor) -> bytes:
+    with path.open("rb") as file:
+        file.seek(descriptor.get("offset") or len(_FORMAT_VERSION))
+        size_bytes = int.from_bytes(file.read(4), "big")
+        bitmap, checksum = file.read(size_bytes), int.from_bytes(file.read(4), "big")
+    if size_bytes != descriptor["sizeInBytes"] or checksum != zlib.crc32(bitmap):
+        raise ValueError(f"{path} has another deletion vector than the log says")
+    return bitmap
+
+
+def _from_z85(text: str) -> bytes:
+    return base64.b85decode(text.encode().translate(_TO_B85))
+
+
+def _file_name(name: uuid.UUID) -> str:
+    return f"deletion_vector_{name}.bin"

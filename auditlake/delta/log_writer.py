@@ -1,0 +1,227 @@
+"""Transaction log of a Delta table: write one entry, and the actions in it, without deltalake and without Spark.
+
+deltalake rebuilds table state for every commit, at a cost that grows with the number of files; Spark plans some ten
+jobs to merge ten rows. If the changed files are known, neither is needed. deltalake does not fsync either, and
+gives every table with deletion vectors the feature `variantType`, which readers without it must refuse. So tables are
+created here too, with exactly the table features that they use.
+
+Every commit to a table of a lake goes through one primitive, put-if-absent: from Python `put_commit`, from Spark
+`LinkLogStore`, which keeps the same invariants I1 to I3 (`spark/log_store.py`):
+
+I1  An entry is linked to its name. If the name exists, the commit is refused; nothing is ever replaced.
+I2  Files, then deletion vectors, then the entry reach the disk before the entry gets its name, and the name before
+    `put_commit` returns. PostgreSQL forgets what capture acknowledges, so nothing may exist only in memory. Files
+    without an entry are orphans, which a vacuum deletes.
+I3  An entry carries a unique id, `txnId` in its `commitInfo`. If link(2) reports an error although it took effect (a
+    repeated request over NFS), the entry is recognized as our own by that id, and the commit has succeeded.
+
+An object store needs one other function in place of `_put`: a put with the condition that the key is absent.
+
+Write only to tables created here: `require_plain` checks that capture's tables have no table feature,
+`has_own_features` that a history has no other than its own.
+
+Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Actions", "Table Features"
+"""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from deltalake import DeltaTable, Field, Schema
+
+from auditlake.delta.file_sync import make_folder, sync
+from auditlake.errors import LakeUnusable
+
+Action = Mapping[str, Mapping[str, object]]
+
+UNFINISHED = ".unfinished"
+"""Suffix of an entry that has no name in the log yet; a killed process leaves it behind."""
+_READER_VERSION, _WRITER_VERSION = 3, 7
+_PLAIN_READER_VERSION, _PLAIN_WRITER_VERSION = 1, 2
+_DELETION_VECTORS, _TIMESTAMP_NTZ = "deletionVectors", "timestampNtz"
+# Writer version 2, expressed as table features.
+_PLAIN_WRITER_FEATURES = ("appendOnly", "invariants")
+_OWN_FEATURES = frozenset({*_PLAIN_WRITER_FEATURES, _DELETION_VECTORS, _TIMESTAMP_NTZ})
+_APPEND_ONLY = "delta.appendOnly"
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """Properties of a new table; without `deletion_vectors` it has no table feature."""
+
+    name: str | None
+    schema: Schema
+    partition_by: tuple[str, ...]
+    configuration: Mapping[str, str]
+    deletion_vectors: bool = True
+
+
+def create_table(path: Path, creation: Creation) -> None:
+    """Write the commit that creates the table.
+
+    Raises FileExistsError if the table exists.
+    """
+    make_folder(path / "_delta_log")
+    put_commit(path, 0, "CREATE TABLE", _creation_actions(creation))
+
+
+def put_commit(path: Path, version: int, operation: str, actions: Iterable[Action]) -> None:
+    """Write the entry of a version.
+
+    Raises FileExistsError if another commit has that version. After any other OSError the commit may or may not have
+    been made: read the log again before going on.
+    """
+    commit_id = str(uuid.uuid4())
+    info = {"timestamp": _now_ms(), "operation": operation, "engineInfo": "auditlake", "txnId": commit_id}
+    lines = (json.dumps(action) for action in ({"commitInfo": info}, *actions))
+    _put(path / "_delta_log" / f"{version:020}.json", "".join(f"{line}\n" for line in lines), commit_id)
+
+
+def _put(entry: Path, content: str, commit_id: str) -> None:
+    unfinished = entry.with_name(f".{commit_id}{UNFINISHED}")
+    try:
+        unfinished.write_text(content)
+        sync(unfinished)
+        _link(unfinished, entry, commit_id)
+        sync(entry.parent)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _link(unfinished: Path, entry: Path, commit_id: str) -> None:
+    try:
+        os.link(unfinished, entry)
+    except OSError:
+        if commit_id_of(entry) != commit_id:
+            raise
+
+
+def commit_id_of(entry: Path) -> str | None:
+    """Read the id of the commit that wrote an entry; None if there is no entry, or its writer set no id."""
+    try:
+        with entry.open("rb") as lines:
+            infos = [json.loads(line)["commitInfo"] for line in lines if line.startswith(b'{"commitInfo"')]
+    except FileNotFoundError:
+        return None
+    return infos[0].get("txnId") if infos else None
+
+
+def require_plain(path: Path, table: DeltaTable) -> None:
+    """Require that the table has no table feature, so that `put_commit` may append to it.
+
+    Raises LakeUnusable.
+    """
+    version = table.protocol().min_writer_version
+    if version > _PLAIN_WRITER_VERSION:
+        raise LakeUnusable(
+            f"{path} asks for Delta's writer version {version}, need {_PLAIN_WRITER_VERSION}",
+            "Its properties were changed by another program; capture writes only to tables as it created them.",
+        )
+
+
+def has_own_features(table: DeltaTable) -> bool:
+    """Return whether a history requires no more of its writers than when it was created."""
+    features = frozenset(table.protocol().writer_features or ())
+    return features <= _OWN_FEATURES and table.metadata().configuration.get(_APPEND_ONLY) != "true"
+
+
+def added_file(name: str, partition: Mapping[str, str], size_bytes: int, statistics: str) -> Action:
+    """Return the action that adds a file, which must be on the disk; `name` is relative to the table."""
+    return {
+        "add": {
+            "path": quote(name, safe="/="),
+            "partitionValues": dict(partition),
+            "size": size_bytes,
+            "modificationTime": _now_ms(),
+            "dataChange": True,
+            "stats": statistics,
+        }
+    }
+
+
+def removed(add: Mapping[str, object]) -> Action:
+    """Return the action that removes a file, from the `add` in force."""
+    same = {name: add[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in add}
+    return {"remove": {**same, "deletionTimestamp": _now_ms(), "dataChange": True, "extendedFileMetadata": True}}
+
+
+def without_change(action: Action) -> Action:
+    """Mark an action as one that changes no data, so that streaming readers of the table skip it."""
+    return {kind: {**content, "dataChange": False} for kind, content in action.items()}
+
+
+def moved(positions: Mapping[str, int]) -> list[Action]:
+    """Return the actions that set the versions of application transactions."""
+    now_ms = _now_ms()
+    return [{"txn": {"appId": app, "version": at, "lastUpdated": now_ms}} for app, at in positions.items()]
+
+
+def with_fields(table: DeltaTable, fields: Sequence[Field]) -> list[Action]:
+    """Return the actions that add columns to a table with table features, after all others."""
+    schema = Schema([*table.schema().fields, *fields])
+    protocol, required = table.protocol(), _features(schema)
+    readers, writers = set(protocol.reader_features or ()), set(protocol.writer_features or ())
+    upgrade = not (readers.issuperset(required) and writers.issuperset(required))
+    changed = [_feature_protocol(readers | set(required), writers | set(required))] if upgrade else []
+    return [*changed, _metadata(table, schema, table.metadata().configuration)]
+
+
+def with_configuration(table: DeltaTable, configuration: Mapping[str, str]) -> list[Action]:
+    """Return the actions that set properties of a table."""
+    return [_metadata(table, table.schema(), {**table.metadata().configuration, **configuration})]
+
+
+def _metadata(table: DeltaTable, schema: Schema, configuration: Mapping[str, str]) -> Action:
+    current = table.metadata()
+    optional: dict[str, str | None] = {"name": current.name, "description": current.description}
+    return {
+        "metaData": {
+            "id": str(current.id),
+            **{name: value for name, value in optional.items() if value is not None},
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema.to_json(),
+            "partitionColumns": list(current.partition_columns),
+            "configuration": dict(configuration),
+            "createdTime": current.created_time,
+        }
+    }
+
+
+def _creation_actions(creation: Creation) -> list[Action]:
+    features = set(_features(creation.schema))
+    plain: Action = {"protocol": {"minReaderVersion": _PLAIN_READER_VERSION, "minWriterVersion": _PLAIN_WRITER_VERSION}}
+    metadata = {
+        "id": str(uuid.uuid4()),
+        **({} if creation.name is None else {"name": creation.name}),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": creation.schema.to_json(),
+        "partitionColumns": list(creation.partition_by),
+        "configuration": dict(creation.configuration),
+        "createdTime": _now_ms(),
+    }
+    protocol = _feature_protocol(features, {*_PLAIN_WRITER_FEATURES, *features}) if creation.deletion_vectors else plain
+    return [protocol, {"metaData": metadata}]
+
+
+def _features(schema: Schema) -> list[str]:
+    return [_DELETION_VECTORS, *([_TIMESTAMP_NTZ] if '"timestamp_ntz"' in schema.to_json() else [])]
+
+
+def _feature_protocol(readers: set[str], writers: set[str]) -> Action:
+    return {
+        "protocol": {
+            "minReaderVersion": _READER_VERSION,
+            "minWriterVersion": _WRITER_VERSION,
+            "readerFeatures": sorted(readers),
+            "writerFeatures": sorted(writers),
+        }
+    }
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

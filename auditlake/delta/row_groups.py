@@ -1,0 +1,132 @@
+"""Row groups of Parquet files: how much memory their rows take, and how to write files whose row groups fit into it.
+
+The size of a file says little: compressible text takes a twentieth of its length. The footer has the size of each row
+group before compression. That is close to the size in memory because long values are not written through a dictionary,
+which would hide repetitions; files that Spark wrote may have dictionaries of up to 1 MB in a column of a row group.
+
+A reader decodes no batch across the end of a row group, so row groups of at most `GROUP_BYTES`, or of one row, bound
+what any reader holds. Files never change once they are part of a table, so footers are cached by path.
+
+Authority: Parquet's format, "Row group", "File metadata"
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROW_BYTES = 200
+"""What a row takes beside its values: the columns of the period, and Spark's own of a row."""
+GROUP_BYTES = 16 << 20
+"""Row groups that are written here have no more than this, or one row."""
+_DICTIONARY_BYTES = 256
+_OFFSET_BYTES = 4
+_VARIABLE = (pa.types.is_string, pa.types.is_binary, pa.types.is_list, pa.types.is_map)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows of a file, and their bytes before compression."""
+
+    rows: int
+    size_bytes: int
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much they take in memory."""
+        return self.size_bytes + self.rows * ROW_BYTES
+
+
+@lru_cache(maxsize=65_536)
+def row_groups(path: Path) -> tuple[RowGroup, ...]:
+    """Read the row groups of a file."""
+    footer = pq.read_metadata(path)
+    groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+    return tuple(RowGroup(group.num_rows, group.total_byte_size) for group in groups)
+
+
+def held_bytes(paths: Iterable[Path]) -> int:
+    """Return about how much memory all rows of these files take."""
+    return sum(group.held_bytes for path in paths for group in row_groups(path))
+
+
+def largest_group(paths: Iterable[Path]) -> int:
+    """Return the size of the largest row group of these files: no row is larger."""
+    return max((group.size_bytes for path in paths for group in row_groups(path)), default=0)
+
+
+def read_batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Read a file in order, about `GROUP_BYTES` at a time, or a row."""
+    file = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16)
+    for number, group in enumerate(row_groups(path)):
+        rows = max(1, group.rows * GROUP_BYTES // max(GROUP_BYTES, group.size_bytes))
+        yield from file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False)
+
+
+def write_groups(writer: pq.ParquetWriter, rows: pa.Table) -> None:
+    """Write rows so that no row group has more than `GROUP_BYTES`, or it has one row."""
+    begin = 0
+    for end in group_ends(rows):
+        writer.write_table(rows.slice(begin, end - begin))
+        begin = end
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join batches that follow each other into tables of up to `GROUP_BYTES`; one that is larger stays alone."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if held and sum(each.nbytes for each in held) + batch.nbytes > GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+        held.append(batch)
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def short_texts(rows: pa.Table) -> list[str]:
+    """Name the text columns whose values are short on average: a dictionary of them hides little."""
+    texts = [field.name for field in rows.schema if pa.types.is_string(field.type)]
+    return [name for name in texts if rows[name].nbytes <= _DICTIONARY_BYTES * max(1, rows.num_rows)]
+
+
+def group_ends(rows: pa.Table) -> list[int]:
+    """Cut rows so that each group has at most `GROUP_BYTES`, or one row; return where each group ends."""
+    if rows.nbytes <= GROUP_BYTES:
+        return [rows.num_rows]
+    totals = np.cumsum(row_bytes(rows))
+    ends, begin = [], 0
+    while begin < rows.num_rows:
+        before = int(totals[begin - 1]) if begin else 0
+        begin = max(begin + 1, int(np.searchsorted(totals, before + GROUP_BYTES, side="right")))
+        ends.append(begin)
+    return ends
+
+
+def row_bytes(rows: pa.Table | pa.RecordBatch) -> np.ndarray:
+    """Return the size of each row: the length of what varies, and an equal share of all else."""
+    total = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        total += np.concatenate([_lengths(chunk) for chunk in chunks] or [total])
+    return total
+
+
+def _lengths(chunk: pa.Array) -> np.ndarray:
+    kind = chunk.type
+    if not len(chunk):
+        return np.zeros(0, np.int64)
+    if not any(is_kind(kind) for is_kind in _VARIABLE):
+        return np.full(len(chunk), chunk.nbytes // len(chunk), np.int64)
+    offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return np.diff(offsets).astype(np.int64) + _OFFSET_BYTES
+    inner = [chunk.values] if pa.types.is_list(kind) else [chunk.keys, chunk.items]
+    total = np.full(len(chunk), _OFFSET_BYTES, np.int64)
+    for each in inner:
+        ends = np.concatenate([[0], np.cumsum(_lengths(each))])
+        total += ends[offsets[1:]] - ends[offsets[:-1]]
+    return total

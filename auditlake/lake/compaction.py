@@ -1,0 +1,106 @@
+"""Compaction of a history: replace data files by others with the same rows, by a commit that changes no data.
+
+`join` rewrites the small files of one partition in memory, without deleted rows and sorted. An OPTIMIZE of ten small
+files costs as much as ten batches. More than `HELD_BYTES` of rows are left to Spark (`clustering`, OPTIMIZE).
+
+`rearrange` commits the replacement. It takes the next free version, unless a version since the files were listed
+removes or marks one of them, or changes the table's metadata: then nothing is committed, and the files are compacted
+later. So no commit of another process is lost.
+
+Authority: Delta's PROTOCOL.md, "Add File and Remove File": `dataChange`; "Delta Log Entries"
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditlake.delta.log_reader import entry, file_path
+from auditlake.delta.log_writer import Action, put_commit, removed, without_change
+from auditlake.delta.row_groups import held_bytes, row_groups
+from auditlake.lake.history import OPEN_PART, history_schema, write_rows
+from auditlake.lake.history_files import Files, part_of
+
+
+def rearrange(files: Files, added: Sequence[Action]) -> bool:
+    """Replace files by others; return False, without a commit, if another commit touched them."""
+    replaced = (removed(file.add) for file in files.by_name.values())
+    actions = [without_change(action) for action in (*replaced, *added)]
+    version = files.table.delta_version + 1
+    while True:
+        try:
+            put_commit(files.table.path, version, "OPTIMIZE", actions)
+        except FileExistsError:
+            if _touched(files, version):
+                return False
+            version += 1
+        else:
+            return True
+
+
+def _touched(files: Files, version: int) -> bool:
+    """Return whether a version removes one of the files, marks rows of it, or changes metadata or protocol."""
+    paths = {file.add["path"] for file in files.by_name.values()}
+    for action in entry(files.table.path, version):
+        if "metaData" in action or "protocol" in action or action.get("remove", {}).get("path") in paths:
+            return True
+    return False
+
+
+_LARGE_ROW_BYTES = 1 << 20
+HELD_BYTES = 96 << 20
+"""Maximum size, before compression, of the rows compacted in memory, where they take several times as much."""
+
+
+def fits(files: Files) -> bool:
+    """Whether `join` may hold the rows of these files."""
+    return held_bytes(files.paths) <= HELD_BYTES
+
+
+def fitting(files: Files) -> Files:
+    """Choose the smallest of these files, as many as `join` may hold."""
+    sizes = {name: held_bytes([path]) for name, path in zip(files.by_name, files.paths, strict=True)}
+    names = sorted(sizes, key=sizes.__getitem__)
+    totals = np.cumsum([sizes[name] for name in names])
+    return files.named(names[: int(np.searchsorted(totals, HELD_BYTES, side="right"))])
+
+
+def has_large_rows(files: Files) -> bool:
+    """Whether some row group is larger than `HELD_BYTES` because of few rows."""
+    groups = (group for path in files.paths for group in row_groups(path))
+    return any(group.size_bytes > max(HELD_BYTES, group.rows * _LARGE_ROW_BYTES) for group in groups)
+
+
+def join(files: Files) -> bool:
+    """Replace files of one partition by one file; return False if another commit touched them.
+
+    Closed versions are sorted by `_from_lsn`.
+    """
+    (part,) = {part_of(file) for file in files.by_name.values()}
+    rows = _rows(files)
+    if part != OPEN_PART:
+        rows = rows.sort_by([("_from_lsn", "ascending"), ("_to_lsn", "ascending")])
+    added = [write_rows(files.table, part, rows)] if rows.num_rows else list[Action]()
+    return rearrange(files, added)
+
+
+def _rows(files: Files) -> pa.Table:
+    schema = history_schema(files.table.columns)
+    tables = []
+    for name, file in files.by_name.items():
+        rows = pq.ParquetFile(file_path(files.table.path, file.add)).read()
+        kept = np.ones(rows.num_rows, bool)
+        kept[np.fromiter(files.gone(name), np.int64)] = False
+        tables.append(_with_schema(rows.filter(pa.array(kept)), schema))
+    return pa.concat_tables(tables)
+
+
+def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Add as NULL the columns that were added to the table after the file was written."""
+    existing = frozenset(rows.column_names)
+    columns = [
+        rows[field.name].cast(field.type) if field.name in existing else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,46 @@
+"""File-system failures under a lake, as reported by Python, deltalake or Spark, as errors with a hint.
+
+A full disk is not a bug. In Spark it may be the lake's disk or that of spark.local.dir, so the hint names both.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from auditlake.errors import LakeUnusable
+
+_REASONS = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|Input/output error")
+_HINT = (
+    "Free space in the lake and in Spark's folders (spark.local.dir), or correct the folder's permissions; "
+    "then start again: it goes on from the last commit."
+)
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Raise a file-system failure as an error that names the object being written.
+
+    Raises LakeUnusable.
+    """
+    try:
+        yield
+    except ConnectionError:  # to the JVM
+        raise
+    except (OSError, DeltaError, PySparkException, Py4JJavaError) as exc:
+        reason = _reason(exc)
+        if reason is None:
+            raise
+        raise LakeUnusable(f"{what} cannot be read or written: {reason}", _HINT) from exc
+
+
+def _reason(exc: Exception) -> str | None:
+    """Return the reason; None if it was not the file system. Spark's own message may quote rows, and is omitted."""
+    if isinstance(exc, OSError) and exc.errno is not None:
+        return os.strerror(exc.errno)
+    match = _REASONS.search(str(exc))
+    return match[0] if match else None

@@ -1,0 +1,158 @@
+"""Data files of a history at one Delta version, and their rows in Spark. The listing needs no JVM.
+
+Delta's own reader first makes the log a table of Spark's, with jobs that take longer than to read a small table, and
+checks every row for deletion. Here the log is replayed without Spark (`delta.data_files`): files are skipped by their
+statistics, and rows that deletion vectors mark by their positions.
+
+`find_files` returns None for a history that another program has given table features: Delta must read that one.
+
+Authority: Delta's PROTOCOL.md, "Deletion Vectors"; spark.apache.org/docs/4.2.0/sql-data-sources.html, "_metadata"
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from auditlake.delta.data_files import DataFile, list_any_files, list_files
+from auditlake.delta.log_reader import file_path
+from auditlake.lake.history import OPEN_PART, HistoryTable, history_ddl
+from auditlake.spark.session import PATHS_AS_THEY_ARE
+
+
+def part_of(file: DataFile) -> str:
+    """Return the partition of a file."""
+    return str(file.add["partitionValues"]["_part"])
+
+
+def is_open(file: DataFile) -> bool:
+    """Return whether a file is in the open partition."""
+    return part_of(file) == OPEN_PART
+
+
+def overlap(one: DataFile, other: DataFile) -> bool:
+    """Return whether the ranges of `_from_lsn` overlap by more than a tenth of the shorter one.
+
+    Clustered files that follow each other may share a little: Delta cuts them by a sample of rows.
+    """
+    bounds, others = one.bounds("_from_lsn"), other.bounds("_from_lsn")
+    if bounds is None or others is None:
+        return False
+    shared = min(bounds[1], others[1]) - max(bounds[0], others[0])
+    shorter = min(bounds[1] - bounds[0], others[1] - others[0])
+    return bool(10 * shared > shorter)
+
+
+def data_files(table: HistoryTable) -> list[DataFile]:
+    """List the files of the table's Delta version, whatever table features it has."""
+    return list_any_files(table.path, table.delta_version)
+
+
+def open_rows(table: HistoryTable) -> int:
+    """Return the number of rows in the open partition, deleted ones included; files without statistics count as empty.
+
+    An estimate, by which a plan is chosen.
+    """
+    return sum(file.rows for file in data_files(table) if is_open(file) and file.is_counted)
+
+
+def open_bounds(table: HistoryTable, columns: Iterable[str]) -> dict[str, list[tuple[Any, Any]]]:
+    """Return the bounds of each file of the open partition, for the columns that have them in every file."""
+    files = [file for file in data_files(table) if is_open(file)]
+    bounds = {name: [bound for file in files if (bound := file.bounds(name))] for name in columns}
+    return {name: of_files for name, of_files in bounds.items() if len(of_files) == len(files)}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Data files of `table` at its Delta version, by name."""
+
+    table: HistoryTable
+    by_name: Mapping[str, DataFile]
+
+    def which(self, condition: Callable[[DataFile], bool]) -> "Files":
+        """Return the files that meet a condition."""
+        return replace(self, by_name={name: file for name, file in self.by_name.items() if condition(file)})
+
+    def of_part(self, part: str) -> "Files":
+        """Return the files of a partition."""
+        return self.which(lambda file: part_of(file) == part)
+
+    def named(self, names: Container[str]) -> "Files":
+        """Return the files of these names."""
+        return self.which(lambda file: file.name in names)
+
+    def gone(self, name: str) -> BitMap64:
+        """Return the positions of the deleted rows of a file."""
+        return self.by_name[name].deleted_positions(self.table.path)
+
+    @property
+    def paths(self) -> list[Path]:
+        return [file_path(self.table.path, file.add) for file in self.by_name.values()]
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows, deleted ones included."""
+        return sum(file.rows for file in self.by_name.values())
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.by_name.values())
+
+
+def find_files(table: HistoryTable) -> Files | None:
+    """List the table's files; None if its features, its checkpoints or its statistics are another program's."""
+    if not table.as_made:
+        return None
+    try:
+        files = list_files(table.path, table.delta_version)
+    except FileNotFoundError:
+        return None
+    counted = all(file.is_counted for file in files)
+    return Files(table, {file.name: file for file in files}) if counted else None
+
+
+def read_rows(spark: SparkSession, files: Files) -> DataFrame:
+    """Read the rows of these files, without the deleted ones."""
+    deleted = _deleted(files)
+    if deleted is None:
+        return _read(spark, files)
+    marked = read_places(spark, files.which(lambda file: file.is_marked)).alias("t")
+    place = F.struct("t._part.file", "t._part.row")
+    marks = F.broadcast(spark.createDataFrame(deleted).alias("g"))
+    left = marked.join(marks, on=place == F.col("g.place"), how="left_anti").withColumn("_part", F.col("t._part.part"))
+    return _read(spark, files.which(lambda file: not file.is_marked)).unionByName(left)
+
+
+def read_places(spark: SparkSession, files: Files) -> DataFrame:
+    """Read all rows of these files, deleted ones included; `_part` is `part`, `file` and `row`, counted from 0."""
+    rows = _read(spark, files)
+    origin = rows.metadataColumn("_metadata")
+    names = {"file": origin["file_name"], "row": origin["row_index"]}
+    return rows.withColumn("_part", F.struct(F.col("_part").alias("part"), *(names[n].alias(n) for n in names)))
+
+
+def _read(spark: SparkSession, files: Files) -> DataFrame:
+    schema = history_ddl(files.table.columns)
+    if not files.by_name:
+        return spark.createDataFrame([], schema)
+    paths = map(str, files.paths)
+    reader = spark.read.schema(schema).option(*PATHS_AS_THEY_ARE)
+    return reader.option("basePath", str(files.table.path)).parquet(*paths)  # Spark takes `_part` from the folders
+
+
+def _deleted(files: Files) -> pa.Table | None:
+    """Return file and position of every deleted row; None if there is none."""
+    deleted = {name: np.fromiter(files.gone(name), np.int64) for name in files.by_name}
+    names = np.repeat(list(deleted), [len(rows) for rows in deleted.values()])
+    if not len(names):
+        return None
+    rows = np.concatenate(list(deleted.values()))
+    place = pa.StructArray.from_arrays([pa.array(names, pa.string()), pa.array(rows)], names=["file", "row"])
+    return pa.table({"place": place})

@@ -1,0 +1,269 @@
+"""Maintenance of histories: decide which files to compact or cluster, do it, write checkpoints, delete expired files.
+
+`maintain` treats all histories at once (the command), `Upkeep` those of the last batch (`follow`). Rows and positions
+do not change, so a run may be killed at any point, and may run alongside readers and apply: of a compaction and a merge
+that touch the same files, one is refused and planned again.
+
+- Open partition: every batch adds a small file or two, and deletion vectors. Both slow down every query and every
+  batch, so they are compacted once there are enough of them.
+- Closed months: versions arrive in the order of their ends. An as-of query at L needs those that began by L and ended
+  after it, so months are clustered by `_from_lsn`, and files that begin after L are skipped. A month is re-clustered
+  once its unclustered files reach half the size of the clustered ones; this bounds write amplification. Until then, its
+  small files are compacted with files of similar size, for the same reason.
+- Expiry: files that no version has had for `checkpoints.KEPT_FOR`, and the log entries of those versions, are deleted.
+  A query pins its version and must end within that time.
+
+Capture maintains `changes` and its other tables itself, because only capture may write them.
+
+Authority: docs.delta.io, "Optimizations", "Table utility commands"
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from delta.tables import DeltaOptimizeBuilder
+from delta.tables import DeltaTable as SparkDeltaTable
+from pyspark.sql import SparkSession
+
+from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.conflicts import COMMIT_CONFLICTS
+from auditlake.delta.data_files import DataFile
+from auditlake.failpoints import After, reach
+from auditlake.lake.clustering import AGES, cluster, delete_abandoned, has_bounds
+from auditlake.lake.compaction import fits, fitting, has_large_rows, join
+from auditlake.lake.file_errors import writing
+from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
+from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold
+from auditlake.relation import TableName
+from auditlake.spark.log_store import require
+
+_SMALL_BYTES = 8 << 20
+_OPEN_FILE_BYTES = 128 << 20
+_CLOSED_FILE_BYTES = 32 << 20
+_JOINED_BYTES = 32 << 20
+_GATHERED_FILES = 16
+"""So many more small files make a MERGE of a thousand rows about a tenth slower."""
+_LATE_FILES = 4
+_DELETED = 0.1
+_OPTIMIZE = "spark.databricks.delta.optimize"
+_SETTINGS = {
+    f"{_OPTIMIZE}.minFileSize": str(_SMALL_BYTES),
+    f"{_OPTIMIZE}.maxDeletedRowsRatio": f"{_DELETED}",
+    # Otherwise rows are not sorted within a file, and its pages cannot be skipped.
+    "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Rewrites that pay off now: compact the open partition, cluster closed months, compact files of closed months.
+
+    `closed_files` has months, each with the names of the files to join.
+    """
+
+    open_part: bool
+    closed_parts: tuple[str, ...] = ()
+    closed_files: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.open_part or bool(self.closed_parts or self.closed_files)
+
+
+def find_due(files: Iterable[DataFile], *, everything: bool = False) -> Due:
+    """Decide by number, size and bounds of the files; with `everything`, include every rewrite that has any effect."""
+    parts = defaultdict(list)
+    for file in files:
+        parts[part_of(file)].append(file)
+    gathered = 2 if everything else _GATHERED_FILES
+    open_part = len(_small(parts.pop(OPEN_PART, []))) >= gathered
+    last = max(parts, default="")
+    loose = {part: _loose(of_part) for part, of_part in sorted(parts.items())}
+    closed = [
+        part
+        for part, of_part in sorted(parts.items())
+        if _unclustered(of_part, loose[part], gathered, complete=everything or part < last)
+    ]
+    rest = {part: _small(files) for part, files in loose.items() if part not in closed}
+    similar = {part: _similar(small, everything=everything) for part, small in rest.items() if len(small) >= gathered}
+    names = tuple((part, tuple(file.name for file in files)) for part, files in similar.items() if len(files) > 1)
+    return Due(open_part, tuple(closed), names)
+
+
+def _similar(files: list[DataFile], *, everything: bool) -> list[DataFile]:
+    """Take the smallest files, up to one larger than twice the total so far.
+
+    So large files are not rewritten for a few small ones.
+    """
+    taken: list[DataFile] = []
+    for file in sorted(files, key=lambda file: file.size_bytes):
+        larger = len(taken) > 1 and file.size_bytes > 2 * _size(taken)
+        if (larger and not everything) or _size([*taken, file]) > _JOINED_BYTES:
+            break
+        taken.append(file)
+    return taken
+
+
+def _small(files: Iterable[DataFile]) -> list[DataFile]:
+    return [file for file in files if file.size_bytes < _SMALL_BYTES]
+
+
+def _unclustered(files: list[DataFile], loose: list[DataFile], gathered: int, *, complete: bool) -> bool:
+    """Return whether enough files arrived since the month was clustered.
+
+    A `complete` month gets few more files, so a few are enough.
+    """
+    minimum = min(gathered, _LATE_FILES) if complete else gathered
+    enough = len(loose) >= minimum or (complete and len(loose) > len(_small(loose)))
+    return enough and 3 * _size(loose) >= _size(files)
+
+
+def _loose(files: list[DataFile]) -> list[DataFile]:
+    """Return the unclustered files: of two that overlap the smaller, and more small files than age classes need."""
+    in_one = _size(files) <= _JOINED_BYTES
+    clustered: list[DataFile] = []
+    loose: list[DataFile] = []
+    for file in sorted(files, key=lambda file: file.size_bytes, reverse=True):
+        is_loose = file.size_bytes < _SMALL_BYTES and (in_one or file.bounds("_from_lsn") is None)
+        (loose if is_loose or any(overlap(file, other) for other in clustered) else clustered).append(file)
+    small = _small(clustered)
+    return [*loose, *(small if len(small) > 2 * AGES else [])]
+
+
+def _size(files: Iterable[DataFile]) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
+    """Rewrite what is due; return False if another commit touched some of it, which stays due.
+
+    No other thread may use `spark` meanwhile.
+    """
+    files = find_files(table)
+    done = True
+    try:
+        if due.open_part:
+            done = _join_open(spark, table, files)
+        for part in due.closed_parts:
+            done = _cluster_closed(spark, table, part, files) and done
+        for part, names in due.closed_files:
+            done = _join_closed(spark, table, part, files and files.named(names)) and done
+    except COMMIT_CONFLICTS:
+        return False
+    reach(After.FILES_JOINED)
+    return done
+
+
+def _join_open(spark: SparkSession, table: HistoryTable, files: Files | None) -> bool:
+    loose = files and files.of_part(OPEN_PART).which(_is_loose)
+    if loose and loose.by_name and _joins_here(loose):
+        return _join_fitting(loose)
+    _builder(spark, table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
+    return True
+
+
+def _cluster_closed(spark: SparkSession, table: HistoryTable, part: str, files: Files | None) -> bool:
+    held = files and files.of_part(part)
+    if held and held.by_name and _joins_here(held):
+        return _join_fitting(held)
+    if held and has_bounds(held):
+        return cluster(spark, held)
+    _builder(spark, table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
+    return True
+
+
+def _join_closed(spark: SparkSession, table: HistoryTable, part: str, files: Files | None) -> bool:
+    if files and _joins_here(files):
+        return _join_fitting(files)
+    _builder(spark, table, part, _CLOSED_FILE_BYTES).executeCompaction()
+    return True
+
+
+def _joins_here(files: Files) -> bool:
+    """Whether files are joined without Spark: they fit into memory, or have rows of a size that may end a JVM."""
+    return fits(files) or has_large_rows(files)
+
+
+def _join_fitting(files: Files) -> bool:
+    """Join the files that fit into memory together; large rows stay in files of their own."""
+    if fits(files):
+        return join(files)
+    chosen = fitting(files)
+    return len(chosen.by_name) <= 1 or join(chosen)
+
+
+def _is_loose(file: DataFile) -> bool:
+    """Return whether a file is small, or many of its rows are deleted."""
+    return file.size_bytes < _SMALL_BYTES or file.deleted_rows > _DELETED * file.rows
+
+
+def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: int) -> DeltaOptimizeBuilder:
+    require(spark)
+    for name, value in {**_SETTINGS, f"{_OPTIMIZE}.maxFileSize": str(file_bytes)}.items():
+        spark.conf.set(name, value)
+    return SparkDeltaTable.forPath(spark, str(table.path)).optimize().where(f"_part = '{part}'")
+
+
+def expire(spark: SparkSession, table: HistoryTable) -> None:
+    """Delete the files that no version has had for the table's retention, and what killed writers left.
+
+    The session's settings turn off VACUUM's own commits, which would only record that files were deleted.
+    """
+    SparkDeltaTable.forPath(spark, str(table.path)).vacuum()
+    delete_abandoned(table)
+
+
+# To list a table's folder takes seconds on an object store, and files are kept for hours anyway.
+_EXPIRE_EVERY_S = 3 * 3600.0
+
+
+def maintain(spark: SparkSession, lake: Lake, report: Callable[[str], None]) -> None:
+    """Compact and cluster every history as far as possible, write checkpoints and delete expired files."""
+    session = spark.newSession()
+    with hold(lake, "maintain", Stage.MAINTAIN):
+        _maintain_all(session, lake, report)
+
+
+def _maintain_all(session: SparkSession, lake: Lake, report: Callable[[str], None]) -> None:
+    for table in list_histories(lake):
+        with writing(f"the history of {table.name}"):
+            _maintain_one(session, lake, table, report)
+
+
+def _maintain_one(session: SparkSession, lake: Lake, table: HistoryTable, report: Callable[[str], None]) -> None:
+    files = data_files(table)
+    done = rewrite(session, table, find_due(files, everything=True))
+    checkpoint(table.path)
+    expire(session, table)
+    current = open_history(lake, table.name) or table
+    remark = "" if done else "; another process commits to it, run this again"
+    report(f"maintained {table.name}: {len(files):,} files are {len(data_files(current)):,}{remark}")
+
+
+class Upkeep:
+    """Maintenance between the batches of one process, as far as it pays off."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._session = spark.newSession()
+        self._lake = lake
+        self._started_s = time.monotonic()
+        self._expired_s: dict[TableName, float] = {}
+
+    def after(self, merged: Iterable[TableName]) -> None:
+        """Maintain the tables that a batch changed."""
+        for name in merged:
+            if table := open_history(self._lake, name):
+                with writing(f"the history of {name}"):
+                    self._maintain(table)
+
+    def _maintain(self, table: HistoryTable) -> None:
+        if due := find_due(data_files(table)):
+            rewrite(self._session, table, due)
+            checkpoint(table.path)
+        now_s = time.monotonic()
+        if now_s - self._expired_s.get(table.name, self._started_s) > _EXPIRE_EVERY_S:
+            self._expired_s[table.name] = now_s
+            expire(self._session, table)

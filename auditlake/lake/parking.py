@@ -1,0 +1,167 @@
+"""Parked tables: parked/<schema>/<table>.<cause>.json records up to which LSN a table is followed, and why no further.
+
+A table is parked, never a stage: capture and all other tables continue.
+
+1. Each cause has one writer, so no two processes write one file: apply parks tables that it cannot fold, capture parks
+   tables for reasons that only the catalog shows.
+2. A record is on the disk before the watermark or a position passes its LSN. A reader that reads the watermark first,
+   then `read_parked`, therefore misses none.
+3. Parking is idempotent, so a killed process does no harm.
+
+A record applies to one history. It ends with a later snapshot of the table (`until` is not after its horizon).
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from auditlake.errors import LakeUnusable, NotAnswerable, Unsupported
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.json_file import write_record
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+
+
+class Cause(StrEnum):
+    """The process that parked a table: apply (APPLY), or capture, which compares the catalog with its records."""
+
+    APPLY = "apply"
+    PUBLICATION = "publication"
+    PARTITIONS = "partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A table that is known up to `lsn`, inclusive, and no further; the reason had been observed by `until`.
+
+    If the stream does not contain the reason (`silent`), moments between commits are known up to `time_us`, in
+    microseconds since 1970; None if that was not recorded. `ended`: the table was dropped, so no changes can follow.
+    """
+
+    table: TableName
+    cause: Cause
+    lsn: Lsn
+    until: Lsn
+    reason: str
+    remedy: str
+    time_us: int | None = None
+    ended: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Return whether the stream does not contain the reason."""
+        return self.cause is not Cause.APPLY
+
+    def __str__(self) -> str:
+        return f"{self.table} is {'known' if self.ended else 'parked'} at {self.lsn}: {self.reason}"
+
+
+def park(lake: Lake, parked: Parked, horizon: int = 0) -> bool:
+    """Record that a table is parked; return False if that is already recorded.
+
+    If the stream does not contain the reason, the first record is kept, because it has the last certain moment.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    path = lake.parked(parked.table, parked.cause)
+    recorded = _read(path)
+    if recorded and parked.silent and recorded.until > horizon and recorded.lsn <= parked.lsn:
+        if not recorded.ended or parked.ended:
+            return False
+        # The table was dropped, and has been created again since.
+        parked = replace(parked, lsn=recorded.lsn, until=recorded.until, time_us=recorded.time_us)
+    if recorded == parked:
+        return False
+    write_record(lake, path, _content(parked), durable=True)
+    return True
+
+
+def unpark(lake: Lake, table: TableName, cause: Cause) -> bool:
+    """Remove the record of one cause; return False if there is none."""
+    path = lake.parked(table, cause)
+    if not path.exists():
+        return False
+    path.unlink(missing_ok=True)
+    return True
+
+
+def find_parked(lake: Lake, table: TableName, cause: Cause) -> Parked | None:
+    """Read the record of one cause, ended or not; None if there is none.
+
+    Raises LakeUnusable if it cannot be read.
+    """
+    return _read(lake.parked(table, cause))
+
+
+def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = False) -> dict[TableName, Parked]:
+    """Read which of these tables are parked, each with its earliest reason; read the watermark before.
+
+    With `silent`, only the records of capture.
+
+    Raises LakeUnusable if a record cannot be read.
+    """
+    records = [record for path in sorted(lake.all_parked.glob("*/*.json")) if (record := _read(path)) is not None]
+    if not records:
+        return {}
+    horizons = {table.name: table.horizon for table in tables}
+    current = (record for record in records if record.table in horizons and record.until > horizons[record.table])
+    latest_first = sorted((record for record in current if record.silent or not silent), key=lambda record: -record.lsn)
+    return {record.table: record for record in latest_first}
+
+
+def refuse(parked: Parked, asked: str) -> NotAnswerable:
+    """Return the error for a moment after the last one known of a parked table."""
+    where = f" (seen by {parked.until})" if parked.silent else ""
+    return NotAnswerable(
+        f"asked for {parked.table} as of {asked}, it is known up to {parked.lsn}: {parked.reason}{where}",
+        f"Ask for a moment up to {parked.lsn}. {parked.remedy}",
+    )
+
+
+def check_reached(parked: Iterable[Parked], target: Lsn) -> None:
+    """Require that no table is parked before a target.
+
+    Raises Unsupported, which names the tables that are.
+    """
+    if behind := [record for record in parked if not record.ended and record.lsn + 1 < target]:
+        remedies = dict.fromkeys(record.remedy for record in behind)
+        raise Unsupported(f"all other tables have reached {target}; " + "; ".join(map(str, behind)), " ".join(remedies))
+
+
+def _read(path: Path) -> Parked | None:
+    try:
+        content: Mapping[str, object] = json.loads(path.read_text())
+        time_us = content["time_us"]
+        return Parked(
+            TableName(str(content["schema"]), str(content["table"])),
+            Cause(str(content["cause"])),
+            Lsn.parse(str(content["lsn"])),
+            Lsn.parse(str(content["until"])),
+            str(content["reason"]),
+            str(content["remedy"]),
+            None if time_us is None else int(str(time_us)),
+            content["ended"] is True,
+        )
+    except FileNotFoundError:  # removed meanwhile
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise LakeUnusable(
+            f"{path} cannot be read: {exc}", "Restore it; it records up to which LSN its table is known."
+        ) from exc
+
+
+def _content(parked: Parked) -> dict[str, object]:
+    return {
+        "schema": parked.table.schema,
+        "table": parked.table.table,
+        "cause": str(parked.cause),
+        "lsn": str(parked.lsn),
+        "until": str(parked.until),
+        "reason": parked.reason,
+        "remedy": parked.remedy,
+        "time_us": parked.time_us,
+        "ended": parked.ended,
+    }

@@ -1,0 +1,217 @@
+"""Stage locks: one process per stage and lake.
+
+A stage orders its own effects only: two bootstraps would delete each other's files. So each stage takes an exclusive
+lock before its first effect. `follow` takes those of capture and apply; `maintain` may run beside it, because its
+commits cannot conflict unnoticed (`lake/compaction`, `spark/log_store`).
+
+1. The lock is flock(2) on `locks/<stage>.lock` in the lake. The operating system releases it when the process ends,
+   however it ends. The descriptor is closed on exec, so workers and JVM do not inherit the lock: it is the
+   Python process that orders effects. A JVM that outlives it may still make one commit, which is safe
+   (`spark/log_store`, I1).
+2. The holder removes its file before it releases the lock, and the folders that were created for it if they are still
+   empty: a command that is refused leaves nothing. A file without a lock was left by a process that was killed.
+   Whoever locks a file that was removed meanwhile has locked nothing, and begins again.
+3. The file names the process that holds the lock, for messages and hints; it decides nothing.
+4. A process may take a lock that it holds already.
+
+Files of a lake hold rows, and are for owner and group only. What writes to a lake holds a lock, so the process has a
+umask to that effect while it holds one, and so have the workers and the JVM that it starts meanwhile.
+
+Authority: flock(2), "NOTES"; umask(2)
+"""
+
+import fcntl
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.lake.layout import Lake
+
+FOLDER = "locks"
+_UMASK = 0o027
+_FLAGS = os.O_RDWR | os.O_CREAT
+_ATTEMPTS = 100
+
+
+class Stage(StrEnum):
+    """A stage that only one process at a time may run on a lake."""
+
+    BOOTSTRAP = "bootstrap"
+    CAPTURE = "capture"
+    APPLY = "apply"
+    MAINTAIN = "maintain"
+
+
+@dataclass(slots=True)
+class _Held:
+    descriptor: int
+    times: int = 1
+
+
+_held: dict[Path, _Held] = {}
+_masked: list[int] = []
+"""The umask in force before, once for each hold."""
+_mutex = threading.Lock()
+
+
+@contextmanager
+def hold(lake: Lake, command: str, *stages: Stage) -> Iterator[None]:
+    """Hold the locks of these stages; `command` is what the user called.
+
+    Raises LakeConflict, naming the process that holds a lock, LakeUnusable if the folder cannot be written.
+    """
+    with _restricted_umask(), ExitStack() as held:
+        held.callback(_remove_empty, _missing_folders(lake))
+        for stage in stages:
+            path = lake.root / FOLDER / f"{stage}.lock"
+            try:
+                _take(path, stage, command)
+            except OSError as exc:
+                raise _unusable(path, exc) from exc
+            held.callback(_release, path)
+        yield
+
+
+def _missing_folders(lake: Lake) -> list[Path]:
+    """Return the folder of the locks, and its parents that do not exist yet, the innermost first."""
+    folder = lake.root / FOLDER
+    try:
+        return [folder, *(parent for parent in folder.parents if not parent.exists())]
+    except OSError as exc:
+        raise _unusable(lake.root, exc) from exc
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with suppress(OSError):  # one is in use, by this lake or by another process
+        for folder in folders:
+            folder.rmdir()
+
+
+def _unusable(path: Path, exc: OSError) -> LakeUnusable:
+    return LakeUnusable(
+        f"{path} cannot be locked: {exc.strerror}", "Make the folder writable for auditlake, or use another lake."
+    )
+
+
+@contextmanager
+def _restricted_umask() -> Iterator[None]:
+    with _mutex:
+        if not _masked:
+            before = os.umask(_UMASK)
+            os.umask(before | _UMASK)
+            _masked.append(before)
+        else:
+            _masked.append(_masked[-1])
+    try:
+        yield
+    finally:
+        with _mutex:
+            before = _masked.pop()
+            if not _masked:
+                os.umask(before)
+
+
+def _take(path: Path, stage: Stage, command: str) -> None:
+    with _mutex:
+        if path in _held:
+            _held[path].times += 1
+            return
+        descriptor = _locked(path)
+        if descriptor is None:
+            raise _conflict(path, stage)
+        try:
+            content = {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": _now()}
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, json.dumps(content).encode())
+        except OSError:
+            _unlock(path, descriptor)
+            raise
+        _held[path] = _Held(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    """Lock the file, which is created if it is absent; None if another process has it."""
+    while True:
+        descriptor = _opened(path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except OSError:
+            os.close(descriptor)
+            raise
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """Open the file, again if another process removed the empty folder meanwhile (mkdir may call that existing)."""
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError, FileExistsError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(path, _FLAGS, 0o640)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, _FLAGS, 0o640)
+
+
+def _release(path: Path) -> None:
+    with _mutex:
+        held = _held[path]
+        held.times -= 1
+        if not held.times:
+            del _held[path]
+            _unlock(path, held.descriptor)
+
+
+def _unlock(path: Path, descriptor: int) -> None:
+    with suppress(OSError):  # a file that stays is in nobody's way
+        path.unlink()
+    os.close(descriptor)
+
+
+def _conflict(path: Path, stage: Stage) -> LakeConflict:
+    try:
+        holder = json.loads(path.read_text())
+    except (OSError, ValueError):  # not written yet, or just ended
+        who, stop = "another process", "it"
+    else:
+        who = f"process {holder['pid']} on {holder['host']} (auditlake {holder['command']}, since {holder['since']})"
+        stop = f"process {holder['pid']}"
+    return LakeConflict(
+        f"{who} holds the lock of {stage} on {path.parent.parent}",
+        f"Only one process may do this on a lake. Wait until {stop} ends, or stop it; then run this again.",
+    )
+
+
+def holder_lives(lake: Lake, stage: Stage) -> bool | None:
+    """Return whether a process of this host holds a lock; None if that cannot be known from here.
+
+    It takes no lock, which would refuse a process that starts at this moment; so it is for hints and decides nothing.
+    """
+    try:
+        holder = json.loads((lake.root / FOLDER / f"{stage}.lock").read_text())
+        if holder["host"] != socket.gethostname():
+            return None
+        os.kill(holder["pid"], 0)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    except PermissionError:  # alive, as another user
+        return True
+    except (OSError, ValueError, KeyError):
+        return None
+    return True
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

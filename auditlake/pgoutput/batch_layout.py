@@ -1,0 +1,379 @@
+"""Frames: many pgoutput payloads in one buffer, with vectorized reads by numpy.
+
+The gathers (`u8` … `i64`) take offsets into the buffer and do not check them: the caller first checks with `require`
+that the bytes belong to the message. A failed check raises `Refused` with the number of the first malformed message,
+which `columnar` turns into a DecodeError; malformed bytes never raise IndexError.
+
+A buffer must be smaller than 2 GiB, because its offsets become Arrow's 32-bit offsets.
+
+Transactions of one buffer, and the transaction of each message.
+
+Transactions are numbered from 0. Number 0 is the one open at the start of the buffer and is reserved if there is none;
+each Begin starts the next. Checked: Begin and Commit alternate, every message other than a non-transactional logical
+message is between them, and a Commit repeats the commit LSN of its Begin.
+
+Rows of `changes` in one buffer: the message, transaction, ordinal and table of each.
+
+An insert, update, delete or transactional logical message is one row, a truncate one row per table. Messages that are
+not row changes are rare; `wire` reads them one by one.
+
+Relation version of each row: the relations known by OID, and how they change within a buffer.
+
+A row's relation is the last Relation message for its OID before it. The server sends one before the first change of a
+table and again after anything that may have changed it, each time after a Type message for every type that is not
+built in. For a domain the Type message names the base type. The base type then replaces the domain in the relation
+(`values.types.base_type`), as in relations read from the catalog (`postgres.catalog`), because it determines the text
+of a value.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from auditlake.attribution import Scope
+from auditlake.errors import DecodeError, InvariantBroken, Unsupported
+from auditlake.pgoutput.decoder import MAX_TIME_US, MIN_TIME_US, decode
+from auditlake.pgoutput.messages import EPOCH_UNIX_US, LogicalMessage, Message, Origin, Truncate, Type
+from auditlake.relation import Relation
+from auditlake.values.types import base_type
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_MAX_BUFFER_BYTES = 2**31 - 1
+
+
+class Refused(Exception):  # internal: becomes a DecodeError with the message's place
+    """Message `number` breaks the protocol: in itself if `problem` is empty, else by its place."""
+
+    def __init__(self, number: int, problem: str = "") -> None:
+        super().__init__(number, problem)
+        self.number = number
+        self.problem = problem
+
+
+class Frames:
+    """Payload `i` is `buffer[starts[i]:ends[i]]`; payloads are in stream order and do not overlap."""
+
+    def __init__(
+        self, buffer: bytes | bytearray, starts: npt.NDArray[np.integer], ends: npt.NDArray[np.integer]
+    ) -> None:
+        self.buffer = buffer
+        self.bytes: Bytes = np.frombuffer(buffer, np.uint8)
+        self.starts: Ints = starts.astype(np.int64)
+        self.ends: Ints = ends.astype(np.int64)
+        self._check_bounds()
+        require(self.starts < self.ends, np.arange(self.count))
+        self.tags = self.u8(self.starts)
+
+    def _check_bounds(self) -> None:
+        size = len(self.buffer)
+        if size > _MAX_BUFFER_BYTES:
+            raise InvariantBroken(f"buffer of {size} bytes, need at most {_MAX_BUFFER_BYTES}")
+        edges = np.stack([self.starts, self.ends], axis=1).ravel()
+        inside = edges.size == 0 or (edges[0] >= 0 and edges[-1] <= size)
+        if not inside or (edges[1:] < edges[:-1]).any():
+            raise InvariantBroken(f"payload bounds are not in order inside the buffer of {size} bytes")
+
+    @property
+    def count(self) -> int:
+        """Return the number of messages."""
+        return self.starts.size
+
+    def payload(self, number: int) -> bytes:
+        """Return one payload."""
+        return bytes(self.buffer[self.starts[number] : self.ends[number]])
+
+    def u8(self, at: Ints) -> Bytes:
+        """Read one byte at each offset."""
+        return self.bytes[at]
+
+    def u16(self, at: Ints) -> Ints:
+        """Read two bytes at each offset."""
+        return self._gather(">u2", at)
+
+    def u32(self, at: Ints) -> Ints:
+        """Read four bytes at each offset."""
+        return self._gather(">u4", at)
+
+    def i64(self, at: Ints) -> Ints:
+        """Read eight bytes at each offset; an LSN of 2^63 or more becomes negative."""
+        return self._gather(">i8", at)
+
+    def _gather(self, form: str, at: Ints) -> Ints:
+        if at.size == 0:
+            return np.empty(0, np.int64)
+        # A view, not a copy, of the numbers that start at each byte of the buffer.
+        places = self.bytes.size - np.dtype(form).itemsize + 1
+        view = np.ndarray((places,), form, self.bytes, strides=(1,))
+        return view[at].astype(np.int64)
+
+
+def require(fine: Bools, numbers: Ints, problem: str = "") -> None:
+    """Raise Refused for the first of the messages `numbers` whose element of `fine` is false."""
+    if not fine.all():
+        raise Refused(int(numbers[int(np.argmin(fine))]), problem)
+
+
+_BEGIN, _COMMIT = ord("B"), ord("C")
+_BEGIN_BYTES, _COMMIT_BYTES = 21, 26
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """State carried from buffer to buffer for a transaction without Commit; `time` in microseconds since 1970."""
+
+    lsn: int
+    xid: int
+    time: int
+    origin: str | None = None
+    context: Scope = field(default=Scope())
+    rows: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncates: int = 0
+    tables: frozenset[str] = field(default=frozenset())
+
+
+class Spans:
+    """Transactions of one buffer: `lsn`, `xid` and `time` by transaction number, `of` and `inside` by message."""
+
+    def __init__(self, frames: Frames, carried: OpenTransaction | None) -> None:
+        begin = frames.tags == _BEGIN
+        commit = frames.tags == _COMMIT
+        self.carried = carried
+        self.begins: Ints = np.flatnonzero(begin)
+        self.commits: Ints = np.flatnonzero(commit)
+        self.of: Ints = np.cumsum(begin)
+        depth = np.cumsum(begin.astype(np.int64) - commit) + (carried is not None)
+        numbers = np.arange(depth.size)
+        require(depth <= 1, numbers, "a transaction begins inside another")
+        require(depth >= 0, numbers, "a commit outside a transaction")
+        self.inside: Bools = depth == 1
+        self._read_begins(frames)
+        self._read_commits(frames)
+
+    @property
+    def count(self) -> int:
+        """Return the number of transactions, including number 0."""
+        return self.lsn.size
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the last transaction continues in the next buffer."""
+        return (self.carried is not None) + self.begins.size > self.commits.size
+
+    def _read_begins(self, frames: Frames) -> None:
+        at = frames.starts[self.begins]
+        require(frames.ends[self.begins] - at == _BEGIN_BYTES, self.begins)
+        lsn, time = frames.i64(at + 1), frames.i64(at + 9)
+        require((lsn >= 0) & (time >= MIN_TIME_US) & (time <= MAX_TIME_US), self.begins)
+        first = self.carried or OpenTransaction(lsn=0, xid=0, time=0)
+        self.lsn: Ints = np.concatenate([[first.lsn], lsn])
+        self.time: Ints = np.concatenate([[first.time], time + EPOCH_UNIX_US])
+        self.xid: Ints = np.concatenate([[first.xid], frames.u32(at + 17)])
+
+    def _read_commits(self, frames: Frames) -> None:
+        at = frames.starts[self.commits]
+        require(frames.ends[self.commits] - at == _COMMIT_BYTES, self.commits)
+        lsn, self.end_lsn, time = frames.i64(at + 2), frames.i64(at + 10), frames.i64(at + 18)
+        fine = (frames.u8(at + 1) == 0) & (lsn >= 0) & (self.end_lsn >= 0)
+        require(fine & (time >= MIN_TIME_US) & (time <= MAX_TIME_US), self.commits)
+        announced = self.lsn[self.of[self.commits]]
+        require(lsn == announced, self.commits, "its commit LSN differs from the one in its Begin")
+
+
+NO_TABLE = -1
+"""OID and slot of a row without a table: a logical message."""
+
+_MAX_ORDINAL = 2**31 - 1
+_MIN_CHANGE_BYTES = 8  # tag, oid, kind of tuple, number of columns
+
+
+def _marks(tags: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    marks = np.zeros(256, np.bool_)
+    marks[np.frombuffer(tags.encode(), np.uint8)] = True
+    return marks
+
+
+_LEGAL, _CHANGE, _RARE = _marks("BCORYIUDTM"), _marks("IUD"), _marks("ORYTM")
+
+
+@dataclass(slots=True)
+class Rare:
+    """The messages that `wire` read, each with its number in the buffer."""
+
+    described: list[tuple[int, Relation | Type]] = field(default_factory=list)
+    truncates: list[tuple[int, Truncate]] = field(default_factory=list)
+    messages: list[tuple[int, LogicalMessage]] = field(default_factory=list)
+    origins: list[tuple[int, Origin]] = field(default_factory=list)
+
+
+def read_rare(frames: Frames, spans: Spans) -> Rare:
+    """Check that every message is allowed at its place, and read those that are not row changes."""
+    numbers = np.arange(frames.count)
+    require(_LEGAL[frames.tags], numbers)
+    changes = _CHANGE[frames.tags]
+    require(~changes | (frames.ends - frames.starts >= _MIN_CHANGE_BYTES), numbers)
+    require(~changes | spans.inside, numbers, "a change outside a transaction")
+    rare = Rare()
+    for number in np.flatnonzero(_RARE[frames.tags]).tolist():
+        _place(rare, number, _decoded(frames, number), inside=bool(spans.inside[number]))
+    return rare
+
+
+def _decoded(frames: Frames, number: int) -> Message:
+    try:
+        return decode(frames.payload(number))
+    except DecodeError:
+        raise Refused(number) from None  # `explain` adds its place in the stream
+
+
+def _place(rare: Rare, number: int, message: Message, *, inside: bool) -> None:
+    if isinstance(message, LogicalMessage) and not message.transactional:
+        if inside:
+            raise Refused(number, "a non-transactional message inside a transaction")
+        return
+    if not inside:
+        raise Refused(number, "outside a transaction")
+    match message:
+        case Relation() | Type():
+            rare.described.append((number, message))
+        case Truncate():
+            rare.truncates.append((number, message))
+        case LogicalMessage():
+            rare.messages.append((number, message))
+        case Origin():
+            rare.origins.append((number, message))
+
+
+@dataclass(slots=True)
+class Rows:
+    """Arrays with one element per row; `oid` is that of its table or NO_TABLE."""
+
+    message: Ints
+    transaction: Ints
+    ordinal: Ints
+    oid: Ints
+    first: Ints
+    """By message: its first row, or for a message without rows the next row."""
+
+    @property
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.message.size
+
+
+def assign_rows(frames: Frames, spans: Spans, rare: Rare) -> Rows:
+    """Assign rows to messages, and to each row its transaction and ordinal.
+
+    Raises Unsupported for an ordinal beyond 2^31 - 1.
+    """
+    rows_of = _CHANGE[frames.tags].astype(np.int64)
+    for number, truncate in rare.truncates:
+        rows_of[number] = len(truncate.oids)
+    rows_of[[number for number, _ in rare.messages]] = 1
+    first = np.cumsum(rows_of) - rows_of
+    message = np.repeat(np.arange(frames.count), rows_of)
+    transaction = spans.of[message]
+    zero = _first_rows(spans, first)
+    ordinal = np.arange(message.size) - zero[transaction]
+    if ordinal.size and ordinal.max() > _MAX_ORDINAL:
+        raise Unsupported(f"a transaction has more than {_MAX_ORDINAL} changes")
+    require(
+        np.array([first[number] == zero[spans.of[number]] for number, _ in rare.origins], np.bool_),
+        np.array([number for number, _ in rare.origins], np.int64),
+        "an origin after a change of its transaction",
+    )
+    return Rows(message, transaction, ordinal, _oids(frames, rare, message, first), first)
+
+
+def _first_rows(spans: Spans, first: Ints) -> Ints:
+    carried = spans.carried.rows if spans.carried else 0
+    return np.concatenate([[-carried], first[spans.begins]])
+
+
+def _oids(frames: Frames, rare: Rare, message: Ints, first: Ints) -> Ints:
+    oid = np.full(message.size, NO_TABLE, np.int64)
+    changes = np.flatnonzero(_CHANGE[frames.tags[message]])
+    oid[changes] = frames.u32(frames.starts[message[changes]] + 1)
+    for number, truncate in rare.truncates:
+        oid[first[number] : first[number] + len(truncate.oids)] = truncate.oids
+    return oid
+
+
+_NUMBER_BITS = 31
+"""Bits of a message number: a buffer under 2 GiB has fewer than 2^31 messages. With an OID's 32 bits they make 63."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelationVersion:
+    """A relation, and the number of this version of it."""
+
+    relation: Relation
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The layout of a buffer: its rows, each with a transaction and the relation version `versions[slots[row]]`."""
+
+    frames: Frames
+    spans: Spans
+    rare: Rare
+    rows: Rows
+    slots: Ints
+    versions: list[RelationVersion]
+
+
+class RelationVersions:
+    """Relation versions that rows of a buffer may refer to; a row's *slot* is an index into `versions`."""
+
+    def __init__(self, latest: Mapping[int, RelationVersion], base_types: Mapping[int, int]) -> None:
+        self.latest = dict(latest)
+        self.base_types = dict(base_types)
+        self.versions: list[RelationVersion] = list(latest.values())
+        # (OID, number of the first message it applies to); the greatest entry not above a row's is the row's version.
+        self._from: list[tuple[int, int]] = [(oid, 0) for oid in latest]
+
+    def follow(self, rare: Rare, spans: Spans, register: Callable[[Relation, int], int]) -> None:
+        """Apply the buffer's Relation and Type messages; an unchanged relation is not registered again."""
+        for number, message in rare.described:
+            if isinstance(message, Type):
+                self.base_types[message.oid] = base_type(message.oid, message.schema, message.name)
+                continue
+            relation = self._resolved(message)
+            before = self.latest.get(relation.oid)
+            if before is not None and before.relation == relation:
+                continue
+            version = RelationVersion(relation, register(relation, int(spans.lsn[spans.of[number]])))
+            self.latest[relation.oid] = version
+            self.versions.append(version)
+            self._from.append((relation.oid, number))
+
+    def _resolved(self, relation: Relation) -> Relation:
+        columns = (replace(c, type_oid=self.base_types.get(c.type_oid, c.type_oid)) for c in relation.columns)
+        return replace(relation, columns=tuple(columns))
+
+    def slots(self, rows: Rows) -> Ints:
+        """Return the slot of each row, NO_TABLE for one without a table."""
+        with_table = np.flatnonzero(rows.oid != NO_TABLE)
+        slots = np.full(rows.count, NO_TABLE, np.int64)
+        if with_table.size:
+            slots[with_table] = self._find(rows.oid[with_table], rows.message[with_table])
+        return slots
+
+    def _find(self, oids: Ints, messages: Ints) -> Ints:
+        keys = np.array([(oid << _NUMBER_BITS) | number for oid, number in self._from], np.int64)
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        place = np.searchsorted(keys, (oids << _NUMBER_BITS) | messages, side="right") - 1
+        described = place >= 0
+        described[described] = keys[place[described]] >> _NUMBER_BITS == oids[described]
+        require(described, messages, "a change without a Relation message for its table")
+        return order[place]

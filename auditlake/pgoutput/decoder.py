@@ -1,0 +1,418 @@
+"""Cursor over one payload: every read is checked against the end of the message.
+
+A read returns a value and advances, or raises DecodeError with the message's tag, the offset, and the requirement that
+failed. Errors never contain bytes of rows.
+
+Boundary messages of streamed and prepared transactions, from pgoutput's protocol versions 2 to 4.
+
+    S  u32 xid  u8 first (0 or 1)
+    E
+    c  u32 xid  u8 flags (0)  u64 commit_lsn  u64 end_lsn  i64 time
+    A  u32 xid  u32 subxid  [u64 abort_lsn  i64 time]
+    b  u64 prepare_lsn  u64 end_lsn  i64 time  u32 xid  gid
+    P  u8 flags (0)  u64 prepare_lsn  u64 end_lsn  i64 time  u32 xid  gid
+    p  as P
+    K  u8 flags (0)  u64 commit_lsn  u64 end_lsn  i64 time  u32 xid  gid
+    r  u8 flags (0)  u64 prepare_end_lsn  u64 end_lsn  i64 prepare_time  i64 time  u32 xid  gid
+
+The server sends the bracketed end of A only with `streaming 'parallel'` (version 4). `wire.decode` reads the tag and
+then calls the reader for it.
+
+Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html; src/backend/replication/logical/proto.c
+
+Decode one pgoutput message, protocol versions 1 to 4, text format.
+
+`decode()` takes one complete payload. It returns a frozen Message, or raises DecodeError: the bytes break the protocol,
+or use a part of it that was not asked for. It does no I/O, keeps no state and does not know which transaction it is in.
+Inside a block of a streamed transaction (from Stream Start to Stream Stop) messages have another form, which their
+bytes do not reveal: `decode_streamed()` reads that one.
+It is the readable definition of the format. `columnar` is the fast implementation and reports a malformed message with
+the error that this module raises for it.
+
+    B  u64 final_lsn  i64 time  u32 xid
+    C  u8 flags (0)  u64 commit_lsn  u64 end_lsn  i64 time
+    O  u64 commit_lsn  name
+    R  u32 oid  schema  table  u8 replica_identity  u16 n  n x (u8 flags  name  u32 type_oid  i32 typmod)
+    Y  u32 oid  schema  name
+    I  u32 oid  'N' tuple
+    U  u32 oid  [('K' | 'O') tuple]  'N' tuple
+    D  u32 oid  ('K' | 'O') tuple
+    T  u32 n  u8 options  n x u32 oid
+    M  u8 flags  u64 lsn  prefix  u32 size  content
+    S E c A b P p K r: see `boundaries`
+    tuple: u16 n  n x ('n' null | 'u' unchanged TOAST | 't' u32 size  text)
+
+An empty schema stands for pg_catalog. In a block R, Y, I, U, D, T and M have a u32 xid after the tag, that of the
+subtransaction if there is one; O has none, and no other message is allowed.
+
+Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html; src/backend/replication/logical/proto.c
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from auditlake.errors import DecodeError
+from auditlake.lsn import Lsn
+from auditlake.pgoutput.messages import (
+    EPOCH,
+    UNCHANGED,
+    Begin,
+    BeginPrepare,
+    Boundary,
+    Commit,
+    CommitPrepared,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    OldKind,
+    OldTuple,
+    Origin,
+    Prepare,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+    Truncate,
+    Type,
+    Update,
+    Value,
+)
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.values.encoding import text_of
+
+MIN_TIME_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+MAX_TIME_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+MAX_LSN = 2**63 - 1
+"""LSNs are BIGINT in the lake; a server would need centuries at full speed to exceed this."""
+
+_U8, _U16, _U32, _I32, _U64, _I64 = (struct.Struct(f) for f in (">B", ">H", ">I", ">i", ">Q", ">q"))
+
+
+class Cursor:
+    """Reads one message from its tag to its last byte."""
+
+    __slots__ = ("_data", "_offset")
+
+    def __init__(self, payload: bytes) -> None:
+        self._data = payload
+        self._offset = 0
+
+    def error(self, problem: str) -> DecodeError:
+        """Build the error that reports `problem` at the current offset."""
+        tag = ascii(chr(self._data[0])) if self._data else "without a tag"
+        return DecodeError(f"pgoutput message {tag} at offset {self._offset}: {problem}")
+
+    def take(self, size: int) -> bytes:
+        """Read `size` bytes."""
+        end = self._offset + size
+        if end > len(self._data):
+            raise self.error(f"need {size} bytes, have {self.left}")
+        taken = self._data[self._offset : end]
+        self._offset = end
+        return taken
+
+    @property
+    def left(self) -> int:
+        """Return the number of bytes left."""
+        return len(self._data) - self._offset
+
+    def finish(self) -> None:
+        """Check that the message has no more bytes."""
+        if self.left:
+            raise self.error(f"need the end of the message, have {self.left} more bytes")
+
+    def _number(self, form: struct.Struct) -> int:
+        (number,) = form.unpack(self.take(form.size))
+        return int(number)
+
+    def u8(self) -> int:
+        return self._number(_U8)
+
+    def u16(self) -> int:
+        return self._number(_U16)
+
+    def u32(self) -> int:
+        return self._number(_U32)
+
+    def i32(self) -> int:
+        return self._number(_I32)
+
+    def kind(self) -> str:
+        """Read one byte as an ASCII letter."""
+        return chr(self.u8())
+
+    def flags(self, allowed: int) -> int:
+        """Read a byte of flags; a flag outside `allowed` is an error."""
+        flags = self.u8()
+        if flags & ~allowed:
+            raise self.error(f"need no flags beside {allowed:#04x}, have {flags:#04x}")
+        return flags
+
+    def lsn(self) -> Lsn:
+        """Read an LSN."""
+        lsn = self._number(_U64)
+        if lsn > MAX_LSN:
+            raise self.error(f"need an LSN of at most {Lsn(MAX_LSN)}, have {Lsn(lsn)}")
+        return Lsn(lsn)
+
+    def time(self) -> datetime:
+        """Read a time; a commit's is within the years 1 to 9999."""
+        microseconds = self._number(_I64)
+        if not MIN_TIME_US <= microseconds <= MAX_TIME_US:
+            raise self.error(f"need a time in the years 1 to 9999, have {microseconds} us since 2000")
+        return EPOCH + timedelta(microseconds=microseconds)
+
+    def text(self, size: int) -> str:
+        """Read `size` bytes of UTF-8."""
+        raw = self.take(size)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            # from None: the codec's error quotes the value.
+            raise self.error(f"need UTF-8 in the {size} bytes before it") from None
+
+    def value(self, size: int) -> str:
+        """Read `size` bytes of a row's value; bytes that are not UTF-8, which the server may send, are escaped."""
+        return text_of(self.take(size))
+
+    def name(self) -> str:
+        """Read UTF-8 up to a zero byte."""
+        end = self._data.find(b"\0", self._offset)
+        if end < 0:
+            raise self.error("need a zero byte after a name, have none")
+        name = self.text(end - self._offset)
+        self._offset = end + 1
+        return name
+
+
+def _stream_start(cursor: Cursor) -> StreamStart:
+    return StreamStart(xid=cursor.u32(), first=cursor.flags(allowed=1) == 1)
+
+
+def _stream_stop(_: Cursor) -> StreamStop:
+    return StreamStop()
+
+
+def _stream_commit(cursor: Cursor) -> StreamCommit:
+    xid = cursor.u32()
+    cursor.flags(allowed=0)
+    return StreamCommit(xid, commit_lsn=cursor.lsn(), end_lsn=cursor.lsn(), time=cursor.time())
+
+
+def _stream_abort(cursor: Cursor) -> StreamAbort:
+    xid, subxid = cursor.u32(), cursor.u32()
+    if cursor.left == 0:
+        return StreamAbort(xid, subxid)
+    return StreamAbort(xid, subxid, abort_lsn=cursor.lsn(), time=cursor.time())
+
+
+def _begin_prepare(cursor: Cursor) -> BeginPrepare:
+    return BeginPrepare(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
+
+
+def _prepare(cursor: Cursor) -> Prepare:
+    cursor.flags(allowed=0)
+    return Prepare(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
+
+
+def _stream_prepare(cursor: Cursor) -> StreamPrepare:
+    cursor.flags(allowed=0)
+    return StreamPrepare(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
+
+
+def _commit_prepared(cursor: Cursor) -> CommitPrepared:
+    cursor.flags(allowed=0)
+    return CommitPrepared(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
+
+
+def _rollback_prepared(cursor: Cursor) -> RollbackPrepared:
+    cursor.flags(allowed=0)
+    return RollbackPrepared(
+        prepare_end_lsn=cursor.lsn(),
+        end_lsn=cursor.lsn(),
+        prepare_time=cursor.time(),
+        time=cursor.time(),
+        xid=cursor.u32(),
+        gid=cursor.name(),
+    )
+
+
+BOUNDARY_READERS: dict[str, Callable[[Cursor], Boundary]] = {
+    "S": _stream_start,
+    "E": _stream_stop,
+    "c": _stream_commit,
+    "A": _stream_abort,
+    "b": _begin_prepare,
+    "P": _prepare,
+    "p": _stream_prepare,
+    "K": _commit_prepared,
+    "r": _rollback_prepared,
+}
+
+
+_KEY = 1
+_REPLICA_IDENTITIES = frozenset(map(str, ReplicaIdentity))
+_CASCADE, _RESTART_IDENTITY = 1, 2
+_TRANSACTIONAL = 1
+
+
+def decode(payload: bytes) -> Message:
+    """Read one message, all of it.
+
+    Raises DecodeError.
+    """
+    cursor = Cursor(payload)
+    return _read(cursor, _reader(cursor, _OUTSIDE_BLOCKS))
+
+
+def decode_streamed(payload: bytes) -> tuple[int | None, Message]:
+    """Read one message of a block, all of it: the xid of its (sub)transaction, None of an Origin, and the message.
+
+    Raises DecodeError.
+    """
+    cursor = Cursor(payload)
+    reader = _reader(cursor, _IN_BLOCKS)
+    xid = None if reader is _origin else cursor.u32()
+    return xid, _read(cursor, reader)
+
+
+def _reader(cursor: Cursor, readers: Mapping[str, Callable[[Cursor], Message]]) -> Callable[[Cursor], Message]:
+    reader = readers.get(cursor.kind())
+    if reader is None:
+        raise cursor.error(f"need one of the tags {''.join(readers)}")
+    return reader
+
+
+def _read(cursor: Cursor, reader: Callable[[Cursor], Message]) -> Message:
+    message = reader(cursor)
+    cursor.finish()
+    return message
+
+
+def _begin(cursor: Cursor) -> Begin:
+    return Begin(final_lsn=cursor.lsn(), time=cursor.time(), xid=cursor.u32())
+
+
+def _commit(cursor: Cursor) -> Commit:
+    cursor.flags(allowed=0)
+    return Commit(commit_lsn=cursor.lsn(), end_lsn=cursor.lsn(), time=cursor.time())
+
+
+def _origin(cursor: Cursor) -> Origin:
+    return Origin(commit_lsn=cursor.lsn(), name=cursor.name())
+
+
+def _relation(cursor: Cursor) -> Relation:
+    oid = cursor.u32()
+    name = TableName(_schema(cursor), cursor.name())
+    identity = cursor.kind()
+    if identity not in _REPLICA_IDENTITIES:
+        raise cursor.error(f"need replica identity d, n, f or i, have {identity!a}")
+    return Relation(oid, name, ReplicaIdentity(identity), tuple(_column(cursor) for _ in range(cursor.u16())))
+
+
+def _column(cursor: Cursor) -> Column:
+    key = cursor.flags(allowed=_KEY) == _KEY
+    return Column(name=cursor.name(), type_oid=cursor.u32(), typmod=cursor.i32(), key=key)
+
+
+def _type(cursor: Cursor) -> Type:
+    return Type(oid=cursor.u32(), schema=_schema(cursor), name=cursor.name())
+
+
+def _insert(cursor: Cursor) -> Insert:
+    oid = cursor.u32()
+    _expect_new(cursor, cursor.kind())
+    return Insert(oid, _new_values(cursor))
+
+
+def _update(cursor: Cursor) -> Update:
+    oid, kind = cursor.u32(), cursor.kind()
+    old = None
+    if kind in "KO":
+        old = OldTuple(OldKind(kind), _old_values(cursor))
+        kind = cursor.kind()
+    _expect_new(cursor, kind)
+    return Update(oid, old, _new_values(cursor))
+
+
+def _delete(cursor: Cursor) -> Delete:
+    oid, kind = cursor.u32(), cursor.kind()
+    if kind not in "KO":
+        raise cursor.error(f"need an old tuple ('K' or 'O'), have {kind!a}")
+    return Delete(oid, OldTuple(OldKind(kind), _old_values(cursor)))
+
+
+def _truncate(cursor: Cursor) -> Truncate:
+    count = cursor.u32()
+    options = cursor.flags(allowed=_CASCADE | _RESTART_IDENTITY)
+    oids = tuple(cursor.u32() for _ in range(count))
+    return Truncate(oids, cascade=bool(options & _CASCADE), restart_identity=bool(options & _RESTART_IDENTITY))
+
+
+def _message(cursor: Cursor) -> LogicalMessage:
+    transactional = cursor.flags(allowed=_TRANSACTIONAL) == _TRANSACTIONAL
+    lsn, prefix = cursor.lsn(), cursor.name()
+    return LogicalMessage(transactional, lsn, prefix, cursor.take(cursor.u32()))
+
+
+def _schema(cursor: Cursor) -> str:
+    return cursor.name() or "pg_catalog"
+
+
+def _expect_new(cursor: Cursor, kind: str) -> None:
+    if kind != "N":
+        raise cursor.error(f"need a new tuple ('N'), have {kind!a}")
+
+
+def _new_values(cursor: Cursor) -> tuple[Value, ...]:
+    return tuple(_value(cursor) for _ in range(cursor.u16()))
+
+
+def _old_values(cursor: Cursor) -> tuple[str | None, ...]:
+    return tuple(_old_value(cursor) for _ in range(cursor.u16()))
+
+
+def _old_value(cursor: Cursor) -> str | None:
+    value = _value(cursor)
+    if value is UNCHANGED:  # the server logs old values whole (heapam.c, ExtractReplicaIdentity)
+        raise cursor.error("need a value in an old tuple, have unchanged TOAST")
+    return value
+
+
+def _value(cursor: Cursor) -> Value:
+    match cursor.kind():
+        case "t":
+            return cursor.value(cursor.u32())
+        case "n":
+            return None
+        case "u":
+            return UNCHANGED
+        case "b":
+            raise cursor.error("have a value in binary format, text was asked for")
+        case other:
+            raise cursor.error(f"need a value of kind n, u or t, have {other!a}")
+
+
+_READERS: dict[str, Callable[[Cursor], Message]] = {
+    "B": _begin,
+    "C": _commit,
+    "O": _origin,
+    "R": _relation,
+    "Y": _type,
+    "I": _insert,
+    "U": _update,
+    "D": _delete,
+    "T": _truncate,
+    "M": _message,
+}
+
+IN_BLOCKS = "RYIUDTMO"
+"""Tags of the messages allowed in a block of a streamed transaction."""
+
+_OUTSIDE_BLOCKS: dict[str, Callable[[Cursor], Message]] = _READERS | BOUNDARY_READERS
+_IN_BLOCKS = {tag: _READERS[tag] for tag in IN_BLOCKS}

@@ -1,1 +1,0 @@
-"""Everything that talks to the source. Nothing here knows the lake."""

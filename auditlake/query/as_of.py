@@ -1,0 +1,180 @@
+"""As-of reads: plan a table's state at an LSN, or its versions, in Spark.
+
+A history at one Delta version is exactly the fold of all changes up to its position P. So for a state at L:
+
+    L <= P    versions of the history that are valid at L; no fold
+    L >  P    history overlaid with the fold of the changes in (P, L]
+
+Both plans return the same rows, so an answer does not depend on how far apply has come. A state has the columns that
+the table had at L, versions have every column it ever had. Files that statistics rule out are not read. Nothing is
+executed here; the caller's action runs the plan.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+
+from auditlake.apply import keys
+from auditlake.apply.added_columns import history_in_shape, null_before_added
+from auditlake.apply.apply import fold_tail
+from auditlake.apply.fold import ENDS, Folded
+from auditlake.apply.heap import find_too_large, heap_bytes
+from auditlake.apply.tails import Tail
+from auditlake.apply.windows import WINDOW_BYTES
+from auditlake.delta.data_files import DataFile
+from auditlake.errors import NotAnswerable
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
+from auditlake.lake.history_files import Files, find_files, is_open, read_rows
+from auditlake.lsn import Lsn
+from auditlake.query.json_variant import documents_of, shown
+from auditlake.query.pending_tail import Tails, upto
+from auditlake.query.system_time import Bounds, Selection, State, Versions
+from auditlake.relation import Column
+from auditlake.spark.session import read_version
+from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql, is_as_of
+from auditlake.temporal.moments import Known
+
+
+def overlay(history: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
+    """Return the history with the fold applied: its closes to the open versions, and its new versions."""
+    is_open = F.col("_part") == OPEN_PART
+    return history.where(~is_open).unionByName(overlay_open(history.where(is_open), folded, columns))
+
+
+def overlay_open(open_versions: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
+    """Return the open versions with the closes of the fold applied, and its new versions."""
+    closes = F.broadcast(folded.closes).alias("c")
+    still_open = open_versions.alias("h").join(closes, on=F.expr(keys.same(columns, "h", "c")), how="left")
+    ended = [
+        F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in ENDS else keys.source(name, "h")
+        for name in open_versions.columns
+    ]
+    return still_open.select(*ended).unionByName(folded.versions)
+
+
+# `read_rows` joins deletion vectors by file name and row index; for millions of marked rows Delta's reader is faster.
+_MARKED_ROWS = 1_000_000
+_PARTITION_BYTES = 32 << 20
+_IS_OPEN = f"_part = '{OPEN_PART}'"
+_PERIOD = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
+
+
+def read_selection(
+    spark: SparkSession, known: Known, table: HistoryTable, selection: Selection, tails: Tails
+) -> DataFrame:
+    """Plan the rows of a selection: the source's columns, and for versions the period columns too.
+
+    Raises NotAnswerable if the tail has a row that is too large for the heap.
+    """
+    tail = tails.get((table, upto(known, table, selection)))
+    if tail is not None and (found := find_too_large(known.lake, tail, heap_bytes(spark))):
+        raise NotAnswerable(f"asked for {table.name} as of {tail.upto}: {found.reason}", found.remedy)
+    match selection:
+        case State(lsn, raw):
+            rows = _state(spark, table, lsn, tail)
+            columns = table.columns_at(lsn) if tail is None else tail.columns
+            return rows.selectExpr(*_shown(spark, columns, ["_raw"] if raw else []))
+        case Versions(bounds):
+            rows = _versions(spark, table, tail).where("false" if bounds is None else _within(bounds))
+            columns = table.columns_at(table.position) if tail is None else tail.columns
+            return rows.selectExpr(*_shown(spark, columns, _PERIOD))
+        case _:
+            assert_never(selection)
+
+
+def _fold(spark: SparkSession, tail: Tail | None) -> Folded | None:
+    """Fold a tail, a large one into so many partitions that an answer, fetched one at a time, fits into memory."""
+    folded = None if tail is None else fold_tail(spark, tail)
+    if tail is None or folded is None or tail.held_bytes <= WINDOW_BYTES:
+        return folded
+    return replace(folded, rows=folded.rows.repartition(-(-tail.held_bytes // _PARTITION_BYTES)))
+
+
+def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> DataFrame:
+    rows = _rows(spark, table, find_files(table), lambda _: True)
+    folded = _fold(spark, tail)
+    if tail is None or folded is None:
+        return rows
+    return null_before_added(overlay(history_in_shape(rows, tail), folded, tail.columns), tail.added)
+
+
+def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None) -> DataFrame:
+    if lsn < table.position:
+        return _state_in_history(spark, table, lsn)
+    # At the position or later: every closed version has ended and every open one has begun.
+    rows = _rows(spark, table, find_files(table), is_open).where(_IS_OPEN)
+    folded = _fold(spark, tail)
+    if tail is None or folded is None:
+        return rows
+    return overlay_open(history_in_shape(rows, tail), folded, tail.columns).where(as_of_sql(lsn))
+
+
+def _state_in_history(spark: SparkSession, table: HistoryTable, lsn: Lsn) -> DataFrame:
+    """Return the versions valid at `lsn`, which is before the table's position.
+
+    If statistics show that every version of a file is valid, its LSN columns are not read: all distinct, they cost more
+    than typical user columns.
+    """
+    found = find_files(table)
+    if found is None or _is_much_marked(found):
+        return _rows(spark, table, found, lambda file: _some_as_of(file, lsn)).where(as_of_sql(lsn))
+    whole = found.which(lambda file: _all_as_of(file, lsn))
+    partly = found.which(lambda file: _some_as_of(file, lsn) and file.name not in whole.by_name)
+    rows = read_rows(spark, partly).where(as_of_sql(lsn))
+    return read_rows(spark, whole).unionByName(rows) if whole.by_name else rows
+
+
+def _all_as_of(file: DataFile, lsn: Lsn) -> bool:
+    """Whether the statistics show that every version of the file is valid at `lsn`."""
+    begins, ends = file.bounds("_from_lsn"), file.bounds("_to_lsn")
+    if begins is None or (ends is None and not is_open(file)):
+        return False
+    return is_as_of(lsn, begins[1], None if is_open(file) or ends is None else ends[0])
+
+
+def _some_as_of(file: DataFile, lsn: Lsn) -> bool:
+    """Whether the statistics admit a version that is valid at `lsn`."""
+    begins, ends = file.bounds("_from_lsn"), None if is_open(file) else file.bounds("_to_lsn")
+    return is_as_of(lsn, 0 if begins is None else begins[0], None if ends is None else ends[1])
+
+
+def _rows(
+    spark: SparkSession, table: HistoryTable, found: Files | None, wanted: Callable[[DataFile], bool]
+) -> DataFrame:
+    """Return the rows of the wanted files; rows of other files may or may not be among them."""
+    if found is None:
+        return _through_delta(spark, table)
+    if not _is_much_marked(found):
+        return read_rows(spark, found.which(wanted))
+    # Closed versions never change, so only files of the open partition have deletion vectors.
+    opened = _through_delta(spark, table).where(_IS_OPEN)
+    return read_rows(spark, found.which(lambda file: wanted(file) and not is_open(file))).unionByName(opened)
+
+
+def _is_much_marked(files: Files) -> bool:
+    return files.which(lambda file: file.is_marked).rows > _MARKED_ROWS
+
+
+def _through_delta(spark: SparkSession, table: HistoryTable) -> DataFrame:
+    return read_version(spark, str(table.path), table.delta_version)
+
+
+def _within(limits: Bounds) -> str:
+    conditions = ["true"]
+    if limits.from_above is not None:
+        conditions.append(f"_from_lsn > {limits.from_above:d}")
+    if limits.from_up_to is not None:
+        conditions.append(f"_from_lsn <= {limits.from_up_to:d}")
+    if limits.open_after is not None:
+        conditions.append(ends_after_sql(limits.open_after))
+    if limits.to_up_to is not None:
+        conditions.append(f"_to_lsn <= {limits.to_up_to:d}")
+    return " and ".join(conditions)
+
+
+def _shown(spark: SparkSession, columns: Sequence[Column], others: Sequence[str]) -> list[str]:
+    documents = documents_of(spark, columns)
+    return [shown(name, documents) for name in (*(column.stored for column in columns), *others)]

@@ -1,0 +1,340 @@
+"""Exported views: SQL scripts of plain views over a lake, for engines that read Delta without auditlake. No JVM.
+
+    live            `schema.table`: the open versions; `schema_versions.table`: every version with its period
+    at one LSN      `schema.table`: the state at that LSN
+    parametrised    `schema.table_as_of(lsn)`, `schema.table_at(time)`: the state at an argument
+    lsn_at(time)    the LSN to which a time resolves, as `moments.resolve` does it
+
+V1. Views read histories only, never the tail in `changes`. So live views show each table at its own position, and the
+    others are limited to LSNs up to which the table's history alone is exact (`reaches`). Such an answer is exact and
+    never changes, whatever is applied later; another LSN raises an error.
+V2. `lsn_at` reads `transactions` up to the watermark at generation time, and raises an error for later times. So its
+    answers never change either.
+V3. Live views and views at one LSN have the columns of their moment. A parametrised view has every column up to the
+    table's position; before a column was added, it is NULL.
+V4. A table without columns has no view of its own, because no engine has such views; its versions have one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+
+from auditlake.apply.tails import find_tails, open_log
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.query.system_time import select_state
+from auditlake.relation import Column, TableName
+from auditlake.sql_names import spark_identifier, spark_literal, standard_identifier, standard_literal
+from auditlake.temporal.as_of_predicate import as_of_sql
+from auditlake.temporal.moments import Known, read_known, resolve, snapshot_times
+from auditlake.temporal.when import When, format_us, parse_when
+
+LSN_AT = ("auditlake", "lsn_at")
+"""The function from a time to its LSN."""
+_NO_END = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """SQL of an engine for table functions, scalar functions, microseconds since 1970, and raising an error.
+
+    `typed`: parameters are declared with a type.
+    """
+
+    rows: str
+    value: str
+    micros: str
+    fail: str
+    typed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """SQL dialect of one engine, as templates for `str.format`."""
+
+    identifier: Callable[[str], str]
+    literal: Callable[[str], str]
+    prelude: str
+    table: str
+    far_future: str
+    functions: Functions | None
+
+    def name(self, *parts: str) -> str:
+        """Quote an identifier."""
+        return ".".join(map(self.identifier, parts))
+
+
+ENGINES = {
+    "duckdb": Engine(
+        identifier=standard_identifier,
+        literal=standard_literal,
+        prelude="install delta;\nload delta;",
+        table="delta_scan({text})",
+        far_future="timestamptz '9999-12-31 00:00:00+00'",
+        functions=Functions(
+            rows="create or replace macro {name}({parameter}) as table\n{query}",
+            value="create or replace macro {name}({parameter}) as\n{expression}",
+            micros="epoch_us",
+            fail="error({})",
+            typed=False,
+        ),
+    ),
+    "spark": Engine(
+        identifier=spark_identifier,
+        literal=spark_literal,
+        prelude="",
+        table="delta.{path}",
+        far_future="timestamp '9999-12-31 00:00:00Z'",
+        functions=Functions(
+            rows="create or replace function {name}({parameter}) returns table ({columns}) return\n{query}",
+            value="create or replace function {name}({parameter}) returns bigint return\n{expression}",
+            micros="unix_micros",
+            fail="raise_error({})",
+            typed=True,
+        ),
+    ),
+    "trino": Engine(
+        identifier=standard_identifier,
+        literal=standard_literal,
+        prelude="-- in a catalog of the connector delta_lake, with delta.register-table-procedure.enabled = true",
+        table="{registered}",
+        far_future="timestamp '9999-12-31 00:00:00.000000 UTC'",
+        functions=None,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """One table and the LSN up to which its history alone is exact, inclusive."""
+
+    table: HistoryTable
+    upto: Lsn
+
+
+def live_views(engine: Engine, tables: Sequence[HistoryTable], *, open_end: bool) -> Iterator[str]:
+    """Yield the statements that make the live views; `open_end`: an open version ends in 9999 instead of NULL."""
+    for table in tables:
+        state = f"{engine.name('_part')} = '{OPEN_PART}'"
+        source = _source(engine, table.columns_at(table.position))
+        if source:
+            yield from _view(engine, table.name, _query(engine, table, source, state))
+        versions = TableName(f"{table.name.schema}_versions", table.name.table)
+        columns = [*source, *_period(engine, open_end=open_end)]
+        yield from _view(engine, versions, _query(engine, table, columns, None))
+
+
+def views_at(engine: Engine, tables: Sequence[HistoryTable], lsn: Lsn) -> Iterator[str]:
+    """Yield the statements that make the views of one moment."""
+    for table in tables:
+        state = _as_of(engine, lsn)
+        source = _source(engine, table.columns_at(lsn))
+        if source:
+            yield from _view(engine, table.name, _query(engine, table, source, state))
+
+
+def functions_of(name: str) -> Functions:
+    """Return the templates for parametrised views in the engine named `name`.
+
+    Raises BadUsage if the engine has none.
+    """
+    found = ENGINES[name].functions
+    if found is None:
+        raise BadUsage(f"{name} has no SQL table functions", "Give --as-of WHEN: views of one moment.")
+    return found
+
+
+def parametrised(name: str, tables: Sequence[Reach]) -> Iterator[str]:
+    """Yield the statements that make the parametrised views for the engine named `name`; raises as `functions_of`.
+
+    The functions of a time call LSN_AT, which must exist.
+    """
+    engine = ENGINES[name]
+    for reach in tables:
+        if not reach.table.columns_at(reach.table.position):
+            continue
+        yield f"create schema if not exists {engine.name(reach.table.name.schema)}"
+        yield _function(name, reach, ("as_of", "_at_lsn", "bigint"), "_at_lsn")
+        yield _function(name, reach, ("at", "_at_time", "timestamp"), f"{engine.name(*LSN_AT)}(_at_time)")
+
+
+def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str) -> str:
+    """Return a function of one parameter; `lsn` is an expression of it; `signature` is name suffix, parameter, type."""
+    engine, functions, table = ENGINES[name], functions_of(name), reach.table
+    suffix, parameter, kind = signature
+    refusal = engine.literal(f"{table.name} is known from LSN {table.horizon} to {reach.upto:d}")
+    fail = f"cast({functions.fail.format(refusal)} as boolean)"
+    shown = table.columns_at(table.position)
+    source = list(_while_there(engine, shown, lsn))
+    known = f"case when {lsn} between {table.horizon} and {reach.upto:d} then false else {fail} end"
+    # The check is a row of its own: on the history, it would be skipped together with its files.
+    check = f"select {', '.join(['null'] * len(source))} where {known}"
+    return functions.rows.format(
+        name=engine.name(table.name.schema, f"{table.name.table}_{suffix}"),
+        parameter=f"{parameter} {kind}" if functions.typed else parameter,
+        columns=", ".join(f"{engine.name(column.stored)} {type_of(column).delta}" for column in shown),
+        query=f"{_query(engine, table, source, _as_of(engine, lsn))}\nunion all\n{check}",
+    )
+
+
+def registrations(tables: Sequence[HistoryTable]) -> Iterator[str]:
+    """Yield the statements that register the tables in Trino."""
+    trino = ENGINES["trino"]
+    for table in tables:
+        schema = f"{table.name.schema}_lake"
+        yield f"create schema if not exists {trino.name(schema)}"
+        location = trino.literal(table.path.as_uri())
+        names = f"{trino.literal(schema)}, {trino.literal(table.name.table)}"
+        yield f"call system.register_table({names}, {location})"
+
+
+def _view(engine: Engine, name: TableName, query: str) -> Iterator[str]:
+    yield f"create schema if not exists {engine.name(name.schema)}"
+    yield f"create or replace view {engine.name(*name)} as\n{query}"
+
+
+def _query(engine: Engine, table: HistoryTable, columns: Sequence[str], condition: str | None) -> str:
+    path = str(table.path)
+    source = engine.table.format(
+        text=engine.literal(path),
+        path=engine.name(path),
+        registered=engine.name(f"{table.name.schema}_lake", table.name.table),
+    )
+    where = "" if condition is None else f"\n where {condition}"
+    return f"select {', '.join(columns)}\n  from {source}{where}"
+
+
+def _as_of(engine: Engine, lsn: int | str) -> str:
+    return as_of_sql(lsn, from_lsn=engine.name("_from_lsn"), to_lsn=engine.name("_to_lsn"))
+
+
+def _source(engine: Engine, columns: Sequence[Column]) -> list[str]:
+    return [engine.name(column.stored) for column in columns]
+
+
+def _while_there(engine: Engine, columns: Sequence[Column], lsn: str) -> Iterator[str]:
+    """Yield the columns for any LSN; a column is NULL before it was added."""
+    for column in columns:
+        name = engine.name(column.stored)
+        if column.since is None:
+            yield name
+        else:
+            yield f"case when {lsn} >= {column.since} then {name} end as {name}"
+
+
+def _period(engine: Engine, *, open_end: bool) -> Iterator[str]:
+    far = {"_to_lsn": f"{_NO_END}", "_to_time": engine.far_future} if open_end else {}
+    for column, _ in PERIOD_COLUMNS:
+        if column in far:
+            yield f"coalesce({engine.name(column)}, {far[column]}) as {engine.name(column)}"
+        elif column != "_part":
+            yield engine.name(column)
+
+
+_PARAMETER = "_at_time"
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What a lake knows of times: path of `transactions`, watermark, currency, and snapshots.
+
+    Times are microseconds since 1970; `snapshots` are pairs of time and LSN.
+    """
+
+    transactions: Path
+    watermark: Lsn
+    current_us: int
+    snapshots: Sequence[tuple[int, Lsn]]
+
+
+def lsn_at(name: str, clock: Clock) -> Sequence[str]:
+    """Return the statements that create LSN_AT for the engine named `name`; raises as `functions_of`."""
+    engine, functions = ENGINES[name], functions_of(name)
+    micros = f"{functions.micros}({_PARAMETER})"
+    path = str(clock.transactions)
+    source = engine.table.format(text=engine.literal(path), path=engine.name(path))
+    last = (
+        f"select max({engine.name('lsn')}) from {source}"
+        f" where {engine.name('lsn')} <= {clock.watermark:d} and {engine.name('time_mono')} <= {_PARAMETER}"
+    )
+    snapshots = [f"case when {micros} >= {taken_us} then {lsn:d} end" for taken_us, lsn in clock.snapshots]
+    found = f"greatest({', '.join([f'({last})', 'cast(null as bigint)', *snapshots])})"
+    early = functions.fail.format(engine.literal("this lake begins later"))
+    late = functions.fail.format(engine.literal(f"this lake knew every commit up to {format_us(clock.current_us)}"))
+    # One case expression: with two, the engine would scan the transactions twice.
+    expression = f"case when {micros} > {clock.current_us} then {late}\n else coalesce({found}, {early}) end"
+    parameter = f"{_PARAMETER} timestamp" if functions.typed else _PARAMETER
+    return (
+        f"create schema if not exists {engine.name(LSN_AT[0])}",
+        functions.value.format(name=engine.name(*LSN_AT), parameter=parameter, expression=expression),
+    )
+
+
+def reaches(known: Known) -> list[Reach]:
+    """Return up to which LSN each history alone is exact: its position, or all that is known if it has no tail."""
+    log = open_log(known.lake)
+    after = {table: table.position for table in known.tables.values()}
+    tails = [] if log is None else find_tails(known.lake, log, after, known.positions.watermark)
+    behind = {tail.table for tail in tails}
+    last = known.positions.known_lsn
+    upto = {t: Lsn(t.position if t in behind else max(t.position, last)) for t in known.tables.values()}
+    parked = {t: known.parked[t.name].lsn for t in upto if t.name in known.parked}
+    return [Reach(t, min(lsn, parked.get(t, lsn))) for t, lsn in upto.items()]
+
+
+def merged_at(known: Known, when: When) -> Lsn:
+    """Resolve a moment at which every history alone is exact.
+
+    Raises NotAnswerable if some table is not known then, or is not applied up to it.
+    """
+    lsn = resolve(known, when)
+    for reach in reaches(known):
+        select_state(known, reach.table, lsn, when)
+        if lsn > reach.upto:
+            raise NotAnswerable(
+                f"asked for {reach.table.name} as of {lsn}, its history is applied up to {reach.upto}",
+                "Run auditlake apply --until-current, then generate the views again.",
+            )
+    return lsn
+
+
+def clock(known: Known) -> Clock:
+    """Return what a lake knows of times."""
+    snapshots = [(taken_us, Lsn(lsn)) for lsn, taken_us in snapshot_times(known).items() if taken_us is not None]
+    positions = known.positions
+    return Clock(known.lake.transactions, positions.watermark, positions.current_us, snapshots)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Kind of views: as of a WHEN, parametrised, or else live; `open_end` as in `live_views`."""
+
+    as_of: str | None
+    open_end: bool
+    parametrised: bool
+    zone: tzinfo = UTC
+
+
+def view_script(lake: Lake, engine: str, choice: Choice) -> str:
+    """Return the script that creates the views in one of `ENGINES`.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    known = read_known(lake)
+    tables = list(known.tables.values())
+    if choice.as_of is not None and choice.parametrised:
+        raise BadUsage("--as-of and --parametrised exclude each other", "Give one of them, or neither.")
+    if choice.parametrised:
+        statements: Iterable[str] = [*lsn_at(engine, clock(known)), *parametrised(engine, reaches(known))]
+    elif choice.as_of is not None:
+        lsn = merged_at(known, parse_when(choice.as_of, datetime.now(choice.zone)))
+        statements = views_at(ENGINES[engine], tables, lsn)
+    else:
+        statements = live_views(ENGINES[engine], tables, open_end=choice.open_end)
+    before = registrations(tables) if engine == "trino" else ()
+    unique = dict.fromkeys([*before, *statements])
+    prelude = ENGINES[engine].prelude
+    return "".join([f"{prelude}\n" if prelude else "", *(f"{statement};\n" for statement in unique)])

@@ -1,0 +1,156 @@
+"""FOR SYSTEM_TIME: turn a period of a statement into the state at one LSN, or into bounds on versions' LSNs. No JVM.
+
+The forms and their meaning are those of SQL:2011, "system-versioned tables". With lsn(x) the last commit at or before
+x, and x⁻ the last moment before x:
+
+    AS OF x               versions valid at x
+    FROM a TO b           valid at some moment from a to b, b excluded:
+                          _from_lsn <= lsn(b⁻) and (_to_lsn is null or _to_lsn > lsn(a))
+    BETWEEN a AND b       the same, b included:
+                          _from_lsn <= lsn(b)  and (_to_lsn is null or _to_lsn > lsn(a))
+    CONTAINED IN (a, b)   begun and ended there, a and b included:
+                          _from_lsn >  lsn(a⁻) and _to_lsn <= lsn(b)
+    ALL                   every version
+
+An excluded end needs b⁻ and not `_from_lsn < lsn(b)`: for a time, lsn(b) is usually a commit before b, and a version
+that begins with it is valid before b. A period that ends before it begins is empty, as in SQL:2011.
+
+A period across a gap, or past the LSN at which a table is parked, is refused. ALL is not: it is every version that is
+known, and makes no statement about any moment. Errors in a statement's moments are raised here, before Spark starts.
+"""
+
+from dataclasses import dataclass
+
+from auditlake.lake.history import HistoryTable
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.temporal.moments import Known, check_gaps, check_horizon, check_known, check_parked, just_before, resolve
+from auditlake.temporal.when import AtTime, When
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """The state at `when`, in the source's own columns."""
+
+    when: When
+
+
+@dataclass(frozen=True, slots=True)
+class FromTo:
+    """Versions valid at some moment of [start, end)."""
+
+    start: When
+    end: When
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Versions valid at some moment of [start, end]."""
+
+    start: When
+    end: When
+
+
+@dataclass(frozen=True, slots=True)
+class ContainedIn:
+    """Versions that begin and end in [start, end]."""
+
+    start: When
+    end: When
+
+
+@dataclass(frozen=True, slots=True)
+class AllTime:
+    """Every version."""
+
+
+Period = AsOf | FromTo | Between | ContainedIn | AllTime
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One table in a statement, and its period; None is the moment of the whole statement."""
+
+    table: TableName
+    period: Period | None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A table's state after the commit at `lsn`: the source's columns, and `_raw` if `raw`."""
+
+    lsn: Lsn
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The versions within `bounds`, with their period columns; no version if `bounds` is None."""
+
+    bounds: "Bounds | None"
+
+
+Selection = State | Versions
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds on `_from_lsn` and `_to_lsn` of a version; None is no bound."""
+
+    from_above: Lsn | None = None
+    from_up_to: Lsn | None = None
+    open_after: Lsn | None = None
+    to_up_to: Lsn | None = None
+
+
+def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> State:
+    """Select the state at `lsn`, to which `when` resolved.
+
+    Raises NotAnswerable if the table is not known at that LSN.
+    """
+    check_horizon(table, lsn, when)
+    check_known(known, table, lsn)
+    check_parked(known, table, lsn, when)
+    check_gaps(known, table, lsn, lsn)
+    return State(lsn)
+
+
+def select_period(known: Known, table: HistoryTable, period: Period) -> Selection:
+    """Select the rows of a FOR SYSTEM_TIME clause.
+
+    Raises NotAnswerable if the table is not known over the whole period.
+    """
+    match period:
+        case AsOf(when):
+            return select_state(known, table, resolve(known, when), when)
+        case AllTime():
+            return Versions(Bounds())
+        case _:
+            return Versions(_bounds(known, table, period))
+
+
+def _bounds(known: Known, table: HistoryTable, period: FromTo | Between | ContainedIn) -> Bounds | None:
+    start, end = resolve(known, period.start), resolve(known, period.end)
+    check_horizon(table, start, period.start)
+    check_horizon(table, end, period.end)
+    check_known(known, table, end)
+    check_parked(known, table, end, period.end)
+    check_gaps(known, table, start, end)
+    if _reversed(period.start, start, period.end, end):
+        return None
+    match period:
+        case Between():
+            return Bounds(from_up_to=end, open_after=start)
+        case FromTo():
+            before = just_before(known, period.end)
+            if period.start == period.end or before < start:
+                return None
+            return Bounds(from_up_to=before, open_after=start)
+        case ContainedIn():
+            return Bounds(from_above=just_before(known, period.start), to_up_to=end)
+
+
+def _reversed(start: When, start_lsn: Lsn, end: When, end_lsn: Lsn) -> bool:
+    if isinstance(start, AtTime) and isinstance(end, AtTime):
+        return start.time_us > end.time_us
+    return start_lsn > end_lsn

@@ -1,0 +1,382 @@
+"""Spool: messages of streamed transactions in progress, kept until the server sends their commit or abort.
+
+With streaming the server sends a large transaction in blocks while it runs, interleaved with blocks of others. `Spool`
+keeps their messages, removes those that are rolled back, and replays a committed transaction as the server would have
+sent it without streaming: Begin, its messages without their xids, Commit.
+
+1. The spool need not survive the process: a transaction whose commit is not acknowledged is sent again from its first
+   change, because the slot retains WAL from the oldest transaction in progress on (its restart_lsn).
+2. Memory is bounded: beyond `memory_bytes` the transaction that uses most memory is moved to a file.
+3. Rolling back a subtransaction truncates the transaction at that subtransaction's first change. Subtransactions nest,
+   so every later message belongs to it or was rolled back before (as in worker.c, stream_abort_internal).
+4. Relation messages are private to the streamed transaction until it commits. After its commit the server does not
+   repeat them unless something has changed since (pgoutput.c, cleanup_rel_sync_cache). So the Relation message in force
+   after the commit is the one that arrived last, from this transaction or from one that committed before it. If it is
+   another transaction's, it is repeated before the Commit.
+5. Two-phase commit is refused: a transaction acknowledged at PREPARE is not sent again at COMMIT PREPARED. Our slots
+   are created without it, so the server sends a prepared transaction when it commits, like any other.
+
+`SpooledTransaction` keeps the plain messages of one transaction in order, numbered from 0: the first ones in a file,
+the rest in memory. The file is created when the first messages leave memory, has no name, and is truncated when a
+rollback truncates the transaction.
+
+Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Stream Start" to "Stream Abort"
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from auditlake.errors import DecodeError, InvariantBroken, LakeUnusable, WrongSource
+from auditlake.pgoutput.batch_layout import Ints
+from auditlake.pgoutput.decoder import decode
+from auditlake.pgoutput.messages import Message, StreamAbort, StreamCommit, StreamStart, StreamStop
+from auditlake.pgoutput.streaming import (
+    Description,
+    Descriptions,
+    Segment,
+    join,
+    plain_bounds,
+    read_block,
+    relation_oid,
+    segment_of,
+)
+
+_OVERHEAD_BYTES = 512
+_PER_FRAME_BYTES = 24
+_PIECE_BYTES = 4 << 20
+"""Bytes per write and read: large compared to a seek, small compared to capture's memory."""
+_MEMORY_BYTES = 8 << 20
+_XIDS = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Messages from `first` on, in the file at `offset` if `segment` is None; `newest` is the highest sub so far."""
+
+    first: int
+    count: int
+    newest: int
+    segment: Segment | None
+    offset: int = 0
+    data_bytes: int = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        if self.segment is None:
+            return 0
+        return len(self.segment.data) + _PER_FRAME_BYTES * self.count + _OVERHEAD_BYTES
+
+
+class SpooledTransaction:
+    """Messages of one transaction that have not been rolled back."""
+
+    def __init__(self, xid: int, folder: Path) -> None:
+        self.xid = xid
+        self.memory_bytes = 0
+        self.descriptions = Descriptions()
+        self._folder = folder
+        self._pieces: list[_Piece] = []
+        self._file: IO[bytes] | None = None
+
+    @property
+    def count(self) -> int:
+        """Return the number of messages."""
+        return self._pieces[-1].first + self._pieces[-1].count if self._pieces else 0
+
+    @property
+    def file_bytes(self) -> int:
+        """Return the size of the file."""
+        return 0 if self._file is None else self._file.seek(0, os.SEEK_END)
+
+    def add(self, segment: Segment) -> None:
+        """Append messages."""
+        if not segment.count:
+            return
+        newest = int(segment.subs.max())
+        if self._pieces:
+            newest = max(newest, self._pieces[-1].newest)
+        piece = _Piece(self.count, segment.count, newest, segment)
+        self.memory_bytes += piece.memory_bytes
+        self._pieces.append(piece)
+
+    def cut(self, sub: int) -> None:
+        """Remove all messages from the first one of the subtransaction `sub` on."""
+        cut_at: tuple[int, int] | None = None
+        for place in reversed(range(len(self._pieces))):
+            if self._pieces[place].newest < sub:
+                break  # earlier pieces do not have it either
+            hits = np.flatnonzero(self._subs(self._pieces[place]) == sub)
+            if hits.size:
+                cut_at = place, int(hits[0])
+        if cut_at is not None:
+            self._cut_at(*cut_at)
+
+    def _cut_at(self, place: int, keep: int) -> None:
+        dropped = self._pieces[place:]
+        kept = self._read(dropped[0]).head(keep)
+        del self._pieces[place:]
+        self.memory_bytes -= sum(piece.memory_bytes for piece in dropped)
+        if dropped[0].segment is None and self._file is not None:
+            self._file.truncate(dropped[0].offset)
+        self.descriptions.cut(dropped[0].first + keep)
+        self.add(kept)
+
+    def spill(self) -> None:
+        """Move the messages in memory to the file.
+
+        Raises LakeUnusable if it cannot be written.
+        """
+        in_memory = [piece for piece in self._pieces if piece.segment is not None]
+        del self._pieces[len(self._pieces) - len(in_memory) :]
+        self.memory_bytes = 0
+        group: list[_Piece] = []
+        for piece in in_memory:
+            group.append(piece)
+            if sum(grouped.memory_bytes for grouped in group) >= _PIECE_BYTES:
+                self._pieces.append(self._write(group))
+                group = []
+        if group:
+            self._pieces.append(self._write(group))
+
+    def _write(self, group: list[_Piece]) -> _Piece:
+        segment = join([piece.segment for piece in group if piece.segment is not None])
+        try:
+            if self._file is None:
+                # Unbuffered: pieces are large, and closing has nothing left to write that could fail.
+                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  # `close` closes it
+            offset = self._file.seek(0, os.SEEK_END)
+            for part in (segment.data, *map(_packed, (segment.starts, segment.ends, segment.subs))):
+                _write_all(self._file, part)
+        except OSError as exc:
+            raise not_writable(self._folder, exc) from exc
+        return _Piece(group[0].first, segment.count, group[-1].newest, None, offset, len(segment.data))
+
+    def _read(self, piece: _Piece) -> Segment:
+        if piece.segment is not None:
+            return piece.segment
+        data = self._at(piece.offset, piece.data_bytes)
+        numbers = self._numbers(piece, 0, 3).reshape(3, piece.count)
+        return Segment(data, *numbers)
+
+    def _subs(self, piece: _Piece) -> Ints:
+        return piece.segment.subs if piece.segment is not None else self._numbers(piece, 2, 1)
+
+    def _numbers(self, piece: _Piece, skip: int, columns: int) -> Ints:
+        """Read `columns` of the arrays `starts`, `ends` and `subs`, which follow the data, from array `skip` on."""
+        size = 4 * piece.count
+        raw = self._at(piece.offset + piece.data_bytes + skip * size, columns * size)
+        return np.frombuffer(raw, np.uint32).astype(np.int64)
+
+    def _at(self, offset: int, size: int) -> bytes:
+        assert self._file is not None  # noqa: S101  # a piece without a segment is in the file
+        self._file.seek(offset)
+        parts = [self._file.read(size)]
+        while left := size - sum(map(len, parts)):
+            if not parts[-1]:
+                raise InvariantBroken(f"the spool's file has {size - left} bytes at {offset}, need {size}")
+            parts.append(self._file.read(left))
+        return b"".join(parts)
+
+    def segments(self) -> Iterator[Segment]:
+        """Yield all messages in order, and release each part once it is yielded."""
+        pieces, self._pieces = self._pieces[::-1], []
+        while pieces:
+            yield self._read(pieces.pop())
+        self.close()
+
+    def close(self) -> None:
+        """Release memory and file."""
+        self._pieces.clear()
+        self.memory_bytes = 0
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _packed(numbers: Ints) -> bytes:
+    return numbers.astype(np.uint32).tobytes()
+
+
+def _write_all(file: IO[bytes], data: bytes | bytearray) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+def not_writable(folder: Path, problem: OSError) -> LakeUnusable:
+    """Build the error for a spool folder that is not writable."""
+    return LakeUnusable(
+        f"spool folder {folder} cannot be written: {problem.strerror}",
+        "Free space there, name another folder with --spool, or set --streaming off.",
+    )
+
+
+class Spool:
+    """Streamed transactions in progress of one replication stream."""
+
+    def __init__(self, folder: Path | None = None, memory_bytes: int = _MEMORY_BYTES) -> None:
+        """Create an empty spool; its files are in `folder`, by default the system's temporary folder.
+
+        Raises LakeUnusable if the folder is not writable.
+        """
+        self._folder = folder or Path(tempfile.gettempdir())
+        _require_writable(self._folder)
+        self._memory_bytes = memory_bytes
+        self._open: dict[int, SpooledTransaction] = {}
+        self._block: SpooledTransaction | None = None
+        self._replay: Iterator[Segment] | None = None
+        self._committed_relations: dict[int, tuple[int, bytes]] = {}
+        self._epoch = 0
+        self._last_source: int | None = None
+
+    @property
+    def in_block(self) -> bool:
+        """Return whether a block has started and its Stream Stop has not been received."""
+        return self._block is not None
+
+    @property
+    def active(self) -> bool:
+        """Return whether a streamed transaction is in progress, so that plain frames must be inspected too."""
+        return bool(self._open)
+
+    @property
+    def memory_used(self) -> int:
+        """Return the bytes of messages in memory, including overhead."""
+        return sum(transaction.memory_bytes for transaction in self._open.values())
+
+    @property
+    def file_bytes(self) -> int:
+        """Return the bytes of messages in files."""
+        return sum(transaction.file_bytes for transaction in self._open.values())
+
+    def add(self, data: bytearray, starts: Ints, ends: Ints) -> None:
+        """Add messages of the current block; `data` is changed and kept.
+
+        Raises DecodeError.
+        """
+        assert self._block is not None  # noqa: S101  # the caller has checked `in_block`
+        segment = read_block(data, starts, ends, self._block.xid)
+        for number, payload in segment.relations():
+            epoch, oid = self._epoch_of(self._block.xid), relation_oid(payload)
+            self._block.descriptions.add(Description(self._block.count + number, epoch, oid, payload))
+        self._block.add(segment)
+        while self.memory_used > self._memory_bytes:
+            max(self._open.values(), key=lambda transaction: transaction.memory_bytes).spill()
+
+    def record_relation(self, payload: bytes) -> None:
+        """Record the Relation message of a plain transaction, in case transactions in progress have an older one."""
+        if self._open:
+            self._committed_relations[relation_oid(payload)] = self._epoch_of(None), payload
+
+    def _epoch_of(self, source: int | None) -> int:
+        if source != self._last_source:
+            self._epoch, self._last_source = self._epoch + 1, source
+        return self._epoch
+
+    def handle_boundary(self, payload: bytes) -> None:
+        """Handle a message that starts or ends a block or a streamed transaction.
+
+        Raises DecodeError if it is malformed or out of order, WrongSource for two-phase commit.
+        """
+        message = decode(payload)
+        if self.in_block and not isinstance(message, StreamStop):
+            raise _misplaced(payload, f"in a block of transaction {self._block and self._block.xid}")
+        match message:
+            case StreamStart():
+                self._start(payload, message)
+            case StreamStop():
+                if not self.in_block:
+                    raise _misplaced(payload, "outside blocks")
+                self._block = None
+            case StreamAbort():
+                self._abort(message)
+            case StreamCommit(xid):
+                self._replay = self._plain(payload, self._require_open(payload, xid))
+            case _:
+                raise _two_phase(message)
+
+    def _start(self, payload: bytes, start: StreamStart) -> None:
+        if not start.first:
+            self._block = self._require_open(payload, start.xid)
+        elif start.xid in self._open:
+            raise _misplaced(payload, f"the first block of transaction {start.xid}, which has one already")
+        else:
+            self._block = self._open[start.xid] = SpooledTransaction(start.xid, self._folder)
+
+    def _abort(self, abort: StreamAbort) -> None:
+        transaction = self._open.get(abort.xid)
+        if transaction is None:  # PostgreSQL 18 also sends aborts of some transactions that it has not streamed
+            return
+        if abort.subxid == abort.xid:
+            transaction.close()
+            self._remove(abort.xid)
+        else:
+            transaction.cut((abort.subxid - abort.xid) % _XIDS)
+
+    def _require_open(self, payload: bytes, xid: int) -> SpooledTransaction:
+        if (transaction := self._open.get(xid)) is None:
+            raise _misplaced(payload, f"transaction {xid}, which has no block")
+        return transaction
+
+    def _remove(self, xid: int) -> None:
+        del self._open[xid]
+        if not self._open:
+            self._committed_relations.clear()
+
+    def _plain(self, payload: bytes, transaction: SpooledTransaction) -> Iterator[Segment]:
+        begin, commit = plain_bounds(payload)
+        yield segment_of([begin])
+        yield from transaction.segments()
+        yield segment_of([*self._superseding(transaction), commit])
+        self._remove(transaction.xid)
+
+    def _superseding(self, transaction: SpooledTransaction) -> list[bytes]:
+        """Return committed Relation messages newer than this transaction's, and record its own if they are newer."""
+        newer = []
+        for own in transaction.descriptions.latest():
+            epoch, payload = self._committed_relations.get(own.oid, (0, b""))
+            if epoch > own.epoch:
+                newer.append(payload)
+            else:
+                self._committed_relations[own.oid] = own.epoch, own.payload
+        return newer
+
+    def next_segment(self) -> Segment | None:
+        """Return the next part of the transaction that has just committed, None without one or at its end."""
+        if self._replay is None:
+            return None
+        segment = next(self._replay, None)
+        if segment is None:
+            self._replay = None
+        return segment
+
+    def close(self) -> None:
+        """Drop all transactions and their files."""
+        for transaction in self._open.values():
+            transaction.close()
+        self._open.clear()
+
+
+def _require_writable(folder: Path) -> None:
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as exc:
+        raise not_writable(folder, exc) from exc
+
+
+def _misplaced(payload: bytes, problem: str) -> DecodeError:
+    return DecodeError(f"pgoutput message {chr(payload[0])!a} out of order: {problem}")
+
+
+def _two_phase(message: Message) -> WrongSource:
+    name = type(message).__name__
+    return WrongSource(
+        f"the slot sent a {name} message: it has two-phase commit, need a slot without",
+        "Prepared transactions may have been skipped; bootstrap a new lake with a new slot.",
+    )

@@ -1,0 +1,61 @@
+"""Start a replication stream, and classify the reasons for which one cannot start or ends.
+
+A stream that broke can be started again (SourceUnreachable). One whose slot was invalidated or whose publication is
+gone cannot be read any further (WrongSource).
+
+Authority: postgresql.org/docs/current/protocol-replication.html, START_REPLICATION … LOGICAL; errcodes-appendix.html
+"""
+
+from psycopg import pq, sql
+from psycopg.pq.abc import PGconn, PGresult
+
+from auditlake.errors import AuditlakeError, LakeConflict, WrongSource
+from auditlake.lsn import Lsn
+from auditlake.source.refusals import unreachable
+from auditlake.streaming_mode import Streaming
+
+UNDECODABLE = ("42704", "55000")
+"""undefined_object: its publication is gone; object_not_in_prerequisite_state: the slot was invalidated."""
+_OBJECT_IN_USE = "55006"
+ENDED = "the server ended the replication stream"
+
+
+def start_stream(pgconn: PGconn, slot: str, publication: str, start_lsn: Lsn, streaming: Streaming) -> None:
+    """Start the stream of transactions that end after `start_lsn`; the connection is then in COPY BOTH, non-blocking.
+
+    Raises LakeConflict if another process reads the slot, WrongSource if the slot can no longer serve this lake,
+    ConfigError if the server does not support `streaming`.
+    """
+    options = streaming.options(pgconn.server_version) + sql.SQL(", publication_names {}, messages 'true'").format(
+        sql.Literal(sql.Identifier(publication).as_string())
+    )
+    command = sql.SQL("START_REPLICATION SLOT {} LOGICAL {} ({})").format(
+        sql.Identifier(slot), sql.SQL(str(start_lsn)), options
+    )
+    result = pgconn.exec_(command.as_bytes())
+    if result.status != pq.ExecStatus.COPY_BOTH:
+        raise _not_started(slot, result)
+    pgconn.nonblocking = 1
+
+
+def _not_started(slot: str, result: PGresult) -> Exception:
+    sqlstate = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+    message = " ".join(result.get_error_message().split())
+    if sqlstate == _OBJECT_IN_USE:
+        return LakeConflict(
+            f"slot {slot} is in use: {message}",
+            "Another capture reads it; stop that one first (auditlake status shows it).",
+        )
+    if sqlstate in UNDECODABLE:
+        return WrongSource(
+            f"slot {slot} cannot serve this lake any more: {message}",
+            "Changes are missing; bootstrap a new lake.",
+        )
+    return unreachable(message, sqlstate or None)
+
+
+def failed(message: str, sqlstate: str | None) -> AuditlakeError:
+    """Return the error for a started stream that ended: it broke, or can be read no further."""
+    if sqlstate not in UNDECODABLE:
+        return unreachable(message, sqlstate)
+    return WrongSource(f"the slot can be read no further: {' '.join(message.split())}", "Bootstrap a new lake.")

@@ -1,0 +1,212 @@
+"""Missing values: the value of an added column in existing rows, derived from two catalog snapshots.
+
+ADD COLUMN has no trace in the stream except a Relation message before the next change of the table. The value of the
+new column in existing rows is not in the stream:
+
+    nullable, no default        NULL
+    a constant as default       the constant: not stored in the rows, but in `pg_attribute.attmissingval`
+    anything else               the table is rewritten (volatile default, identity, serial, stored generated column,
+                                domain with constraints), each row with a value of its own
+
+So the catalog is read when the stream first shows the column, possibly long after that commit. An earlier catalog
+snapshot of the table (`CatalogSnapshot`) proves that the result is valid for the commit:
+
+1. Every ADD COLUMN takes a new attribute number. If the column's number is above all numbers of the earlier snapshot,
+   and no other number above those has been dropped since, the column was added once since that snapshot: the column in
+   the stream is the one in the catalog. A commit before the earlier snapshot may have shown a column that was dropped
+   before it, so that case is undecided.
+2. Only ADD COLUMN sets `atthasmissing`. The missing value never changes, and a rewrite of the table clears it. If it is
+   set, it is the value of existing rows.
+3. If it is not set, the value is NULL, unless the table has been rewritten since the earlier snapshot. A rewrite
+   changes the table's file (`pg_class.relfilenode`). Same file: NULL. Another file: undecided, because TRUNCATE and
+   VACUUM FULL change the file too.
+
+For a partitioned table every partition in the earlier snapshot is examined, and all must agree; later partitions have
+no older rows.
+
+The table `added` has one row for each time the source was asked. A decided value is final; of an undecided one the
+newest row has the reason. A row belongs to the column first seen in the commit at `lsn`: a column that is dropped and
+added again is another column, with rows of its own.
+
+Authority: postgresql.org/docs/current/catalog-pg-attribute.html; src/backend/commands/tablecmds.c, ATExecAddColumn
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from auditlake.delta.append_table import AppendLog, open_delta
+from auditlake.lake.history import open_history
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import Relation, TableName
+
+ADDED_SCHEMA = pa.schema(
+    [
+        ("lsn", pa.int64()),
+        ("oid", pa.int64()),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("column", pa.string()),
+        ("value", pa.string()),
+        ("problem", pa.string()),
+        ("time", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSnapshot:
+    """Catalog snapshot of a table: its highest attribute number, and the file of each table that stores its rows.
+
+    Every commit visible to the snapshot is before `lsn`. The keys of `files` are OIDs.
+    """
+
+    relation: int
+    lsn: Lsn
+    attributes: int
+    files: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table that stores rows: its file, and the text of the column's missing value, None if it has none."""
+
+    file: int
+    missing: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnEntry:
+    """The column's current catalog entry: its attribute number, and the highest number of a dropped column."""
+
+    number: int
+    last_dropped: int
+    parts: Mapping[int, Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """Value of existing rows: a text, or None for NULL; undecided if there is a `problem`."""
+
+    value: str | None = None
+    problem: str | None = None
+
+
+def decide(snapshot: CatalogSnapshot | None, found: ColumnEntry | None, seen: Lsn) -> Existing:
+    """Decide the column's value in rows older than the commit at `seen`, the first one that shows the column."""
+    if found is None:
+        return Existing(problem="the source no longer has the column")
+    if snapshot is None or seen <= snapshot.lsn:
+        return Existing(problem="the catalog was not read before the column was added")
+    if found.number <= snapshot.attributes:
+        return Existing(problem="the table already had it, under another name or unpublished")
+    if found.last_dropped > snapshot.attributes:
+        return Existing(problem="a column was added and dropped in between, perhaps the same one")
+    values = {_of_part(found.parts[oid], file) for oid, file in snapshot.files.items() if oid in found.parts}
+    if len(values) > 1:
+        return Existing(problem="its partitions have different values")
+    return next(iter(values), Existing())
+
+
+def _of_part(part: Part, file: int) -> Existing:
+    if part.missing is not None or part.file == file:
+        return Existing(part.missing)
+    return Existing(problem="the table was rewritten, so each row may have a different value")
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A column of the relation with this OID that was first seen in the commit at `lsn`."""
+
+    relation: int
+    column: str
+    lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The question for the missing value of a column that was added to `table`."""
+
+    table: TableName
+    added: Added
+
+
+Answers = Mapping[Added, Existing]
+Ask = Callable[[Sequence[Question]], Sequence[Existing]]
+"""Function that asks the source; it returns one answer per question, in order."""
+
+
+def read_added(lake: Lake) -> dict[Added, Existing]:
+    """Read the answers about added columns."""
+    table = open_delta(lake.added)
+    return {} if table is None else _answers(pa.table(table.to_pyarrow_table()).sort_by("time").to_pylist())
+
+
+def _answers(rows: Iterable[dict[str, object]]) -> dict[Added, Existing]:
+    found: dict[Added, Existing] = {}
+    for row in rows:
+        added = Added(int(str(row["oid"])), str(row["column"]), int(str(row["lsn"])))
+        value, problem = row["value"], row["problem"]
+        if added not in found or found[added].problem is not None:
+            found[added] = Existing(None if value is None else str(value), None if problem is None else str(problem))
+    return found
+
+
+class AddedLog:
+    """Asks the source for the missing values of added columns, and appends the answers to `added`."""
+
+    def __init__(self, lake: Lake, ask: Ask | None) -> None:
+        """Read the answers so far; without `ask` open questions stay open."""
+        self._lake = lake
+        self._ask = ask
+        self._log: AppendLog | None = None
+        self._answers = read_added(lake)
+
+    def resolve(self, versions: Sequence[tuple[int, Relation]], names: frozenset[TableName]) -> None:
+        """Ask the open questions about these tables; `versions` are all (LSN, relation) so far, in order."""
+        if self._ask is None:
+            return
+        asked = [question for name in sorted(names) for question in self._open(versions, name)]
+        if not asked:
+            return
+        answers = dict(zip((question.added for question in asked), self._ask(asked), strict=True))
+        self._append([_row(question, answers[question.added]) for question in asked])
+        self._answers |= answers
+
+    def _open(self, versions: Sequence[tuple[int, Relation]], name: TableName) -> Iterator[Question]:
+        """Yield a question for each added column that is neither in the history nor decided."""
+        history = open_history(self._lake, name)
+        if history is None:
+            return
+        in_history = {column.name for column in history.columns}
+        before = in_history
+        for lsn, relation in versions:
+            if relation.name != name or lsn <= history.horizon:
+                continue
+            now = {column.name for column in relation.columns}
+            for column in sorted(now - before - in_history):
+                added = Added(relation.oid, column, lsn)
+                if self._answers.get(added, Existing(problem="")).problem is not None:
+                    yield Question(name, added)
+            before = now
+
+    def _append(self, rows: list[dict[str, object]]) -> None:
+        self._log = self._log or AppendLog(self._lake.added, ADDED_SCHEMA)
+        self._log.append(pa.RecordBatch.from_pylist(rows, schema=ADDED_SCHEMA), {})
+
+
+def _row(question: Question, answer: Existing) -> dict[str, object]:
+    added = question.added
+    return {
+        "lsn": added.lsn,
+        "oid": added.relation,
+        "schema": question.table.schema,
+        "table": question.table.table,
+        "column": added.column,
+        "value": answer.value,
+        "problem": answer.problem,
+        "time": datetime.now(UTC),
+    }

@@ -1,0 +1,209 @@
+"""Schedule the copy of tables under a held snapshot: bundles of ranges to workers, tables to commits.
+
+  1. Workers copy bundles of ranges to files and commit nothing. The number of concurrent bundles, the smaller of
+     workers and allowed connections, bounds connections and memory.
+  2. After a table's last range, all of its files are committed here, in one commit.
+  3. A table that fails does not stop the others; the next bootstrap copies it from the beginning.
+
+A table is committed only if the session that holds its locks and the snapshot is still alive after its last range was
+read. Otherwise a TRUNCATE or a rewrite may have happened in between, and ranges may lack rows
+(`source.snapshot_session`).
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from auditlake.errors import AuditlakeError
+from auditlake.lake.column_names import as_stored
+from auditlake.lake.history import RESERVED
+from auditlake.lake.layout import Lake
+from auditlake.relation import Column, TableName
+from auditlake.snapshot.commit import begin_table, commit_table
+from auditlake.snapshot.copy_task import CopiedFile, CopyTask, SnapshotMark, bundled, page_ranges, pages_per_range
+from auditlake.snapshot.progress import CopiedTable, Progress
+from auditlake.snapshot.worker_pool import Workers
+from auditlake.source.catalog import TableSize
+from auditlake.source.replicated_tables import FollowedTable
+
+# A commit is a few small files: four at a time keep up with any number of small tables.
+_COMMITS_AT_ONCE = 4
+_MOST_ORDINALS = 2**31  # `_ordinal` is INT
+_NOTHING = TableSize(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on the load of the source: concurrent connections, and bytes per second in total (None: unlimited)."""
+
+    connections: int = 8
+    bytes_per_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An exported snapshot: the connection for its workers, its identifier, and the mark on its rows.
+
+    `verify` raises an AuditlakeError that names the table, unless the session that holds the snapshot has held locks on
+    the given relations, by OID, since the export.
+    """
+
+    conninfo: str
+    snapshot_id: str
+    mark: SnapshotMark
+    verify: Callable[[TableName, Sequence[int]], None]
+
+
+class _Job:
+    """A table being copied: its tasks, and the files written so far."""
+
+    def __init__(self, table: FollowedTable, columns: tuple[Column, ...], tasks: Sequence[CopyTask]) -> None:
+        self.name = table.name
+        self.oids = tuple(part.relation.oid for part in (table.table, *table.members))
+        self.columns = columns
+        self.tasks = tasks
+        self.files: list[CopiedFile] = []
+        self.failed = False
+        self.lock = threading.Lock()
+        self.delta: DeltaTable | None = None
+        self.begun_at = 0.0
+
+
+class Copier:
+    """Copy the tables of one lake under one snapshot."""
+
+    def __init__(self, workers: Workers, lake: Lake, snapshot: Snapshot, limits: Limits, progress: Progress) -> None:
+        self._workers = workers
+        self._lake = lake
+        self._snapshot = snapshot
+        self._at_once = max(1, min(limits.connections, workers.at_once))
+        self._bytes_per_s = None if limits.bytes_per_s is None else limits.bytes_per_s / self._at_once
+        self._progress = progress
+        self._commits = ThreadPoolExecutor(_COMMITS_AT_ONCE)
+        self._committing: list[Future[None]] = []
+        self._interrupted = False
+
+    def copy(self, tables: Sequence[FollowedTable], sizes: Mapping[int, TableSize]) -> None:
+        """Copy all tables; record a failed table in `progress` and continue with the others."""
+        jobs = [self._plan(table, sizes) for table in tables]
+        bundles = bundled([(job, task) for job in jobs for task in job.tasks], lambda item: item[1].source_bytes)
+        with self._commits, ThreadPoolExecutor(self._at_once) as copies:
+            running = [copies.submit(self._copy, bundle) for bundle in bundles]
+            for job in jobs:
+                if not job.tasks and self._begin(job):  # a partitioned table without a partition
+                    self._add_files(job, [])
+            try:
+                for future in running:
+                    future.result()
+            except KeyboardInterrupt:
+                self._interrupted = True
+                copies.shutdown(wait=False, cancel_futures=True)
+                self._workers.cancel()
+                raise
+        for future in self._committing:
+            future.result()
+
+    def _plan(self, table: FollowedTable, sizes: Mapping[int, TableSize]) -> _Job:
+        """Plan one range for each partition (or the table itself) that is empty or small, more for a large one."""
+        parts = [(part.name, sizes.get(part.relation.oid, _NOTHING)) for part in table.parts]
+        estimates = [size.rows for _, size in parts]
+        self._progress.expect(
+            table.name,
+            sum(size.size_bytes for _, size in parts),
+            None if None in estimates else sum(estimate or 0 for estimate in estimates),
+        )
+        columns = as_stored(table.relation.columns, RESERVED)
+        return _Job(table, columns, self._tasks(table, columns, parts))
+
+    def _tasks(
+        self, table: FollowedTable, columns: tuple[Column, ...], parts: Sequence[tuple[TableName, TableSize]]
+    ) -> list[CopyTask]:
+        ranges = [
+            (name, size, pages)
+            for name, size in parts
+            for pages in page_ranges(size.pages, pages_per_range(size.pages, size.size_bytes))
+        ]
+        has_key = any(column.key for column in columns)
+        return [
+            CopyTask(
+                self._snapshot.conninfo,
+                self._snapshot.snapshot_id,
+                name,
+                columns,
+                pages,
+                self._lake.history(table.name),
+                self._snapshot.mark,
+                row_filter=table.row_filter,
+                # Interleaved, because the number of rows in a range is unknown before it is read.
+                ordinals=None if has_key else range(number, _MOST_ORDINALS, len(ranges)),
+                source_bytes=pages.share(size.pages, size.size_bytes),
+                bytes_per_s=self._bytes_per_s,
+            )
+            for number, (name, size, pages) in enumerate(ranges)
+        ]
+
+    def _copy(self, bundle: Sequence[tuple[_Job, CopyTask]]) -> None:
+        wanted = [(job, task) for job, task in bundle if self._begin(job) and self._verify(job)]
+        if not wanted:
+            return
+        tasks = [task for _, task in wanted]
+        for (job, task), result in zip(wanted, self._workers.run(tasks), strict=True):
+            if isinstance(result, AuditlakeError):
+                if self._verify(job):  # else the lost snapshot is the reason, and already recorded
+                    self._fail(job, result)
+            else:
+                self._progress.advance(job.name, result.rows, task.source_bytes)
+                self._add_files(job, [result])
+
+    def _begin(self, job: _Job) -> bool:
+        """Create the empty table before its first range; return False if the table has failed."""
+        with job.lock:
+            if job.delta is None and not job.failed:
+                job.begun_at = time.monotonic()
+                self._progress.begin(job.name)
+                try:
+                    job.delta = begin_table(self._lake, job.name, job.columns)
+                except AuditlakeError as exc:
+                    job.failed = True
+                    self._progress.fail(job.name, exc)
+        return not job.failed
+
+    def _verify(self, job: _Job, oids: Sequence[int] = ()) -> bool:
+        """Return whether the snapshot and the locks on `oids` are still held; if not, the table has failed."""
+        try:
+            self._snapshot.verify(job.name, oids)
+        except AuditlakeError as exc:
+            self._fail(job, exc)
+            return False
+        return True
+
+    def _add_files(self, job: _Job, files: Iterable[CopiedFile]) -> None:
+        """Add files to the table; commit it after the last one."""
+        with job.lock:
+            job.files += files
+            complete = len(job.files) == len(job.tasks) and not job.failed
+        if complete:
+            self._committing.append(self._commits.submit(self._commit, job))
+
+    def _commit(self, job: _Job) -> None:
+        assert job.delta is not None  # noqa: S101 - begun before its first range
+        if not self._verify(job, job.oids):
+            return
+        try:
+            commit_table(job.delta, job.files, self._snapshot.mark)
+        except AuditlakeError as exc:
+            self._fail(job, exc)
+            return
+        rows, size_bytes = sum(file.rows for file in job.files), sum(file.size_bytes for file in job.files)
+        seconds = time.monotonic() - job.begun_at
+        self._progress.finish(CopiedTable(job.name, rows, size_bytes, seconds, self._snapshot.mark.lsn))
+
+    def _fail(self, job: _Job, why: AuditlakeError) -> None:
+        with job.lock:
+            first, job.failed = not job.failed, True
+        if first and not self._interrupted:  # else every running table fails, because its worker was ended
+            self._progress.fail(job.name, why)

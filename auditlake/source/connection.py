@@ -1,0 +1,251 @@
+"""Connections to the source, with the settings pinned that determine the text form of a value.
+
+1. A value must have the same text in the snapshot and in the stream, regardless of `ALTER ROLE … SET` and `ALTER
+   DATABASE … SET`. So every connection has `PINNED` in its startup packet, which overrides both. A session without
+   these settings is refused: some poolers drop them.
+2. Timeouts that could end an idle snapshot session are off. TCP keepalives detect a lost peer within about a minute.
+3. Of several hosts the primary is taken.
+4. A failed connection raises `SourceUnreachable` (`source.refusals`). libpq's messages name host, user and database,
+   never the password.
+
+Authority: postgresql.org/docs/current/config-setting.html; libpq-connect.html, "options"
+"""
+
+import math
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import Any, LiteralString, TypeAlias
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq.abc import PGconn
+
+from auditlake.errors import AuditlakeError, ConfigError, SourceUnready
+from auditlake.source.refusals import DIRECT, PASSING_STATES, unreachable
+
+PINNED = {
+    "datestyle": "ISO,YMD",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+    "lc_monetary": "C",
+    # regclass and similar types print a schema only if the search path does not contain it.
+    "search_path": "pg_catalog",
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
+    # A policy that would hide rows from the snapshot is then an error; the stream ignores policies.
+    "row_security": "off",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    # So the server too detects within a minute that our machine is gone, and does not hold our locks for hours.
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+_NOT_COMPARED = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+# Older servers refuse a connection with this setting in the startup packet.
+_TRANSACTION_TIMEOUT_SINCE = 170000
+
+_COMPARED = {name: value for name, value in PINNED.items() if name not in _NOT_COMPARED}
+_SHOW_PINNED = ("select " + ", ".join(f"pg_catalog.current_setting('{name}')" for name in _COMPARED)).encode()
+
+_SYNTAX_ERROR = "42601"
+_LONGEST_SELECT_S = 3600.0
+
+Row: TypeAlias = tuple[object, ...]
+
+
+def pinned_conninfo(source: str, settings: Mapping[str, str] | None = None, **overrides: str) -> str:
+    """Return `source` with the pinned settings, UTF-8 and our application name added.
+
+    `settings` are additional server settings, `overrides` libpq parameters.
+
+    Raises ConfigError if `source` is not a conninfo or a libpq URI.
+    """
+    try:
+        given = conninfo_to_dict(source)
+    except psycopg.ProgrammingError:
+        # The parser's message quotes the text it could not read, which may hold a password.
+        raise ConfigError(
+            "the setting source is not a libpq URI or conninfo",
+            "Write it as postgresql://user@host:5432/database, or host=… dbname=….",
+        ) from None
+    options = " ".join(f"-c {name}={value}" for name, value in {**PINNED, **(settings or {})}.items())
+    merged = {
+        "application_name": "auditlake",
+        "connect_timeout": "10",
+        "keepalives_idle": "30",
+        "keepalives_interval": "10",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "60000",
+        **({"target_session_attrs": "primary"} if "," in f"{given.get('host')}{given.get('hostaddr')}" else {}),
+        **given,
+        "client_encoding": "UTF8",
+        "options": f"{given.get('options', '')} {options}".strip(),
+        **overrides,
+    }
+    return make_conninfo(**{name: str(value) for name, value in merged.items()})
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Turn a lost or refused connection into SourceUnreachable; every other error passes unchanged."""
+    try:
+        yield
+    except psycopg.OperationalError as exc:
+        # Without a SQLSTATE libpq itself failed.
+        if exc.sqlstate is not None and not exc.sqlstate.startswith(PASSING_STATES):
+            raise
+        raise unreachable(str(exc), exc.sqlstate) from exc
+
+
+@contextmanager
+def hung_up_after(fileno: int, timeout_s: float) -> Iterator[None]:
+    """Shut the connection down if the block takes longer: libpq has no timeout for a silent server.
+
+    Raises SourceUnreachable, retryable, in place of the error with which the block then fails.
+    """
+    fired = threading.Event()
+    timer = threading.Timer(timeout_s, _hang_up, (fileno, fired))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (psycopg.Error, AuditlakeError) as exc:
+        if not fired.is_set():
+            raise
+        raise unreachable(f"no answer for {timeout_s:g} s") from exc
+    finally:
+        timer.cancel()
+
+
+def _hang_up(fileno: int, fired: threading.Event) -> None:
+    fired.set()
+    with suppress(OSError), socket.socket(fileno=os.dup(fileno)) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def connect(source: str) -> psycopg.Connection[Row]:
+    """Open an ordinary connection in autocommit mode.
+
+    Raises SourceUnreachable, SourceUnready if the session does not have the pinned settings.
+    """
+    with translated_errors(), ExitStack() as opened:
+        conn = opened.enter_context(closing(psycopg.connect(pinned_conninfo(source), autocommit=True)))
+        for name, value in unlimited(conn.info.server_version).items():
+            conn.execute(f"set {name} = {value}".encode())
+        row = conn.execute(_SHOW_PINNED).fetchone()
+        _require_pinned([str(value) for value in row or ()])
+        opened.pop_all()
+        return conn
+
+
+def _require_walsender(pgconn: PGconn, timeout_s: float) -> None:
+    """Check that a connection speaks the replication protocol and has the pinned settings; close it if not.
+
+    Raises SourceUnready, SourceUnreachable.
+    """
+    with ExitStack() as opened:
+        opened.callback(pgconn.finish)
+        with hung_up_after(pgconn.socket, timeout_s):
+            _check_walsender(pgconn)
+        opened.pop_all()
+
+
+def _check_walsender(pgconn: PGconn) -> None:
+    if _answer(pgconn, b"IDENTIFY_SYSTEM") is None:
+        raise SourceUnready("the connection does not speak the replication protocol: its setting was dropped", DIRECT)
+    for name, value in unlimited(pgconn.server_version).items():
+        pgconn.exec_(f"set {name} = {value}".encode())
+    _require_pinned(_answer(pgconn, _SHOW_PINNED) or [])
+
+
+def _answer(pgconn: PGconn, command: bytes) -> list[str] | None:
+    """Return the first row of an answer; None if the server does not know the command."""
+    result = pgconn.exec_(command)
+    if result.status == pq.ExecStatus.TUPLES_OK:
+        return [(result.get_value(0, column) or b"").decode() for column in range(result.nfields)]
+    sqlstate = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+    if sqlstate == _SYNTAX_ERROR:
+        return None
+    raise unreachable(result.get_error_message(), sqlstate or None)
+
+
+def _require_pinned(values: Sequence[str]) -> None:
+    """Check the values that a session shows for the pinned settings.
+
+    Raises SourceUnready.
+    """
+    for (name, wanted), value in zip(_COMPARED.items(), values, strict=True):
+        if value.replace(" ", "") != wanted:
+            raise SourceUnready(f"the session's setting {name} is {value!r}, need {wanted!r}", DIRECT)
+
+
+def unlimited(server_version: int) -> dict[str, str]:
+    """Return the timeouts to disable that only newer servers have; a role or a database may have set them."""
+    return {"transaction_timeout": "0"} if server_version >= _TRANSACTION_TIMEOUT_SINCE else {}
+
+
+def connect_replication(source: str) -> PGconn:
+    """Open a connection that speaks the replication protocol for one database.
+
+    Raises SourceUnreachable, SourceUnready if the session does not have the pinned settings.
+    """
+    messages = []
+    for parts in one_host_each(conninfo_to_dict(pinned_conninfo(source, replication="database"))):
+        pgconn = pq.PGconn.connect_start(make_conninfo("", **parts).encode())
+        timeout_s = float(parts["connect_timeout"])
+        if not _finish_connecting(pgconn, timeout_s if timeout_s > 0 else math.inf):
+            messages.append("timeout expired")
+        elif pgconn.status == pq.ConnStatus.OK:
+            _require_walsender(pgconn, timeout_s if timeout_s > 0 else _LONGEST_SELECT_S)
+            return pgconn
+        else:
+            messages.append(pgconn.get_error_message())
+        pgconn.finish()
+    raise unreachable("; ".join(messages))
+
+
+def one_host_each(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Split a connection string at its hosts, so that each has the full timeout."""
+    lists = {name: str(parts[name]).split(",") for name in ("host", "hostaddr", "port") if parts.get(name)}
+    for at in range(max((len(values) for values in lists.values()), default=1)):
+        yield {**parts, **{name: values[at % len(values)] for name, values in lists.items()}}
+
+
+def _finish_connecting(pgconn: PGconn, timeout_s: float) -> bool:
+    """Wait until the connection is established or has failed; return False on timeout.
+
+    libpq's blocking connect would block every other thread of this process.
+    """
+    deadline = time.monotonic() + timeout_s
+    waits_for = pq.PollingStatus.WRITING
+    while pgconn.status != pq.ConnStatus.BAD and waits_for in {pq.PollingStatus.READING, pq.PollingStatus.WRITING}:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return False
+        watched = [pgconn.socket]
+        reading = waits_for == pq.PollingStatus.READING
+        select.select(watched if reading else [], [] if reading else watched, [], min(left_s, _LONGEST_SELECT_S))
+        waits_for = pq.PollingStatus(pgconn.connect_poll())
+    return True
+
+
+def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> list[Row]:
+    """Run one query and return its rows."""
+    with translated_errors():
+        return conn.execute(query, args or None).fetchall()
+
+
+def fetch_one(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> Row:
+    """Run one query that always returns a row, and return that row."""
+    return fetch(conn, query, *args)[0]

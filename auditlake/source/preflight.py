@@ -1,0 +1,295 @@
+"""Preflight: find obstacles to a complete history, each with the command that removes it. Changes nothing.
+
+`check_server` checks the server and the role, `check_table` one table, `check_publication` an existing publication.
+Every finding is a sentence and the command to run; without findings bootstrap can start. Anything that this version
+cannot follow exactly is a finding, not a warning.
+
+Authority: postgresql.org/docs/current/logical-replication-restrictions.html; logicaldecoding-explanation.html
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import psycopg
+from psycopg import sql
+
+from auditlake.errors import SourceUnreachable, SourceUnready
+from auditlake.relation import ReplicaIdentity, TableName
+from auditlake.source.catalog import CatalogTable
+from auditlake.source.connection import Row, connect_replication, fetch, fetch_one
+from auditlake.source.publication import STORED_GENERATED_SINCE, Publication
+from auditlake.source.replicated_tables import FollowedTable
+
+_FIRST_VERSION, _LAST_VERSION = 14, 18
+_SLOTS_NEEDED = 2
+
+_SERVER = """
+select pg_catalog.current_setting('server_version_num')::int / 10000,
+       pg_catalog.current_setting('wal_level'),
+       pg_catalog.pg_is_in_recovery(),
+       pg_catalog.current_setting('server_encoding'),
+       (select rolsuper or rolreplication from pg_catalog.pg_roles where rolname = current_user)
+         or exists (select from pg_catalog.pg_roles r where r.rolname = 'rds_replication'
+                       and pg_catalog.pg_has_role(r.oid, 'member')),
+       pg_catalog.current_setting('max_replication_slots')::int
+         - (select count(*) from pg_catalog.pg_replication_slots),
+       current_user::text,
+       pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create'),
+       pg_catalog.current_database()::text,
+       pg_catalog.current_setting('max_wal_senders')::int,
+       (select count(*) from pg_catalog.pg_stat_get_wal_senders())
+"""
+
+_FAILING = """
+select t.schemaname::text, t.tablename::text, min(t.pubname)::text
+  from pg_catalog.pg_publication_tables t
+  join pg_catalog.pg_publication p on p.pubname = t.pubname and (p.pubupdate or p.pubdelete)
+  join pg_catalog.pg_namespace n on n.nspname = t.schemaname
+  join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = t.tablename and c.relkind = 'r'
+ where c.relreplident <> 'f'
+   and not exists (select from pg_catalog.pg_index i where i.indrelid = c.oid and i.indisvalid and i.indimmediate
+                      and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end)
+ group by 1, 2 order by 1, 2
+"""
+_RESTART = "-- then restart PostgreSQL"
+_LEAVE_OUT = "leave it out with the setting tables"
+_STORED_GENERATED_SINCE = STORED_GENERATED_SINCE // 10000
+_UNUSABLE_IDENTITY = {
+    ReplicaIdentity.NOTHING: "nothing",
+    ReplicaIdentity.DEFAULT: "without a primary key",
+    ReplicaIdentity.INDEX: "its index is gone",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An obstacle and its remedy: `fix` in words, `sql` if statements can do it."""
+
+    object: str
+    problem: str
+    fix: str
+    sql: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.object}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """Facts about a server and our role that the checks need."""
+
+    major: int
+    wal_level: str
+    in_recovery: bool
+    encoding: str
+    may_replicate: bool
+    free_slots: int
+    role: str
+    may_create: bool
+    database: str
+    wal_senders: int
+    busy_wal_senders: int
+
+
+def read_server_facts(conn: psycopg.Connection[Row]) -> ServerFacts:
+    """Read the facts for `check_server`."""
+    return ServerFacts(
+        *cast("tuple[int, str, bool, str, bool, int, str, bool, str, int, int]", fetch_one(conn, _SERVER))
+    )
+
+
+def check_server(facts: ServerFacts, *, slot_exists: bool) -> list[Finding]:
+    """Check the server and our role."""
+    found = []
+    if not _FIRST_VERSION <= facts.major <= _LAST_VERSION:
+        supported = f"{_FIRST_VERSION} to {_LAST_VERSION} are supported"
+        found.append(Finding("server", f"PostgreSQL {facts.major}, {supported}", "Use a supported server."))
+    if facts.wal_level != "logical":
+        fix = "Run ALTER SYSTEM SET wal_level = 'logical' and restart PostgreSQL."
+        statement = f"ALTER SYSTEM SET wal_level = 'logical'; {_RESTART}"
+        found.append(Finding("wal_level", f"is {facts.wal_level}, need logical", fix, (statement,)))
+    if facts.in_recovery:
+        found.append(Finding("server", "is a standby, need the primary", "Point source at the primary."))
+    if facts.encoding == "SQL_ASCII":
+        fix = "Dump and restore the database into one with a real encoding."
+        found.append(Finding(f"database {facts.database}", "encoding SQL_ASCII has no defined text", fix))
+    if not facts.may_replicate:
+        statement = f"ALTER ROLE {_quoted(facts.role)} REPLICATION;"
+        fix = f"Run {statement[:-1]} as a superuser."
+        found.append(Finding(f"role {facts.role}", "lacks the replication privilege", fix, (statement,)))
+    needed = _SLOTS_NEEDED - slot_exists
+    if facts.free_slots < needed:
+        fix = "Drop unused slots, or raise max_replication_slots and restart PostgreSQL."
+        found.append(Finding("max_replication_slots", f"{facts.free_slots} free, need {needed}", fix))
+    if facts.busy_wal_senders >= facts.wal_senders:
+        fix = "Raise max_wal_senders and restart PostgreSQL, or stop a standby or subscription that is not needed."
+        found.append(Finding("max_wal_senders", f"is {facts.wal_senders}, {facts.busy_wal_senders} in use", fix))
+    return found
+
+
+def check_replication(conninfo: str) -> list[Finding]:
+    """Open a replication connection and check its session, as capture will.
+
+    Raises SourceUnreachable if a retry may succeed.
+    """
+    try:
+        connect_replication(conninfo).finish()
+    except (SourceUnreachable, SourceUnready) as exc:
+        if isinstance(exc, SourceUnreachable) and exc.retryable and not exc.after_success:
+            raise
+        return [Finding("replication connection", exc.message, exc.hint or "")]
+    return []
+
+
+def check_table(table: FollowedTable, major: int) -> list[Finding]:
+    """Check that the changes of a table can be followed on a server of version `major`."""
+    problems = [*_partition_problems(table), *_publication_problems(table, major)]
+    found = [Finding(f"table {table.name}", problem, fix) for problem, fix in problems]
+    identity = (_full_identity(table.name),)
+    return [Finding(f"table {table.name}", what, fix, identity) for what, fix in _identity_problems(table)] + found
+
+
+def check_access(table: FollowedTable, role: str) -> list[Finding]:
+    """Check that our role may copy a table. Other tables can be copied regardless."""
+    return [
+        Finding(f"table {table.name}", problem, fix, statements)
+        for part in (table.table, *table.members)
+        for problem, fix, statements in _access_problems(part, role)
+    ]
+
+
+def find_failing(conn: psycopg.Connection[Row]) -> list[Finding]:
+    """Find tables on which UPDATE and DELETE already fail: they are published without a replica identity."""
+    return [
+        Finding(
+            f"table {(name := TableName(str(schema), str(table)))}",
+            f"UPDATE and DELETE fail already: publication {publication} publishes them without a replica identity",
+            f"Give it a primary key, or run {_full_identity(name)[:-1]}.",
+            (_full_identity(name),),
+        )
+        for schema, table, publication in fetch(conn, _FAILING)
+    ]
+
+
+def fixing_sql(found: Iterable[Finding]) -> list[str]:
+    """Return the statements of all findings, each once and in order, then the restart as a comment."""
+    statements = list(dict.fromkeys(statement for finding in found for statement in finding.sql))
+    plain = [statement.removesuffix(_RESTART).rstrip() for statement in statements]
+    return [*plain, *([_RESTART] if plain != statements else [])]
+
+
+def _full_identity(name: TableName) -> str:
+    return f"ALTER TABLE {_quoted(*name)} REPLICA IDENTITY FULL;"
+
+
+def _quoted(*names: str) -> str:
+    return sql.Identifier(*names).as_string()
+
+
+def remarks_on(table: FollowedTable) -> list[str]:
+    """Describe what may later stop this table's history or make it differ, and cannot be checked now."""
+    remarks = []
+    if table.members:
+        silent = "TRUNCATE of a single partition, ATTACH and DETACH of one that holds rows"
+        remarks.append(f"{table.name} is partitioned: {silent} are not in the stream, and so not in its history")
+    out_of_line = sorted(c.name for c in table.relation.columns if c.name in table.table.toastable and not c.key)
+    if table.row_filter is not None and table.relation.replica_identity != ReplicaIdentity.FULL and out_of_line:
+        what = f"does not send unchanged large values of {', '.join(out_of_line)}, and would stop its history"
+        remark = f"{table.name} is published with a row filter: an UPDATE that brings a row into it {what}"
+        remarks.append(f"{remark}; REPLICA IDENTITY FULL would send them")
+    return remarks
+
+
+def _access_problems(part: CatalogTable, role: str) -> list[tuple[str, str, tuple[str, ...]]]:
+    problems: list[tuple[str, str, tuple[str, ...]]] = []
+    if not part.readable:
+        fix = f"Run GRANT SELECT ON {part.name} TO our role (and USAGE on its schema)."
+        grants = (
+            f"GRANT USAGE ON SCHEMA {_quoted(part.name.schema)} TO {_quoted(role)};",
+            f"GRANT SELECT ON TABLE {_quoted(*part.name)} TO {_quoted(role)};",
+        )
+        problems.append((f"{part.name} may not be read", fix, grants))
+    if part.row_security:
+        fix = "Connect as a role with BYPASSRLS, or as the owner where row security is not forced."
+        problems.append((f"row security hides rows of {part.name} from our role", fix, ()))
+    return problems
+
+
+def _identity_problems(table: FollowedTable) -> list[tuple[str, str]]:
+    identity = table.relation.replica_identity
+    if identity == ReplicaIdentity.FULL or any(column.key for column in table.table.relation.columns):
+        return []
+    what = _UNUSABLE_IDENTITY[identity]
+    fix = f"Give {table.name} a primary key, run ALTER TABLE {table.name} REPLICA IDENTITY FULL, or {_LEAVE_OUT}."
+    return [(f"replica identity is '{identity}' ({what}), need a key or 'f' (full)", fix)]
+
+
+def _partition_problems(table: FollowedTable) -> list[tuple[str, str]]:
+    """Return differences between partitions and their published root that change what is sent."""
+    problems = []
+    whole = table.table.relation
+    key = {column.name for column in whole.columns if column.key}
+    for part in table.members:
+        here = part.relation
+        if not part.publishable:
+            what = "foreign" if part.kind == "f" else "unlogged"
+            problem = f"partition {part.name} is {what}, so its changes are not in the log"
+            problems.append((problem, f"Detach it, or {_LEAVE_OUT}."))
+        elif part.kind != "p" and (here.replica_identity, {c.name for c in here.columns if c.key}) != (
+            whole.replica_identity,
+            key,
+        ):
+            problem = (
+                f"replica identity of partition {part.name} is '{here.replica_identity}', "
+                f"of the table '{whole.replica_identity}', need the same key for both"
+            )
+            problems.append((problem, f"Run ALTER TABLE {part.name} REPLICA IDENTITY as for the table."))
+    return problems
+
+
+def _publication_problems(table: FollowedTable, major: int) -> list[tuple[str, str]]:
+    """Return columns that UPDATE and DELETE need and that are not published."""
+    every = table.table.relation.columns
+    published = {column.name for column in table.relation.columns}
+    needed = {c.name for c in every if c.key}
+    if table.relation.replica_identity == ReplicaIdentity.FULL:
+        generated = table.table.stored | table.table.virtual
+        # Up to 17 a FULL identity excludes unpublished generated columns; since 18 the server refuses the UPDATE.
+        needed |= {c.name for c in every if major >= _STORED_GENERATED_SINCE or c.name not in generated}
+    if missing := sorted(needed - published):
+        fix = f"Publish them with {table.name}, choose a replica identity without them, or {_LEAVE_OUT}."
+        return [(f"columns {', '.join(missing)} of its replica identity are not published", fix)]
+    return []
+
+
+def check_publication(publication: Publication) -> list[Finding]:
+    """Judge a publication that exists already."""
+    if publication.all_operations:
+        return []
+    fix = f"Run ALTER PUBLICATION {publication.name} SET (publish = 'insert, update, delete, truncate')."
+    problem = "does not publish all of insert, update, delete, truncate"
+    operations = "'insert, update, delete, truncate'"
+    statement = f"ALTER PUBLICATION {_quoted(publication.name)} SET (publish = {operations});"
+    return [Finding(f"publication {publication.name}", problem, fix, (statement,))]
+
+
+def check_ownership(facts: ServerFacts, tables: Iterable[FollowedTable], *, create: bool) -> list[Finding]:
+    """Judge whether we may create the publication (`create`) and put these tables into it."""
+    found = []
+    if create and not facts.may_create:
+        fix = (
+            f'Run GRANT CREATE ON DATABASE "{facts.database}" TO "{facts.role}", or create the publication beforehand.'
+        )
+        statement = f"GRANT CREATE ON DATABASE {_quoted(facts.database)} TO {_quoted(facts.role)};"
+        problem = f"may not create a publication in {facts.database}"
+        found.append(Finding(f"role {facts.role}", problem, fix, (statement,)))
+    for name in not_owned(tables):
+        fix = "Create the publication beforehand as the owner, or connect as the owner."
+        found.append(Finding(f"table {name}", f"is not owned by {facts.role}, so it cannot be published", fix))
+    return found
+
+
+def not_owned(tables: Iterable[FollowedTable]) -> list[TableName]:
+    """Name the tables that our role does not own."""
+    return [table.name for table in tables if not table.table.owned]

@@ -1,0 +1,163 @@
+"""Publication: read, create, extend, drop.
+
+1. The publication must exist before the slot: a slot older than its publication fails at its first change and never
+   advances.
+2. A publication that we create lists its tables by name. FOR ALL TABLES would include tables without a replica
+   identity, and make the application's UPDATE and DELETE on them fail.
+3. `read_membership` includes the OIDs of publication, tables and entries, by which `auditlake.membership` detects that
+   the publication was changed.
+
+Authority: postgresql.org/docs/current/sql-createpublication.html; catalog-pg-publication.html;
+view-pg-publication-tables.html
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import psycopg
+from psycopg import sql
+
+from auditlake.errors import SourceUnready
+from auditlake.membership import Member, Membership
+from auditlake.relation import TableName
+from auditlake.source.connection import Row, fetch, fetch_one
+
+_MEMBERSHIP = """
+select oid::bigint, array_remove(array[
+         case when pubinsert then 'insert' end, case when pubupdate then 'update' end,
+         case when pubdelete then 'delete' end, case when pubtruncate then 'truncate' end], null)
+  from pg_catalog.pg_publication where pubname = %s
+"""
+
+# A partition is published through the entry of a listed ancestor.
+_MEMBERS = """
+select t.schemaname::text, t.tablename::text, c.oid::bigint,
+       (select max(r.oid::bigint) from pg_catalog.pg_publication_rel r
+         where r.prpubid = p.oid
+           and (r.prrelid = c.oid or r.prrelid in (select relid from pg_catalog.pg_partition_ancestors(c.oid))))
+  from pg_catalog.pg_publication p
+  join pg_catalog.pg_publication_tables t on t.pubname = p.pubname
+  join pg_catalog.pg_namespace n on n.nspname = t.schemaname
+  join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
+ where p.pubname = %s
+"""
+
+_EXISTING = "select oid::bigint from pg_catalog.pg_class where oid = any (%s::oid[])"
+# Columns that later versions added are read through to_jsonb: NULL where they do not exist.
+_PUBLICATION = """
+select pubinsert and pubupdate and pubdelete and pubtruncate,
+       pubviaroot,
+       coalesce(pg_catalog.to_jsonb(p) ->> 'pubgencols', 'n') = 's',
+       pg_catalog.current_setting('server_version_num')::int
+  from pg_catalog.pg_publication p where pubname = %s
+"""
+_TABLES = """
+select t.schemaname::text, t.tablename::text,
+       pg_catalog.to_jsonb(t) ->> 'rowfilter', pg_catalog.to_jsonb(t) -> 'attnames'
+  from pg_catalog.pg_publication_tables t where t.pubname = %s
+"""
+STORED_GENERATED_SINCE = 180000
+"""In older versions a column list may name generated columns, but the stream does not have them."""
+
+
+def read_membership(conn: psycopg.Connection[Row], name: str) -> Membership | None:
+    """Read the membership of a publication; None if it does not exist."""
+    rows = fetch(conn, _MEMBERSHIP, name)
+    if not rows:
+        return None
+    oid, operations = rows[0]
+    tables = {
+        TableName(str(schema), str(table)): Member(cast("int", relation), cast("int | None", entry))
+        for schema, table, relation, entry in fetch(conn, _MEMBERS, name)
+    }
+    return Membership(cast("int", oid), frozenset(cast("list[str]", operations)), tables)
+
+
+def find_existing(conn: psycopg.Connection[Row], relations: Iterable[int]) -> frozenset[int]:
+    """Return those of these OIDs that are still relations."""
+    return frozenset(cast("int", row[0]) for row in fetch(conn, _EXISTING, list(relations)))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """One table of a publication.
+
+    `row_filter` is SQL, None for all rows; `column_names` is None if the server version always publishes all columns.
+    """
+
+    name: TableName
+    row_filter: str | None = None
+    column_names: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """An existing publication; `all_operations`: it publishes insert, update, delete and truncate.
+
+    `via_root`: changes of a partition are sent as changes of its published root. `stored_generated`: stored generated
+    columns are published.
+    """
+
+    name: str
+    all_operations: bool
+    via_root: bool
+    stored_generated: bool
+    tables: tuple[PublishedTable, ...]
+
+
+def read_publication(conn: psycopg.Connection[Row], name: str) -> Publication | None:
+    """Read a publication; None if it does not exist."""
+    rows = fetch(conn, _PUBLICATION, name)
+    if not rows:
+        return None
+    all_operations, via_root, stored, version = rows[0]
+    can_store = cast("int", version) >= STORED_GENERATED_SINCE
+    tables = tuple(_published(row) for row in fetch(conn, _TABLES, name))
+    return Publication(name, bool(all_operations), bool(via_root), can_store and bool(stored), tables)
+
+
+def _published(row: Row) -> PublishedTable:
+    schema, table, row_filter, columns = row
+    names = None if columns is None else frozenset(cast("list[str]", columns))
+    return PublishedTable(TableName(str(schema), str(table)), None if row_filter is None else str(row_filter), names)
+
+
+def create_publication(conn: psycopg.Connection[Row], name: str, tables: Iterable[TableName]) -> None:
+    """Create a publication of these tables, through the root if partitioned, with all columns that can be published.
+
+    Raises SourceUnready if PostgreSQL does not allow it.
+    """
+    listed = sql.SQL(", ").join(sql.Identifier(*table) for table in tables)
+    options = "publish_via_partition_root = true"
+    if can_publish_stored(conn):
+        options += ", publish_generated_columns = stored"
+    statement = sql.SQL("create publication {} for table {} with ({})")
+    _run(conn, name, statement.format(sql.Identifier(name), listed, sql.SQL(options)))
+
+
+def can_publish_stored(conn: psycopg.Connection[Row]) -> bool:
+    """Whether this server can publish stored generated columns."""
+    (version,) = fetch_one(conn, "select pg_catalog.current_setting('server_version_num')::int")
+    return cast("int", version) >= STORED_GENERATED_SINCE
+
+
+def add_tables(conn: psycopg.Connection[Row], name: str, tables: Iterable[TableName]) -> None:
+    """Add tables to a publication; only later changes of them are published."""
+    listed = sql.SQL(", ").join(sql.Identifier(*table) for table in tables)
+    _run(conn, name, sql.SQL("alter publication {} add table {}").format(sql.Identifier(name), listed))
+
+
+def drop_publication(conn: psycopg.Connection[Row], name: str) -> None:
+    """Drop a publication if it exists."""
+    _run(conn, name, sql.SQL("drop publication if exists {}").format(sql.Identifier(name)))
+
+
+def _run(conn: psycopg.Connection[Row], name: str, statement: sql.Composed) -> None:
+    try:
+        conn.execute(statement)
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectNotInPrerequisiteState) as exc:
+        raise SourceUnready(
+            f"publication {name} cannot be changed: {exc.diag.message_primary}",
+            "Run it as the owner of the tables with CREATE on the database, or create the publication beforehand.",
+        ) from exc

@@ -1,0 +1,83 @@
+"""Server identity, end of the write-ahead log, and clock.
+
+Authority: postgresql.org/docs/current/protocol-replication.html, IDENTIFY_SYSTEM; functions-admin.html, "Backup
+Control"
+"""
+
+import time
+from dataclasses import dataclass
+from typing import cast
+
+import psycopg
+
+from auditlake.lsn import Lsn
+from auditlake.source.connection import Row, fetch_one
+
+_LONG_PAGE_HEADER_BYTES = 40
+
+# The control file has a new timeline only after the next checkpoint; the name of a WAL file has it at once.
+_IDENTITY = """
+select (select system_identifier from pg_catalog.pg_control_system())::text,
+       case when pg_catalog.pg_is_in_recovery()
+            then (select timeline_id from pg_catalog.pg_control_checkpoint())
+            else ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int
+       end,
+       pg_catalog.current_database()::text,
+       pg_catalog.current_setting('server_version_num')::int,
+       pg_catalog.pg_is_in_recovery()
+"""
+
+_WAL_END = """
+select pg_catalog.pg_current_wal_insert_lsn()::text,
+       pg_catalog.current_setting('wal_block_size')::int,
+       (extract(epoch from pg_catalog.clock_timestamp()) * 1000000)::bigint
+"""
+
+
+_CLOCK = "select extract(epoch from pg_catalog.clock_timestamp())::float8"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """Identity of a source: cluster, timeline and database; a standby is `in_recovery`."""
+
+    system_identifier: str
+    timeline: int
+    database: str
+    version_num: int
+    in_recovery: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WalEnd:
+    """End of the log: every commit record that starts before `lsn` existed at `time_us` (since 1970)."""
+
+    lsn: Lsn
+    time_us: int
+
+
+def identify(conn: psycopg.Connection[Row]) -> ServerIdentity:
+    """Read the identity of the cluster and database behind `conn`."""
+    system, timeline, database, version, in_recovery = fetch_one(conn, _IDENTITY)
+    return ServerIdentity(
+        str(system), cast("int", timeline), str(database), cast("int", version), in_recovery=bool(in_recovery)
+    )
+
+
+def wal_end(conn: psycopg.Connection[Row]) -> WalEnd:
+    """Read the end of the log and the server's clock, in that order.
+
+    The insert position is after the header of an empty page, but a walsender reports the end of the last record, which
+    is then the start of the page. Such a position is moved back; otherwise a stream would never reach it.
+    """
+    text, block_size, time_us = fetch_one(conn, _WAL_END)
+    lsn = Lsn.parse(str(text))
+    into_page = lsn % cast("int", block_size)
+    return WalEnd(Lsn(lsn - into_page) if into_page <= _LONG_PAGE_HEADER_BYTES else lsn, cast("int", time_us))
+
+
+def clock_skew_s(conn: psycopg.Connection[Row]) -> float:
+    """Return how far the server's clock is ahead of ours, exact to half a round trip."""
+    before_s = time.time()
+    (server_s,) = fetch_one(conn, _CLOCK)
+    return cast("float", server_s) - (before_s + time.time()) / 2

@@ -1,0 +1,154 @@
+"""Delta jars: resolved once by Spark's own Ivy and kept in a folder, so that later starts need no network.
+
+`spark.jars.packages` contacts a repository at every start, even if everything is cached. `delta_jars` does so once, and
+keeps the jars that Spark itself does not include. The folder appears by rename, so a killed or concurrent resolution
+leaves no partial folder.
+
+Spark decides the repository: by its defaults, or `spark.jars.repositories`, `spark.jars.ivySettings` and the proxy in
+SPARK_SUBMIT_OPTS. AUDITLAKE_JARS names a folder prepared elsewhere.
+
+Authority: spark.apache.org/docs/4.2.0/submitting-applications.html, "Advanced Dependency Management"
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from auditlake.config import load_settings
+from auditlake.errors import ConfigError
+from auditlake.spark.java import require_java
+
+DELTA_VERSION = "4.4.0"
+PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
+
+# The jars of PACKAGE that pyspark does not include; the others are older copies of jars in pyspark.
+_NEEDED = (
+    f"delta-spark_4.2_2.13-{DELTA_VERSION}.jar",
+    f"delta-storage-{DELTA_VERSION}.jar",
+    f"delta-kernel-api-{DELTA_VERSION}.jar",
+    f"delta-kernel-defaults-{DELTA_VERSION}.jar",
+    f"delta-kernel-unitycatalog-{DELTA_VERSION}.jar",
+    "unitycatalog-client-0.6.0.jar",
+    "unitycatalog-hadoop-0.6.0.jar",
+)
+_RESOLUTION_TIMEOUT_S = 900
+_RESOLVE = """
+import sys
+from pyspark import SparkConf
+from pyspark.java_gateway import launch_gateway
+
+gateway = launch_gateway(SparkConf(loadDefaults=False).setAll([a.split("=", 1) for a in sys.argv[1:]]))
+print("\\n".join(gateway.jvm.System.getProperty("spark.jars").split(",")))
+"""
+
+
+def delta_jars(settings: Mapping[str, str]) -> list[Path]:
+    """Return the jars to start Spark with; resolve them the first time.
+
+    Only the `spark.jars.*` settings matter here. Raises ConfigError if they cannot be resolved.
+    """
+    folder = jars_folder()
+    if not folder.is_dir():
+        _resolve_once(folder, settings)
+    return _complete(folder)
+
+
+def jars_folder() -> Path:
+    """Return the folder of the jars, which may not exist yet."""
+    if chosen := os.environ.get("AUDITLAKE_JARS"):
+        return Path(chosen).expanduser().absolute()
+    return cache_folder() / "jars" / f"delta-{DELTA_VERSION}"
+
+
+def cache_folder() -> Path:
+    """Return the folder for files that any start can recreate."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser().absolute() / "auditlake"
+
+
+def _complete(folder: Path) -> list[Path]:
+    paths = [(name, _find(folder, name)) for name in _NEEDED]
+    if missing := [name for name, path in paths if path is None]:
+        raise ConfigError(
+            f"folder of jars {folder} lacks {', '.join(missing)}",
+            "remove the folder to have it filled again, or set AUDITLAKE_JARS to one that has them.",
+        )
+    return [path for _, path in paths if path is not None]
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    # Ivy puts the organisation in front of the name, other tools do not.
+    return next(iter(sorted([*folder.glob(name), *folder.glob(f"*_{name}")])), None)
+
+
+def _resolve_once(folder: Path, settings: Mapping[str, str]) -> None:
+    with _locked(folder):
+        if folder.is_dir():  # another process was faster
+            return
+        resolved = _resolve(settings)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".resolving-") as temporary:
+            fresh = Path(temporary, "jars")
+            fresh.mkdir()
+            for jar in resolved:
+                if jar.name.endswith(_NEEDED):
+                    shutil.copyfile(jar, fresh / jar.name)
+            _complete(fresh)
+            fresh.rename(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = folder.with_name(f".{folder.name}.lock").open("w")
+    except OSError as exc:
+        raise ConfigError(
+            f"folder of jars {folder} cannot be made: {exc.strerror}",
+            "set AUDITLAKE_JARS to a folder that can be written.",
+        ) from exc
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _resolve(settings: Mapping[str, str]) -> list[Path]:
+    require_java()
+    arguments = {k: v for k, v in settings.items() if k.startswith("spark.jars.")} | {"spark.jars.packages": PACKAGE}
+    command = [sys.executable, "-c", _RESOLVE, *(f"{key}={value}" for key, value in arguments.items())]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLUTION_TIMEOUT_S, check=True)
+    except subprocess.SubprocessError as exc:
+        raise ConfigError(
+            f"the Delta jars ({PACKAGE}) could not be resolved: {_reason(exc)}",
+            "allow the network once, or set spark.jars.repositories or spark.jars.ivySettings under [spark], "
+            "or set AUDITLAKE_JARS to a folder that holds them.",
+        ) from exc
+    return [Path(line.removeprefix("file:")) for line in run.stdout.splitlines() if line.endswith(".jar")]
+
+
+def _reason(failure: subprocess.SubprocessError) -> str:
+    if isinstance(failure, subprocess.TimeoutExpired):
+        return f"no answer within {failure.timeout:.0f} s"
+    stderr = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else ""
+    reasons = (line.strip() for line in stderr.splitlines() if "unresolved dependenc" in line or "Exception" in line)
+    return next(reasons, "Spark gave no reason")
+
+
+def main() -> None:
+    """Resolve the jars before the first start, by the settings, and print them in the form of `--jars`."""
+    try:
+        jars = delta_jars(load_settings().spark)
+    except ConfigError as exc:
+        sys.stderr.write(f"auditlake: error: {exc.message}\nauditlake: hint: {exc.hint}\n")
+        sys.exit(exc.exit_code)
+    sys.stdout.write(",".join(map(str, jars)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""`LinkLogStore`: Delta's log store for local tables, under which no commit of Spark replaces another process's.
+
+Delta's own store for `file:` checks whether the entry of a version exists and then renames over it; its lock works in
+one JVM only. A commit of another process between the two is lost. `LinkLogStore` puts the entry in place with link(2),
+which fails if the name exists, as `log_writer.put_commit` does. So all committers of a lake share one primitive,
+put-if-absent:
+
+I1  The entry of a version is never replaced once it exists, whichever process or JVM writes it, and however long it
+    pauses in between. A JVM whose Python parent was killed may still commit: as the next version, or not at all.
+I2  The entry exists only after the files that it adds and its own content are on the disk.
+I3  A writer that gets an error after its entry appeared recognizes the entry as its own by its content, which holds a
+    unique id (`txnId` in `commitInfo`).
+
+By I1, Delta's conflict detection and `delta_version + 1` in `apply/deletion_vector_writer.py` see every commit of every
+process. No lock is needed, so none can be held by a process that hangs. On an object store a conditional put takes the
+place of link(2): Delta selects the store by the scheme of a path.
+
+Committers of a lake: `log_writer.put_commit` (capture's tables, creation, bootstrap, deletion vectors, compaction, new
+columns) and Delta's writers in Spark (`apply/merge.py`: MERGE, append, REPLACE ON; `lake/maintenance.py`: OPTIMIZE),
+which `require` this store. A vacuum makes no commit. deltalake only reads, and writes checkpoints.
+
+The class is compiled in the JVM by Janino, which Spark brings for its own generated code: no build step, no jar.
+
+Authority: Delta's PROTOCOL.md, "Delta Log Entries"; delta-storage, io.delta.storage.LogStore; docs.delta.io, "Storage
+configuration"
+"""
+
+import atexit
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from zipfile import ZipFile
+
+from auditlake.errors import ConfigError
+
+SOURCE = r"""
+package auditlake;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.net.URI;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.OpenOption;
+import java.nio.file.Paths;
+import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.FileAttribute;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.delta.actions.Action;
+import org.apache.spark.sql.delta.actions.AddFile;
+
+/** Delta's log store for local files: puts an entry if its version is absent. log_store.py explains and compiles it. */
+public class LinkLogStore extends io.delta.storage.LocalLogStore {
+    public LinkLogStore(Configuration configuration) {
+        super(configuration);
+    }
+
+    public void write(Path path, Iterator actions, Boolean overwrite, Configuration configuration)
+            throws IOException {
+        if (overwrite.booleanValue()) { // _last_checkpoint and checksums, which are derived from the entries
+            super.write(path, actions, overwrite, configuration);
+            return;
+        }
+        byte[] content = content(path.getParent().getParent(), actions);
+        java.nio.file.Path entry = local(path);
+        java.nio.file.Path unfinished = entry.resolveSibling("." + UUID.randomUUID() + ".unfinished");
+        try {
+            Files.createFile(unfinished, new FileAttribute[] {
+                PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-r-----"))});
+            Files.write(unfinished, content, new OpenOption[] {StandardOpenOption.WRITE});
+            sync(unfinished);
+            link(entry, unfinished, content);
+            sync(entry.getParent());
+        } finally {
+            Files.deleteIfExists(unfinished);
+        }
+    }
+
+    /** Link the entry to its name. An error after which the entry holds our bytes is a reply that was lost. */
+    private static void link(java.nio.file.Path entry, java.nio.file.Path unfinished, byte[] content)
+            throws IOException {
+        try {
+            Files.createLink(entry, unfinished);
+        } catch (IOException error) {
+            if (!holds(entry, content)) {
+                throw error;
+            }
+        }
+    }
+
+    private static boolean holds(java.nio.file.Path entry, byte[] content) throws IOException {
+        try {
+            return Arrays.equals(Files.readAllBytes(entry), content);
+        } catch (NoSuchFileException absent) {
+            return false;
+        }
+    }
+
+    /** Join the actions; sync the files that they add before any reader can see them. */
+    private static byte[] content(Path table, Iterator actions) throws IOException {
+        ByteArrayOutputStream content = new ByteArrayOutputStream();
+        while (actions.hasNext()) {
+            String action = (String) actions.next();
+            if (action.startsWith("{\"add\":")) {
+                syncAdded(table, (AddFile) Action.fromJson(action));
+            }
+            content.write(action.getBytes("UTF-8"));
+            content.write('\n');
+        }
+        return content.toByteArray();
+    }
+
+    private static void syncAdded(Path table, AddFile added) throws IOException {
+        sync(new Path(URI.create(added.path())), table);
+        if (added.deletionVector() != null && added.deletionVector().isOnDisk()) {
+            sync(added.deletionVector().absolutePath(table), table);
+        }
+    }
+
+    private static void sync(Path file, Path table) throws IOException {
+        java.nio.file.Path local = local(file.isAbsolute() ? file : new Path(table, file));
+        sync(local);
+        sync(local.getParent());
+    }
+
+    private static void sync(java.nio.file.Path file) throws IOException {
+        FileChannel channel = FileChannel.open(file, new OpenOption[] {StandardOpenOption.READ});
+        try {
+            channel.force(true);
+        } finally {
+            channel.close();
+        }
+    }
+
+    private static java.nio.file.Path local(Path path) {
+        return Paths.get(path.toUri().getPath(), new String[0]);
+    }
+}
+"""
+
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+CLASS = "auditlake.LinkLogStore"
+_LOCAL = re.compile(r"local(\[.*\])?")
+SETTING = "spark.delta.logStore.file.impl"
+_ONE_FOR_ALL = "spark.delta.logStore.class"
+_HINT = "Start Spark through auditlake: `auditlake.spark.session.spark_session` or the `auditlake` command."
+
+
+def install(context: "SparkContext") -> None:
+    """Compile the log store and load it into the class loader that Delta looks in, on a cluster of every executor.
+
+    Executors commit nothing, but they list files through the log store.
+
+    Raises ConfigError if that class loader takes no classes.
+    """
+    jvm = cast("Any", context)._gateway.jvm  # noqa: SLF001 - there is no public way to it
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if not hasattr(loader, "addURL"):
+        raise ConfigError(f"Spark runs in a class loader ({loader.getClass().getName()}) that takes no classes", _HINT)
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setTargetVersion(8)
+    compiler.setParentClassLoader(loader)
+    compiler.cook(SOURCE)
+    folder = Path(tempfile.mkdtemp(prefix="auditlake-classes-"))
+    jar = folder / "auditlake-log-store.jar"
+    with ZipFile(jar, "w") as archive:
+        for name, content in compiler.getBytecodes().items():
+            archive.writestr(f"{name.replace('.', '/')}.class", bytes(content))
+    loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+    jvm.java.lang.Class.forName(CLASS, True, loader)
+    if _LOCAL.fullmatch(str(context.master)):
+        shutil.rmtree(folder)
+    else:  # executors fetch it from here, whenever they start
+        cast("Any", context)._jsc.addJar(str(jar))  # noqa: SLF001 - there is no public way to it
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def require(spark: "SparkSession") -> None:
+    """Require that commits of this session cannot replace those of other processes.
+
+    Raises ConfigError if Spark was started without the log store, or with another one for all paths.
+    """
+    conf = spark.sparkContext.getConf()
+    if (chosen := conf.get(_ONE_FOR_ALL, None)) is not None:
+        raise ConfigError(f"{_ONE_FOR_ALL} is {chosen}, must not be set", f"Remove it from [spark]. {_HINT}")
+    if (chosen := conf.get(SETTING, None)) != CLASS:
+        raise ConfigError(f"{SETTING} is {chosen or 'not set'}, need {CLASS}", _HINT)

@@ -1,0 +1,81 @@
+"""Quoting of identifiers and literals: one function per kind and SQL dialect. Pure, and the only place that quotes.
+
+    dialect                                           identifier            literal
+    standard: PostgreSQL, DataFusion, DuckDB, Trino   standard_identifier   standard_literal
+    PostgreSQL, in a script that people read          display_identifier    postgres_literal
+    Spark SQL                                         spark_identifier      spark_literal
+
+Statements that psycopg sends are composed with `psycopg.sql`, the driver's own quoting.
+
+Authority: postgresql.org/docs/current/sql-syntax-lexical.html, 4.1.1 "Identifiers and Key Words", 4.1.2.1 "String
+Constants" and 4.1.2.2 "String Constants with C-Style Escapes"; ISO/IEC 9075-2, 5.3 <character string literal> and 5.4
+<delimited identifier>; spark.apache.org/docs/latest, "Identifiers" and "Literals" (string literal: the backslash
+escapes)
+"""
+
+import re
+
+_FOLDED = re.compile("[a-z_][a-z0-9_]*")
+_INVISIBLE = re.compile(
+    "[\\\\\x01-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
+)
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_LAST_OF_FOUR_DIGITS = 0xFFFF
+_NUL = "\0"
+
+
+def standard_identifier(name: str) -> str:
+    """Quote a name as a delimited identifier of standard SQL: case, dots and keywords are literal."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def display_identifier(name: str) -> str:
+    """Quote a name for people, only if PostgreSQL would fold its case or not read it as one identifier.
+
+    Keywords stay unquoted, so a statement must not be composed with it.
+    """
+    return name if _FOLDED.fullmatch(name) else standard_identifier(name)
+
+
+def standard_literal(text: str) -> str:
+    """Quote a text as a literal of standard SQL, in which only the quote is special.
+
+    PostgreSQL reads a backslash the same way only under `standard_conforming_strings = on`; use `postgres_literal` if
+    the setting is not known.
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def has_postgres_literal(text: str) -> bool:
+    """Return whether PostgreSQL can read the text from a literal: not if it has an invalid byte (`values.encoding`)."""
+    return _NUL not in text
+
+
+def postgres_literal(text: str) -> str:
+    r"""Quote a text for PostgreSQL; control and other invisible characters are escaped, so the SQL never holds them.
+
+    `E'...'` means the same under any `standard_conforming_strings`; a text with a backslash is always written so.
+
+    Raises ValueError if the text has an escaped invalid byte: PostgreSQL verifies `\xHH` in a literal against the
+    database's encoding.
+    """
+    if not has_postgres_literal(text):
+        raise ValueError("no literal of PostgreSQL holds bytes that are not valid in the encoding")
+    if not _INVISIBLE.search(text):
+        return standard_literal(text)
+    return "E'" + _INVISIBLE.sub(_escaped, text.replace("'", "''")) + "'"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character, code = match[0], ord(match[0])
+    return _ESCAPES.get(character) or (f"\\u{code:04x}" if code <= _LAST_OF_FOUR_DIGITS else f"\\U{code:08x}")
+
+
+def spark_identifier(name: str) -> str:
+    """Quote a name as an identifier of Spark SQL: case, dots and keywords are literal."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def spark_literal(text: str) -> str:
+    """Quote a text as a literal of Spark SQL, in which the backslash is special too and escapes a quote."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,271 @@
+"""Moments: resolve a WHEN to a commit LSN, and check that the lake can answer for it. Reads Delta without a JVM.
+
+`read_known` reads the state of a lake once, the positions before the histories. A statement is answered from that one
+state, so all its tables are read at one LSN even if the lake moves on meanwhile.
+
+A time T resolves to L = max(lsn) where time_mono <= T. `time_mono` never decreases in LSN order, so L is one cut
+through all transactions even if commit times run backwards. If no commit is between a snapshot and T, L is the snapshot
+LSN. T must not be later than the currency of capture, because a later commit may still carry an earlier time.
+
+A moment outside of what is known raises NotAnswerable, which names both; it is never replaced by the nearest moment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from auditlake.delta.append_table import open_delta, select
+from auditlake.errors import LakeUnusable, NotAnswerable
+from auditlake.lake.capture_status import captures_now
+from auditlake.lake.gaps import Gap, read_gaps
+from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.layout import SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.parking import Parked, read_parked, refuse
+from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
+
+_NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """State of a lake: positions, and each history at one Delta version; tables in `copying` have no state yet."""
+
+    lake: Lake
+    positions: Positions
+    tables: dict[TableName, HistoryTable]
+    gaps: tuple[Gap, ...] = ()
+    copying: tuple[TableName, ...] = ()
+    parked: Mapping[TableName, Parked] = field(default_factory=dict)
+
+    @property
+    def last_lsn(self) -> Lsn:
+        """The highest LSN that any table of the lake can be queried at."""
+        return Lsn(max(self.positions.known_lsn, *(table.position for table in self.tables.values())))
+
+    @property
+    def now_lsn(self) -> Lsn:
+        """The LSN of a statement without a moment: the watermark, or a newer snapshot that capture has passed."""
+        horizons = [table.horizon for table in self.tables.values()]
+        if not self.positions.known_lsn:
+            return Lsn(max(horizons))
+        passed = (horizon for horizon in horizons if horizon <= self.positions.known_lsn)
+        return Lsn(max([self.positions.watermark, *passed]))
+
+    def changes_up_to(self, lsn: Lsn) -> Lsn:
+        """The last LSN of `changes` and `transactions` that a query as of `lsn` reads."""
+        return min(lsn, self.positions.watermark)
+
+
+def read_known(lake: Lake) -> Known:
+    """Read the state of a lake.
+
+    Raises LakeUnusable if it holds no table.
+    """
+    positions = read_positions(lake) or _NOTHING
+    tables = {table.name: table for table in list_histories(lake)}
+    if not tables:
+        raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
+    copying = tuple(name for name in lake.history_names() if name not in tables)
+    # Read after the positions, so that no table is missed that was parked before they passed its LSN.
+    return Known(lake, positions, tables, read_gaps(lake), copying, read_parked(lake, tables.values()))
+
+
+def resolve(known: Known, when: When) -> Lsn:
+    """Return the commit LSN that `when` means.
+
+    Raises NotAnswerable if the lake does not know it.
+    """
+    match when:
+        case AtNow():
+            return known.now_lsn
+        case AtTime():
+            return _at_time(known, when)
+        case AtLsn(lsn):
+            if known.positions.is_known_end(lsn):  # every commit that starts before it is in the lake
+                return known.last_lsn
+            if lsn > known.last_lsn:
+                raise NotAnswerable(
+                    f"asked for {lsn}, this lake knows every commit up to {known.last_lsn}", catch_up(known)
+                )
+            return lsn
+        case AtXid():
+            return _at_xid(known, when)
+        case _:
+            assert_never(when)
+
+
+def just_before(known: Known, when: When) -> Lsn:
+    """Return the last commit LSN before `when`, which has been resolved; 0 if the lake begins with it."""
+    if isinstance(when, AtTime):  # commit times are whole microseconds
+        return _last_up_to(known, when.time_us - 1) or Lsn(0)
+    lsn = resolve(known, when)
+    return lsn if isinstance(when, AtNow) else Lsn(lsn - 1)  # now is later than the last commit
+
+
+def check_horizon(table: HistoryTable, lsn: Lsn, when: When | None) -> None:
+    """Check that the history of `table` begins at or before `lsn`.
+
+    Raises NotAnswerable.
+    """
+    asked = _asked(lsn, when)
+    if lsn < table.horizon:
+        raise NotAnswerable(
+            f"asked for {table.name} as of {asked}, its history begins at {Lsn(table.horizon)}",
+            f"Ask for a later moment; {Lsn(table.horizon)} is the first that can be answered.",
+        )
+
+
+def _asked(lsn: Lsn, when: When | None) -> str:
+    return f"{lsn}" if when is None or str(when) == str(lsn) else f"{when} ({lsn})"
+
+
+def check_known(known: Known, table: HistoryTable, lsn: Lsn) -> None:
+    """Check that every change of `table` up to `lsn` is in the lake.
+
+    Raises NotAnswerable.
+    """
+    last = Lsn(max(known.positions.known_lsn, table.position))
+    if lsn > last:
+        raise NotAnswerable(f"asked for {table.name} as of {lsn}, it is known up to {last}", catch_up(known))
+
+
+def check_parked(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> None:
+    """Check that `table` is not parked before `lsn`, to which `when` resolved; None is the lake's latest state.
+
+    Raises NotAnswerable.
+    """
+    parked = known.parked.get(table.name)
+    if parked is None:
+        return
+    last = Lsn(max(parked.lsn, table.horizon))
+    if lsn > last or (parked.silent and _is_after(when, parked)):
+        raise refuse(replace(parked, lsn=last), _asked(lsn, when))
+
+
+def _is_after(when: When | None, parked: Parked) -> bool:
+    """Return whether a moment may be after the last known state of a table that changed outside of the stream."""
+    if isinstance(when, AtTime):
+        return parked.time_us is None or when.time_us > parked.time_us
+    return when is None or isinstance(when, AtNow)
+
+
+def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn) -> None:
+    """Check that no state of `table` in [`first`, `last`] is inside a gap.
+
+    Raises NotAnswerable.
+    """
+    for gap in known.gaps:
+        if gap.meets(table.name, first, last):
+            asked = f"as of {first}" if first == last else f"from {first} to {last}"
+            raise NotAnswerable(
+                f"asked for {table.name} {asked}, its changes between {gap.lsn_from} and {gap.lsn_to} are missing: "
+                f"{gap.reason}",
+                f"{gap.lsn_from} and {gap.lsn_to} themselves can be answered; auditlake.gaps lists what is missing.",
+            )
+
+
+def _at_time(known: Known, when: AtTime) -> Lsn:
+    current_us = known.positions.current_us
+    if when.time_us > current_us:
+        reach = f"knows every commit up to {format_us(current_us)}" if current_us else "has captured nothing yet"
+        raise NotAnswerable(f"asked for {when}, this lake {reach}", catch_up(known))
+    _check_clock(known, when)
+    lsn = _last_up_to(known, when.time_us)
+    if lsn is None:
+        begin_us = begins_at(known)
+        begins = format_us(begin_us) if begin_us is not None else "its first transaction"
+        raise NotAnswerable(f"asked for {when}, this lake begins at {begins}", "Ask for a later moment.")
+    return lsn
+
+
+def _check_clock(known: Known, when: AtTime) -> None:
+    """Check that the source's clock had not jumped at a moment.
+
+    After a jump, the clock is behind the time of the commit that saw it ahead. `time_mono` stays at that time until the
+    clock has caught up, so no moment between the commit before the jump and that time has an exact LSN.
+
+    Raises NotAnswerable.
+    """
+    transactions = open_delta(known.lake.transactions)
+    if transactions is None:
+        return
+    asked, known_up_to = _timestamp(when.time_us), f"lsn <= {known.positions.watermark:d}"
+    steps = f"""select max(time_mono) filter (where time_mono <= {asked}) as before,
+                       min(time_mono) filter (where time_mono > {asked}) as after
+                  from transactions where {known_up_to}"""
+    step = select(transactions, "transactions", steps)
+    before_us, after_us = (step[name].cast(pa.int64())[0].as_py() for name in ("before", "after"))
+    if after_us is None or before_us == when.time_us:
+        return
+    frozen = f"""select min(lsn) as first, max(lsn) as last, min(time) as time
+                   from transactions where time_mono = {_timestamp(after_us)} and {known_up_to}"""
+    row = select(transactions, "transactions", frozen)
+    time_us = row["time"].cast(pa.int64())[0].as_py()
+    if after_us - time_us <= CLOCK_TOLERANCE_US:
+        return
+    first, last = Lsn(row["first"][0].as_py()), Lsn(row["last"][0].as_py())
+    raise NotAnswerable(
+        f"asked for {when}, the source's clock went from {format_us(after_us)} back to {format_us(time_us)}: commits "
+        f"{first} to {last} have no exact time",
+        f"Ask by LSN: {Lsn(first - 1)} is before the jump, {last} after it.",
+    )
+
+
+def begins_at(known: Known) -> int | None:
+    """Return the time of the first snapshot, in microseconds since 1970; None if no table records one."""
+    return min((time_us for time_us in snapshot_times(known).values() if time_us is not None), default=None)
+
+
+def catch_up(known: Known) -> str:
+    """Return the hint for a moment that the lake does not know yet: wait, or run the command that captures it."""
+    if captures_now(known.lake):
+        return "auditlake is capturing: wait a few seconds, then ask again; auditlake status shows how far it is."
+    return "Run auditlake follow --until-current, then ask again."
+
+
+def _last_up_to(known: Known, time_us: int) -> Lsn | None:
+    """Return the LSN of the last commit or snapshot at or before a time."""
+    transaction = _last_transaction(known, f"time_mono <= {_timestamp(time_us)}")
+    snapshots = (Lsn(lsn) for lsn, taken_us in snapshot_times(known).items() if taken_us and taken_us <= time_us)
+    return max([*snapshots, *([] if transaction is None else [transaction])], default=None)
+
+
+def _timestamp(time_us: int) -> str:
+    """Return an SQL literal; `to_timestamp` converts to nanoseconds, whose range ends in 2262."""
+    return f"arrow_cast({time_us}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+
+
+def _at_xid(known: Known, when: AtXid) -> Lsn:
+    lsn = _last_transaction(known, f"xid = {when.xid}")
+    if lsn is None:
+        raise NotAnswerable(
+            f"asked for {when}, no transaction with this xid is known up to {known.positions.watermark}",
+            "It may have changed none of these tables, or lie before the snapshot; "
+            "auditlake.transactions lists the ones that are known.",
+        )
+    return lsn
+
+
+def snapshot_times(known: Known) -> dict[int, int | None]:
+    """Return when each snapshot was taken, in microseconds since 1970, by its LSN; None if it was not recorded."""
+    return {table.horizon: _snapshot_time(table) for table in known.tables.values()}
+
+
+def _snapshot_time(table: HistoryTable) -> int | None:
+    return DeltaTable(table.path, version=table.delta_version).transaction_version(SNAPSHOT_TIME_APP)
+
+
+def _last_transaction(known: Known, condition: str) -> Lsn | None:
+    """Return the LSN of the newest transaction that meets `condition`, SQL made of numbers only."""
+    transactions = open_delta(known.lake.transactions)
+    if transactions is None:
+        return None
+    query = f"select max(lsn) as lsn from transactions where lsn <= {known.positions.watermark:d} and {condition}"
+    lsn = select(transactions, "transactions", query)["lsn"][0].as_py()
+    return None if lsn is None else Lsn(lsn)

@@ -1,0 +1,248 @@
+"""Compare tables with the source at one snapshot: digest both sides, then find the keys and columns that differ.
+
+  1. Digest the source's ranges. They take longest, and capture passes the snapshot's LSN meanwhile.
+  2. Wait until the lake knows every commit up to that LSN.
+  3. Digest the lake's tables as of that LSN and compare. Only rows of differing buckets are read again.
+
+A column is compared if both sides have it at that LSN. A column that the history does not have yet (no row has changed
+since it was added) is named in a note.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from auditlake.apply.codegen import interpreted_if_wide
+from auditlake.errors import AuditlakeError, NotAnswerable, SourceUnreachable, SourceUnready, Unsupported
+from auditlake.lake.history import HistoryTable, arrow_type, type_of
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from auditlake.lake.relations import read_relations
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, TableName
+from auditlake.snapshot.copy_task import bundled
+from auditlake.source.replicated_tables import FollowedTable
+from auditlake.temporal.moments import Known, read_known
+from auditlake.values.types import Kind
+from auditlake.verify.damage import Unreadable, reading
+from auditlake.verify.digest import Digest, Sums
+from auditlake.verify.key_diff import Difference, chosen_buckets, differences
+from auditlake.verify.lake_state import LakeState, rows_of, session_of, state_at, sums_of
+from auditlake.verify.report import Finding, TableReport, cut
+from auditlake.verify.source_ranges import RangeTask, SourceSnapshot, rows_of_ranges, sum_ranges
+
+AT_ONCE = 4
+"""Number of tables read concurrently in the lake."""
+_POLL_S = 0.2
+_GUESSED_ROW_BYTES = 100
+# Errors that make one table unverified; all others end the command.
+_OF_ONE_TABLE = (NotAnswerable, Unsupported, SourceUnready)
+_KINDS = {
+    "missing": "row missing in the lake",
+    "extra": "row not at the source",
+    "different": "row different from the source",
+    "duplicate": "row more than once",
+}
+
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Timeout of the wait for capture, and maximum number of findings listed per table."""
+
+    timeout_s: float
+    findings: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A table being compared: its compared columns, its ranges, and the sums of the source's side."""
+
+    table: FollowedTable
+    columns: tuple[Column, ...]
+    tasks: tuple[RangeTask, ...]
+    sums: Sums
+    digest: Digest
+    notes: tuple[str, ...] = ()
+
+
+_Bundle = Sequence[tuple[TableName, RangeTask]]
+
+
+class Comparison:
+    """Compare the tables of one lake under one snapshot of its source."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, source: SourceSnapshot, bounds: Bounds, notify: Notify) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._source = source
+        self._bounds = bounds
+        self._notify = notify
+        self._columns: dict[TableName, set[str]] = defaultdict(set)
+        for relation in read_relations(lake).values():
+            self._columns[relation.name] |= {column.name for column in relation.columns}
+
+    def run(self, histories: Sequence[HistoryTable]) -> Iterator[TableReport]:
+        """Compare these tables."""
+        planned = {table.name: self._plan(table) for table in histories}
+        yield from (side for side in planned.values() if isinstance(side, TableReport))
+        sides = {name: side for name, side in planned.items() if isinstance(side, _Side)}
+        failed = self._digest_source(sides)
+        yield from failed.values()
+        if len(failed) == len(sides):
+            return
+        self._await_lake()
+        known = read_known(self._lake)
+        ready = [(known, known.tables[name], side) for name, side in sides.items() if name not in failed]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            yield from pool.map(lambda arguments: self._compare(*arguments), ready)
+
+    def _plan(self, history: HistoryTable) -> _Side | TableReport:
+        """Choose the columns by name, and cut the table into ranges."""
+        name = str(history.name)
+        table = self._source.tables.get(history.name)
+        if table is None:
+            reason = f"publication {self._source.publication} of the source does not contain it"
+            return TableReport(name, reason=reason, skipped=True)
+        held = self._columns[history.name] | {column.name for column in history.columns}
+        columns = tuple(column for column in table.relation.columns if column.name in held)
+        names = [column.name for column in columns]
+        if lost := [column.name for column in history.key if column.name not in names]:
+            return TableReport(name, reason=f"the source has no key column {', '.join(lost)}")
+        try:
+            sizes = self._source.sizes(table)
+        except SourceUnready as exc:
+            return TableReport(name, reason=exc.message)
+        rows = sum(size.rows or size.size_bytes // _GUESSED_ROW_BYTES for size in sizes.values())
+        digest = Digest.of_table([names.index(column.name) for column in history.key], rows, _floats(history, columns))
+        tasks = tuple(self._source.tasks(table, sizes, columns, digest))
+        unknown = [column.name for column in table.relation.columns if column.name not in held]
+        notes = (f"its history has no column {', '.join(unknown)} yet",) if unknown else ()
+        return _Side(table, columns, tasks, Sums(digest.buckets), digest, notes)
+
+    def _digest_source(self, sides: Mapping[TableName, _Side]) -> dict[TableName, TableReport]:
+        """Digest the source's side of all tables; return the tables that cannot be compared."""
+        pairs = [(name, task) for name, side in sides.items() for task in side.tasks]
+        left = Counter(name for name, _ in pairs)
+        failed: dict[TableName, TableReport] = {}
+        with closing(self._in_tasks(bundled(pairs, lambda pair: pair[1].source_bytes))) as results:
+            for name, result in results:
+                left[name] -= 1
+                if isinstance(result, SourceUnreachable):
+                    raise result
+                if isinstance(result, Sums):
+                    sides[name].sums.add(result)
+                    reason = None if left[name] else self._source.rewritten(sides[name].table)
+                else:
+                    reason = result.message
+                if reason is not None:
+                    failed[name] = TableReport(str(name), reason=reason)
+        return failed
+
+    def _in_tasks(self, bundles: Sequence[_Bundle]) -> Generator[tuple[TableName, Sums | AuditlakeError]]:
+        """Read bundles in concurrent Spark tasks, one per allowed connection."""
+        pool = ThreadPoolExecutor(self._source.load.connections)
+        try:
+            for bundle, results in zip(bundles, pool.map(self._in_task, bundles), strict=True):
+                yield from ((name, result) for (name, _), result in zip(bundle, results, strict=True))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _in_task(self, bundle: _Bundle) -> list[Sums | AuditlakeError]:
+        tasks = [task for _, task in bundle]
+        try:
+            (results,) = self._spark.sparkContext.parallelize([tasks], 1).map(sum_ranges).collect()
+        except Py4JError:  # its text may quote rows
+            return [SourceUnready("the Spark task that read it failed; check whether memory ran out") for _ in tasks]
+        return list(results)
+
+    def _await_lake(self) -> None:
+        """Wait until the lake knows every commit up to the snapshot.
+
+        Raises NotAnswerable.
+        """
+        deadline, reported = time.monotonic() + self._bounds.timeout_s, False
+        while (known := self._known_lsn()) < self._source.lsn:
+            if not reported:
+                self._notify(f"waiting until capture, at {known}, has passed {self._source.lsn}")
+                reported = True
+            if time.monotonic() > deadline:
+                raise self._too_late(known)
+            time.sleep(_POLL_S)
+
+    def _known_lsn(self) -> Lsn:
+        positions = read_positions(self._lake)
+        return Lsn(0) if positions is None else positions.known_lsn
+
+    def _too_late(self, known: Lsn) -> NotAnswerable:
+        reader = self._source.slot_reader()
+        reads = "no process reads" if reader is None else f"pid {reader} reads"
+        return NotAnswerable(
+            f"after {self._bounds.timeout_s:g} s the lake has every commit up to {known}, the snapshot is at"
+            f" {self._source.lsn}; {reads} slot {self._source.slot}",
+            "Start auditlake follow and run auditlake verify again."
+            if reader is None
+            else "Run auditlake verify again with a longer --timeout; auditlake status shows the lag.",
+        )
+
+    def _compare(self, known: Known, history: HistoryTable, side: _Side) -> TableReport:
+        session = session_of(self._spark, history)
+        try:
+            with interpreted_if_wide(session, len(history.columns)), reading(history):
+                return self._compared(history, state_at(session, known, history, self._source.lsn), side)
+        except _OF_ONE_TABLE as exc:
+            return TableReport(str(history.name), reason=exc.message)
+        except Unreadable as exc:
+            return TableReport(str(history.name), findings=(exc.finding,))
+
+    def _compared(self, history: HistoryTable, state: LakeState, side: _Side) -> TableReport:
+        held = {column.name: column for column in state.columns}
+        if absent := [column.name for column in side.columns if column.name not in held]:
+            raise NotAnswerable(f"its history has no column {', '.join(absent)} at {self._source.lsn}")
+        columns = [held[column.name] for column in side.columns]
+        sums = sums_of(state, columns, side.digest)
+        report = TableReport(str(history.name), rows=side.sums.total, notes=side.notes)
+        differing = sums.differing(side.sums)
+        if not len(differing):
+            return report
+        buckets = chosen_buckets(sums, side.sums, len(columns))
+        lake, source = rows_of(state, columns, side.digest, buckets), self._source_rows(side, buckets)
+        findings = [_finding(row, columns, side) for row in differences(lake, source, keyed=bool(history.key))]
+        shown, more = cut(findings, self._bounds.findings)
+        return replace(report, findings=shown, more=more or len(buckets) < len(differing))
+
+    def _source_rows(self, side: _Side, buckets: npt.NDArray[np.int64]) -> pa.Table:
+        """Read the rows of these buckets again, under the same snapshot."""
+        bundles = bundled(side.tasks, lambda task: task.source_bytes)
+        with ThreadPoolExecutor(self._source.load.connections) as pool:
+            parts = list(pool.map(lambda bundle: rows_of_ranges(bundle, buckets), bundles))
+        if reason := self._source.rewritten(side.table):
+            raise NotAnswerable(reason)
+        return pa.concat_tables(parts)
+
+
+def _floats(history: HistoryTable, columns: Sequence[Column]) -> dict[int, pa.DataType]:
+    """Return the non-key columns that are floating-point numbers of the same width on both sides."""
+    held = {column.name: type_of(column) for column in history.columns if not column.key}
+    return {
+        place: arrow_type(type_of(column))
+        for place, column in enumerate(columns)
+        if type_of(column).kind is Kind.FLOAT and held.get(column.name) == type_of(column)
+    }
+
+
+def _finding(difference: Difference, columns: Sequence[Column], side: _Side) -> Finding:
+    names = [columns[place].name for place in side.digest.key]
+    key = tuple(zip(names, difference.key, strict=True)) if difference.key is not None else ()
+    differing = tuple(columns[place].name for place in difference.columns)
+    return Finding(_KINDS[difference.kind], key, differing, count=difference.count)

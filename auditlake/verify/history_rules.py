@@ -1,0 +1,232 @@
+"""Check the versions of a history against its own rules and against `changes`. Needs no source; runs in Spark.
+
+Structure, per key:
+  S1  No period is empty.
+  S2  No period overlaps the next.
+  S3  At most one version is open.
+  S4  `_part` agrees with the end.
+  S5  Every LSN is in [horizon, position].
+
+Replay: the snapshot's rows in their state before the first change, and the fold of all changes up to the position, must
+produce exactly this history: every version once, with every value, and with the commits that began and ended it. This
+finds versions whose begin or end is in no change, changes without a version, altered values and hidden rows.
+
+Limits: the fold is apply's own. Here it is compared with the written history; the comparison of states with the source
+checks the fold itself. Of the snapshot's rows only the ends are known here: a lost row that no change mentions is found
+only by comparison with the source.
+
+Values do not leave Spark's workers: rows are compared by hashes, and only the keys of differing rows are collected.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from auditlake.apply import keys, typing
+from auditlake.apply.added_columns import history_in_shape, null_before_added
+from auditlake.apply.apply import fold_tail
+from auditlake.apply.fold import ENDS, Folded
+from auditlake.apply.heap import find_too_large, heap_bytes
+from auditlake.apply.tails import Log, Tail, find_tails
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.history_files import find_files, read_rows
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import Column
+from auditlake.spark.session import read_version
+from auditlake.values.exact_text import exact_texts
+from auditlake.values.types import ColumnType, Kind
+from auditlake.verify.report import Finding, TableReport, cut
+
+_PERIOD = tuple(name for name, _ in PERIOD_COLUMNS)
+_NULLABLE_ENDS = ("_to_time", "_end_op")
+_PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All versions of a table at its Delta version."""
+
+    table: HistoryTable
+    rows: DataFrame
+    columns: tuple[Column, ...]
+    count: int
+
+
+def read_history(session: SparkSession, table: HistoryTable) -> History:
+    """Plan the read of all versions."""
+    files = find_files(table)
+    columns = table.columns_at(table.position)
+    if files is None:
+        rows = read_version(session, str(table.path), table.delta_version)
+        return History(table, rows, columns, rows.count())
+    count = sum(file.rows - file.deleted_rows for file in files.by_name.values())
+    return History(table, read_rows(session, files), columns, count)
+
+
+def check_structure(history: History, limit: int) -> TableReport:
+    """Check periods and partitions of each key."""
+    rows = history.rows.select(*_named_key(history.columns), *(F.col(name) for name in _PERIOD))
+    rows = rows.withColumn("following", _following(history.columns))
+    broken = rows.withColumn(_PROBLEM, _problem(history.table)).where(F.col(_PROBLEM).isNotNull())
+    listed = broken.select(_PROBLEM, "_from_lsn", *_key_names(history.columns)).limit(limit + 1).toArrow()
+    places = zip(listed[_PROBLEM].to_pylist(), listed["_from_lsn"].to_pylist(), strict=True)
+    findings = [
+        Finding(problem, key, lsn=None if begin is None else Lsn(begin))
+        for (problem, begin), key in zip(places, _keys_of(listed, history.columns), strict=True)
+    ]
+    return _report(history.table, findings, limit)
+
+
+def _following(columns: Sequence[Column]) -> Expression:
+    """Return the begin of the key's next version; NULL in a table without a key."""
+    if not keys.key_of(columns):
+        return F.lit(None).cast("bigint")
+    in_order = Window.partitionBy(*_key_names(columns)).orderBy("_from_lsn", F.col("_to_lsn").asc_nulls_last())
+    return F.lead("_from_lsn").over(in_order)
+
+
+def _problem(table: HistoryTable) -> Expression:
+    begin, end, following = F.col("_from_lsn"), F.col("_to_lsn"), F.col("following")
+    is_open = end.isNull()
+    part = F.when(is_open, F.lit(OPEN_PART)).otherwise(F.date_format("_to_time", "yyyy-MM"))
+    half_ended = reduce(lambda a, b: a | b, (F.col(name).isNull() != is_open for name in _NULLABLE_ENDS))
+    outside = (begin < table.horizon) | (begin > table.position) | (F.coalesce(end, begin) > table.position)
+    return (
+        F.when(begin.isNull(), "version without a begin")
+        .when(end <= begin, "empty period")
+        .when(is_open & following.isNotNull(), "open version before a later one")
+        .when(end > following, "overlapping periods")
+        .when(half_ended, "half an end")
+        .when(~F.col("_part").eqNullSafe(part), "wrong partition")
+        .when(outside, "outside horizon and position")
+    )
+
+
+def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit: int) -> TableReport:
+    """Fold all changes of a table from its snapshot on and compare the result with its history."""
+    table = history.table
+    begun = replace(table, position=table.horizon)
+    tails = find_tails(lake, log, {begun: begun.position}, Lsn(table.position))
+    tail = tails[0] if tails else None
+    if tail is not None and tail.refusal is not None:
+        reason = f"its changes cannot be folded from its snapshot on: {tail.refusal.message}"
+        return TableReport(str(table.name), reason=reason)
+    if tail is not None and (large := find_too_large(lake, tail, heap_bytes(session))):
+        return TableReport(str(table.name), reason=f"its changes cannot be folded again: {large.reason}")
+    expected = _expected(session, history, tail)
+    columns = history.columns if tail is None else tail.columns
+    listed = _compared(history.rows, expected, columns).limit(limit + 1).toArrow()
+    return _report(table, _replay_findings(listed, columns), limit)
+
+
+def _expected(session: SparkSession, history: History, tail: Tail | None) -> DataFrame:
+    """Plan the history that the changes imply."""
+    horizon = history.table.horizon
+    snapshot = _as_begun(history.rows.where(F.col("_from_lsn") <= horizon), history.table.columns_at(horizon))
+    folded = None if tail is None else fold_tail(session, tail, lambda: snapshot)
+    if tail is None or folded is None:
+        return snapshot
+    rows = _ended(history_in_shape(snapshot, tail), folded, tail.columns).unionByName(folded.versions)
+    return null_before_added(rows, tail.added)
+
+
+def _as_begun(rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Return the snapshot's rows in their state before any change."""
+    kinds = dict(PERIOD_COLUMNS)
+    period = [F.lit(None).cast(kinds[n]).alias(n) if n in ENDS else F.col(n) for n in _PERIOD if n != "_part"]
+    return rows.select(*(keys.source(c.stored) for c in columns), *period, F.lit(OPEN_PART).alias("_part"))
+
+
+def _ended(rows: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
+    """Close the versions that the fold closes, like `overlay`, but without collecting all ends in the driver."""
+    closes = folded.closes.alias("c")
+    joined = rows.alias("h").join(closes, on=F.expr(keys.same(columns, "h", "c")), how="left")
+    closed = [
+        F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in ENDS else keys.source(name, "h")
+        for name in rows.columns
+    ]
+    return joined.select(*closed)
+
+
+def _compared(actual: DataFrame, expected: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Return the versions that do not exist exactly once on each side, or that differ."""
+    hashes = F.array(*(_hash(keys.source(c.stored), type_of(c)) for c in columns), *map(_period_hash, _PERIOD))
+    identity = ["_from_lsn", *(_key_names(columns) or ["_ordinal"])]
+
+    def side(rows: DataFrame, name: str) -> DataFrame:
+        order = [F.col("_from_lsn")] + ([] if keys.key_of(columns) else [F.col("_ordinal")])
+        return rows.select(*order, *_named_key(columns), F.lit(name).alias("side"), hashes.alias("hashes"))
+
+    here, there = F.col("side") == "history", F.col("side") == "changes"
+    both = side(actual, "history").unionByName(side(expected, "changes"))
+    compared = both.groupBy(*identity).agg(
+        F.count_if(here).alias("here"),
+        F.count_if(there).alias("there"),
+        F.max(F.when(here, F.col("hashes"))).alias("written"),
+        F.max(F.when(there, F.col("hashes"))).alias("folded"),
+    )
+    return compared.where((F.col("here") != 1) | (F.col("there") != 1) | (F.col("written") != F.col("folded")))
+
+
+def _hash(value: Expression, column_type: ColumnType) -> Expression:
+    """Hash a typed value; NULL differs from every value, and -0 from 0."""
+    element = column_type if column_type.element is None else column_type.element
+    exact = typing.distinct_text(column_type, value) if element.kind is Kind.FLOAT else value
+    return F.xxhash64(exact, value.isNull())
+
+
+def _period_hash(name: str) -> Expression:
+    if name == "_raw":  # the entries of a map have no order
+        entries = F.array_sort(F.map_entries("_raw"))
+        return F.xxhash64(entries, F.col("_raw").isNull())
+    return F.xxhash64(F.col(name), F.col(name).isNull())
+
+
+def _replay_findings(listed: pa.Table, columns: Sequence[Column]) -> list[Finding]:
+    names = [*(column.name for column in columns), *_PERIOD]
+    findings = []
+    for key, row in zip(_keys_of(listed, columns), listed.to_pylist(), strict=True):
+        lsn = Lsn(row["_from_lsn"])
+        if not row["here"]:
+            findings.append(Finding("missing version", key, lsn=lsn, count=row["there"]))
+        elif not row["there"]:
+            findings.append(Finding("version in no change", key, lsn=lsn, count=row["here"]))
+        elif row["here"] > 1:
+            findings.append(Finding("duplicate version", key, lsn=lsn, count=row["here"] - 1))
+        else:
+            pairs = zip(names, row["written"], row["folded"], strict=True)
+            differing = tuple(name for name, written, folded in pairs if written != folded)
+            findings.append(Finding("different version", key, differing, lsn))
+    return findings
+
+
+def _key_names(columns: Sequence[Column]) -> list[str]:
+    """Return the names of the key's columns; empty for a table without a key."""
+    return keys.names(columns) if keys.key_of(columns) else []
+
+
+def _named_key(columns: Sequence[Column]) -> list[Expression]:
+    return keys.from_history(columns) if keys.key_of(columns) else []
+
+
+def _keys_of(listed: pa.Table, columns: Sequence[Column]) -> Iterator[tuple[tuple[str, str | None], ...]]:
+    """Yield the key of each row: pairs of column name and PostgreSQL's text."""
+    key = keys.key_of(columns)
+    texts = []
+    for place, column in enumerate(key):
+        values = listed[f"k{place}"].combine_chunks()
+        raws = listed[f"r{place}"].combine_chunks() if type_of(column).may_not_fit else None
+        texts.append(exact_texts(values, type_of(column), raws).to_pylist())
+    for at in range(listed.num_rows):
+        yield tuple((column.name, texts[place][at]) for place, column in enumerate(key))
+
+
+def _report(table: HistoryTable, findings: Sequence[Finding], limit: int) -> TableReport:
+    shown, more = cut(findings, limit)
+    return TableReport(str(table.name), findings=shown, more=more)

@@ -1,0 +1,137 @@
+"""Lake side of a verification: a table as of an LSN, from history and tail, digested in Spark's workers.
+
+Typed values are converted back to PostgreSQL's text (`values.exact_text`), or taken from `_raw`. The driver collects
+only the sums of buckets and the rows of differing buckets.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lake.history_files import find_files
+from auditlake.lsn import Lsn
+from auditlake.query.as_of import read_selection
+from auditlake.query.json_variant import SETTING
+from auditlake.query.pending_tail import find_reading_tails
+from auditlake.query.system_time import State, select_state
+from auditlake.relation import Column
+from auditlake.temporal.moments import Known
+from auditlake.temporal.when import AtLsn
+from auditlake.values.exact_text import exact_texts
+from auditlake.verify.digest import Digest, Sums
+from auditlake.verify.key_diff import SIDE_SCHEMA, rows_of_buckets
+
+_SUMS_DDL = "bucket bigint, n bigint, high bigint, low bigint"
+_SIDE_DDL = "identity bigint, key array<string>, hashes array<bigint>"
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_BATCH_BYTES = str(16 << 20)
+_SMALL_BYTES = 4 << 20
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+Batches = Iterable[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class LakeState:
+    """A table as of an LSN, with its columns at that LSN."""
+
+    rows: DataFrame
+    columns: tuple[Column, ...]
+
+
+def session_of(spark: SparkSession, table: HistoryTable) -> SparkSession:
+    """Return a new session that returns stored values unchanged, in batches of bounded size.
+
+    For a small table, code generation is off: compiling plans would take longer than interpreting them.
+    """
+    session = spark.newSession()
+    session.conf.set(SETTING, "string")
+    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _BATCH_BYTES)
+    files = find_files(table)
+    if files is not None and files.size_bytes < _SMALL_BYTES:
+        for name, value in _INTERPRETED.items():
+            session.conf.set(name, value)
+    return session
+
+
+def state_at(session: SparkSession, known: Known, table: HistoryTable, lsn: Lsn) -> LakeState:
+    """Plan the state of a table as of `lsn`.
+
+    Raises NotAnswerable or Unsupported if it is not exactly known.
+    """
+    chosen = State(select_state(known, table, lsn, AtLsn(lsn)).lsn, raw=True)
+    tails = find_reading_tails(known, [(table, chosen)])
+    tail = next(iter(tails.values()), None)
+    columns = table.columns_at(lsn) if tail is None else tail.columns
+    return LakeState(read_selection(session, known, table, chosen, tails), columns)
+
+
+def sums_of(state: LakeState, columns: Sequence[Column], digest: Digest) -> Sums:
+    """Sum up the digests of the state's rows over these columns."""
+    parts = state.rows.mapInArrow(_summing(columns, digest), _SUMS_DDL)
+    added = parts.groupBy("bucket").agg(F.sum("n").alias("n"), F.sum("high").alias("high"), F.sum("low").alias("low"))
+    totals = added.toArrow()
+    buckets = totals["bucket"].to_numpy()
+    sums = Sums(digest.buckets)
+    sums.rows[buckets] = totals["n"].to_numpy()
+    # Spark fails if a sum overflows, so the halves of the digests were added.
+    high, low = (totals[name].to_numpy().astype(np.uint64) for name in ("high", "low"))
+    sums.digests[buckets] = (high << _HALF) + low
+    return sums
+
+
+def rows_of(state: LakeState, columns: Sequence[Column], digest: Digest, wanted: npt.NDArray[np.int64]) -> pa.Table:
+    """Return the rows of the wanted buckets, as SIDE_SCHEMA."""
+    return state.rows.mapInArrow(_choosing(columns, digest, wanted), _SIDE_DDL).toArrow().cast(SIDE_SCHEMA)
+
+
+def texts_of(batch: pa.RecordBatch, columns: Sequence[Column], digest: Digest) -> list[pa.Array]:
+    """Return PostgreSQL's text of each column of a batch of history rows; for the digest's floats, numbers."""
+    raw = batch.column(batch.schema.get_field_index("_raw"))
+    texts = []
+    for place, column in enumerate(columns):
+        column_type = type_of(column)
+        values = batch.column(batch.schema.get_field_index(column.stored))
+        if place not in digest.floats:
+            raws = pc.map_lookup(raw, column.stored, "first") if column_type.may_not_fit else None
+            values = exact_texts(values, column_type, raws)
+        texts.append(values)
+    return texts
+
+
+def _summing(columns: Sequence[Column], digest: Digest) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def summed(batches: Batches) -> Iterator[pa.RecordBatch]:
+        sums = Sums(digest.buckets)
+        for batch in batches:
+            sums.add_rows(digest, digest.of_rows(texts_of(batch, columns, digest), batch.num_rows))
+        buckets = np.flatnonzero(sums.rows)
+        digests = sums.digests[buckets]
+        halves = ((digests >> _HALF).astype(np.int64), (digests & _LOW).astype(np.int64))
+        values = (buckets.astype(np.int64), sums.rows[buckets], *halves)
+        names = ("bucket", "n", "high", "low")
+        yield pa.RecordBatch.from_pydict(dict(zip(names, map(pa.array, values), strict=True)))
+
+    return summed
+
+
+def _choosing(
+    columns: Sequence[Column], digest: Digest, wanted: npt.NDArray[np.int64]
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def chosen(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            texts = texts_of(batch, columns, digest)
+            yield rows_of_buckets(digest, digest.of_rows(texts, batch.num_rows), texts, wanted)
+
+    return chosen

@@ -1,0 +1,251 @@
+"""Source side of a verification: a snapshot at one exact LSN, and digests of page ranges read under it.
+
+Order of effects:
+  1. Record the relfilenode of every table that has rows.
+  2. Create a temporary slot, which exports its snapshot: it contains every commit up to `consistent point - 1`, and no
+     other. This waits for writing transactions.
+  3. A session imports the snapshot and exports it again. The slot is dropped at once, so it retains no WAL.
+  4. Sessions that import the snapshot read ranges, a bundle of them per transaction, in Spark tasks or threads. They
+     write nothing, at the source or in the lake.
+  5. After a table's last range, its relfilenodes are compared with those of step 1. A rewrite (ALTER TYPE, TRUNCATE,
+     VACUUM FULL) makes a table look empty to older snapshots, silently; such a table is reported as unverified.
+
+Invariants:
+  I1. ACCESS SHARE locks end with a bundle's transaction. The first copy holds its locks until the end, as it cannot be
+      repeated; here a rewritten table is only reported. The snapshot lasts as long as the verification: until then,
+      vacuum cannot remove rows deleted after it was taken.
+  I2. Values are compared as text, rendered by PostgreSQL itself with the type's output function. The copy reads the
+      binary form (`snapshot.column_codec`), and the stream's text is cast in Spark. Verification would miss a mistake
+      in either if it read values in the same way, so it shares only the connection and the transport of text
+      (`snapshot.copy.Reader`), which converts nothing.
+
+Authority: postgresql.org/docs/current/functions-admin.html, "Snapshot Synchronization"; mvcc-caveats.html
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+import pyarrow as pa
+
+from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
+from auditlake.lake.manifest import Manifest
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, TableName
+from auditlake.snapshot.column_codec import output_text
+from auditlake.snapshot.copy import Reader, ReadFailed, Throttle
+from auditlake.snapshot.copy_task import PageRange, page_ranges
+from auditlake.snapshot.plan import chosen_of, read_source
+from auditlake.source.catalog import TableSize, read_sizes
+from auditlake.source.connection import Row, connect, connect_replication, fetch, pinned_conninfo, unlimited
+from auditlake.source.replicated_tables import FollowedTable
+from auditlake.source.slot import Waiting, create_slot, read_slot
+from auditlake.source.snapshot_session import SnapshotHolder
+from auditlake.sql_names import standard_identifier
+from auditlake.values.types import STRING_OIDS, Kind, column_type
+from auditlake.verify.digest import Digest, Sums
+from auditlake.verify.key_diff import SIDE_SCHEMA, rows_of_buckets
+
+# For these a cast to text calls the type's output function. Not so for boolean, char(n), inet and others.
+_CAST_IS_OUTPUT = frozenset(
+    {Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.BYTEA}
+)
+# SQLSTATE classes of broken connections and of sessions ended by an administrator.
+_LOST = ("08", "57P")
+_REASONS = {
+    "55P03": "a session holds or awaits ACCESS EXCLUSIVE on it",
+    "57014": "a range took longer than the statement timeout",
+    "42P01": "it was dropped or renamed while it was being verified",
+    "42703": "its columns changed while it was being verified",
+    "22023": "the session that held the snapshot was ended",
+}
+_RANGE_BYTES = 16 << 20
+_LOCK_TIMEOUT = "10s"
+_STATEMENT_TIMEOUT_S = 900
+_FILES = "select oid::bigint, pg_catalog.pg_relation_filenode(oid)::bigint from pg_catalog.pg_class where relkind = 'r'"
+_FILES_OF = f"{_FILES} and oid = any (%s::oid[])"
+_NOTHING = TableSize(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Limits on the load of the source: concurrent connections, and bytes per second in total (None: unlimited)."""
+
+    connections: int = 2
+    bytes_per_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """One range of a table's rows; `name` may be a partition. `conninfo` may hold a password and is never printed."""
+
+    conninfo: str
+    snapshot_id: str
+    name: TableName
+    columns: tuple[Column, ...]
+    pages: PageRange
+    row_filter: str | None
+    digest: Digest
+    source_bytes: int
+    bytes_per_s: float | None
+
+    @property
+    def query(self) -> str:
+        """Query for the range's rows, with every column as PostgreSQL's text."""
+        listed = ", ".join(_as_text(column) for column in self.columns)
+        table = ".".join(map(standard_identifier, self.name))
+        return f"select {listed} from only {table}{self.pages.condition(self.row_filter)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSnapshot:
+    """The source as of `lsn`; `tables` are the published tables under the snapshot."""
+
+    lsn: Lsn
+    tables: Mapping[TableName, FollowedTable]
+    conninfo: str
+    snapshot_id: str
+    control: psycopg.Connection[Row]
+    files: Mapping[int, int]
+    load: Load
+    slot: str
+    publication: str
+
+    def slot_reader(self) -> int | None:
+        """Return the pid of the walsender that serves capture; None if there is none."""
+        slot = read_slot(self.control, self.slot)
+        return None if slot is None else slot.active_pid
+
+    def rewritten(self, table: FollowedTable) -> str | None:
+        """Return the reason why a table's digests are invalid; None if they are valid."""
+        oids = [part.relation.oid for part in table.parts]
+        now = _as_files(fetch(self.control, _FILES_OF, oids))
+        if any(now.get(oid) != self.files.get(oid) for oid in oids):
+            return "it was rewritten, truncated or dropped while it was being verified"
+        return None
+
+    def sizes(self, table: FollowedTable) -> dict[int, TableSize]:
+        """Return the sizes of the tables that hold the rows.
+
+        Raises SourceUnready if another session's lock on one of them prevents it.
+        """
+        try:
+            return read_sizes(self.control, [part.relation.oid for part in table.parts])
+        except psycopg.errors.LockNotAvailable:
+            raise SourceUnready("a session holds or awaits ACCESS EXCLUSIVE on it") from None
+
+    def tasks(
+        self, table: FollowedTable, sizes: Mapping[int, TableSize], columns: Sequence[Column], digest: Digest
+    ) -> list[RangeTask]:
+        """Cut a table into ranges."""
+        rate = None if self.load.bytes_per_s is None else self.load.bytes_per_s / self.load.connections
+        tasks = []
+        for part in table.parts:
+            size = sizes.get(part.relation.oid, _NOTHING)
+            for pages in page_ranges(size.pages, max(1, _RANGE_BYTES * size.pages // max(1, size.size_bytes))):
+                share = pages.share(size.pages, size.size_bytes)
+                task = RangeTask(
+                    self.conninfo, self.snapshot_id, part.name, tuple(columns), pages, None, digest, share, rate
+                )
+                tasks.append(replace(task, row_filter=table.row_filter))
+        return tasks
+
+
+@contextmanager
+def snapshot(conninfo: str, manifest: Manifest, load: Load, waiting: Waiting) -> Iterator[SourceSnapshot]:
+    """Take a snapshot and hold it until the end of the block.
+
+    Raises SourceUnready if a writing transaction outlasts the timeout, or no slot is free.
+    """
+    with connect(conninfo) as control, SnapshotHolder(conninfo) as holder:
+        control.execute(f"set lock_timeout = '{_LOCK_TIMEOUT}'".encode())
+        files = _as_files(fetch(control, _FILES))
+        holder.lock({}, 0)
+        replication = connect_replication(conninfo)
+        try:
+            name = f"{manifest.slot[:40]}_verify_{replication.backend_pid}"
+            created = create_slot(replication, control, name, temporary=True, waiting=waiting)
+            snapshot_id = holder.import_snapshot(created.snapshot_id)
+        finally:
+            replication.finish()
+        chosen = chosen_of(read_source(holder.connection, manifest.publication), None)
+        tables = {table.name: table for table in chosen}
+        readers = pinned_conninfo(conninfo, {**_limits(load), **unlimited(control.info.server_version)})
+        names = (manifest.slot, manifest.publication)
+        yield SourceSnapshot(created.snapshot_lsn, tables, readers, snapshot_id, control, files, load, *names)
+
+
+def _limits(load: Load) -> dict[str, str]:
+    """Return the timeouts of reading sessions, both for locks and for statements."""
+    expected_s = 0 if load.bytes_per_s is None else 4 * _RANGE_BYTES * load.connections // load.bytes_per_s
+    return {"lock_timeout": _LOCK_TIMEOUT, "statement_timeout": f"{max(_STATEMENT_TIMEOUT_S, expected_s)}s"}
+
+
+def _as_files(rows: Iterable[Row]) -> dict[int, int]:
+    return {cast("int", oid): cast("int", file) for oid, file in rows}
+
+
+def sum_ranges(tasks: Sequence[RangeTask]) -> list[Sums | AuditlakeError]:
+    """Sum up the digests of each range; a failed range does not stop the others."""
+    with Reader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
+        return [_attempt(task, reader) for task in tasks]
+
+
+def rows_of_ranges(tasks: Sequence[RangeTask], wanted: npt.NDArray[np.int64]) -> pa.Table:
+    """Return the rows of the wanted buckets, as SIDE_SCHEMA.
+
+    Raises SourceUnready or SourceUnreachable, naming the table.
+    """
+    batches: list[pa.RecordBatch] = []
+    with Reader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
+        for task in tasks:
+            try:
+                for texts in _texts(task, reader):
+                    digested = task.digest.of_rows(texts, len(texts[0]))
+                    batches.append(rows_of_buckets(task.digest, digested, texts, wanted))
+            except ReadFailed as exc:
+                raise _refused(task.name, exc.sqlstate) from None
+    return pa.Table.from_batches(batches, SIDE_SCHEMA)
+
+
+def _attempt(task: RangeTask, reader: Reader) -> Sums | AuditlakeError:
+    sums = Sums(task.digest.buckets)
+    try:
+        for texts in _texts(task, reader):
+            sums.add_rows(task.digest, task.digest.of_rows(texts, len(texts[0])))
+    except ReadFailed as exc:
+        return _refused(task.name, exc.sqlstate)
+    return sums
+
+
+def _texts(task: RangeTask, reader: Reader) -> Iterator[list[pa.Array]]:
+    """Read the range in batches, within the allowed rate."""
+    throttle = Throttle(task.bytes_per_s)
+    with reader.rows(task.query) as batches:
+        for batch in batches:
+            yield [_storage(column) for column in batch.columns]
+            throttle.take(batch.nbytes)
+
+
+def _refused(name: TableName, sqlstate: str | None) -> AuditlakeError:
+    if sqlstate is None or sqlstate.startswith(_LOST):
+        return SourceUnreachable(f"{name}: the connection was lost", "Run auditlake verify again.", retryable=True)
+    return SourceUnready(_REASONS.get(sqlstate, f"it could not be read, SQLSTATE {sqlstate}"))
+
+
+def _as_text(column: Column) -> str:
+    name = standard_identifier(column.name)
+    if column.type_oid in STRING_OIDS:
+        return name
+    if column_type(column.type_oid, column.typmod).kind in _CAST_IS_OUTPUT:
+        return f"{name}::pg_catalog.text"
+    return output_text(name)
+
+
+def _storage(array: pa.Array) -> pa.Array:
+    # ADBC represents PostgreSQL types without an Arrow equivalent as extension types over their text.
+    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array

@@ -1,0 +1,186 @@
+"""Verification: compare a lake with its source at one LSN, and every history with its own rules and `changes`.
+
+Order of effects; nothing is written except a temporary slot, which exists for a moment:
+  1. Check that the server is the lake's, check the data files, and start Spark, before the source holds anything.
+  2. Take the snapshot (`source_ranges`). Both sides are compared at its LSN S.
+  3. Digest all tables at the source, in ranges, within the allowed rate (`source_ranges`).
+  4. Wait until the lake knows every commit up to S: capture may lag, and is not stopped for this.
+  5. Digest the same tables as of S from history and tail, and compare. For differing buckets, read the rows again on
+     both sides, and name keys and columns (`comparison`).
+  6. Release the snapshot. Check structure and replay of each history, at one Delta version each (`history_rules`).
+A table that cannot be compared does not stop the comparison of others. After a kill at any point, the sessions end, and
+with them snapshot and slot.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import groupby
+
+from pyspark.sql import SparkSession
+
+from auditlake.apply.codegen import interpreted_if_wide
+from auditlake.apply.tails import Log, open_log
+from auditlake.capture.preconditions import check_timeline, current_manifest, require_primary
+from auditlake.delta.append_table import open_delta
+from auditlake.errors import BadUsage
+from auditlake.lake.gaps import Gap, read_gaps
+from auditlake.lake.history import HistoryTable, list_histories, open_history
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import Manifest, require_manifest
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.source.connection import connect
+from auditlake.source.slot import Waiting
+from auditlake.verify.comparison import AT_ONCE, Bounds, Comparison, Notify
+from auditlake.verify.damage import Unreadable, reading
+from auditlake.verify.data_files import check_files
+from auditlake.verify.history_rules import check_structure, read_history, replay
+from auditlake.verify.lake_state import session_of
+from auditlake.verify.report import Finding, Report, TableReport, cut
+from auditlake.verify.source_ranges import Load, snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The tables to verify, by patterns (none: all); with the source unless `conninfo` is None.
+
+    `history`: also check the versions against `changes`.
+    `timeout_s` bounds each of the two waits: for writing transactions at the source, and for capture.
+    `limit` is the maximum number of findings listed per table.
+    """
+
+    lake: Lake
+    conninfo: str | None
+    patterns: tuple[str, ...] = ()
+    load: Load = field(default_factory=Load)
+    timeout_s: float = 300.0
+    limit: int = 20
+    history: bool = True
+
+
+def verify(request: Request, start_spark: Callable[[], SparkSession], notify: Notify) -> Report:
+    """Verify the lake, and return the report.
+
+    Raises:
+        WrongSource, SourceUnreachable: if the source is another one, or cannot be read.
+        NotAnswerable: if the lake does not reach the snapshot in time.
+        BadUsage: if no table matches.
+    """
+    manifest = require_manifest(request.lake)
+    histories = _chosen(request)
+    if request.conninfo is not None:
+        _require_same(request.conninfo, manifest)
+    reports = [*_log_files(request), *_history_files(request, histories)]
+    damaged = {report.name for report in reports if report.findings}
+    intact = [table for table in histories if str(table.name) not in damaged]
+    spark = start_spark()
+    lsn = None
+    if request.conninfo is not None:
+        waiting = Waiting(request.timeout_s, notify)
+        with snapshot(request.conninfo, manifest, request.load, waiting) as source:
+            lsn = source.lsn
+            notify(f"comparing with the source at {lsn}")
+            bounds = Bounds(request.timeout_s, request.limit)
+            reports += Comparison(spark, request.lake, source, bounds, notify).run(intact)
+    if request.history:
+        reports += _check_versions(request, spark, [table.name for table in intact])
+    return Report(lsn, tuple(_joined(reports)))
+
+
+def _joined(reports: Iterable[TableReport]) -> Iterator[TableReport]:
+    for _, group in groupby(sorted(reports, key=lambda report: report.name), key=lambda report: report.name):
+        first, *others = group
+        for other in others:
+            first = first.and_also(other)
+        yield first
+
+
+def _require_same(conninfo: str, manifest: Manifest) -> None:
+    with connect(conninfo) as control:
+        require_primary(control)
+        check_timeline(conninfo, manifest, current_manifest(control, manifest.slot, manifest.publication))
+
+
+def _chosen(request: Request) -> list[HistoryTable]:
+    tables = list(list_histories(request.lake))
+    chosen = [table for table in tables if not request.patterns or _matches(table.name, request.patterns)]
+    if not chosen:
+        condition = f"matches {', '.join(request.patterns)}" if request.patterns else "is in this lake"
+        raise BadUsage(f"no table with a history {condition}", "auditlake status lists the tables.")
+    return chosen
+
+
+def _matches(name: TableName, patterns: Iterable[str]) -> bool:
+    """Return whether a table matches `schema.table`, or `table` in any schema, with `*` and `?`."""
+    return any(fnmatchcase(f"{name.schema}.{name.table}" if "." in glob else name.table, glob) for glob in patterns)
+
+
+def _log_files(request: Request) -> Iterator[TableReport]:
+    """Check the files of the lake's own tables; report only damaged ones."""
+    lake = request.lake
+    for path in (lake.changes, lake.relations, lake.added, lake.transactions, lake.gaps):
+        if (delta := open_delta(path)) and (findings := check_files(path, delta.version())):
+            yield _of_files(path.name, findings, request.limit)
+
+
+def _history_files(request: Request, histories: Iterable[HistoryTable]) -> Iterator[TableReport]:
+    for table in histories:
+        if not table.as_made:  # only Delta itself can read its log
+            yield TableReport(
+                str(table.name), notes=("its files are not checked: it has foreign Delta table features",)
+            )
+        elif findings := check_files(table.path, table.delta_version):
+            yield _of_files(str(table.name), findings, request.limit)
+
+
+def _of_files(name: str, findings: Sequence[Finding], limit: int) -> TableReport:
+    shown, more = cut(findings, limit)
+    return TableReport(name, findings=shown, more=more)
+
+
+def _check_versions(request: Request, spark: SparkSession, names: Iterable[TableName]) -> Iterator[TableReport]:
+    """Check structure and replay of each history at its current version."""
+    # Read before the log: a position never exceeds the watermark at the time of its commit.
+    tables = [table for name in names if (table := open_history(request.lake, name))]
+    log, gaps = open_log(request.lake), read_gaps(request.lake)
+    check = _VersionCheck(request, spark, log, gaps)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(check.of, tables)
+
+
+@dataclass(frozen=True, slots=True)
+class _VersionCheck:
+    request: Request
+    spark: SparkSession
+    log: Log | None
+    gaps: Sequence[Gap]
+
+    def of(self, table: HistoryTable) -> TableReport:
+        """Check one history."""
+        session = session_of(self.spark, table)
+        try:
+            with interpreted_if_wide(session, len(table.columns)), reading(table):
+                return self._checked(session, table)
+        except Unreadable as exc:
+            return TableReport(str(table.name), findings=(exc.finding,))
+
+    def _checked(self, session: SparkSession, table: HistoryTable) -> TableReport:
+        history = read_history(session, table)
+        report = replace(check_structure(history, self.request.limit), versions=history.count)
+        watermark = Lsn(0) if self.log is None else self.log.watermark
+        if table.position > max(watermark, table.horizon):
+            detail = f"position {Lsn(table.position)}, the watermark of changes is {watermark}"
+            report = report.and_also(TableReport(report.name, findings=(Finding("position", detail=detail),)))
+        missing = [gap for gap in self.gaps if gap.meets(table.name, Lsn(table.horizon), Lsn(table.position))]
+        if missing:
+            note = f"not replayed: its changes between {missing[0].lsn_from} and {missing[0].lsn_to} are missing"
+            return replace(report, notes=(*report.notes, note))
+        if self.log is None:
+            return report
+        try:
+            with reading(table):
+                return report.and_also(replay(session, self.request.lake, self.log, history, self.request.limit))
+        except Unreadable as exc:
+            return report.and_also(TableReport(report.name, findings=(exc.finding,)))

@@ -1,0 +1,173 @@
+"""Changes of partitions that the stream does not show: the table is parked, unless no rows changed."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from auditlake.errors import NotAnswerable
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.temporal.moments import check_parked, read_known
+from auditlake.temporal.when import AtLsn, AtTime
+from tests import command, oracle
+from tests.capture_lake import make_lake
+from tests.running import Running, await_true
+
+pytestmark = pytest.mark.pg
+
+_T = TableName("public", "t")
+_LEAVES = {"t_a", "t_b", "t_c", "t_sub", "t_sub_x"}
+_SCHEMA = (
+    "create table t (id int, k text, primary key (id, k)) partition by list (k)",
+    "create table t_a partition of t for values in ('a')",
+    "create table t_b partition of t for values in ('b')",
+    "create table t_sub partition of t for values in ('x', 'y') partition by list (k)",
+    "create table t_sub_x partition of t_sub for values in ('x')",
+    "create table u (id int primary key)",
+)
+_ROWS = "insert into t select n, k from generate_series(1, 50) n, unnest(array['a', 'b', 'x']) k"
+SILENT = {
+    "dropped": (["drop table t_a"], "its partition t_a was dropped or detached"),
+    "detached": (["alter table t detach partition t_b"], "its partition t_b was dropped or detached"),
+    "truncated": (["truncate t_sub_x"], "its partition t_sub_x was truncated"),
+    "truncated and filled": (
+        ["truncate t_a", "insert into t values (1, 'a')", "vacuum analyze t_a"],
+        "its partition t_a was truncated",
+    ),
+    "attached": (
+        [
+            "create table t_n (id int not null, k text not null)",
+            "insert into t_n values (1, 'n')",
+            "alter table t attach partition t_n for values in ('n')",
+        ],
+        "its partition t_n was attached, perhaps with rows",
+    ),
+    "made, filled and attached at once": (
+        [
+            (
+                "begin; create table t_n (like t); insert into t_n values (1, 'n');"
+                " alter table t attach partition t_n for values in ('n'); commit"
+            )
+        ],
+        "its partition t_n was attached, perhaps with rows",
+    ),
+    "attached with partitions": (
+        [
+            "create table t_n (id int not null, k text not null) partition by list (k)",
+            "create table t_nn partition of t_n for values in ('n')",
+            "insert into t_n values (1, 'n')",
+            "alter table t attach partition t_n for values in ('n')",
+        ],
+        "its partition t_nn was attached, perhaps with rows",
+    ),
+    "detached and attached": (
+        ["alter table t detach partition t_a", "alter table t attach partition t_a for values in ('a')"],
+        "its partition t_a was attached, perhaps with rows",
+    ),
+}
+HARMLESS = {
+    "vacuum full": ["vacuum full t_a"],
+    "cluster": ["cluster t_b using t_b_pkey"],
+    "reindex": ["reindex table t_a", "analyze t", "alter table t_a set (fillfactor = 50)"],
+    "the whole table truncated": ["truncate t", "insert into t values (7, 'a')"],
+    "a new partition": ["create table t_c partition of t for values in ('c')", "insert into t values (1, 'c')"],
+    "a new partition in a transaction": [
+        (
+            "begin; insert into t values (80, 'a'); create table t_c partition of t for values in ('c');"
+            " insert into t values (1, 'c'); commit"
+        )
+    ],
+    "an empty partition": [
+        "create table t_n (id int not null, k text not null)",
+        "alter table t attach partition t_n for values in ('n')",
+    ],
+}
+
+
+def _execute(dsn: str, *statements: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for statement in statements:
+            conn.execute(statement)
+
+
+def _capture(dsn: str, lake: Lake) -> str:
+    done = command.run_here(["capture", "--until-current", "--source", dsn, "--lake", lake.root])
+    assert done.code == 0, done.stderr
+    return done.stderr
+
+
+def _lake(dsn: str, root: Path) -> Lake:
+    """Create a lake of two tables and capture rows of one."""
+    _execute(dsn, *_SCHEMA)
+    lake = make_lake(dsn, root, without=_LEAVES)
+    _execute(dsn, _ROWS)
+    _capture(dsn, lake)
+    return lake
+
+
+def _end(dsn: str) -> Lsn:
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    return Lsn.parse(row[0])
+
+
+def _await(lake: Lake, number: int) -> None:
+    await_true(lambda: any(row["table"] == "u" and row["new"] == [str(number)] for row in oracle.changes(lake)))
+
+
+@pytest.mark.parametrize("kind", SILENT)
+def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path, kind: str) -> None:
+    """It is known up to the previous commit; other tables continue, and a restart keeps it parked."""
+    statements, problem = SILENT[kind]
+    lake = _lake(database, tmp_path / "lake")
+    low = _end(database)
+    _execute(database, *statements, "insert into u values (1)")
+    assert f"public.t: {problem}; it is parked" in _capture(database, lake)
+    known = read_known(lake)
+    (parked,) = known.parked.values()
+    assert (parked.table, parked.reason) == (_T, problem)
+    assert parked.lsn < low < parked.until <= _end(database)
+    _await(lake, 1)
+    table = known.tables[_T]
+    check_parked(known, table, parked.lsn, AtLsn(parked.lsn))
+    check_parked(known, table, parked.lsn, AtTime(parked.time_us or 0))
+    for when in (None, AtTime((parked.time_us or 0) + 1), AtLsn(Lsn(parked.lsn + 1))):
+        with pytest.raises(NotAnswerable, match=problem):
+            check_parked(known, table, Lsn(parked.lsn + isinstance(when, AtLsn)), when)
+    _capture(database, lake)
+    assert read_known(lake).parked == known.parked
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_a_change_without_rows_does_not_park_the_table(database: str, tmp_path: Path, kind: str) -> None:
+    """Rewrite, TRUNCATE of the whole table, and a new empty partition."""
+    lake = _lake(database, tmp_path / "lake")
+    _execute(database, *HARMLESS[kind], "insert into u values (1)")
+    assert "parked" not in _capture(database, lake)
+    assert read_known(lake).parked == {}
+    _execute(database, "truncate t_sub_x", "insert into u values (2)")
+    _capture(database, lake)
+    assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_sub_x was truncated"]
+
+
+def test_a_running_capture_parks_the_table_before_later_commits(database: str, tmp_path: Path) -> None:
+    """No later commit is durable before the table is parked; VACUUM FULL does not block capture."""
+    lake = _lake(database, tmp_path / "lake")
+    with Running(database, lake) as running:
+        _execute(database, "insert into u values (1)", "vacuum full t_a", "truncate t", "insert into u values (2)")
+        _await(lake, 2)
+        await_true(lambda: not read_known(lake).parked)
+        with psycopg.connect(database) as blocker:
+            blocker.execute("lock table t_a in access exclusive mode")
+            _execute(database, "insert into u values (3)")
+            _await(lake, 3)
+        low = _end(database)
+        _execute(database, "drop table t_b", "insert into u values (4)")
+        _await(lake, 4)
+        (parked,) = read_known(lake).parked.values()
+        assert parked.reason == "its partition t_b was dropped or detached"
+        assert parked.lsn < low < parked.until
+        assert running.failure is None

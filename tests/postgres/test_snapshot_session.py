@@ -1,0 +1,321 @@
+"""Locks, slot and copy of tables: failures are named, the rest succeeds, and nothing is left behind.
+
+The blocking session belongs to the test, so its pid and command are known.
+"""
+
+import resource
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from auditlake.errors import AuditlakeError, LakeUnusable, SourceUnreachable, SourceUnready
+from auditlake.failpoints import After
+from auditlake.lake.history import open_history
+from auditlake.lake.layout import Lake
+from auditlake.relation import TableName
+from auditlake.snapshot import copy_task as ranges
+from auditlake.snapshot.bootstrap import Target, bootstrap
+from auditlake.snapshot.copy import copy_bundle
+from auditlake.snapshot.copy_task import CopiedFile, CopyTask, PageRange, SnapshotMark
+from auditlake.snapshot.plan import make_plan, publish
+from auditlake.snapshot.progress import Progress
+from auditlake.snapshot.worker_pool import LocalWorkers
+from auditlake.source import lock_waits as blockers
+from auditlake.source.catalog import read_tables
+from auditlake.source.connection import connect, connect_replication, pinned_conninfo
+from auditlake.source.slot import Waiting, create_slot
+from auditlake.source.snapshot_session import SnapshotHolder
+from tests import command
+from tests.capture_lake import make_lake
+from tests.running import await_true
+from tests.server import Server, chosen_version
+
+pytestmark = pytest.mark.pg
+
+_Conn = psycopg.Connection[Any]
+_END_COPY = (
+    "select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'only.*lost'"
+)
+_END_HOLDER = (
+    "select pg_terminate_backend(l.pid) from pg_locks l join pg_stat_activity a on a.pid = l.pid"
+    " where l.relation = 'public.c'::regclass and l.mode = 'AccessShareLock' and a.application_name = 'auditlake'"
+)
+_WAITING = "select pid from pg_locks where not granted and locktype in ('relation', 'transactionid')"
+
+
+@contextmanager
+def _session(dsn: str, *statements: str) -> Iterator[_Conn]:
+    """A session with these statements in an open transaction."""
+    with closing(psycopg.connect(dsn)) as conn:
+        for statement in statements:
+            conn.execute(statement.encode())
+        yield conn
+
+
+@contextmanager
+def _awaiting(dsn: str, statement: str) -> Iterator[int]:
+    """A session whose statement waits for a lock during the context; yield its pid."""
+    with _session(dsn) as conn, ThreadPoolExecutor(1) as pool, connect(dsn) as control:
+        pid = conn.info.backend_pid
+        pool.submit(conn.execute, statement.encode())
+        try:
+            await_true(lambda: control.execute("select from pg_locks where not granted and pid = %s", [pid]).fetchall())
+            yield pid
+        finally:
+            conn.cancel()
+
+
+def _execute(dsn: str, *statements: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for statement in statements:
+            conn.execute(statement.encode())
+
+
+def _public(*names: str) -> dict[TableName, list[TableName]]:
+    return {TableName("public", name): [TableName("public", name)] for name in names}
+
+
+def test_tables_that_cannot_be_locked_are_named(database: str) -> None:
+    """Locked, awaited, dropped or denied tables are named; the others are locked, and a snapshot can be taken."""
+    role = f"{conninfo_to_dict(database)['dbname']}_reader"
+    _execute(
+        database,
+        *(f"create table {name} (id int primary key)" for name in ("fine", "held", "denied", "part")),
+        f"create role {role} login replication",
+        f"grant select on fine, held, part to {role}",
+    )
+    source = make_conninfo(database, user=role)
+    with (
+        _session(database, "lock table held in access exclusive mode") as owner,
+        SnapshotHolder(source) as holder,
+    ):
+        trees = {**_public("fine", "held", "denied", "gone"), TableName("public", "part"): [*_public("part", "gone")]}
+        why = holder.lock(trees, 0.3)
+        assert sorted(name.table for name in why) == ["denied", "gone", "held", "part"]
+        held = why[TableName("public", "held")].message
+        assert f"pid {owner.info.backend_pid} of postgres, which holds ACCESS EXCLUSIVE" in held
+        assert "may not be read" in why[TableName("public", "denied")].message
+        assert "was dropped" in why[TableName("public", "gone")].message
+        query = "select relation::regclass::text from pg_locks where pid = %s and mode = 'AccessShareLock' and granted"
+        owner.rollback()
+        locked = {name for (name,) in owner.execute(query, [holder.pid]).fetchall()}
+        assert locked & {"fine", "held", "denied", "part"} == {"fine"}
+        replication = connect_replication(source)
+        with connect(database) as control:
+            created = create_slot(replication, control, "s", temporary=True, waiting=Waiting(60))
+        holder.import_snapshot(created.snapshot_id)
+        replication.finish()
+
+
+def test_slot_creation_names_the_transactions_it_waits_for(database: str) -> None:
+    """A writer and a prepared transaction are named during the wait and in the error; no slot is left."""
+    said: list[str] = []
+    _execute(database, "create table t (id int primary key)")
+    with _session(database, "insert into t values (1)") as writer, connect(database) as control:
+        replication = connect_replication(database)
+        with pytest.raises(SourceUnready, match=f"pid {writer.info.backend_pid} of postgres"):
+            create_slot(replication, control, "waits", temporary=False, waiting=Waiting(1.2, said.append))
+        assert [line for line in said if f"pid {writer.info.backend_pid} of postgres (open for" in line]
+        writer.execute("prepare transaction 'forgotten'")
+        try:
+            replication = connect_replication(database)
+            with pytest.raises(SourceUnready, match="prepared transaction forgotten"):
+                create_slot(replication, control, "waits", temporary=False, waiting=Waiting(1.2, said.append))
+        finally:
+            control.execute("rollback prepared 'forgotten'")
+        await_true(lambda: not control.execute("select from pg_replication_slots where slot_name = 'waits'").fetchall())
+
+
+def test_a_blocked_catalog_read_names_the_blocking_session(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL opens the tables to list a publication's columns, so a lock blocks it until the lock timeout."""
+    monkeypatch.setattr(blockers, "LOCK_TIMEOUT_S", 0.2)
+    _execute(database, "create table t (id int primary key)", "create table u (id int primary key)")
+    with _session(database, "lock table u in access exclusive mode") as owner, connect(database) as control:
+        plan = make_plan(control, None, "p", "s")
+        with pytest.raises(SourceUnready, match=f"pid {owner.info.backend_pid} of postgres, which holds ACCESS EXCLU"):
+            publish(control, "p", plan)
+        owner.rollback()
+        owner.execute("drop table u")
+        with ThreadPoolExecutor(1) as pool:
+            monkeypatch.setattr(blockers, "LOCK_TIMEOUT_S", 30)
+            publishing = pool.submit(publish, control, "p", plan)
+            with connect(database) as other:
+                await_true(lambda: other.execute(_WAITING).fetchall())
+            owner.commit()
+            assert publishing.result() is False
+        assert publish(control, "p", make_plan(control, None, "p", "s"))
+
+
+def test_timeouts_of_role_and_database_have_no_effect(server: Server, database: str) -> None:
+    """TCP keepalives of the server are set too, so that it detects a lost client."""
+    name, role = conninfo_to_dict(database)["dbname"], f"{conninfo_to_dict(database)['dbname']}_hurried"
+    settings = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"]
+    settings += ["transaction_timeout"] if chosen_version() >= 17 else []
+    _execute(database, f"create role {role} login replication superuser password 'p'")
+    for setting in settings:
+        _execute(database, f"alter role {role} set {setting} = '2s'", f"alter database {name} set {setting} = '2s'")
+    hurried = make_conninfo(server.dsn(str(name), tcp=True), user=role, password="p")
+    with SnapshotHolder(hurried) as holder:
+        found = {each: holder.connection.execute(f"show {each}".encode()).fetchone() for each in settings}
+        assert found == dict.fromkeys(settings, ("0",))
+        assert holder.connection.execute("show tcp_keepalives_idle").fetchone() == ("30",)
+    replication = connect_replication(hurried)
+    for setting in settings:
+        assert replication.exec_(f"show {setting}".encode()).get_value(0, 0) == b"0"
+    replication.finish()
+
+
+@pytest.fixture
+def tasks(database: str, tmp_path: Path) -> Iterator[Callable[..., list[CopyTask]]]:
+    """Function that creates the copy tasks of tables under one snapshot, as bootstrap does."""
+    with connect(database) as holder:
+
+        def make(*names: str, **settings: str) -> list[CopyTask]:
+            holder.execute("begin isolation level repeatable read")
+            ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()
+            tables = {table.name.table: table for table in read_tables(holder)}
+            return [
+                CopyTask(
+                    pinned_conninfo(database, settings),
+                    str(snapshot),
+                    TableName("public", name),
+                    tables[name].relation.columns,
+                    PageRange(0, None),
+                    tmp_path,
+                    SnapshotMark(1, 1),
+                )
+                for name in names
+            ]
+
+        yield make
+
+
+_ODD_TYPE = (
+    "create type odd",
+    "create function odd_in(cstring) returns odd language internal immutable strict as 'int4in'",
+    "create function odd_out(odd) returns cstring language internal immutable strict as 'trigger_out'",
+    "create type odd (input = odd_in, output = odd_out, like = int4)",
+    "create table unreadable (id int primary key, v odd)",
+    "insert into unreadable values (1, '1')",
+)
+
+
+def test_a_failing_table_does_not_stop_the_others(database: str, tasks: Callable[..., list[CopyTask]]) -> None:
+    """A type without output, a lost connection and a waiting rewrite are named, and the rest is copied."""
+    tables = [f"create table {name} (id int primary key)" for name in ("lost", "behind", "last")]
+    _execute(database, *_ODD_TYPE, *tables, "insert into last select generate_series(1, 5)")
+    made = tasks("unreadable", "lost", "behind", "last", lock_timeout="1s")
+    with (
+        _session(database, "lock table lost, behind in access share mode"),
+        _awaiting(database, "lock table behind in access exclusive mode") as rewriter,
+        ThreadPoolExecutor(1) as copies,
+        connect(database) as control,
+    ):
+        with _awaiting(database, "lock table lost in access exclusive mode"):
+            copying = copies.submit(copy_bundle, made)
+            await_true(lambda: control.execute(_END_COPY).fetchall())
+        unreadable, lost, behind, last = copying.result(60)
+    assert isinstance(unreadable, SourceUnready)
+    assert "public.unreadable could not be copied: SQLSTATE 0A000" in unreadable.message
+    assert isinstance(lost, SourceUnreachable)
+    assert "public.lost could not be copied: the connection was lost" in lost.message
+    assert isinstance(behind, SourceUnready)
+    assert "public.behind could not be copied" in behind.message
+    assert f"pid {rewriter} of postgres, which waits for ACCESS EXCLUSIVE" in behind.message
+    assert isinstance(last, CopiedFile)
+    assert last.rows == 5
+
+
+def test_a_full_lake_fails_the_table_and_leaves_no_partial_file(
+    database: str, tasks: Callable[..., list[CopyTask]], tmp_path: Path
+) -> None:
+    """The kernel limits file sizes: the table is named, and a smaller one is copied."""
+    _execute(
+        database,
+        "create table large (id int primary key, v text)",
+        "insert into large select n, md5(n::text) from generate_series(1, 50000) n",
+        "create table small (id int primary key)",
+        "insert into small values (1)",
+    )
+    made = tasks("large", "small")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))
+    try:
+        large, small = copy_bundle(made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert isinstance(large, LakeUnusable)
+    assert large.message == "table public.large could not be written: File too large"
+    assert isinstance(small, CopiedFile)
+    assert [path.name for path in tmp_path.rglob("*.parquet")] == [Path(small.path).name]
+
+
+class _InterruptedWorkers:
+    """Copies in this process. Once `b` is about to be read, it truncates `b` and ends the session that holds its lock.
+
+    The reader of `b` has imported the snapshot then and waits behind the TRUNCATE.
+    """
+
+    at_once = 1
+
+    def __init__(self, dsn: str, lake: Lake) -> None:
+        self._dsn = dsn
+        self._lake = lake
+
+    def run(self, tasks: Sequence[CopyTask]) -> Sequence[CopiedFile | AuditlakeError]:
+        if tasks[0].name.table != "b":
+            return copy_bundle(tasks)
+        await_true(lambda: open_history(self._lake, TableName("public", "a")))
+        with ThreadPoolExecutor(2) as pool, connect(self._dsn) as control:
+            truncating = pool.submit(_execute, self._dsn, "truncate b")
+            await_true(lambda: len(control.execute(_WAITING).fetchall()) == 1)
+            copying = pool.submit(copy_bundle, tasks)
+            await_true(lambda: len(control.execute(_WAITING).fetchall()) == 2)
+            assert control.execute(_END_HOLDER).fetchall() == [(True,)]
+            truncating.result()
+            return copying.result()
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_lost_holder_fails_the_tables_that_are_not_committed(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its locks a table can be emptied while it is read; the next run copies what failed."""
+    monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 1)
+    for name, rows in (("a", 2000), ("b", 500), ("c", 5)):
+        _execute(database, f"create table {name} (id int primary key)")
+        _execute(database, f"insert into {name} select generate_series(1, {rows})")
+    lake, progress = Lake(tmp_path / "lake"), Progress()
+    target = Target(database, lake, "auditlake", "auditlake", None)
+    with pytest.raises(SourceUnreachable, match=r"public\.b was not copied.*public\.c was not copied"):
+        bootstrap(target, lambda: _InterruptedWorkers(database, lake), lambda _: None, progress)
+    assert [(table.name.table, table.rows) for table in progress.state().copied] == [("a", 2000)]
+    _execute(database, "insert into b select generate_series(1, 7)")
+    copied = bootstrap(target, lambda: LocalWorkers(1), lambda _: None)
+    assert [(table.name.table, table.rows) for table in copied] == [("b", 7), ("c", 5)]
+
+
+def test_a_kill_releases_locks_and_temporary_slot(database: str, tmp_path: Path) -> None:
+    """The server ends the sessions, and only the main slot is left."""
+    _execute(database, "create table first (id int primary key)")
+    make_lake(database, tmp_path / "lake")
+    _execute(database, "create table later (id int primary key)")
+    arguments = ["bootstrap", "--table", "public.later", "--source", database, "--lake", str(tmp_path / "lake")]
+    done = command.run(arguments, {"AUDITLAKE_FAILPOINT": After.SLOT})
+    assert done.code == -signal.SIGKILL, done.stderr
+    sessions = "select from pg_stat_activity where datname = current_database() and application_name = 'auditlake'"
+    slots = "select slot_name::text from pg_replication_slots where database = current_database()"
+    with psycopg.connect(database, autocommit=True) as conn:
+        await_true(lambda: not conn.execute(sessions).fetchall())
+        await_true(lambda: conn.execute(slots).fetchall() == [("auditlake",)])
+        conn.execute("set lock_timeout = '1s'; truncate first, later")

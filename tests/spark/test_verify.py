@@ -1,0 +1,337 @@
+"""Tests of `auditlake verify` with a running capture: equality while both sides change, and every kind of damage.
+
+Each kind damages the files of a table of its own, and adapts the transaction log, so that only the content differs.
+Every value is `secret`, which no output may contain.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from auditlake.apply.apply import apply_tail
+from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.history_files import find_files
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from auditlake.relation import TableName
+from auditlake.source import catalog
+from auditlake.source.connection import connect
+from auditlake.source.server import wal_end
+from auditlake.verify import source_ranges as source
+from tests import command
+from tests.running import Running, await_true
+from tests.server import Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark]
+
+_DAMAGED = ("no_file", "garbled", "changed", "copied", "twice", "lost", "extra", "vectors", "ended", "begun")
+_KINDS = """
+create type mood as enum ('sad', 'ok');
+create type pair as (a int, b text);
+create table kinds (
+  id int, day date, flag bool, amount numeric(10,2), any_number numeric, at timestamptz, naive timestamp, f4 float4,
+  f8 float8, tags text[], grid int[], content bytea, fixed char(5), doc jsonb, mood mood, pair pair, address inet,
+  number oid, dates date[], large text, primary key (id, day));
+alter table kinds alter large set storage external;
+create function fill(first int, last int) returns void language sql as $$
+  insert into kinds
+  select n, date '2020-01-01' + n, n % 2 = 0, n, n / 7.0, now(), now()::timestamp, n / 3.0, n / 7.0,
+         array['a b', null, n::text], array[[1, 2], [3, n]], decode(md5(n::text), 'hex'), 'x',
+         jsonb_build_object('n', n), 'ok'::mood, ('(' || n || ',b)')::pair, '10.0.0.1'::inet, n,
+         array[date '2020-01-01', 'infinity'],
+         repeat(md5(n::text), 100)
+    from generate_series(first, last) n;
+  insert into kinds (id, day, at, amount, f8, f4, naive, large)
+  values (-first, 'infinity', '-infinity', 'NaN', '-0', 'NaN', '0044-03-15 00:00 BC', '') $$;
+select fill(1, 100);
+create table events (who text, n numeric);
+alter table events replica identity full;
+insert into events select 'e' || n % 7, n % 5 from generate_series(1, 100) n;
+create table parts (id int primary key, v text) partition by range (id);
+create table parts_low partition of parts for values from (0) to (100);
+create table parts_high partition of parts for values from (100) to (10000);
+insert into parts select n, 'p' || n from generate_series(1, 200) n;
+create table cleared (id int primary key);
+insert into cleared select generate_series(1, 10);
+"""
+_CHANGES = """
+select fill(1000 + 20 * {0}, 1010 + 20 * {0});
+update kinds set flag = not flag, f8 = f8 * 3 where id between {0} and {0} + 9;
+delete from kinds where id between {0} + 50 and {0} + 52;
+update events set n = n + 1 where who = 'e' || {0} % 7;
+delete from events where ctid in (select ctid from events limit 2);
+insert into events values (null, 'NaN'), (null, 'NaN');
+update parts set v = 'moved', id = id + 300 where id between 95 - {0} and 101 - {0};
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A database, its lake, and a running capture."""
+
+    dsn: str
+    lake: Lake
+
+    def execute(self, statements: str) -> None:
+        """Run SQL."""
+        with closing(psycopg.connect(self.dsn, autocommit=True)) as conn:
+            conn.execute(statements.encode())
+
+    def captured(self) -> None:
+        """Wait until `changes` has every commit so far."""
+        with connect(self.dsn) as conn:
+            end = wal_end(conn).lsn
+        await_true(lambda: (found := read_positions(self.lake)) and found.acknowledged >= end)
+
+    def verify(self, *more: str | Path) -> command.Done:
+        """Run `auditlake verify` in this process."""
+        given: list[str | Path] = ["verify", "--lake", self.lake.root, *more]
+        done = command.run_here(given if "--no-source" in more else [*given, "--source", self.dsn])
+        assert "secret" not in done.stdout + done.stderr
+        return done
+
+    def found(self, *more: str) -> tuple[int, dict[str, set[str]]]:
+        """Return the exit code and, by table, each finding as its kind, key and columns."""
+        done = self.verify("--format", "json", *more)
+        found: dict[str, set[str]] = {}
+        for event in map(json.loads, done.stdout.splitlines()):
+            if event["event"] == "finding":
+                what = (event["kind"], *event.get("key", {}).values(), *event.get("columns", ()))
+                found.setdefault(event["table"].removeprefix("public."), set()).add(" ".join(what))
+        return done.code, found
+
+
+@pytest.fixture(scope="module")
+def site(server: Server, tmp_path_factory: pytest.TempPathFactory, spark: "SparkSession") -> Iterator[Site]:
+    """Bootstrap and change all tables; those to be damaged are merged twice, others have a tail."""
+    database = server.create_database("verify")
+    site = Site(server.dsn(database), Lake(tmp_path_factory.mktemp("verify") / "lake"))
+    site.execute(_KINDS)
+    for name in _DAMAGED:
+        site.execute(f"create table {name} (id int primary key, v text)")
+        site.execute(f"insert into {name} select n, 'secret' || n from generate_series(1, 20) n")
+    assert command.run_here(["bootstrap", "--source", site.dsn, "--lake", site.lake.root]).code == 0
+    with Running(site.dsn, site.lake):
+        for changes in (
+            "insert into {} select n, 'secret' || n from generate_series(21, 40) n; update {} set v = '' where id = 1",
+            "delete from {} where id in (2, 22); update {} set v = 'secret2' where id = 1",
+        ):
+            for name in _DAMAGED:
+                site.execute(changes.format(name, name))
+            site.captured()
+            apply_tail(spark, site.lake)
+        for name in _DAMAGED:
+            _DAMAGE[name](_history(site, name))
+        yield site
+    server.drop_database(database)
+
+
+def test_an_intact_lake_is_equal_while_both_sides_change(site: Site, spark: "SparkSession") -> None:
+    """Sessions write, capture appends, apply merges between two runs, a column is added: all tables are equal."""
+    tables = ("--table", "kinds", "--table", "events", "--table", "public.part*")
+    stop, runs = Event(), []
+
+    def write() -> None:
+        for number in range(30):
+            site.execute(_CHANGES.format(number))
+            if stop.wait(0.1):
+                return
+
+    writer = Thread(target=write)
+    writer.start()
+    try:
+        runs.append(site.verify(*tables))
+        site.captured()
+        apply_tail(spark, site.lake)
+        site.execute("alter table parts add w int default 7; update parts set v = 'w' where id = 3")
+        site.captured()
+        runs.append(site.verify(*tables))
+    finally:
+        stop.set()
+        writer.join()
+    for done in runs:
+        assert (done.code, done.stdout.count(" equal ")) == (0, 3), done.stdout + done.stderr
+    assert "3 tables with the source at " in runs[0].stderr
+    with closing(psycopg.connect(site.dsn)) as conn:
+        assert conn.execute("select count(*) from pg_replication_slots").fetchone() == (1,)
+
+
+def test_damage_is_found_and_named(site: Site) -> None:
+    """Findings name keys and columns of differences from the source and from `changes`."""
+    chosen = [word for name in _DAMAGED for word in ("--table", name)]
+    code, found = site.found(*chosen)
+    assert code == 6
+    for name, findings in _EXPECTED.items():
+        assert findings <= found.pop(name), name
+    assert not found
+    text = site.verify("--table", "no_file", "--table", "twice", "--no-source", "--no-keys")
+    assert text.code == 6
+    assert "id=" not in text.stdout
+    assert "run auditlake bootstrap" in text.stderr
+
+
+def test_damage_is_found_without_a_source(site: Site) -> None:
+    """Only a lost row of the snapshot that no change mentions is not found."""
+    code, found = site.found("--no-source", *(word for name in _DAMAGED for word in ("--table", name)))
+    assert code == 6
+    assert set(found) == set(_DAMAGED) - {"copied"}
+    assert not any("source" in finding for findings in found.values() for finding in findings)
+
+
+def test_a_table_truncated_meanwhile_is_unverified(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks empty to the snapshot, which is not reported as damage."""
+    read_sizes = catalog.read_sizes
+
+    def late(*given: Any) -> Any:
+        found = read_sizes(*given)
+        site.execute("truncate cleared")
+        return found
+
+    monkeypatch.setattr(source, "read_sizes", late)
+    done = site.verify("--table", "cleared")
+    assert done.code == 7
+    assert "rewritten, truncated or dropped while it was being verified" in done.stdout
+
+
+def test_a_lake_that_does_not_catch_up_is_reported(site: Site, tmp_path: Path) -> None:
+    """After the timeout the error names both LSNs, the slot and its reader."""
+    shutil.copytree(site.lake.root, tmp_path / "lake")
+    done = site.verify("--lake", tmp_path / "lake", "--table", "cleared", "--timeout", "0.1")
+    assert done.code == 7
+    assert "the snapshot is at" in done.stderr
+    assert "reads slot auditlake" in done.stderr
+    assert site.verify("--table", "no_such").code == 2
+
+
+def _history(site: Site, name: str) -> HistoryTable:
+    table = open_history(site.lake, TableName("public", name))
+    assert table is not None
+    return table
+
+
+def _file_of(table: HistoryTable, number: int, part: str = "open") -> Path:
+    """Return the file with the version of an id that is not marked as deleted."""
+    files = find_files(table)
+    assert files is not None
+    for name, file in files.of_part(part).by_name.items():
+        path = table.path / f"_part={part}" / name
+        ids = pq.ParquetFile(path).read(["id"])["id"].to_pylist()
+        if any(each == number and place not in files.gone(name) for place, each in enumerate(ids)):
+            assert file.size_bytes == path.stat().st_size
+            return path
+    raise AssertionError(f"no version of {number}")
+
+
+def _rewrite(table: HistoryTable, path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Replace the rows of a file, and its size and number of rows in the log."""
+    rows = change(pq.ParquetFile(path).read())
+    pq.write_table(rows, path)
+
+    def corrected(add: dict[str, Any]) -> dict[str, Any]:
+        if Path(add["path"]).name != path.name:
+            return add
+        statistics = json.loads(add["stats"]) | {"numRecords": rows.num_rows}
+        return add | {"size": path.stat().st_size, "stats": json.dumps(statistics)}
+
+    _edit_log(table, corrected)
+
+
+def _garble(path: Path) -> None:
+    """Change bytes of the first pages; size and footer stay the same."""
+    content = bytearray(path.read_bytes())
+    content[4:200] = bytes(byte ^ 0x5A for byte in content[4:200])
+    path.write_bytes(content)
+
+
+def _edit_log(table: HistoryTable, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
+    for entry in (table.path / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in entry.read_text().splitlines()]
+        changed = [{**action, "add": change(action["add"])} if "add" in action else action for action in actions]
+        entry.write_text("".join(f"{json.dumps(action)}\n" for action in changed))
+
+
+def _with_value(number: int) -> Callable[[pa.Table], pa.Table]:
+    def change(rows: pa.Table) -> pa.Table:
+        values = pc.if_else(pc.equal(rows["id"], number), "secretly other", rows["v"])
+        return rows.set_column(rows.column_names.index("v"), "v", values)
+
+    return change
+
+
+def _without(number: int) -> Callable[[pa.Table], pa.Table]:
+    return lambda rows: rows.filter(pc.not_equal(rows["id"], number))
+
+
+def _month(table: HistoryTable) -> str:
+    return next(folder.name.removeprefix("_part=") for folder in table.path.glob("_part=2*"))
+
+
+def _with_row(number: int, as_number: int) -> Callable[[pa.Table], pa.Table]:
+    def change(rows: pa.Table) -> pa.Table:
+        row = rows.filter(pc.equal(rows["id"], number))
+        named = row.set_column(rows.column_names.index("id"), "id", pa.array([as_number], pa.int32()))
+        return pa.concat_tables([rows, named])
+
+    return change
+
+
+def _change(number: int, part: str | None = None) -> Callable[[HistoryTable], None]:
+    def damage(table: HistoryTable) -> None:
+        _rewrite(table, _file_of(table, number, part or _month(table)), _with_value(number))
+
+    return damage
+
+
+def _exchange_vectors(table: HistoryTable) -> None:
+    files = find_files(table)
+    assert files is not None
+    marked = {name: file.add["deletionVector"] for name, file in files.by_name.items() if file.is_marked}
+    (one, first), (other, second) = marked.items()
+    exchanged = {one: (first, second), other: (second, first)}
+    assert first["cardinality"] == second["cardinality"]
+
+    def changed(add: dict[str, Any]) -> dict[str, Any]:
+        mine, new = exchanged.get(Path(add["path"]).name, (None, None))
+        return add if mine is None or add.get("deletionVector") != mine else add | {"deletionVector": new}
+
+    _edit_log(table, changed)
+
+
+_DAMAGE: dict[str, Callable[[HistoryTable], None]] = {
+    "no_file": lambda table: _file_of(table, 30).unlink(),
+    "garbled": lambda table: _garble(_file_of(table, 30)),
+    "changed": _change(30, "open"),
+    "copied": _change(10, "open"),
+    "twice": lambda table: _rewrite(table, _file_of(table, 31), _with_row(31, 31)),
+    "lost": lambda table: _rewrite(table, _file_of(table, 32), lambda rows: rows.filter(pc.not_equal(rows["id"], 32))),
+    "extra": lambda table: _rewrite(table, _file_of(table, 33), _with_row(33, 999)),
+    "vectors": _exchange_vectors,
+    "ended": _change(22),
+    "begun": lambda table: _rewrite(table, _file_of(table, 22, _month(table)), _without(22)),
+}
+_EXPECTED = {
+    "no_file": {"missing file"},
+    "garbled": {"unreadable rows"},
+    "changed": {"row different from the source 30 v", "different version 30 v"},
+    "copied": {"row different from the source 10 v"},
+    "twice": {"row more than once 31", "duplicate version 31", "open version before a later one 31"},
+    "lost": {"row missing in the lake 32", "missing version 32"},
+    "extra": {"row not at the source 999", "version in no change 999"},
+    "vectors": {"row not at the source 2"},
+    "ended": {"different version 22 v"},
+    "begun": {"missing version 22"},
+}

@@ -1,0 +1,98 @@
+"""Faults of bootstrap: kills after each effect, a second bootstrap beside it, and the loss of the snapshot session."""
+
+import random
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+
+from auditlake.failpoints import After
+from tests.torture.schema import LEDGER
+from tests.torture.testbed import Process, Testbed, await_true, expect
+from tests.torture.work import LOST
+
+_BEFORE_COPY = (After.MANIFEST_WRITTEN, After.MANIFEST, After.PUBLICATION, After.MEMBERSHIP, After.SLOT, After.START)
+_IN_COPY = (After.HISTORY_CREATED, After.FILES_COPIED, After.TABLE_COPIED)
+_KILLED, _DONE, _SOURCE, _LAKE = -9, 0, 4, 6
+_LONG_S = 900.0
+_START_S = 60.0
+_END_SESSION = """
+select pg_terminate_backend(pid) from pg_stat_activity
+ where application_name = 'auditlake' and state = 'idle in transaction' and backend_xmin is not null
+   and pid in (select pid from pg_locks where relation = 'public.orders'::regclass and mode = 'AccessShareLock')
+"""
+
+
+def bootstrap(bed: Testbed) -> None:
+    """Bootstrap with every fault, then once more to the end."""
+    chance = random.Random(f"{bed.seed}/bootstrap")  # noqa: S311 - no secret
+    line = bed.arguments("bootstrap", "--table", f"!public.{LEDGER}")
+    for place in _BEFORE_COPY:
+        _kill_after(bed, line, place, 1)
+    _start_second(bed, line)
+    _end_snapshot_session(bed, line)
+    for place in chance.sample(_IN_COPY, 2):
+        _kill_after(bed, line, place, chance.randint(1, 3))
+    finish(bed, line)
+
+
+def _kill_after(bed: Testbed, line: list[str | Path], place: After, times: int) -> None:
+    process = Process(line, place, times=times)
+    code = process.wait(_LONG_S)
+    # If the run before came past this place, this one does not reach it again and ends normally.
+    expect(bed, process, code, (_KILLED, _DONE))
+    process.kill()
+    bed.count(f"bootstrap killed after {place}" if code == _KILLED else f"bootstrap did not pass {place}")
+
+
+def _end_snapshot_session(bed: Testbed, line: list[str | Path]) -> None:
+    """End the session that holds locks and snapshot, and truncate a table: no table may be committed empty."""
+    process = Process(line)
+    ended = await_true(lambda: process.process.poll() is not None or _end_session(bed), _START_S, bed.stop)
+    if ended:
+        with suppress(*LOST), psycopg.connect(bed.dsn) as conn:
+            conn.execute("set lock_timeout = '5s'")
+            conn.execute("truncate orders")
+    code = process.wait(_LONG_S)
+    expect(bed, process, code, (_SOURCE, _DONE))
+    process.kill()
+    bed.count(f"bootstrap lost its snapshot session, ended with {code}")
+
+
+def _end_session(bed: Testbed) -> bool:
+    with psycopg.connect(bed.dsn) as conn:
+        return bool(conn.execute(_END_SESSION).fetchall())
+
+
+def _start_second(bed: Testbed, line: list[str | Path]) -> None:
+    """Start a second bootstrap while the first is paused: it must name the first, exit 6 and change nothing."""
+    first = Process(line, After.HISTORY_CREATED)
+    await_true(lambda: first.process.poll() is not None or _holds_lock(bed, first), _START_S, bed.stop)
+    first.send(signal.SIGSTOP, group=True)
+    second = Process(line)
+    code = second.wait(_START_S)
+    if code != _LAKE or f"process {first.process.pid} " not in second.output:
+        bed.fail(f"a second bootstrap ended with {code}: {second.output}")
+    second.kill()
+    first.send(signal.SIGCONT, group=True)
+    expect(bed, first, first.wait(_LONG_S), (_KILLED, _DONE))
+    first.kill()
+    bed.count(f"second bootstrap beside the first ended with {code}")
+
+
+def _holds_lock(bed: Testbed, process: Process) -> bool:
+    with suppress(FileNotFoundError):
+        return f'"pid": {process.process.pid},' in (bed.lake.root / "locks" / "bootstrap.lock").read_text()
+    return False
+
+
+def finish(bed: Testbed, line: list[str | Path], allowed: int = _DONE) -> None:
+    """Run a command undisturbed to its end."""
+    process = Process(line)
+    begun = time.monotonic()
+    expect(bed, process, process.wait(_LONG_S), (allowed,))
+    if process.process.poll() is None:
+        bed.fail(f"{line[0]} did not end in {time.monotonic() - begun:.0f} s: {process.output}")
+        process.kill()

@@ -1,0 +1,255 @@
+"""The mutations: each breaks one rule of the design, in as little code as possible."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tests.torture.source_edits import Edit
+
+
+class Stage(Enum):
+    """The scenario that a mutation runs in."""
+
+    CAPTURE = auto()
+    BOOTSTRAP = auto()
+    APPLY = auto()
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Edits of the source, and the scenario that must fail with them.
+
+    `tables` are the tables whose histories show it; all if empty.
+    """
+
+    name: str
+    stage: Stage
+    edits: tuple[Edit, ...]
+    tables: tuple[str, ...] = ()
+
+
+def _capture(name: str, *edits: tuple[str, str, str]) -> Mutation:
+    return Mutation(name, Stage.CAPTURE, tuple(Edit(*edit) for edit in edits))
+
+
+def _bootstrap(name: str, *edits: tuple[str, str, str]) -> Mutation:
+    return Mutation(name, Stage.BOOTSTRAP, tuple(Edit(*edit) for edit in edits))
+
+
+def _apply(name: str, tables: str, *edits: tuple[str, str, str]) -> Mutation:
+    return Mutation(name, Stage.APPLY, tuple(Edit(*edit) for edit in edits), tuple(tables.split()))
+
+
+_CAPTURE = "capture.capture:Capture"
+_WRITER = "capture.writer:Writer"
+_LOG = "capture.change_log:CaptureLog"
+_DECODER = "pgoutput.batch_decoder:_changes"
+_FOLD, _EFFECTS = "apply.fold", "apply.effects:_effects"
+_MARK = "apply.deletion_vector_writer"
+_REPLACE = "new java.nio.file.CopyOption[] {java.nio.file.StandardCopyOption.REPLACE_EXISTING}"
+
+MUTATIONS = (
+    _capture(
+        "acknowledge before the commit",
+        (
+            f"{_CAPTURE}._submit",
+            "self._writer.write(_1)",
+            "(self._stream.acknowledge(wal_end(self._control).lsn), self._writer.write(_1))",
+        ),
+    ),
+    _capture(
+        "record the end LSN as commit LSN",
+        (_DECODER, "spans.lsn[rows.transaction]", "spans.lsn[rows.transaction] + 8"),
+    ),
+    _capture(
+        "write transactions again that are already durable",
+        (f"{_WRITER}._missing", "changes['lsn'][0].as_py() <= self._log.watermark", "False"),
+        # The server skips them as well, unless it is asked for everything.
+        (
+            "capture.preconditions:Claimer._start_when_free",
+            "start_stream(_1, _2, _3, _4, _5)",
+            "start_stream(_1, _2, _3, Lsn(0), _5)",
+        ),
+    ),
+    _capture(
+        "write parts again that are already durable", (f"{_WRITER}._missing", "self._partial is not None", "False")
+    ),
+    _capture("skip one ordinal too many after the durable parts", (f"{_LOG}.partial", "_1 + 1", "_1 + 2")),
+    Mutation(
+        "cut the resumed stream at the acknowledged LSN",
+        Stage.CAPTURE,
+        (Edit(f"{_WRITER}._missing", "self._log.watermark", "self._log.acknowledged", times=2),),
+    ),
+    _capture("record the end LSN as watermark", (f"{_LOG}.append", "end.commit_lsn", "end.end_lsn")),
+    _capture("write transactions twice", (f"{_LOG}._append_transactions", "transactions.filter(_1)", "transactions")),
+    _capture("write no transactions", (f"{_LOG}.append", "self._append_transactions(_1, _2)", "None")),
+    _capture(
+        "keep what ROLLBACK TO SAVEPOINT undid",
+        ("replication.spool:Spool._abort", "transaction.cut(_1)", "None"),
+    ),
+    _capture(
+        "acknowledge the end of an idle stretch without recording it",
+        (f"{_LOG}.record_idle", "max(acknowledged, self.acknowledged)", "self.acknowledged"),
+        (
+            f"{_CAPTURE}._idle",
+            "self._writer.record_idle(_1, _2)",
+            "(self._writer.record_idle(_1, _2), self._stream.acknowledge(_1))",
+        ),
+    ),
+    _capture(
+        "give a change another table's name",
+        (_DECODER, "[name.table for name in names]", "[names[0].table for _ in names]"),
+    ),
+    _capture(
+        "replace a log entry that another process wrote",
+        ("delta.log_writer:_link", "os.link(_1, _2)", "os.replace(_1, _2)"),
+    ),
+    _capture(
+        "stop capture while a table is parked",
+        (
+            f"{_CAPTURE}.done_lsn",
+            "self._writer.done_lsn",
+            "Lsn(1) if any(self._partitions.lake.all_parked.glob('*/*.json')) else self._writer.done_lsn",
+        ),
+    ),
+    _capture(
+        "capture past a silent change of partitions without parking the table",
+        ("capture.partition_watch:PartitionWatch._park", "", "pass"),
+    ),
+    _bootstrap(
+        "commit a table without verifying the snapshot session",
+        ("source.snapshot_session:SnapshotHolder.verify", "", "pass"),
+    ),
+    _bootstrap(
+        "verify only that the server answers",
+        ("source.snapshot_session:SnapshotHolder.verify", "", "connect(self._source).close()"),
+    ),
+    _apply(
+        "replace Spark's log entry instead of linking it",
+        "accounts",
+        (
+            "spark.log_store:SOURCE",
+            "Files.createLink(entry, unfinished);",
+            f"Files.move(unfinished, entry, {_REPLACE});",
+        ),
+    ),
+    _apply("fold a parked table past its LSN", "parts", ("apply.apply:_end", "", "return limit")),
+    _apply(
+        "report a table as known up to the commit that it cannot follow",
+        "retyped",
+        (
+            "apply.apply:_fold_or_stop",
+            "Parked(name, Cause.APPLY, tail.upto, _1, reason, remedy)",
+            "Parked(name, Cause.APPLY, _1, _1, reason, remedy)",
+        ),
+    ),
+    _apply("stop folding a table without parking it", "retyped", ("apply.apply:_merge_one", "park(_1, _2)", "None")),
+    _apply(
+        "order changes by xid",
+        "accounts",
+        (f"{_FOLD}:_net", "_1.orderBy('lsn', 'ordinal')", "_1.orderBy('xid', 'ordinal')"),
+        (f"{_FOLD}:_net", "Window.partitionBy(*key).orderBy('lsn')", "Window.partitionBy(*key).orderBy('xid')"),
+    ),
+    _apply(
+        "order changes by their ordinal alone",
+        "accounts",
+        (f"{_FOLD}:_net", "_1.orderBy('lsn', 'ordinal')", "_1.orderBy('ordinal', 'lsn')"),
+    ),
+    _apply(
+        "make a version of every change",
+        "accounts",
+        (f"{_FOLD}:_net", "F.col('following_lsn').isNull() | _1", "F.lit(True)"),
+    ),
+    _apply(
+        "skip TRUNCATE",
+        "orders",
+        ("apply.tails:FOLDED_OPS", "'truncate'", "'none'"),
+    ),
+    _apply("skip TRUNCATE of a table without a key", "bags", ("apply.tails:FOLDED_OPS", "'truncate'", "'none'")),
+    _apply(
+        "read unchanged TOAST values as NULL",
+        "notes",
+        (f"{_FOLD}:_in_context", "effects = filled(effects, columns, shape)", "pass"),
+        (f"{_FOLD}:_in_context", "shape.has_truncate or wanted", "shape.has_truncate"),
+        (f"{_FOLD}:_state", "F.when(state.isNotNull(), state['value']).otherwise(missing)", "state['value']"),
+    ),
+    _apply(
+        "take unchanged TOAST values from the key instead of the row",
+        "notes",
+        ("apply.toast:filled", "shape.has_key_change", "False"),
+    ),
+    _apply(
+        "leave the old key open after a key change",
+        "accounts notes",
+        (_EFFECTS, "F.array(dies, born)", "F.array(born)"),
+    ),
+    _apply(
+        "end no version at DELETE",
+        "accounts",
+        (
+            "apply.effects:_plain_effect",
+            "_effect(_1, _2, op == 'delete', op)",
+            "_effect(_1, _2, F.lit(False), op)",
+        ),
+        (_EFFECTS, "F.array(dies)", "F.array(_effect(key_before, no, no, op))"),
+    ),
+    _apply(
+        "commit rows without the position",
+        "accounts",
+        (f"{_MARK}:mark", "[*moved({HISTORY_APP: upto}), *actions]", "actions"),
+    ),
+    _apply(
+        "commit a position that is one too low",
+        "accounts orders",
+        (f"{_MARK}:mark", "{HISTORY_APP: upto}", "{HISTORY_APP: upto - 1}"),
+    ),
+    _apply("write no deletion vectors", "accounts", (f"{_MARK}:mark", "[*_1, *_marked(_2, _3)]", "[*_1]")),
+    _apply(
+        "forget the rows that a deletion vector already marks",
+        "accounts",
+        (f"{_MARK}:_marked", "rows | files.gone(name)", "rows"),
+    ),
+    _apply(
+        "match rows that a deletion vector marks",
+        "accounts",
+        (f"{_MARK}:_not_deleted", "_1 not in gone[_2]", "True"),
+    ),
+    _apply(
+        "begin the tail at its position",
+        "accounts orders",
+        (
+            "apply.apply:_changes",
+            "F.struct('lsn') > _lsn(tail.table.position)",
+            "F.struct('lsn') >= _lsn(tail.table.position)",
+        ),
+    ),
+    _apply(
+        "keep closed versions in the open partition",
+        "accounts",
+        (f"{_FOLD}:_rows", "F.coalesce(F.date_format(_1, _2), F.lit(OPEN_PART))", "F.lit(OPEN_PART)"),
+    ),
+    _apply(
+        "end a version with the batch instead of the next change",
+        "accounts",
+        (f"{_FOLD}:_rows", "of_end('lsn', 'lsn')", "F.when(ends_before, F.col('lsn'))"),
+    ),
+    _apply(
+        "end copies of a row in the order of their birth",
+        "bags",
+        ("apply.multiset:numbered", "depth.over(_1) + F.col('died').cast('int')", "depth.over(_1)"),
+    ),
+    _apply(
+        "take equal rows for one row",
+        "bags",
+        (
+            "apply.multiset:numbered",
+            "F.when(copy >= 1, copy).otherwise(missing)",
+            "F.when(copy >= 1, F.lit(1)).otherwise(missing)",
+        ),
+    ),
+    _apply("record every birth as an update", "accounts", (f"{_FOLD}:_rows", "F.col('begin_op')", "F.lit('update')")),
+    _apply(
+        "record the first transaction of a version as its last",
+        "accounts",
+        (f"{_FOLD}:_rows", "of_end('xid', 'xid')", "F.when(end_time.isNotNull(), F.col('xid'))"),
+    ),
+)

@@ -1,0 +1,197 @@
+"""Testbed of a campaign: server behind a proxy, lake on a disk of its own, faults injected and promises broken."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, TextIO
+
+import psycopg
+
+from auditlake.failpoints import After
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from tests import command
+from tests.crash.killed import SPARK
+from tests.proxy import Proxy
+from tests.server import Server
+
+_DISK_MB = 3072
+_POLL_S = 0.02
+_OUTPUT_CHARS = 3000
+_LAKE, _FULL_DISK = 6, "No space left on device"
+
+
+@dataclass
+class Testbed:
+    """Server, lake and record of one campaign: `counts` of the faults survived, `failures` of promises broken."""
+
+    __test__ = False  # not a test class, in spite of its name
+
+    server: Server
+    proxy: Proxy
+    database: str
+    lake: Lake
+    seed: str
+    stop: threading.Event = field(default_factory=threading.Event)
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    slot: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a process reads the slot."""
+    retyped: threading.Event = field(default_factory=threading.Event)
+    """Set once a column's type was changed so that its table must be parked."""
+    disk: "Disk | None" = None
+
+    @property
+    def dsn(self) -> str:
+        """Return the conninfo of the server itself, which network faults do not reach."""
+        return self.server.dsn(self.database)
+
+    def arguments(self, *line: str) -> list[str | Path]:
+        """Return a command line for this lake, through the proxy."""
+        return [*line, "--source", self.proxy.dsn, "--lake", self.lake.root]
+
+    def apply_arguments(self) -> list[str | Path]:
+        return ["apply", "--lake", self.lake.root]
+
+    def count(self, what: str) -> None:
+        """Count a fault that was survived, or at least injected."""
+        self.counts[what] += 1
+
+    def fail(self, what: str) -> None:
+        """Record and print a broken promise."""
+        self.failures.append(what)
+        print(f"BROKEN {what}", flush=True)  # noqa: T201 - a campaign reports as it goes
+
+
+class Process:
+    """A running command, with its output kept in memory."""
+
+    def __init__(
+        self, line: Sequence[str | Path], place: After | None = None, *, times: int = 1, code: str = ""
+    ) -> None:
+        environment = {**SPARK, **({"AUDITLAKE_FAILPOINT": f"{place}:{times}"} if place else {})}
+        self.process = command.start(line, environment, code or None)
+        self.command = str(line[0])
+        self._lines: list[str] = []
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def _read(self, stream: TextIO) -> None:
+        self._lines.extend(stream)
+
+    @property
+    def output(self) -> str:
+        """Return the end of what the command has printed."""
+        return "".join(self._lines)[-_OUTPUT_CHARS:]
+
+    def wait(self, timeout_s: float, stop: threading.Event | None = None) -> int | None:
+        """Wait for the exit code; None if the process has not ended in time, or `stop` was set."""
+        deadline = time.monotonic() + timeout_s
+        while self.process.poll() is None and time.monotonic() < deadline and not (stop and stop.is_set()):
+            time.sleep(_POLL_S)
+        return self.process.poll()
+
+    def kill(self) -> None:
+        """Kill the process and all that it has started, without a chance to clean up."""
+        signal_group(self.process, signal.SIGKILL)
+        self.process.wait()
+
+    def terminate(self) -> None:
+        self.process.terminate()
+
+    def send(self, what: signal.Signals, *, group: bool) -> None:
+        """Send a signal to the process, or to it and all that it has started, if it has not ended."""
+        if self.process.poll() is None:
+            if group:
+                signal_group(self.process, what)
+            else:
+                self.process.send_signal(what)
+
+
+def signal_group(process: "subprocess.Popen[str]", what: signal.Signals) -> None:
+    """Send a signal to a process and all that it has started."""
+    try:
+        os.killpg(process.pid, what)
+    except ProcessLookupError:
+        return
+
+
+def expect(bed: Testbed, process: Process, code: int | None, allowed: Sequence[int]) -> None:
+    """Record a failure unless the exit code is allowed; None is a process that has not ended.
+
+    The disk is every process's, so each may meet the full one and exit 6.
+    """
+    if code == _LAKE and _FULL_DISK in process.output:
+        bed.count(f"{process.command} met a full disk")
+    elif code is not None and code not in allowed:
+        bed.fail(f"{process.process.args!r} ended with {code}: {process.output}")
+
+
+def await_true(condition: Callable[[], bool], timeout_s: float, stop: threading.Event) -> bool:
+    """Wait until a condition holds; return False if it did not."""
+    deadline = time.monotonic() + timeout_s
+    while not stop.is_set() and time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(_POLL_S * 5)
+    return False
+
+
+def await_watermark(bed: Testbed, process: Process, timeout_s: float = 90) -> bool:
+    """Wait until capture has reached the present end of WAL."""
+    with psycopg.connect(bed.dsn) as conn:
+        row = conn.execute("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone()
+    end = int(row[0]) if row else 0
+
+    def reached() -> bool:
+        positions = read_positions(bed.lake)
+        return process.process.poll() is not None or (positions is not None and positions.acknowledged >= end)
+
+    return await_true(reached, timeout_s, bed.stop)
+
+
+class Disk:
+    """File system of its own that can be filled up at once; needs the right to mount."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True)
+        _mount("-t", "tmpfs", "-o", f"size={_DISK_MB}m", "tmpfs", str(self.folder))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["/usr/bin/umount", "-l", str(self.folder)], check=True)
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Leave no room, or so little that a write begins and does not end."""
+        while not self._shrunk():  # a process wrote in between
+            pass
+        try:
+            yield
+        finally:
+            _mount("-o", f"remount,size={_DISK_MB}m", str(self.folder))
+
+    def _shrunk(self) -> bool:
+        stat = os.statvfs(self.folder)
+        used_kb = (stat.f_blocks - stat.f_bfree) * stat.f_bsize // 1024
+        return _mounted("-o", f"remount,size={used_kb + 24}k", str(self.folder))
+
+
+def _mount(*arguments: str) -> None:
+    if not _mounted(*arguments):
+        raise OSError(f"mount {' '.join(arguments)} failed")
+
+
+def _mounted(*arguments: str) -> bool:
+    return subprocess.run(["/usr/bin/mount", *arguments], check=False, capture_output=True).returncode == 0

@@ -1,0 +1,97 @@
+"""Tests of the shapes of a tail: added columns are followed, other changes are refused at their first change."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from auditlake.lake.history import HistoryTable
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.schema.evolution import Followed, Run, follow
+from auditlake.schema.missing_values import Added, Existing
+
+_NAME = TableName("public", "t")
+_ID, _V = Column("id", 23, -1, key=True), Column("v", 25, -1, key=False)
+_C, _D = Column("c", 23, -1, key=False), Column("D", 25, -1, key=False)
+_TABLE = HistoryTable(_NAME, Path("t"), (_ID, _V), 3, 100, 50, as_made=True)
+_ANSWERS = {Added(7, "c", 110): Existing("5"), Added(7, "D", 120): Existing(), Added(7, "d", 130): Existing("x")}
+
+
+def _relation(*columns: Column, identity: ReplicaIdentity = ReplicaIdentity.DEFAULT) -> Relation:
+    return Relation(7, _NAME, identity, columns)
+
+
+def _follow(*runs: tuple[int, Relation], table: HistoryTable = _TABLE) -> Followed:
+    return follow(table, [Run(number, relation, lsn) for number, (lsn, relation) in enumerate(runs)], _ANSWERS)
+
+
+def test_added_columns_are_appended_to_the_others() -> None:
+    """Each exists since its first change, wherever the relation has it."""
+    runs = ((101, _relation(_ID, _V)), (110, _relation(_ID, _C, _V)), (120, _relation(_ID, _V, _C, _D)))
+    found = _follow(*runs)
+    assert found.refusal is None
+    assert found.columns == (_ID, _V, replace(_C, since=110), replace(_D, since=120))
+    assert [(each.column.name, each.since, each.missing) for each in found.added] == [("c", 110, "5"), ("D", 120, None)]
+    assert [layout.places for layout in found.layouts.values()] == [(0, 1, None, None), (0, 2, 1, None), (0, 1, 2, 3)]
+    full = _follow((110, _relation(_ID, _V, _C)), (111, _relation(_ID, _V, _C, identity=ReplicaIdentity.FULL)))
+    assert [layout.whole_old for layout in full.layouts.values()] == [False, True]
+
+
+def test_a_column_added_by_a_killed_run_keeps_its_name() -> None:
+    """At its own LSN it is part of the history."""
+    ahead = replace(_C, since=110, stored_as="~63")
+    found = _follow((110, _relation(_ID, _V, _C)), table=replace(_TABLE, columns=(_ID, _V, ahead)))
+    assert [each.column for each in found.added] == [ahead]
+    before = _follow((101, _relation(_ID, _V)), table=replace(_TABLE, columns=(_ID, _V, ahead)))
+    assert before.columns == (_ID, _V)
+    merged = _follow((111, _relation(_ID, _V, _C)), table=replace(_TABLE, columns=(_ID, _V, ahead), position=110))
+    assert (merged.added, merged.columns) == ((), (_ID, _V, ahead))
+
+
+def test_a_widened_type_keeps_the_type_of_the_history() -> None:
+    """A table of another OID with the same name is another table."""
+    wider = _relation(replace(_ID, type_oid=20), replace(_V, type_oid=1043))
+    assert _follow((101, _relation(_ID, _V)), (110, wider)).columns == (_ID, _V)
+    found = follow(_TABLE, [Run(1, _relation(_ID, _V), 101), Run(2, replace(wider, oid=8), 110)], _ANSWERS, 7)
+    assert found.refused_at == 110
+    assert "public.t was dropped and created again by 0/6E" in str(found.refusal)
+
+
+def test_names_that_differ_in_case_only_are_stored_apart() -> None:
+    """The existing column keeps its stored name, the new one is escaped."""
+    runs = ((120, _relation(_ID, _V, _D)), (130, _relation(_ID, _V, _D, replace(_D, name="d"))))
+    assert [column.stored for column in _follow(*runs).columns] == ["id", "v", "D", "~64"]
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (_relation(_ID, _C), r"columns of public\.t changed at 0/78: the history has v \(type 25.*the stream has c"),
+        (_relation(_ID), r"changed at 0/78: the history has v \(type 25, modifier -1\)$"),
+        (_relation(_ID, replace(_V, type_oid=23)), r"the stream has v \(type 23"),
+        (_relation(replace(_ID, key=False), replace(_V, key=True)), "identity is v, the history's key is id"),
+        (_relation(_ID, _V, _C), r"column c was added to public\.t by 0/78, and the source was not asked"),
+    ],
+)
+def test_other_shape_changes_are_refused_at_their_first_change(second: Relation, words: str) -> None:
+    """Changes before are followed; later ones are not examined."""
+    found = _follow((110, _relation(_ID, _V)), (120, second), (130, _relation(_ID, _V)))
+    assert found.refused_at == 120
+    assert (found.columns, list(found.layouts)) == ((_ID, _V), [0])
+    with pytest.raises(type(found.refusal or ValueError()), match=words):
+        raise found.refusal or ValueError
+
+
+def test_an_added_column_that_is_dropped_is_refused() -> None:
+    """Its history would have to end, and to begin again if the column returned."""
+    found = _follow((110, _relation(_ID, _V, _C)), (120, _relation(_ID, _V)))
+    assert found.refused_at == 120
+    assert [each.column.name for each in found.added] == ["c"]
+    assert "the history has c" in str(found.refusal)
+
+
+def test_a_history_has_its_columns_at_each_lsn() -> None:
+    """A column is part of the table from the LSN of its addition on."""
+    table = replace(_TABLE, columns=(_ID, replace(_C, since=70)))
+    assert [len(table.columns_at(Lsn(lsn))) for lsn in (50, 69, 70, 99)] == [1, 1, 2, 2]

@@ -1,0 +1,111 @@
+"""Append-only tables: few files and entries however many appends, and one writer."""
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from auditlake.delta import log_writer as commits
+from auditlake.delta.append_table import AppendLog, open_delta
+from auditlake.errors import LakeConflict
+
+SCHEMA = pa.schema([("number", pa.int64())])
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    """Return one row for each number."""
+    return pa.RecordBatch.from_pylist([{"number": number} for number in numbers], schema=SCHEMA)
+
+
+def numbers(path: Path) -> list[int]:
+    """Read all numbers, in order."""
+    table = open_delta(path)
+    assert table is not None
+    found = QueryBuilder().register("log", table).execute("select number from log order by number").read_all()
+    return [row["number"] for row in pa.table(found).to_pylist()]
+
+
+def test_many_small_appends_leave_few_files(tmp_path: Path) -> None:
+    """Tidied whenever it is due, the table has every row once and its position, and older versions stay readable."""
+    log = AppendLog(tmp_path, SCHEMA)
+    reader = None
+    for number in range(450):
+        log.append(rows(number), {"app": number})
+        reader = reader or (open_delta(tmp_path) if number == 250 else None)
+        if log.untidy:
+            log.tidy()
+    assert numbers(tmp_path) == list(range(450))
+    assert len(log.table.file_uris()) < 60
+    assert (tmp_path / "_delta_log" / "_last_checkpoint").exists()
+    assert AppendLog(tmp_path, SCHEMA).position("app") == 449
+    assert reader is not None
+    found = QueryBuilder().register("log", reader).execute("select count(*) as n from log").read_all()
+    assert pa.table(found).to_pylist() == [{"n": 251}]
+
+
+def test_commits_without_rows_are_checkpointed(tmp_path: Path) -> None:
+    """Commits that only set a position do not make the table slow to open."""
+    log = AppendLog(tmp_path, SCHEMA)
+    for number in range(120):
+        log.append(None, {"app": number})
+    assert (tmp_path / "_delta_log" / "_last_checkpoint").exists()
+
+
+def test_tidying_is_refused_after_a_commit_of_another_writer(tmp_path: Path) -> None:
+    """Although joining files conflicts with no append."""
+    late = AppendLog(tmp_path, SCHEMA)
+    for number in range(3):
+        late.append(rows(number), {"app": number})
+    AppendLog(tmp_path, SCHEMA).append(rows(3), {"app": 3})
+    with pytest.raises(LakeConflict):
+        late.tidy()
+    assert numbers(tmp_path) == [0, 1, 2, 3]
+
+
+def test_vacuum_keeps_files_of_the_last_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between appends expired files are deleted; a reader opened before still reads its version."""
+    log = AppendLog(tmp_path, SCHEMA)
+    log.append(rows(0), {"app": 0})
+    reader = open_delta(tmp_path)
+    assert reader is not None
+    for number in range(1, 4):
+        log.append(rows(number), {"app": number})
+        with monkeypatch.context() as clock:
+            clock.setattr(time, "monotonic", lambda: 1e9 + number)  # noqa: B023  # read within the loop's turn
+            log.tidy()
+    assert numbers(tmp_path) == [0, 1, 2, 3]
+    found = QueryBuilder().register("log", reader).execute("select count(*) as n from log").read_all()
+    assert pa.table(found).to_pylist() == [{"n": 1}]
+
+
+@pytest.mark.parametrize(("age_s", "files"), [(5.5 * 3600, 4), (6.5 * 3600, 1)])
+def test_replaced_files_stay_for_six_hours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age_s: float, files: int
+) -> None:
+    """A catch-up may read the files of its version that long; then they are deleted, without a commit."""
+    log = AppendLog(tmp_path, SCHEMA)
+    for number in range(3):
+        log.append(rows(number), {"app": number})
+    then_s = time.time() - age_s
+    with monkeypatch.context() as clock:
+        clock.setattr(commits, "_now_ms", lambda: int(then_s * 1000))
+        log.tidy()
+    for file in tmp_path.glob("*.parquet"):
+        os.utime(file, (then_s, then_s))
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    log.tidy()
+    assert len(list(tmp_path.glob("*.parquet"))) == files
+    assert numbers(tmp_path) == [0, 1, 2]
+    assert log.table.version() == 4
+
+
+def test_the_retention_of_an_older_table_is_raised(tmp_path: Path) -> None:
+    """Earlier releases deleted replaced files after an hour."""
+    hour = {"delta.logRetentionDuration": "interval 1 hours", "delta.deletedFileRetentionDuration": "interval 1 hours"}
+    DeltaTable.create(tmp_path, schema=SCHEMA, configuration=hour)
+    AppendLog(tmp_path, SCHEMA).append(rows(1), {"app": 1})
+    assert DeltaTable(tmp_path).metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 6 hours"
+    assert AppendLog(tmp_path, SCHEMA).table.version() == 2

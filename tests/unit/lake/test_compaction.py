@@ -1,0 +1,209 @@
+"""Compaction in memory: another reader finds the same rows in one file of each partition."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
+from pyroaring import BitMap64
+
+from auditlake.delta.data_files import DataFile, write_part
+from auditlake.delta.deletion_vectors import write_vectors
+from auditlake.delta.log_reader import entry, file_path
+from auditlake.delta.log_writer import put_commit, removed
+from auditlake.delta.row_groups import held_bytes
+from auditlake.lake import compaction
+from auditlake.lake.compaction import fits, fitting, has_large_rows, join
+from auditlake.lake.history import HistoryTable, add_columns, create_history, history_schema, open_history
+from auditlake.lake.history_files import Files, find_files, is_open, part_of
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.relation import Column, TableName
+
+NAME = TableName("public", "t")
+OPEN = {"_part": "open"}
+ID = Column("id", 23, -1, key=True)
+COLUMNS = (ID, Column("tags", 1009, -1, key=False), Column("day", 1082, -1, key=False))
+LATER = Column("later", 1700, ((12 << 16) | 2) + 4, key=False, since=150)
+
+
+def rows(columns: tuple[Column, ...], *given: dict[str, Any]) -> pa.Table:
+    """Return rows of a history file."""
+    return pa.Table.from_pylist([*given], schema=history_schema(columns))
+
+
+def the_table(lake: Lake) -> HistoryTable:
+    """Open the current version of the history."""
+    table = open_history(lake, NAME)
+    assert table is not None
+    return table
+
+
+def the_files(lake: Lake) -> Files:
+    """List its files."""
+    files = find_files(the_table(lake))
+    assert files is not None
+    return files
+
+
+def begin(lake: Lake) -> None:
+    """Write two small files in each partition, one with a deletion vector, one from before a column was added."""
+    delta = create_history(lake, NAME, COLUMNS)
+    positions = CommitProperties(app_transactions=[Transaction(HISTORY_APP, 100), Transaction(SNAPSHOT_APP, 100)])
+    delta.create_write_transaction([], "append", delta.schema(), ["_part"], commit_properties=positions)
+    path, odd = lake.history(NAME), [("day", "infinity")]
+    older: list[dict[str, Any]] = [
+        {"id": 1, "tags": ["a", None], "_from_lsn": 100, "_raw": odd},
+        {"id": 2, "tags": None, "_from_lsn": 100, "_raw": None},
+    ]
+    ended = [{"id": 3, "_from_lsn": 130, "_to_lsn": 140}, {"id": 3, "_from_lsn": 110, "_to_lsn": 130}]
+    actions = [write_part(path, rows(COLUMNS, *older), ["id"], {"_part": "open"})]
+    put_commit(path, 2, "WRITE", [*actions, write_part(path, rows(COLUMNS, *ended), ["id"], {"_part": "2026-11"})])
+    add_columns(the_table(lake), [LATER])
+    (first,) = (file for file in the_files(lake).by_name.values() if is_open(file))
+    (vector,) = write_vectors(path, [BitMap64([1])])
+    stats = json.dumps({**first.stats, "tightBounds": False})
+    marked = {**first.add, "stats": stats, "deletionVector": vector}
+    newer = [{"id": 2, "tags": [], "later": None, "_from_lsn": 160, "_raw": [("later", "NaN")]}]
+    gone = [{"id": 2, "_from_lsn": 100, "_to_lsn": 160}]
+    columns = (*COLUMNS, LATER)
+    added = [
+        write_part(path, rows(columns, *newer), ["id"], {"_part": "open"}),
+        write_part(path, rows(columns, *gone), ["id"], {"_part": "2026-11"}),
+    ]
+    put_commit(path, 4, "MERGE", [removed(first.add), {"add": marked}, *added])
+
+
+def read(lake: Lake) -> list[dict[str, Any]]:
+    """Read all rows with deltalake."""
+    reader = QueryBuilder().register("t", DeltaTable(lake.history(NAME)))
+    found = pa.table(reader.execute("select * from t")).to_pylist()
+    return sorted(found, key=lambda row: (row["id"], row["_from_lsn"]))
+
+
+def join_all(files: Files) -> bool:
+    """Join each partition, from one listing."""
+    done = [join(files.of_part(part)) for part in ("open", "2026-11")]
+    return all(done)
+
+
+def test_compaction_leaves_the_same_rows_in_one_file_of_each_partition(tmp_path: Path) -> None:
+    """Deleted rows are dropped, columns missing in an older file are NULL, closed versions are sorted."""
+    lake = Lake(tmp_path)
+    begin(lake)
+    before = read(lake)
+    assert [(row["id"], row["_from_lsn"]) for row in before] == [(1, 100), (2, 100), (2, 160), (3, 110), (3, 130)]
+    assert join_all(the_files(lake))
+    assert read(lake) == before
+
+    files = the_files(lake).by_name.values()
+    assert sorted((part_of(file), file.rows, file.is_marked) for file in files) == [
+        ("2026-11", 3, False),
+        ("open", 2, False),
+    ]
+    (closed,) = (file for file in files if not is_open(file))
+    assert closed.bounds("_from_lsn") == (100, 130)
+    path = lake.history(NAME)
+    in_order = pq.read_table(path / closed.add["path"], partitioning=None)["_from_lsn"].to_pylist()
+    assert in_order == [100, 110, 130]
+    footer = pq.read_metadata(path / closed.add["path"])
+    chunks = [footer.row_group(0).column(number) for number in range(footer.num_columns)]
+    assert all(chunk.has_offset_index for chunk in chunks), "readers can skip pages"
+    assert {chunk.path_in_schema for chunk in chunks if chunk.has_column_index} >= {"id", "_from_lsn", "_to_lsn"}
+    assert the_table(lake).position == 100
+
+
+def test_compaction_is_no_change_of_data(tmp_path: Path) -> None:
+    """Streaming readers skip the commit."""
+    lake = Lake(tmp_path)
+    begin(lake)
+    assert join_all(the_files(lake))
+    actions = [*entry(lake.history(NAME), 5), *entry(lake.history(NAME), 6)]
+    changes = [
+        content["dataChange"] for action in actions for kind, content in action.items() if kind in {"add", "remove"}
+    ]
+    assert changes == [False] * 6
+
+
+def test_compaction_follows_a_commit_that_touched_none_of_its_files(tmp_path: Path) -> None:
+    """It takes the next free version, and rows that others appended stay."""
+    lake = Lake(tmp_path)
+    begin(lake)
+    found, path = the_files(lake), lake.history(NAME)
+    late = {"id": 4, "_from_lsn": 170, "_to_lsn": 180}
+    put_commit(path, 5, "MERGE", [write_part(path, rows(COLUMNS, late), ["id"], {"_part": "2026-11"})])
+    before = read(lake)
+    assert join_all(found)
+    assert read(lake) == before
+    assert sorted(file.rows for file in the_files(lake).by_name.values()) == [1, 2, 3]
+
+
+def mark_row(lake: Lake) -> None:
+    """Mark a row of an open file as deleted."""
+    path, file = lake.history(NAME), open_file(lake)
+    (vector,) = write_vectors(path, [BitMap64([0])])
+    put_commit(path, 5, "MERGE", [removed(file.add), {"add": {**file.add, "deletionVector": vector}}])
+
+
+def remove_file(lake: Lake) -> None:
+    """Remove an open file."""
+    put_commit(lake.history(NAME), 5, "DELETE", [removed(open_file(lake).add)])
+
+
+def add_last_column(lake: Lake) -> None:
+    """Add a column."""
+    add_columns(the_table(lake), [Column("last", 23, -1, key=False, since=170)])
+
+
+def open_file(lake: Lake) -> DataFile:
+    """Return the open file without a deletion vector."""
+    (file,) = (file for file in the_files(lake).of_part("open").by_name.values() if not file.is_marked)
+    return file
+
+
+@pytest.mark.parametrize("commit", [mark_row, remove_file, add_last_column])
+def test_compaction_is_refused_after_a_commit_that_touched_its_files(
+    tmp_path: Path, commit: Callable[[Lake], None]
+) -> None:
+    """Nothing is committed, and the files stay due."""
+    lake = Lake(tmp_path)
+    begin(lake)
+    found = the_files(lake).of_part("open")
+    commit(lake)
+    before = read(lake)
+    assert not join(found)
+    assert read(lake) == before
+
+
+def test_a_partition_with_only_deleted_rows_gets_no_file(tmp_path: Path) -> None:
+    """No file without rows is written."""
+    lake = Lake(tmp_path)
+    begin(lake)
+    files = the_files(lake)
+    opened = [file for file in files.by_name.values() if is_open(file)]
+    vectors = write_vectors(lake.history(NAME), [BitMap64(range(file.rows)) for file in opened])
+    marked = [{"add": {**file.add, "deletionVector": vector}} for file, vector in zip(opened, vectors, strict=True)]
+    put_commit(lake.history(NAME), 5, "DELETE", [*(removed(file.add) for file in opened), *marked])
+    assert join(the_files(lake).of_part("open"))
+    assert {row["_part"] for row in read(lake)} == {"2026-11"}
+    assert {part_of(file) for file in the_files(lake).by_name.values()} == {"2026-11"}
+
+
+def test_files_are_chosen_by_their_size_before_compression(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest that fit together; a group of few rows that is larger than that has large rows."""
+    lake = Lake(tmp_path)
+    begin(lake)
+    long = [{"id": 9, "tags": ["x" * 100_000], "_from_lsn": 100}]
+    added = [write_part(lake.history(NAME), rows(COLUMNS, *long), ["id"], OPEN)]
+    put_commit(lake.history(NAME), the_table(lake).delta_version + 1, "WRITE", added)
+    opened = the_files(lake).of_part("open")
+    (large,) = opened.which(lambda file: held_bytes([file_path(lake.history(NAME), file.add)]) > 100_000).by_name
+    assert opened.size_bytes < 100_000
+    assert (fits(opened), has_large_rows(opened)) == (True, False)
+    monkeypatch.setattr(compaction, "HELD_BYTES", 50_000)
+    monkeypatch.setattr(compaction, "_LARGE_ROW_BYTES", 10_000)
+    assert (fits(opened), has_large_rows(opened)) == (False, True)
+    assert fitting(opened).by_name.keys() == opened.by_name.keys() - {large}

@@ -1,0 +1,50 @@
+"""Tests of preflight: findings about the server, and the SQL of all findings."""
+
+from dataclasses import replace
+
+from auditlake.relation import Relation, ReplicaIdentity, TableName
+from auditlake.source.catalog import CatalogTable
+from auditlake.source.preflight import ServerFacts, check_access, check_server, check_table, fixing_sql
+from auditlake.source.replicated_tables import FollowedTable
+
+READY = ServerFacts(
+    major=18,
+    wal_level="logical",
+    in_recovery=False,
+    encoding="UTF8",
+    may_replicate=True,
+    free_slots=2,
+    role="me",
+    may_create=True,
+    database="shop",
+    wal_senders=2,
+    busy_wal_senders=1,
+)
+
+
+def test_a_server_with_a_free_wal_sender_is_ready() -> None:
+    """One is enough: a running capture has its own."""
+    assert check_server(READY, slot_exists=False) == []
+
+
+def test_exhausted_wal_senders_are_reported_with_both_numbers() -> None:
+    """Capture would be refused for as long as all of them are in use."""
+    (finding,) = check_server(replace(READY, busy_wal_senders=2), slot_exists=False)
+    assert str(finding) == "max_wal_senders: is 2, 2 in use"
+    assert "Raise max_wal_senders" in finding.fix
+
+
+def test_all_remedies_are_one_block_of_sql() -> None:
+    """Each statement once, in the order of the findings, identifiers quoted, and the restart at the end."""
+    relation = Relation(1, TableName("public", 'odd "t"'), ReplicaIdentity.DEFAULT, ())
+    table = FollowedTable(CatalogTable(relation, readable=False), relation)
+    found = check_server(replace(READY, wal_level="replica", may_replicate=False), slot_exists=False)
+    found += [*check_table(table, 18), *check_table(table, 18), *check_access(table, "me")]
+    assert fixing_sql(found) == [
+        "ALTER SYSTEM SET wal_level = 'logical';",
+        'ALTER ROLE "me" REPLICATION;',
+        'ALTER TABLE "public"."odd ""t""" REPLICA IDENTITY FULL;',
+        'GRANT USAGE ON SCHEMA "public" TO "me";',
+        'GRANT SELECT ON TABLE "public"."odd ""t""" TO "me";',
+        "-- then restart PostgreSQL",
+    ]

@@ -1,0 +1,111 @@
+"""The source's clock was an hour ahead for a second: moments in that hour are refused, never guessed."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from auditlake.capture import change_log as changes
+from auditlake.capture.change_log import CaptureLog, CommitEnd
+from auditlake.errors import NotAnswerable
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.relation import Column, TableName
+from auditlake.snapshot.commit import begin_table, commit_table
+from auditlake.snapshot.copy_task import SnapshotMark
+from auditlake.temporal.moments import read_known, resolve
+from auditlake.temporal.when import AtTime
+
+T0 = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
+HOUR_S = 3600
+
+
+class Clock:
+    """A clock of capture that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = T0.timestamp()
+
+    def time(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock that capture reads."""
+    made = Clock()
+    monkeypatch.setattr(changes, "time", made)
+    return made
+
+
+def at(seconds: float) -> int:
+    """Return a moment in microseconds."""
+    return round((T0 + timedelta(seconds=seconds)).timestamp() * 1_000_000)
+
+
+@pytest.fixture
+def jumped(tmp_path: Path, clock: Clock) -> tuple[Lake, CaptureLog]:
+    """Commit 1 s, 10 s, 11 s and 12 s after the snapshot; the second commit has a time one hour later."""
+    lake = Lake(tmp_path / "lake")
+    commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),)), [], mark())
+    log = CaptureLog(lake)
+    log.start_at(Lsn(0x101))
+    for number, (happened_s, said_s) in enumerate([(1, 1), (10, 10 + HOUR_S), (11, 11), (12, 12)], start=2):
+        clock.now_s = T0.timestamp() + happened_s
+        commit(log, 0x100 * number, said_s)
+    return lake, log
+
+
+def mark() -> SnapshotMark:
+    """Write a history with only a snapshot."""
+    return SnapshotMark(Lsn(0x100), at(0))
+
+
+def commit(log: CaptureLog, lsn: int, said_s: float) -> None:
+    """Capture a transaction with this commit time."""
+    row = {"lsn": lsn, "end_lsn": lsn + 8, "xid": lsn, "time": at(said_s)}
+    transactions = pa.RecordBatch.from_pylist([row], schema=TRANSACTIONS_SCHEMA)
+    log.append(pa.RecordBatch.from_pylist([], schema=CHANGES_SCHEMA), transactions, CommitEnd(Lsn(lsn), Lsn(lsn + 8)))
+
+
+def test_a_moment_after_the_currency_of_capture_is_refused(jumped: tuple[Lake, CaptureLog]) -> None:
+    """The commit time of the jump does not move the currency ahead of capture's clock."""
+    lake, log = jumped
+    assert at(12) <= log.current_us <= at(12 + 5)
+    with pytest.raises(NotAnswerable, match="knows every commit up to 2026-11-21"):
+        resolve(read_known(lake), AtTime(at(HOUR_S / 2)))
+
+
+def test_the_currency_of_an_idle_source_is_at_most_captures_clock(
+    jumped: tuple[Lake, CaptureLog], clock: Clock
+) -> None:
+    """The source's clock may be ahead when the end of WAL is read."""
+    _, log = jumped
+    clock.now_s = T0.timestamp() + 20
+    log.record_idle(Lsn(0x600), at(20 + HOUR_S))
+    assert log.current_us <= at(20 + 5)
+
+
+@pytest.mark.parametrize("seconds", [1.5, 10, 11.5, 12])
+def test_a_moment_inside_the_jump_is_refused(jumped: tuple[Lake, CaptureLog], seconds: float) -> None:
+    """The error names both times and the LSNs around the jump."""
+    lake, _ = jumped
+    with pytest.raises(NotAnswerable) as refused:
+        resolve(read_known(lake), AtTime(at(seconds)))
+    assert "10:00:10" in refused.value.message
+    assert "09:00:11" in refused.value.message
+    assert "commits 0/300 to 0/500" in refused.value.message
+    assert refused.value.hint == "Ask by LSN: 0/2FF is before the jump, 0/500 after it."
+
+
+def test_moments_before_and_after_the_jump_are_answered(jumped: tuple[Lake, CaptureLog], clock: Clock) -> None:
+    """After the clock has caught up, moments have exact LSNs again."""
+    lake, log = jumped
+    assert resolve(read_known(lake), AtTime(at(0.5))) == 0x100
+    assert resolve(read_known(lake), AtTime(at(1))) == 0x200
+    clock.now_s = T0.timestamp() + HOUR_S + 30
+    commit(log, 0x600, HOUR_S + 30)
+    assert resolve(read_known(lake), AtTime(at(HOUR_S + 20))) == 0x500
+    assert resolve(read_known(lake), AtTime(at(HOUR_S + 30))) == 0x600

@@ -1,0 +1,40 @@
+"""The class-data archive: named by what it depends on, used only if it exists."""
+
+from pathlib import Path
+
+import pytest
+
+from auditlake.spark import class_archive
+
+JARS = (Path("/jars/delta-spark.jar"),)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder of the user."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_other_jars_need_another_archive(cache: Path) -> None:
+    """An archive holds the classes of one class path."""
+    assert class_archive.archive_path(JARS).parent == cache / "auditlake" / "jvm"
+    assert class_archive.archive_path(JARS) != class_archive.archive_path((Path("/jars/delta-spark-2.jar"),))
+
+
+def test_an_archive_is_used_once_it_exists() -> None:
+    """Before, the JVM gets no option about it."""
+    path = class_archive.archive_path(JARS)
+    assert class_archive.driver_options(JARS) == ""
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert f"-XX:SharedArchiveFile={path}" in class_archive.driver_options(JARS)
+
+
+def test_a_folder_that_java_options_cannot_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark splits the driver's options at spaces."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with space"))
+    path = class_archive.archive_path(JARS)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert class_archive.driver_options(JARS) == ""

@@ -1,0 +1,93 @@
+"""Tests of the check of data files, and of the output of findings."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from auditlake.errors import LakeUnusable, NotAnswerable
+from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lsn import Lsn
+from auditlake.verify.data_files import check_files
+from auditlake.verify.report import Finding, Report, TableReport, as_json_lines, as_lines
+from tests.small_lake import ORDERS, write_small_lake
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> HistoryTable:
+    """A history of two files."""
+    table = open_history(write_small_lake(tmp_path / "lake"), ORDERS)
+    assert table is not None
+    return table
+
+
+def _kinds(table: HistoryTable) -> list[str]:
+    return [finding.kind for finding in check_files(table.path, table.delta_version)]
+
+
+def _a_file(table: HistoryTable) -> Path:
+    return next(iter(sorted(table.path.glob("_part=*/*.parquet"))))
+
+
+def test_intact_files_have_no_findings(orders: HistoryTable) -> None:
+    """A table as written passes."""
+    assert _kinds(orders) == []
+
+
+def test_a_missing_file_is_named(orders: HistoryTable) -> None:
+    """Its path is that of the log."""
+    file = _a_file(orders)
+    file.unlink()
+    (finding,) = check_files(orders.path, orders.delta_version)
+    assert (finding.kind, finding.file) == ("missing file", str(file.relative_to(orders.path)))
+
+
+def test_a_truncated_file_is_named(orders: HistoryTable) -> None:
+    """Its size differs, and without its footer it cannot be read."""
+    file = _a_file(orders)
+    file.write_bytes(file.read_bytes()[:-10])
+    assert _kinds(orders) == ["file size", "unreadable file"]
+
+
+def test_a_replaced_file_is_named(orders: HistoryTable) -> None:
+    """The file of another partition has other rows."""
+    one, other = sorted(orders.path.glob("_part=*/*.parquet"))
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    assert "file size" in _kinds(orders)
+
+
+def test_a_missing_log_is_damage(orders: HistoryTable) -> None:
+    """Without its log, the table has no known files."""
+    (orders.path / "_delta_log" / f"{orders.delta_version:020}.json").unlink()
+    assert _kinds(orders) == ["unreadable log"]
+
+
+def test_keys_are_printed_as_text_or_not_at_all() -> None:
+    """Control characters of a key are escaped; --no-keys omits keys."""
+    finding = Finding("row missing in the lake", (("id", "\x1b[2J"), ("n", None)), ("note",), Lsn(0x1A))
+    report = Report(Lsn(0x2B), (TableReport("public.t", rows=3, findings=(finding,)), TableReport("public.u", rows=1)))
+    text = "\n".join(as_lines(report, keys=True))
+    assert 'id="\\u001b[2J"  n=NULL  version 0/1A  columns note' in text
+    assert "id=" not in "\n".join(as_lines(report, keys=False))
+    first, *_, last = map(json.loads, as_json_lines(report, keys=True))
+    assert first["key"] == {"id": "\x1b[2J", "n": None}
+    assert last == {
+        "event": "done", "lsn": "0/2B", "rows": 4, "equal": 1, "damaged": 1, "unverified": 0, "skipped": 0
+    }  # fmt: skip
+    assert "key" not in json.loads(next(as_json_lines(report, keys=False)))
+
+
+def test_the_worst_verdict_decides_the_exit_code() -> None:
+    """Damage (6) has precedence over unverified tables (7); a skipped table is no failure."""
+    equal, skipped = TableReport("a", rows=1), TableReport("s", reason="not published", skipped=True)
+    unverified = TableReport("u", reason="locked")
+    damaged = TableReport("d", findings=(Finding("missing file"),), reason="locked")
+    assert Report(None, (equal, skipped)).failure() is None
+    assert isinstance(Report(None, (equal, unverified)).failure(), NotAnswerable)
+    assert isinstance(Report(None, (unverified, damaged)).failure(), LakeUnusable)
+    assert damaged.and_also(damaged).findings == damaged.findings
+    assert skipped.and_also(equal).verdict == "skipped"
+    assert skipped.and_also(unverified).verdict == "unverified"
+    assert "1 equal, 1 skipped" in Report(Lsn(1), (equal, skipped)).summary()
