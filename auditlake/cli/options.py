@@ -1,8 +1,11 @@
 """Options that commands share: settings, time zone, streaming, the target of a run; and ending on a signal."""
 
 import functools
+import os
+import select
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -92,16 +95,46 @@ def _target(text: str | None, *, until_current: bool) -> "Until":
 
 
 class Stop(threading.Event):
-    """Set by a signal that asks the process to end; `signal` is its name."""
+    """Set by a signal that asks the process to end; `signal` is its name.
+
+    The handler runs between two instructions of the thread that waits. `Event.set` would take a lock that this thread
+    may hold in `Event.wait`, and both would stand still for ever, so a pipe carries the event.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.signal: str | None = None
+        self._is_set = False
+        self._reader, self._writer = os.pipe()
+        weakref.finalize(self, _close, self._reader, self._writer)
 
     def by(self, number: int) -> None:
         """Record the first signal, and set the event."""
         self.signal = self.signal or signal.Signals(number).name
         self.set()
+
+    def is_set(self) -> bool:
+        """Return whether the event is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set the event for good: the byte in the pipe is never read."""
+        if not self._is_set:
+            self._is_set = True
+            os.write(self._writer, b".")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the event is set, at most `timeout` seconds; return whether it is."""
+        if not self._is_set:
+            waiting = select.poll()
+            waiting.register(self._reader, select.POLLIN)
+            waiting.poll(None if timeout is None else max(timeout, 0) * 1000)
+        return self._is_set
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 @contextmanager
