@@ -2,13 +2,16 @@
 PYTHON_BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test torture mutations check setup docs bench clean
+.PHONY: demo test release torture mutations check setup docs bench clean
 
 demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
 
 test: setup
-	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/release $(ARGS)
+
+release: setup ## What a release must pass besides `make test`: longer tests, more servers, more readers
+	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup tests/release $(ARGS)
 
 torture: setup ## Inject faults for SECONDS, then compare the lake with PostgreSQL; SEED repeats a run
 	$(PYTHON_BIN)/python -m tests.torture.campaign --seconds $(or $(SECONDS),120) --seed '$(SEED)'
