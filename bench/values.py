@@ -35,7 +35,7 @@ from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.copy import copy_range
-from auditlake.snapshot.copy_task import CopyTask, PageRange, SnapshotMark
+from auditlake.snapshot.ctid_ranges import CopyTask, PageRange, SnapshotMark
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect, pinned_conninfo
 from auditlake.spark.session import spark_session

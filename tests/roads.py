@@ -12,7 +12,7 @@ from auditlake.capture.supervisor import open_capture
 from auditlake.lake.history import type_of
 from auditlake.lake.manifest import require_manifest
 from auditlake.snapshot.copy import copy_range
-from auditlake.snapshot.copy_task import CopyTask, PageRange, SnapshotMark
+from auditlake.snapshot.ctid_ranges import CopyTask, PageRange, SnapshotMark
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect, pinned_conninfo
 from auditlake.source.server import wal_end

@@ -20,7 +20,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.history import OPEN_PART, create_history, open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.copy_task import CopiedFile, SnapshotMark
+from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 
 _AGAIN = "Run auditlake bootstrap again: it continues from here."
 

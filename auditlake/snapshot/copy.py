@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from auditlake.errors import AuditlakeError, LakeUnusable, SourceUnreachable, SourceUnready, Unsupported
 from auditlake.snapshot.column_codec import OutOfRange, Selection
-from auditlake.snapshot.copy_task import CopiedFile, CopyTask
+from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
 from auditlake.snapshot.parquet_writer import HistoryFile
 from auditlake.source.connection import connect
 from auditlake.source.lock_waits import name_blockers

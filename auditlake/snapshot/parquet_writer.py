@@ -20,7 +20,7 @@ from auditlake.delta.data_files import file_statistics, new_file_name, statistic
 from auditlake.delta.file_sync import sync
 from auditlake.lake.history import OPEN_PART, PERIOD_FIELDS, TIME, history_schema
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.copy_task import CopiedFile, SnapshotMark
+from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 
 _ROW_GROUP_ROWS = 131_072
 # Statistics in the log entry, of the first `_STATS_COLUMNS` columns of these types.

@@ -24,7 +24,7 @@ from auditlake.lake.history import RESERVED
 from auditlake.lake.layout import Lake
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.commit import begin_table, commit_table
-from auditlake.snapshot.copy_task import CopiedFile, CopyTask, SnapshotMark, bundled, page_ranges, pages_per_range
+from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark, bundled, page_ranges, pages_per_range
 from auditlake.snapshot.progress import CopiedTable, Progress
 from auditlake.snapshot.worker_pool import Workers
 from auditlake.source.catalog import TableSize

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from auditlake.errors import AuditlakeError, LakeUnusable
-from auditlake.snapshot.copy_task import CopiedFile, CopyTask
+from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from auditlake.messages import report_bug
 from auditlake.startup import lean
 
 if TYPE_CHECKING:
-    from auditlake.snapshot.copy_task import CopyTask
+    from auditlake.snapshot.ctid_ranges import CopyTask
 
 
 def main() -> None:

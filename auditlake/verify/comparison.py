@@ -29,7 +29,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.copy_task import bundled
+from auditlake.snapshot.ctid_ranges import bundled
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.temporal.moments import Known, read_known
 from auditlake.values.types import Kind

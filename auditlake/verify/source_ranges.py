@@ -38,7 +38,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.column_codec import output_text
 from auditlake.snapshot.copy import Reader, ReadFailed, Throttle
-from auditlake.snapshot.copy_task import PageRange, page_ranges
+from auditlake.snapshot.ctid_ranges import PageRange, page_ranges
 from auditlake.snapshot.plan import chosen_of, read_source
 from auditlake.source.catalog import TableSize, read_sizes
 from auditlake.source.connection import Row, connect, connect_replication, fetch, pinned_conninfo, unlimited

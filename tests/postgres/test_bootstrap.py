@@ -19,7 +19,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.lake.layout import Lake
-from auditlake.snapshot import copy_task as ranges
+from auditlake.snapshot import ctid_ranges as ranges
 from tests import command, oracle
 from tests.running import await_true
 

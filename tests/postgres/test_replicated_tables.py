@@ -17,7 +17,7 @@ from auditlake.pgoutput.decoder import decode
 from auditlake.pgoutput.messages import Insert
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.snapshot.copy import copy_range
-from auditlake.snapshot.copy_task import CopyTask, SnapshotMark, page_ranges
+from auditlake.snapshot.ctid_ranges import CopyTask, SnapshotMark, page_ranges
 from auditlake.snapshot.plan import Plan, findings, survey
 from auditlake.source.catalog import read_sizes
 from auditlake.source.connection import connect, pinned_conninfo

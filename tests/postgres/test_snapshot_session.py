@@ -20,10 +20,10 @@ from auditlake.failpoints import After
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
-from auditlake.snapshot import copy_task as ranges
+from auditlake.snapshot import ctid_ranges as ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.copy import copy_bundle
-from auditlake.snapshot.copy_task import CopiedFile, CopyTask, PageRange, SnapshotMark
+from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, PageRange, SnapshotMark
 from auditlake.snapshot.plan import make_plan, publish
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.worker_pool import LocalWorkers

@@ -18,7 +18,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.snapshot import copy_task as ranges
+from auditlake.snapshot import ctid_ranges as ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.worker_pool import LocalWorkers, SparkWorkers

@@ -36,10 +36,9 @@ from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.replication.frame_router import Limits
-from auditlake.snapshot import copy_task
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.copy import copy_bundle
-from auditlake.snapshot.copy_task import CopiedFile, CopyTask
+from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
 from auditlake.spark import log_store
@@ -281,7 +280,7 @@ def run_bootstrap(dsn: str, root: Path) -> None:
             conn.execute(f"create table {name} (id int primary key)")
             conn.execute(f"insert into {name} select generate_series(1, {_COPIED_ROWS})")
     lake = Lake(root)
-    with mock.patch.object(copy_task, "_BUNDLE_COUNT", 1), suppress(SourceUnreachable):
+    with mock.patch.object(ctid_ranges, "_BUNDLE_COUNT", 1), suppress(SourceUnreachable):
         bootstrap(Target(dsn, lake, "auditlake", "auditlake", None), lambda: _LosesSession(dsn, lake), lambda _: None)
     for name in ("a", "b"):
         table = open_history(lake, TableName("public", name))

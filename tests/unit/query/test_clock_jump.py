@@ -14,7 +14,7 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.commit import begin_table, commit_table
-from auditlake.snapshot.copy_task import SnapshotMark
+from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import AtTime
 

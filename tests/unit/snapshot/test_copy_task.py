@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditlake.snapshot.copy_task import PageRange, bundled, page_ranges, pages_per_range
+from auditlake.snapshot.ctid_ranges import PageRange, bundled, page_ranges, pages_per_range
 
 
 @settings(deadline=None)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.copy_task import SnapshotMark
+from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.parquet_writer import HistoryFile
 
 _NAME = TableName("public", "t")
