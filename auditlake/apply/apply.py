@@ -47,7 +47,8 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.file_errors import writing
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
 from auditlake.lake.history_cache import Histories
-from auditlake.lake.history_files import find_files, read_rows
+from auditlake.lake.history_files import find_files
+from auditlake.lake.history_rows import read_rows
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park, read_parked, unpark
 from auditlake.lsn import Lsn

@@ -42,7 +42,8 @@ from auditlake.delta.log_writer import Action, moved, put_commit, removed
 from auditlake.delta.row_groups import held_bytes
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
-from auditlake.lake.history_files import Files, read_places
+from auditlake.lake.history_files import Files
+from auditlake.lake.history_rows import read_places
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.relation import Column
 

@@ -178,6 +178,20 @@ class Tail:
     def state(self, lsn: int) -> pa.Table:
         """Return the rows at `lsn` of the keys that the tail touches: value columns and `lsn`."""
         upto = int(np.searchsorted(self._lsn, lsn, side="right"))
+        winners = self._winners(upto)
+        changed = self._values(winners.filter(pc.invert(winners["dead"])), upto)
+        if (self._truncates < upto).any():
+            return changed
+        rest = self.base.join(winners.select(self.key_columns), keys=self.key_columns, join_type="left anti")
+        return pa.concat_tables([changed, rest.select(changed.column_names)], promote_options="permissive")
+
+    def changed(self) -> pa.Table:
+        """Return the same at the end of the tail, which reads the open versions only for values that were not sent."""
+        winners = self._winners(self.rows.num_rows)
+        return self._values(winners.filter(pc.invert(winners["dead"])), self.rows.num_rows)
+
+    def _winners(self, upto: int) -> pa.Table:
+        """Return the last effect on each key among the first `upto` changes, of those after the last TRUNCATE."""
         cuts = self._truncates[self._truncates < upto]
         first = int(cuts[-1]) + 1 if cuts.size else 0
         rows = self.effects["row"].to_numpy()
@@ -185,13 +199,7 @@ class Tail:
         effects = self.effects.slice(int(begin), int(end - begin))
         effects = effects.append_column("n", pa.array(np.arange(effects.num_rows)))
         last = effects.group_by(self.key_columns).aggregate([("n", "max")])
-        winners = effects.take(last["n_max"].combine_chunks()) if last.num_rows else effects.slice(0, 0)
-        alive = winners.filter(pc.invert(winners["dead"]))
-        changed = self._values(alive, upto)
-        if cuts.size:
-            return changed
-        rest = self.base.join(winners.select(self.key_columns), keys=self.key_columns, join_type="left anti")
-        return pa.concat_tables([changed, rest.select(changed.column_names)], promote_options="permissive")
+        return effects.take(last["n_max"].combine_chunks()) if last.num_rows else effects.slice(0, 0)
 
     def _values(self, winners: pa.Table, upto: int) -> pa.Table:
         rows = self.rows.take(winners["row"].combine_chunks())

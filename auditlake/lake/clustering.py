@@ -22,7 +22,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.lake.compaction import rearrange
 from auditlake.lake.history import LSNS, HistoryTable, adopt_rows
-from auditlake.lake.history_files import Files, part_of, read_rows
+from auditlake.lake.history_files import Files, part_of
+from auditlake.lake.history_rows import read_rows
 
 _FILE_BYTES = 16 << 20
 _FOLDER = "unordered-"

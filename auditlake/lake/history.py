@@ -31,7 +31,8 @@ from auditlake.errors import LakeConflict
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import spark_identifier
-from auditlake.values.types import ColumnType, Kind, column_type
+from auditlake.values.typed import arrow_type
+from auditlake.values.types import ColumnType, column_type
 
 OPEN_PART = "open"
 PERIOD_COLUMNS = (
@@ -229,17 +230,10 @@ def _delta_type(spelling: str) -> PrimitiveType | MapType | ArrayType:
 
 TIME = pa.timestamp("us", tz="UTC")
 _ARROW = {
-    "boolean": pa.bool_(),
-    "smallint": pa.int16(),
     "int": pa.int32(),
     "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
     "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
     "timestamp": TIME,
-    "timestamp_ntz": pa.timestamp("us"),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 PERIOD_FIELDS = tuple(pa.field(name, _ARROW[kind]) for name, kind in PERIOD_COLUMNS if name != "_part")
@@ -249,13 +243,3 @@ PERIOD_FIELDS = tuple(pa.field(name, _ARROW[kind]) for name, kind in PERIOD_COLU
 def history_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """Return the schema of a history's data files: the source's columns and `PERIOD_FIELDS`."""
     return pa.schema([*(pa.field(column.stored, arrow_type(type_of(column))) for column in columns), *PERIOD_FIELDS])
-
-
-def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Return the Arrow type of a source column."""
-    if column_type.element is not None:
-        return pa.list_(arrow_type(column_type.element))
-    if column_type.kind is Kind.DECIMAL:
-        precision, scale = column_type.delta.removeprefix("decimal(").removesuffix(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return _ARROW[column_type.delta]

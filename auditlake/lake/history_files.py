@@ -1,12 +1,11 @@
-"""Data files of a history at one Delta version, and their rows in Spark. The listing needs no JVM.
+"""Data files of a history at one Delta version, and their deleted rows. No JVM.
 
-Delta's own reader first makes the log a table of Spark's, with jobs that take longer than to read a small table, and
-checks every row for deletion. Here the log is replayed without Spark (`delta.data_files`): files are skipped by their
-statistics, and rows that deletion vectors mark by their positions.
+The log is replayed without Spark (`delta.data_files`). `lake.history_rows` reads the rows in Spark, `audit.state` in
+DuckDB; both skip files by their statistics, and rows that deletion vectors mark by their positions.
 
 `find_files` returns None for a history that another program has given table features: Delta must read that one.
 
-Authority: Delta's PROTOCOL.md, "Deletion Vectors"; spark.apache.org/docs/4.2.0/sql-data-sources.html, "_metadata"
+Authority: Delta's PROTOCOL.md, "Deletion Vectors", "Per-file Statistics"
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -17,13 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.delta.data_files import DataFile, list_any_files, list_files
 from auditlake.delta.log_reader import file_path
-from auditlake.lake.history import OPEN_PART, HistoryTable, history_ddl
-from auditlake.spark.session import PATHS_AS_THEY_ARE
+from auditlake.lake.history import OPEN_PART, HistoryTable
 
 
 def part_of(file: DataFile) -> str:
@@ -118,37 +114,8 @@ def find_files(table: HistoryTable) -> Files | None:
     return Files(table, {file.name: file for file in files}) if counted else None
 
 
-def read_rows(spark: SparkSession, files: Files) -> DataFrame:
-    """Read the rows of these files, without the deleted ones."""
-    deleted = _deleted(files)
-    if deleted is None:
-        return _read(spark, files)
-    marked = read_places(spark, files.which(lambda file: file.is_marked)).alias("t")
-    place = F.struct("t._part.file", "t._part.row")
-    marks = F.broadcast(spark.createDataFrame(deleted).alias("g"))
-    left = marked.join(marks, on=place == F.col("g.place"), how="left_anti").withColumn("_part", F.col("t._part.part"))
-    return _read(spark, files.which(lambda file: not file.is_marked)).unionByName(left)
-
-
-def read_places(spark: SparkSession, files: Files) -> DataFrame:
-    """Read all rows of these files, deleted ones included; `_part` is `part`, `file` and `row`, counted from 0."""
-    rows = _read(spark, files)
-    origin = rows.metadataColumn("_metadata")
-    names = {"file": origin["file_name"], "row": origin["row_index"]}
-    return rows.withColumn("_part", F.struct(F.col("_part").alias("part"), *(names[n].alias(n) for n in names)))
-
-
-def _read(spark: SparkSession, files: Files) -> DataFrame:
-    schema = history_ddl(files.table.columns)
-    if not files.by_name:
-        return spark.createDataFrame([], schema)
-    paths = map(str, files.paths)
-    reader = spark.read.schema(schema).option(*PATHS_AS_THEY_ARE)
-    return reader.option("basePath", str(files.table.path)).parquet(*paths)  # Spark takes `_part` from the folders
-
-
-def _deleted(files: Files) -> pa.Table | None:
-    """Return file and position of every deleted row; None if there is none."""
+def deleted_places(files: Files) -> pa.Table | None:
+    """Return `place`, the file and the position from 0, of every deleted row; None if there is none."""
     deleted = {name: np.fromiter(files.gone(name), np.int64) for name in files.by_name}
     names = np.repeat(list(deleted), [len(rows) for rows in deleted.values()])
     if not len(names):

@@ -27,14 +27,16 @@ from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.data_files import DataFile
 from auditlake.errors import NotAnswerable
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
-from auditlake.lake.history_files import Files, find_files, is_open, read_rows
+from auditlake.lake.history_files import Files, find_files, is_open
+from auditlake.lake.history_rows import read_rows
 from auditlake.lsn import Lsn
 from auditlake.query.json_variant import documents_of, shown
 from auditlake.query.pending_tail import Tails, upto
 from auditlake.query.system_time import Bounds, Selection, State, Versions
 from auditlake.relation import Column
 from auditlake.spark.session import read_version
-from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql, is_as_of
+from auditlake.temporal.as_of_files import of_state, some_as_of
+from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
 from auditlake.temporal.moments import Known
 
 
@@ -120,25 +122,10 @@ def _state_in_history(spark: SparkSession, table: HistoryTable, lsn: Lsn) -> Dat
     """
     found = find_files(table)
     if found is None or _is_much_marked(found):
-        return _rows(spark, table, found, lambda file: _some_as_of(file, lsn)).where(as_of_sql(lsn))
-    whole = found.which(lambda file: _all_as_of(file, lsn))
-    partly = found.which(lambda file: _some_as_of(file, lsn) and file.name not in whole.by_name)
-    rows = read_rows(spark, partly).where(as_of_sql(lsn))
-    return read_rows(spark, whole).unionByName(rows) if whole.by_name else rows
-
-
-def _all_as_of(file: DataFile, lsn: Lsn) -> bool:
-    """Whether the statistics show that every version of the file is valid at `lsn`."""
-    begins, ends = file.bounds("_from_lsn"), file.bounds("_to_lsn")
-    if begins is None or (ends is None and not is_open(file)):
-        return False
-    return is_as_of(lsn, begins[1], None if is_open(file) or ends is None else ends[0])
-
-
-def _some_as_of(file: DataFile, lsn: Lsn) -> bool:
-    """Whether the statistics admit a version that is valid at `lsn`."""
-    begins, ends = file.bounds("_from_lsn"), None if is_open(file) else file.bounds("_to_lsn")
-    return is_as_of(lsn, 0 if begins is None else begins[0], None if ends is None else ends[1])
+        return _rows(spark, table, found, lambda file: some_as_of(file, lsn)).where(as_of_sql(lsn))
+    files = of_state(found, lsn, table.position)
+    rows = read_rows(spark, files.partly).where(as_of_sql(lsn))
+    return read_rows(spark, files.whole).unionByName(rows) if files.whole.by_name else rows
 
 
 def _rows(

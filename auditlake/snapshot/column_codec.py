@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.errors import InvariantBroken
-from auditlake.lake.history import arrow_type
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.values.arrays import elements
 from auditlake.values.encoding import texts_of
+from auditlake.values.typed import arrow_type
 from auditlake.values.types import (
     DATE_LENGTH,
     NOT_FINITE,

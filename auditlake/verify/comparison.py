@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.codegen import interpreted_if_wide
 from auditlake.errors import AuditlakeError, NotAnswerable, SourceUnreachable, SourceUnready, Unsupported
-from auditlake.lake.history import HistoryTable, arrow_type, type_of
+from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.relations import read_relations
@@ -32,6 +32,7 @@ from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import bundled
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.temporal.moments import Known, read_known
+from auditlake.values.typed import arrow_type
 from auditlake.values.types import Kind
 from auditlake.verify.damage import Unreadable, reading
 from auditlake.verify.digest import Digest, Sums

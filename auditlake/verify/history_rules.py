@@ -34,7 +34,8 @@ from auditlake.apply.fold import ENDS, Folded
 from auditlake.apply.heap import find_too_large, heap_bytes
 from auditlake.apply.tails import Log, Tail, find_tails
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
-from auditlake.lake.history_files import find_files, read_rows
+from auditlake.lake.history_files import find_files
+from auditlake.lake.history_rows import read_rows
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column

@@ -1,0 +1,484 @@
+"""State of a table at an LSN as typed Arrow, without a JVM: history files ⊕ the changes not applied yet, in DuckDB.
+
+    open_state(reader, table, lsn)            a stream of record batches, with the source's names and order of columns
+    state_query(connection, reader, reading)  the same as a query, for DuckDB statements over several tables
+
+1. Files that statistics rule out are not read (`temporal.as_of_files`), rows that deletion vectors mark are left out.
+2. Below the table's position that is all. Above it `pending_changes.Tail` folds the tail: the rows of every key that it
+   touches are replaced by their state at the LSN. A table without a key is a multiset: of equal rows, as many are left
+   out or added as the tail removed or inserted.
+3. Columns added since the snapshot show their missing value in older rows.
+
+A value that its type cannot represent is NULL; with `raw` the column `_raw` has its text, as in a history.
+
+Memory: rows of the history are streamed; the keys and rows of the tail are held, as is what DuckDB sorts (up to
+`MEMORY_BYTES`).
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from auditlake.audit.changes import States, Values, changes_of
+from auditlake.audit.keys import read_value
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.pending_changes import Tail
+from auditlake.audit.versions import value_column
+from auditlake.errors import BadUsage, Unsupported
+from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.history_files import Files, find_files
+from auditlake.lsn import Lsn
+from auditlake.relation import Column
+from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.temporal.as_of_files import of_state
+from auditlake.temporal.as_of_predicate import as_of_sql
+from auditlake.values.typed import outside, typed_values
+from auditlake.values.types import Kind
+
+if TYPE_CHECKING:  # it takes a tenth of a second to import
+    from duckdb import DuckDBPyConnection
+
+MEMORY_BYTES = 1 << 30
+_BATCH_ROWS = 1 << 14
+_RAW = "_raw"
+_RAW_TYPE = pa.map_(pa.string(), pa.string())
+_SQL_TYPES = {
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "string": "varchar",
+    "binary": "blob",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+_PERIOD_TYPES = {name: _SQL_TYPES[kind] for name, kind in PERIOD_COLUMNS if name != _RAW} | {
+    _RAW: "map(varchar, varchar)"
+}
+_GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A table's state at `lsn` in some of its columns of that moment; `raw`: with `_raw`."""
+
+    table: HistoryTable
+    lsn: Lsn
+    columns: tuple[Column, ...]
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Condition on a column of the source: `=`, `<>`, `<`, `<=`, `>`, `>=`, `is null` or `is not null`.
+
+    A text is a value as a person types it, and is read by the rules of the column's type. Values that the type cannot
+    represent, such as infinity, are compared as PostgreSQL does.
+    """
+
+    column: str
+    op: str
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Order and part of the rows: names of columns, `-name` descending; NULL is last, in descending order first."""
+
+    order: tuple[str, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+
+_EVERYTHING = Page()
+_OPS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_NULL_OPS = frozenset({"is null", "is not null"})
+
+
+def connect(memory_bytes: int = MEMORY_BYTES) -> "DuckDBPyConnection":
+    """Open an empty DuckDB in memory: in UTC, without spilling to the disk, without extensions from the network."""
+    import duckdb  # noqa: PLC0415 - see above
+
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "memory_limit": f"{memory_bytes}B",
+            "threads": os.cpu_count() or 2,
+            "temp_directory": "",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        },
+    )
+    connection.execute("set timezone = 'UTC'")
+    connection.execute("set preserve_insertion_order = false")
+    return connection
+
+
+def open_state(  # noqa: PLR0913 - the parts of a question
+    reader: Reader,
+    table: HistoryTable,
+    lsn: Lsn,
+    *,
+    columns: Sequence[str] | None = None,
+    filters: Sequence[Filter] = (),
+    page: Page = _EVERYTHING,
+    raw: bool = False,
+) -> pa.RecordBatchReader:
+    """Read the rows of a table after the commit at `lsn`, in the columns that it had then, or those named.
+
+    Raises NotAnswerable if the state is not known, BadUsage for a column that the table did not have, Unsupported if
+    another program has given the history table features.
+    """
+    reader.check(table, lsn)
+    had = {column.name: column for column in columns_of(reader, table, lsn)}
+    chosen = tuple(_named(table, had, name) for name in (had if columns is None else columns))
+    asked = [_named(table, had, each.column) for each in filters]
+    ordered = [(_named(table, had, name.removeprefix("-")), name.startswith("-")) for name in page.order]
+    needed = tuple(dict.fromkeys((*chosen, *asked, *(column for column, _ in ordered))))
+    with_raw = raw or any(type_of(column).may_not_fit for column in (*asked, *(column for column, _ in ordered)))
+    conditions = [_condition(column, each) for column, each in zip(asked, filters, strict=True)]
+    connection = connect()
+    inner = state_query(connection, reader, Reading(table, lsn, needed, with_raw))
+    shown = [f"{_of(column)} as {standard_identifier(column.name)}" for column in chosen]
+    where = " and ".join(f"({text})" for text, _ in conditions)
+    order = ", ".join(_ordered(column, descending=down) for column, down in ordered)
+    sql = (
+        f"select {', '.join([*shown, *([_RAW] if raw else [])]) or 'null'} from ({inner}) h"
+        f"{f' where {where}' if where else ''}{f' order by {order}' if order else ''}"
+        f"{'' if page.limit is None else f' limit {page.limit:d}'}{f' offset {page.offset:d}' if page.offset else ''}"
+    )
+    values = [value for _, given in conditions for value in given]
+    batches = connection.execute(sql, values).to_arrow_reader(_BATCH_ROWS)
+    return pa.RecordBatchReader.from_batches(batches.schema, _kept(connection, batches))
+
+
+def columns_of(reader: Reader, table: HistoryTable, lsn: Lsn) -> tuple[Column, ...]:
+    """Return the columns of a table at an LSN, with their stored names."""
+    stored = {column.name: column for column in table.columns}
+    return tuple(stored.get(column.name, column) for column in reader.columns_at(table, lsn))
+
+
+def _named(table: HistoryTable, had: dict[str, Column], name: str) -> Column:
+    if name not in had:
+        raise BadUsage(f"{table.name} has no column {name} at that moment", f"It has {', '.join(had)}.")
+    return had[name]
+
+
+def _of(column: Column) -> str:
+    return standard_identifier(column.stored)
+
+
+def _condition(column: Column, asked: Filter) -> tuple[str, list[Any]]:
+    """Return the condition with its parameters; a value that the type cannot represent is compared by its text."""
+    if asked.op in _NULL_OPS:
+        absent = f"{_of(column)} is null{_and_entry(column, 'is null')}"
+        return (absent if asked.op == "is null" else f"not ({absent})"), []
+    if asked.op not in _OPS:
+        raise BadUsage(f"{asked.op} is not a comparison", f"Use one of {', '.join(sorted(_OPS | _NULL_OPS))}.")
+    text, value = _parameter(column, asked.value)
+    if value is None:
+        if asked.op not in {"=", "<>"} or text is None:
+            raise BadUsage(f"{column.name} can be compared with that value by = and <> only", "Choose another value.")
+        fits = "" if asked.op == "=" else f" or {_of(column)} is not null"
+        return f"{_entry(column)} {asked.op} ?{fits}", [text]
+    condition = f"{_of(column)} {asked.op} ?"
+    if not type_of(column).may_not_fit or asked.op == "=":
+        return condition, [value]
+    if asked.op == "<>":
+        return f"{condition} or {_entry(column)} is not null", [value]
+    return f"{condition} or {_place(column)} {asked.op} 0", [value]
+
+
+def _parameter(column: Column, value: Any) -> tuple[str | None, Any]:  # noqa: ANN401 - of any type
+    """Return the text of a value, if it was given as text, and the typed one, None if it does not fit."""
+    if not isinstance(value, str):
+        return None, value
+    text = read_value(column, value).text
+    return text, typed_values(pa.array([text]), type_of(column))[0].as_py()
+
+
+def _place(column: Column) -> str:
+    """Return SQL for where a value outside of its type is among those that fit: -1 before them, 1 after them."""
+    entry = _entry(column)
+    return f"case when {entry} like '-%' or {entry} like '% BC' then -1 when {entry} is not null then 1 end"
+
+
+def _ordered(column: Column, *, descending: bool) -> str:
+    way = "desc nulls first" if descending else "asc nulls last"
+    if not type_of(column).may_not_fit:
+        return f"{_of(column)} {way}"
+    place = f"case when {_of(column)} is not null then 0 else {_place(column)} end"
+    return f"{place} {way}, {_of(column)} {way}"
+
+
+def _and_entry(column: Column, test: str) -> str:
+    return f" and {_entry(column)} {test}" if type_of(column).may_not_fit else ""
+
+
+def _kept(connection: "DuckDBPyConnection", batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Keep the connection open until the last batch is read."""
+    try:
+        yield from batches
+    finally:
+        connection.close()
+
+
+def state_query(connection: "DuckDBPyConnection", reader: Reader, reading: Reading) -> str:
+    """Return a query of the state's rows under their stored names; what it needs is registered in the connection.
+
+    The caller has checked that the state is known (`Reader.check`, or `query.system_time`). Raises Unsupported.
+    """
+    return _State(connection, reader, reading).sql()
+
+
+def versions_query(connection: "DuckDBPyConnection", table: HistoryTable, columns: Sequence[Column]) -> str:
+    """Return a query of all versions up to the table's position, with the columns of the period.
+
+    Raises Unsupported.
+    """
+    found = _files(table)
+    shown = [_of(column) for column in columns] + [name for name, _ in PERIOD_COLUMNS if name != "_part"]
+    return _rows(connection, found, shown, None)
+
+
+def _files(table: HistoryTable) -> Files:
+    found = find_files(table)
+    if found is None:
+        raise Unsupported(
+            f"the history of {table.name} has table features or statistics of another program",
+            "Ask through Spark: auditlake sql --engine spark.",
+        )
+    return found
+
+
+def _rows(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], condition: str | None) -> str:
+    """Return a query of the rows of some files, without the deleted ones."""
+    where = "" if condition is None else f" where {condition}"
+    plain, marked = files.which(lambda file: not file.is_marked), files.which(lambda file: file.is_marked)
+    parts = [f"select {', '.join(shown)} from {_parquet(plain)}{where}"] if plain.by_name else []
+    if marked.by_name:
+        gone = _register(connection, _deleted(marked))
+        parts.append(
+            f"select {', '.join(shown)} from (select *, file_index, file_row_number from {_parquet(marked)}) f"
+            f" anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row{where}"
+        )
+    if not parts:
+        schema = {column.stored: _sql_type(column) for column in files.table.columns} | _PERIOD_TYPES
+        nothing = ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in schema.items())
+        return f"select {', '.join(shown)} from (select {nothing}) where false"
+    return " union all ".join(parts)
+
+
+def _parquet(files: Files) -> str:
+    paths = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in files.paths)
+    # Files from before a column was added lack it.
+    by_name = any(column.since is not None for column in files.table.columns)
+    return f"read_parquet([{paths}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
+
+
+def _deleted(files: Files) -> pa.Table:
+    positions = [np.fromiter(files.gone(name), np.int64) for name in files.by_name]
+    numbers = np.repeat(np.arange(len(positions)), [len(each) for each in positions])
+    return pa.table({"file": pa.array(numbers, pa.int64()), "row": pa.array(np.concatenate(positions))})
+
+
+def _register(connection: "DuckDBPyConnection", table: pa.Table) -> str:
+    name = f"arrow_{uuid4().hex}"
+    connection.register(name, table)
+    return name
+
+
+def _sql_type(column: Column) -> str:
+    held = type_of(column)
+    if held.element is not None:
+        element = held.element
+        inner = element.delta if element.kind is Kind.DECIMAL else _SQL_TYPES[element.delta]
+        return f"{inner}[]"
+    return held.delta if held.kind is Kind.DECIMAL else _SQL_TYPES[held.delta]
+
+
+class _State:
+    """One reading: the query of its rows."""
+
+    def __init__(self, connection: "DuckDBPyConnection", reader: Reader, reading: Reading) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._table = reading.table
+        self._lsn = reading.lsn
+        self._columns = reading.columns
+        self._raw = reading.raw
+        self._shown = [_of(column) for column in reading.columns] + ([_RAW] if reading.raw else [])
+
+    @cached_property
+    def _upto(self) -> Lsn:
+        return self._reader.known.changes_up_to(self._lsn)
+
+    def sql(self) -> str:
+        if self._upto <= self._table.position or self._reader.changes is None:
+            return self._history(self._shown)
+        if not self._table.key:
+            return self._copies()
+        tail = Tail(self._reader, self._table, self._upto)
+        if not tail.rows.num_rows:
+            return self._history(self._shown)
+        here = f"select {', '.join(self._shown)} from {_register(self._connection, self._typed(tail.changed()))}"
+        keys = tail.touched(self._table.position)
+        if keys is None:  # a TRUNCATE
+            return here
+        return f"{self._untouched(keys)} union all {here}"
+
+    def _untouched(self, keys: pa.Table) -> str:
+        """Return a query of the rows of the history whose keys the tail does not touch."""
+        typed = {}
+        for number, column in enumerate(self._table.key):
+            texts = keys[value_column(column.name)].combine_chunks()
+            typed[f"k{number}"] = typed_values(texts, type_of(column))
+            typed[f"r{number}"] = outside(texts, type_of(column))
+        gone = _register(self._connection, pa.table(typed))
+        same = [
+            f'h.{_of(column)} is not distinct from g."k{n}" and {_entry(column)} is not distinct from g."r{n}"'
+            if type_of(column).may_not_fit
+            else f'h.{_of(column)} = g."k{n}"'
+            for n, column in enumerate(self._table.key)
+        ]
+        needed = [*self._shown, *(_of(column) for column in self._table.key)]
+        needed += [_RAW] if any(type_of(column).may_not_fit for column in self._table.key) else []
+        rows = self._history(list(dict.fromkeys(needed)))
+        return f"select {', '.join(self._shown)} from ({rows}) h anti join {gone} g on {' and '.join(same)}"
+
+    def _history(self, shown: Sequence[str]) -> str:
+        """Return a query of the history's rows in the state at the LSN, or at its position if that is lower."""
+        found = _files(self._table)
+        chosen = of_state(found, self._lsn, self._table.position)
+        cells = [self._cell(name) for name in shown]
+        whole = _rows(self._connection, chosen.whole, cells, None)
+        if not chosen.partly.by_name:
+            return whole
+        partly = _rows(self._connection, chosen.partly, cells, as_of_sql(self._lsn))
+        return f"{whole} union all {partly}" if chosen.whole.by_name else partly
+
+    def _cell(self, name: str) -> str:
+        """Return SQL for a column in rows of the history, which may lack one that was added since."""
+        if name == _RAW:
+            return self._raw_cell()
+        column = self._unmerged.get(name)
+        if column is None:
+            return name
+        missing = self._reader.later(self._table.name)[column.name].missing
+        texts = pa.array([missing], pa.string())
+        value = typed_values(texts, type_of(column))
+        if not value[0].is_valid:
+            return f"cast(null as {_sql_type(column)}) as {name}"
+        return f"(select x from {_register(self._connection, pa.table({'x': value}))}) as {name}"
+
+    @cached_property
+    def _unmerged(self) -> dict[str, Column]:
+        """The columns of the state that the history does not have at its position, by their quoted names."""
+        merged = {column.name for column in self._table.columns_at(self._table.position)}
+        later = self._reader.later(self._table.name)
+        return {_of(c): c for c in self._columns if c.name not in merged and c.name in later}
+
+    def _raw_cell(self) -> str:
+        later = self._reader.later(self._table.name)
+        texts = {
+            c.stored: outside(pa.array([later[c.name].missing], pa.string()), type_of(c))
+            for c in self._unmerged.values()
+        }
+        entries = {name: text[0].as_py() for name, text in texts.items() if text[0].is_valid}
+        if not entries:
+            return _RAW
+        names, values = (", ".join(map(standard_literal, each)) for each in (entries, entries.values()))
+        return f"map_concat(coalesce({_RAW}, map()), map([{names}], [{values}])) as {_RAW}"
+
+    def _typed(self, rows: pa.Table) -> pa.Table:
+        """Return rows of texts in the types of the history, and with their `_raw`."""
+        texts = {column.stored: rows[value_column(column.name)].combine_chunks() for column in self._columns}
+        typed = {c.stored: typed_values(texts[c.stored], type_of(c)) for c in self._columns}
+        if self._raw:
+            partial = [column for column in self._columns if type_of(column).may_not_fit]
+            typed[_RAW] = raw_maps({c.stored: outside(texts[c.stored], type_of(c)) for c in partial}, rows.num_rows)
+        return pa.table(typed)
+
+    def _copies(self) -> str:
+        """Return a query of the rows of a table without a key."""
+        span = Span(Lsn(self._table.position), self._upto)
+        net: Counter[tuple[str | None, ...]] = Counter()
+        names = [column.name for column in columns_of(self._reader, self._table, self._lsn)]
+        truncated = False
+        for change in changes_of(self._reader, self._table.name, span):
+            if change.op == "truncate":
+                net.clear()
+                truncated = True
+                continue
+            step = States(()).apply(change)
+            _count(net, names, step.before, -1)
+            _count(net, names, step.after, 1)
+        here = self._added_copies(names, [(row, count) for row, count in net.items() if count > 0])
+        gone = [(row, -count) for row, count in net.items() if count < 0]
+        return here if truncated else f"{self._left_copies(names, gone)} union all {here}"
+
+    def _texts(self, names: Sequence[str], rows: Sequence[tuple[str | None, ...]]) -> pa.Table:
+        columns = {value_column(n): pa.array([row[i] for row in rows], pa.string()) for i, n in enumerate(names)}
+        return pa.table(columns)
+
+    def _added_copies(self, names: Sequence[str], net: Sequence[tuple[tuple[str | None, ...], int]]) -> str:
+        rows = self._texts(names, [row for row, count in net for _ in range(count)])
+        return f"select {', '.join(self._shown)} from {_register(self._connection, self._typed(rows))}"
+
+    def _left_copies(self, names: Sequence[str], net: Sequence[tuple[tuple[str | None, ...], int]]) -> str:
+        if not net:
+            return self._history(self._shown)
+        every = columns_of(self._reader, self._table, self._lsn)
+        rows = self._texts(names, [row for row, _ in net])
+        typed: dict[str, pa.Array] = {"n": pa.array([count for _, count in net], pa.int64())}
+        same = []
+        for number, column in enumerate(every):
+            texts, held = rows[value_column(column.name)].combine_chunks(), type_of(column)
+            typed[f"k{number}"] = typed_values(texts, held)
+            typed[f"r{number}"] = outside(texts, held)
+            same.append(f"{_apart(column, f'h.{_of(column)}')} is not distinct from {_apart(column, f'g.k{number}')}")
+            if held.may_not_fit:
+                same.append(f"{_entry(column)} is not distinct from g.r{number}")
+        typed["id"] = pa.array(np.arange(len(net)))
+        gone = _register(self._connection, pa.table(typed))
+        history = self._history([*(_of(column) for column in every), _RAW])
+        shown = ", ".join(self._shown)
+        return (
+            f"select {shown} from (select h.*, g.n, row_number() over (partition by g.id) as copy from ({history}) h"
+            f" left join {gone} g on {' and '.join(same)}) where n is null or copy > n"
+        )
+
+
+def _count(net: "Counter[tuple[str | None, ...]]", names: Sequence[str], row: Values | None, by: int) -> None:
+    if row is not None:
+        net[tuple(row.get(name) for name in names)] += by
+
+
+def _apart(column: Column, value: str) -> str:
+    """Return SQL that distinguishes values that `=` does not: 0 and -0."""
+    return (
+        f"cast({value} as varchar)" if "float" in type_of(column).delta or "double" in type_of(column).delta else value
+    )
+
+
+def _entry(column: Column) -> str:
+    return f"h.{_RAW}[{standard_literal(column.stored)}]"
+
+
+def raw_maps(texts: dict[str, pa.Array], rows: int) -> pa.Array:
+    """Return `_raw` of some rows: by stored name the texts that are not NULL; NULL for a row without any."""
+    if all(array.null_count == len(array) for array in texts.values()):
+        return pa.nulls(rows, _RAW_TYPE)
+    columns = {name: array.to_pylist() for name, array in texts.items()}
+    entries = [[(name, of[row]) for name, of in columns.items() if of[row] is not None] or None for row in range(rows)]
+    return pa.array(entries, _RAW_TYPE)

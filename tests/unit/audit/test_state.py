@@ -1,0 +1,152 @@
+"""State of a table as Arrow, on the small lake and on tables without a key; walks compare it with PostgreSQL."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.audit.state import Filter, Page, open_state
+from auditlake.delta.deletion_vectors import write_vectors
+from auditlake.delta.log_reader import live_files
+from auditlake.delta.log_writer import added_file, put_commit
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, TableName
+from tests.small_lake import T0_US, version, write_history, write_small_lake
+
+_NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
+_DAYS = TableName("public", "days")
+_DAY_COLUMNS = (Column("id", 23, -1, key=True), Column("day", 1082, -1, key=False))
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """A reader of the small lake, in a folder that looks like a pattern, with a table of dates out of range."""
+    lake = write_small_lake(tmp_path_factory.mktemp("state") / "a {b,c} lake")
+    positions = {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    days = [("1", date(2026, 1, 1), None), ("2", None, "infinity"), ("3", None, "0044-03-15 BC"), ("4", None, None)]
+    rows = [
+        version(0x100, None, "snapshot", None) | {"id": int(n), "day": day, "_raw": [("day", raw)] if raw else None}
+        for n, day, raw in days
+    ]
+    write_history(lake, _DAYS, _DAY_COLUMNS, rows, positions)
+    return Reader(lake, _NOW)
+
+
+def _state(reader: Reader, table: str, lsn: int, **given: Any) -> list[tuple[Any, ...]]:
+    rows = open_state(reader, reader.table(table), Lsn(lsn), **given).read_all().to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=str)
+
+
+@pytest.mark.parametrize(
+    ("lsn", "rows"),
+    [
+        (0x14F, [(1, "a", Decimal("1.00")), (2, "", Decimal("10.50"))]),
+        (0x150, [(1, "b", Decimal("2.00")), (2, "", Decimal("10.50"))]),
+        (0x200, [(1, "b", Decimal("2.00")), (3, None, None)]),
+        (0x250, [(1, "c", Decimal("3.00")), (3, None, None), (4, "new", Decimal("4.00"))]),
+        (0x300, [(1, "c", Decimal("3.00")), (4, "new", Decimal("4.00"))]),
+    ],
+)
+def test_a_state_comes_from_the_history_and_the_tail(reader: Reader, lsn: int, rows: list[tuple[Any, ...]]) -> None:
+    """Typed, in the order of the source's columns; changes above the watermark are not shown."""
+    assert _state(reader, "orders", lsn, columns=["id", "note", "price"]) == rows
+    assert open_state(reader, reader.table("orders"), Lsn(lsn)).schema == pa.schema(
+        [("id", pa.int32()), ("note", pa.string()), ("price", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC"))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "ids"),
+    [
+        (Filter("note", "=", "b"), [1]),
+        (Filter("note", "is null"), [3]),
+        (Filter("id", "<>", "1"), [3]),
+        (Filter("price", ">=", Decimal(2)), [1]),
+        (Filter("price", "<", "2.00"), []),
+    ],
+)
+def test_a_filter_compares_as_the_type_does(reader: Reader, asked: Filter, ids: list[int]) -> None:
+    """A value may be a text, as a person types it."""
+    assert [row[0] for row in _state(reader, "orders", 0x200, filters=[asked])] == ids
+
+
+@pytest.mark.parametrize(
+    ("asked", "ids"),
+    [
+        (Filter("day", "=", "infinity"), [2]),
+        (Filter("day", "<>", "infinity"), [1, 3]),
+        (Filter("day", ">", "2020-01-01"), [1, 2]),
+        (Filter("day", "<", "2026-01-01"), [3]),
+        (Filter("day", "<>", "2026-01-01"), [2, 3]),
+        (Filter("day", "is null"), [4]),
+        (Filter("day", "is not null"), [1, 2, 3]),
+    ],
+)
+def test_a_filter_sees_values_outside_of_their_type(reader: Reader, asked: Filter, ids: list[int]) -> None:
+    """Infinity is later than every date, BC is earlier, and neither is NULL."""
+    assert [row[0] for row in _state(reader, "days", 0x200, filters=[asked])] == ids
+
+
+def test_a_page_is_ordered_as_postgresql_orders(reader: Reader) -> None:
+    """NULL last, or first in descending order."""
+    days = reader.table("days")
+    for page, ids in ((Page(("day",)), [3, 1, 2, 4]), (Page(("-day",)), [4, 2, 1, 3]), (Page(("day",), 2, 1), [1, 2])):
+        assert open_state(reader, days, Lsn(0x200), columns=["id"], page=page).read_all()["id"].to_pylist() == ids
+
+
+def test_what_cannot_be_answered_is_refused(reader: Reader) -> None:
+    """A moment before the snapshot or after the watermark, a column that is not there, an order of infinities."""
+    orders = reader.table("orders")
+    with pytest.raises(NotAnswerable, match="its history begins at 0/100"):
+        open_state(reader, orders, Lsn(0xFF))
+    with pytest.raises(NotAnswerable, match="known up to"):
+        open_state(reader, orders, Lsn(0x1000))
+    with pytest.raises(BadUsage, match="no column nothing"):
+        open_state(reader, orders, Lsn(0x200), columns=["nothing"])
+    with pytest.raises(BadUsage, match="by = and <> only"):
+        open_state(reader, reader.table("days"), Lsn(0x200), filters=[Filter("day", "<", "infinity")])
+
+
+def test_raw_has_the_text_of_what_does_not_fit(reader: Reader) -> None:
+    """As in the history."""
+    rows = open_state(reader, reader.table("days"), Lsn(0x200), columns=["id"], raw=True).read_all().to_pylist()
+    assert {row["id"]: row["_raw"] and dict(row["_raw"]) for row in rows} == {
+        1: None,
+        2: {"day": "infinity"},
+        3: {"day": "0044-03-15 BC"},
+        4: None,
+    }
+
+
+def test_rows_that_a_deletion_vector_marks_are_left_out(tmp_path: Path) -> None:
+    """In the file whose vector marks them, and in no other."""
+    lake = write_small_lake(tmp_path / "lake")
+    path = lake.history(TableName("public", "orders"))
+    (add,) = [
+        each for each in live_files(path, DeltaTable(path).version()) if each["partitionValues"]["_part"] == "open"
+    ]
+    _mark(lake, add, 1)
+    reader = Reader(lake, _NOW)
+    rows = _state(reader, "orders", 0x200, columns=["id"])
+    marked = Reader(lake, _NOW).table("orders")
+    assert len(rows) == 1
+    assert rows[0][0] in {1, 3}
+    assert marked.delta_version == DeltaTable(path).version()
+
+
+def _mark(lake: Lake, add: Any, row: int) -> None:
+    from pyroaring import BitMap64  # noqa: PLC0415 - one test
+
+    path = lake.history(TableName("public", "orders"))
+    (vector,) = write_vectors(path, [BitMap64([row])])
+    again = {"add": {**added_file(add["path"], add["partitionValues"], add["size"], add["stats"])["add"]}}
+    again["add"]["deletionVector"] = vector
+    removed = {"remove": {**{k: add[k] for k in ("path", "partitionValues", "size")}, "dataChange": True}}
+    put_commit(path, DeltaTable(path).version() + 1, "UPDATE", [removed, again])
