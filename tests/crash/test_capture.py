@@ -1,6 +1,7 @@
-"""Test of a capture killed after each of its effects, with concurrent writers."""
+"""Capture killed after each of its effects, with concurrent writers: one kill per case."""
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -11,7 +12,8 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from tests import oracle
 from tests.capture_lake import make_lake
-from tests.crash.killed import finished, killed_at
+from tests.capture_once import capture
+from tests.crash.killed import killed_at
 from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 
 pytestmark = [pytest.mark.pg, pytest.mark.crash]
@@ -22,35 +24,51 @@ from auditlake.replication.frame_router import Limits
 capture._BATCH = Limits(frames=100, size_bytes=10_000)
 capture._FULL = Limits(frames=500, size_bytes=50_000)
 """
+_LARGE = "insert into accounts select n, 'many' from generate_series(900000, 903000) n"
 
 
-def test_a_killed_capture_continues_and_every_change_is_there_once(database: str, tmp_path: Path) -> None:
-    """`changes` has the number of changes that PostgreSQL counted; the states at three moments are PostgreSQL's."""
+@dataclass(frozen=True)
+class Kill:
+    """A kill at the `times`-th effect of this kind; `large`: while a transaction is appended in parts."""
+
+    place: After
+    times: int
+    large: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.place}-{self.times}"
+
+
+KILLS = [
+    Kill(After.RELATIONS, 1),
+    Kill(After.TRANSACTIONS, 1),
+    Kill(After.CHANGES, 1),
+    Kill(After.TRANSACTIONS, 3),
+    Kill(After.CHANGES, 4),
+    Kill(After.ACKNOWLEDGED, 1),
+    Kill(After.PART, 2, large=True),
+    Kill(After.PART, 4, large=True),
+]
+
+
+@pytest.mark.parametrize("kill", KILLS, ids=str)
+def test_a_killed_capture_continues_and_every_change_is_there_once(database: str, tmp_path: Path, kill: Kill) -> None:
+    """`changes` has the number of changes that PostgreSQL counted; the states at two moments are PostgreSQL's."""
     with psycopg.connect(database) as conn:
         conn.execute(SCHEMA)
     lake = make_lake(database, tmp_path / "lake", without=[LEDGER])
-    capture: list[str | Path] = ["capture", "--source", database, "--lake", lake.root]
-    moments = []
+    command: list[str | Path] = ["capture", "--source", database, "--lake", lake.root]
     with Writers(database) as writers:
-        for place, times in (
-            (After.RELATIONS, 1),
-            (After.TRANSACTIONS, 1),
-            (After.CHANGES, 1),
-            (After.TRANSACTIONS, 3),
-            (After.CHANGES, 4),
-        ):
-            writers.await_transactions(20)
-            killed_at(place, capture, times=times)
-            _check_acknowledged(database, lake.root)
-        moments.append(oracle.take_moment(database, TABLES))
-        with psycopg.connect(database) as conn:
-            conn.execute("insert into accounts select n, 'many' from generate_series(900000, 903000) n")
-        killed_at(After.PART, [*capture, "--until-current"], times=3, code=SMALL_PARTS)
-        _check_acknowledged(database, lake.root)
-        moments.append(oracle.take_moment(database, TABLES))
-        killed_at(After.PART, [*capture, "--until-current"], times=2, code=SMALL_PARTS)
+        writers.await_transactions(20)
+        if kill.large:
+            with psycopg.connect(database) as conn:
+                conn.execute(_LARGE)
+        killed_at(kill.place, command, times=kill.times, code=SMALL_PARTS if kill.large else None)
+        _check_acknowledged(database, lake)
+        moments = [oracle.take_moment(database, TABLES)]
+        writers.await_transactions(10)
     moments.append(oracle.take_moment(database, TABLES))
-    finished([*capture, "--until-current"])
+    capture(database, lake)
 
     found = Counter((row["table"], row["op"]) for row in oracle.changes(lake))
     with psycopg.connect(database) as conn:
@@ -58,14 +76,13 @@ def test_a_killed_capture_continues_and_every_change_is_there_once(database: str
             (table, op): n for table, op, n in conn.execute("select tab, op, count(*) from ledger group by 1, 2")
         }
     assert counted == found
-    assert found["accounts", "insert"] > 3000
+    assert (found["accounts", "insert"] > 3000) == kill.large
     oracle.transactions(lake)
     assert oracle.assert_log(lake, moments) == [len(TABLES)] * len(moments)
 
 
-def _check_acknowledged(dsn: str, root: Path) -> None:
+def _check_acknowledged(dsn: str, lake: Lake) -> None:
     """Check that the slot is not ahead of the lake."""
-    confirmed = oracle.confirmed_flush(dsn)
-    positions = read_positions(Lake(root))
+    positions = read_positions(lake)
     assert positions is not None
-    assert confirmed <= positions.acknowledged
+    assert oracle.confirmed_flush(dsn) <= positions.acknowledged

@@ -1,6 +1,9 @@
-"""Test of a follow killed after a column was added, between two merges, before a commit, and after a compaction."""
+"""Follow killed after each effect of capture and apply: one kill per case, each with an added column in the tail."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -11,8 +14,12 @@ from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from tests import oracle
 from tests.capture_lake import make_lake
-from tests.crash.killed import finished, killed_at
+from tests.capture_once import capture
+from tests.crash.killed import killed_at
 from tests.writers import LEDGER, SCHEMA, TABLES, Writers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
 
@@ -22,35 +29,75 @@ upkeep._GATHERED_FILES = 2
 """
 
 
-def test_a_killed_follow_continues_and_produces_the_same_histories(database: str, tmp_path: Path) -> None:
-    """Histories change by complete commits only; the states as of four moments are PostgreSQL's."""
+def _has_the_column_but_no_change(lake: Lake) -> bool:
+    (orders,) = [table for table in list_histories(lake) if table.name.table == "orders"]
+    return orders.columns[-1].name == "tax" and orders.position == orders.horizon
+
+
+def _is_between_two_tables(lake: Lake) -> bool:
+    return 1 <= sum(table.position > table.horizon for table in list_histories(lake)) <= len(TABLES)
+
+
+def _has_files_of_no_commit(lake: Lake) -> bool:
+    found = {path for path in lake.histories.rglob("*.parquet") if "_delta_log" not in path.parts}
+    for table in list_histories(lake):
+        for version in range(table.delta_version + 1):
+            actions = DeltaTable(table.path, version=version).get_add_actions(flatten=True)
+            found -= {table.path / path for path in actions.column("path").to_pylist()}
+    return bool(found)
+
+
+def _has_a_compaction(lake: Lake) -> bool:
+    return any(DeltaTable(table.path).history(1)[0]["operation"] == "OPTIMIZE" for table in list_histories(lake))
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill right after an effect, what the lake then shows, and what makes the effect come soon."""
+
+    place: After
+    shows: Callable[[Lake], bool]
+    code: str | None = None
+    without: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+
+KILLS = [
+    Kill(After.ADDED, lambda lake: all(table.position == table.horizon for table in list_histories(lake))),
+    Kill(After.COLUMNS_ADDED, _has_the_column_but_no_change),
+    Kill(After.TABLE_MERGED, _is_between_two_tables),
+    Kill(After.ROWS_WRITTEN, _has_files_of_no_commit),
+    Kill(After.FILES_JOINED, _has_a_compaction, _SOON_JOINED, without=("--until-current",)),
+]
+
+
+@pytest.mark.parametrize("kill", KILLS, ids=str)
+def test_a_killed_follow_continues_and_produces_the_same_histories(
+    spark: "SparkSession", database: str, tmp_path: Path, kill: Kill
+) -> None:
+    """Histories change by complete commits only; the states as of two moments are PostgreSQL's."""
+    from auditlake.apply.apply import apply_tail  # noqa: PLC0415 - imports Spark
+
     with psycopg.connect(database) as conn:
         conn.execute(SCHEMA)
     lake = make_lake(database, tmp_path / "lake", without=[LEDGER])
-    horizon = max(table.horizon for table in list_histories(lake))
     follow: list[str | Path] = ["follow", "--until-current", "--source", database, "--lake", lake.root]
     _written(database, seed=1)
+    if kill.place == After.FILES_JOINED:
+        capture(database, lake)
+        apply_tail(spark, lake)
     with psycopg.connect(database) as conn:
         conn.execute("alter table orders add column tax numeric(10,2) default 0.19")
     moments = [_written(database, seed=2)]
-    killed_at(After.ADDED, ["capture", *follow[1:]])
-    killed_at(After.COLUMNS_ADDED, follow)
-    (orders,) = [table for table in list_histories(lake) if table.name.table == "orders"]
-    assert (orders.columns[-1].name, orders.position) == ("tax", orders.horizon)
-    killed_at(After.TABLE_MERGED, follow)
-    merged = [table for table in list_histories(lake) if table.position > horizon]
-    assert 1 <= len(merged) <= len(TABLES), "it was killed between two tables"
+    killed_at(kill.place, [each for each in follow if each not in kill.without], code=kill.code)
+    assert kill.shows(lake)
     moments.append(_written(database, seed=3))
-    before = _data_files(lake)  # an earlier kill may have left orphans
-    killed_at(After.ROWS_WRITTEN, follow)
-    assert _uncommitted(lake) - before, "it was killed before the commit"
-    moments.append(_written(database, seed=4))
-    killed_at(After.FILES_JOINED, [each for each in follow if each != "--until-current"], code=_SOON_JOINED)
-    assert any(_joined(table.path) for table in list_histories(lake))
-    assert oracle.assert_histories_at(lake, moments) == [len(TABLES)] * len(moments)
-    finished(follow)
+    capture(database, lake)
+    apply_tail(spark, lake)
 
-    assert all(table.position > horizon for table in list_histories(lake))
+    assert all(table.position > table.horizon for table in list_histories(lake))
     assert oracle.assert_histories_at(lake, moments) == [len(TABLES)] * len(moments)
     oracle.assert_periods(lake)
 
@@ -60,22 +107,3 @@ def _written(database: str, seed: int) -> oracle.Moment:
     with Writers(database, seed) as writers:
         writers.await_transactions(30)
     return oracle.take_moment(database, TABLES)
-
-
-def _data_files(lake: Lake) -> set[Path]:
-    return {path for path in lake.histories.rglob("*.parquet") if "_delta_log" not in path.parts}
-
-
-def _uncommitted(lake: Lake) -> set[Path]:
-    """Return the data files that no version of any history has."""
-    found = _data_files(lake)
-    for table in list_histories(lake):
-        for version in range(table.delta_version + 1):
-            actions = DeltaTable(table.path, version=version).get_add_actions(flatten=True)
-            found -= {table.path / path for path in actions.column("path").to_pylist()}
-    return found
-
-
-def _joined(path: Path) -> bool:
-    """Return whether the last commit is a compaction."""
-    return bool(DeltaTable(path).history(1)[0]["operation"] == "OPTIMIZE")
