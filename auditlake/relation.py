@@ -5,7 +5,7 @@ The catalog (for the snapshot) and the stream produce equal values, so that they
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Relation"
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -23,12 +23,25 @@ class TableName(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Former:
+    """Name and key flag that a history's column had before the commit at `until`."""
+
+    until: int
+    name: str
+    key: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One published column; `key` marks it as part of the replica identity, or of the key in a history.
 
-    For a domain over a built-in type, `type_oid` is the base type's and `typmod` is -1. `stored_as` is the column's
-    name in the history if it differs (`lake.names`). `since` is the commit LSN from which on a history has the column,
-    None if the snapshot had it.
+    For a domain over a built-in type, `type_oid` is the base type's and `typmod` is -1. `attnum` identifies the column
+    within its table (pg_attribute.attnum): a name may be given to another column, a number never is. It is None if it
+    is not known, and does not take part in comparisons, because the stream does not contain it.
+
+    In a history, `stored_as` is the name of the physical column if it differs (`lake.column_names`). The table has the
+    column from the commit at `since` on, None if the snapshot had it, and before the commit at `until`, None if it
+    still has it. `former` are its earlier names, oldest first.
     """
 
     name: str
@@ -37,11 +50,25 @@ class Column:
     key: bool
     stored_as: str | None = None
     since: int | None = None
+    attnum: int | None = field(default=None, compare=False)
+    until: int | None = None
+    former: tuple[Former, ...] = ()
 
     @property
     def stored(self) -> str:
         """Return the column's name in the history."""
         return self.stored_as or self.name
+
+    def exists_at(self, lsn: int) -> bool:
+        """Return whether the table had the column at `lsn`."""
+        return (self.since is None or self.since <= lsn) and (self.until is None or lsn < self.until)
+
+    def at(self, lsn: int) -> "Column":
+        """Return the column with the name and the key flag that it had at `lsn`; it is stored as before."""
+        then = next((former for former in self.former if lsn < former.until), None)
+        if then is None:
+            return self
+        return replace(self, name=then.name, key=then.key, stored_as=self.stored, former=())
 
 
 class ReplicaIdentity(StrEnum):

@@ -40,5 +40,5 @@ def make_lake(
         sizes = read_sizes(control, [table.relation.oid for table in tables])
         for table in tables if copied else []:
             assert sizes[table.relation.oid].pages == 0
-            commit_table(begin_table(lake, table.name, table.relation.columns), [], mark)
+            commit_table(begin_table(lake, table.name, table.relation.columns, table.relation.oid), [], mark)
     return lake

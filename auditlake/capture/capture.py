@@ -37,6 +37,7 @@ from auditlake.lake.manifest import record_timeline
 from auditlake.lsn import Lsn
 from auditlake.replication.frame_router import FrameBuffer, Limits
 from auditlake.replication.stream import ReplicationStream
+from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
 from auditlake.source.connection import Row, hung_up_after
 from auditlake.source.heartbeat import Heartbeat
@@ -201,7 +202,10 @@ def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened
     with ExitStack() as opened:
         opened.enter_context(closing(claim))
         control, snapshots, partitions = claim.control, CatalogSnapshots(lake), PartitionWatch(lake, report)
-        log = CaptureLog(lake, Asker(source.conninfo, lake, claim.timeouts.silence_s))
+        silence_s = claim.timeouts.silence_s
+        log = CaptureLog(
+            lake, Asker(source.conninfo, lake, silence_s), AttributeNumbers(source.conninfo, lake, silence_s)
+        )
         with hung_up_after(control.fileno(), claim.timeouts.silence_s):
             _check_again(claim, source.manifest.slot, lake, log, report)
             log.resolve_missing_values()

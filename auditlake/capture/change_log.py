@@ -31,6 +31,7 @@ from auditlake.lake.positions import CLOCK_TOLERANCE_US
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.missing_values import AddedLog, Ask
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -58,9 +59,13 @@ class Partial:
 class CaptureLog:
     """The tables that capture writes. One process at a time; the first commit of a second one is refused."""
 
-    def __init__(self, lake: Lake, ask: Ask | None = None) -> None:
-        """Open the tables; `ask` reads the missing values of added columns, None leaves them undecided."""
-        self.relations = RelationsLog(lake)
+    def __init__(self, lake: Lake, ask: Ask | None = None, numbers: AttributeNumbers | None = None) -> None:
+        """Open the tables; `ask` reads the missing values of added columns, None leaves them undecided.
+
+        `numbers` reads the attribute numbers of columns, None leaves them unknown.
+        """
+        self.relations = RelationsLog(lake, numbers)
+        self._numbers = numbers
         self._added = AddedLog(lake, ask)
         self._transactions = AppendLog(lake.transactions, MONO_SCHEMA)
         self._changes = AppendLog(lake.changes, CHANGES_SCHEMA)
@@ -117,6 +122,8 @@ class CaptureLog:
         self._added.resolve(versions, frozenset(relation.name for _, relation in versions))
 
     def _flush_relations(self) -> None:
+        if self._numbers is not None:
+            self._numbers.close()
         if fresh := self.relations.fresh:
             # First, so that a reader of a change in the new shape finds the value.
             self._added.resolve(self.relations.versions, fresh)

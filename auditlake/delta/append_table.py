@@ -32,6 +32,7 @@ from auditlake.delta.log_writer import (
     removed,
     require_plain,
     with_configuration,
+    with_plain_fields,
     without_change,
 )
 from auditlake.delta.row_groups import held_bytes
@@ -86,6 +87,7 @@ class AppendLog:
         require_plain(path, self._table)
         self._version = self._table.version()
         self._configure()
+        self._add_columns(schema)
         self._positions: dict[str, int | None] = {}
         self._appends = 0
         self._vacuumed_at = time.monotonic()
@@ -101,6 +103,12 @@ class AppendLog:
         current = self._table.metadata().configuration
         if any(current.get(name) != value for name, value in _CONFIGURATION.items()):
             self._put("SET TBLPROPERTIES", with_configuration(self._table, _CONFIGURATION))
+
+    def _add_columns(self, schema: pa.Schema) -> None:
+        """Add the columns that a table of an earlier release lacks; they are NULL in its rows."""
+        present = {field.name for field in self.table.schema().fields}
+        if lacking := [field for field in Schema.from_arrow(schema).fields if field.name not in present]:
+            self._put("ADD COLUMN", with_plain_fields(self.table, lacking))
 
     @property
     def table(self) -> DeltaTable:

@@ -171,6 +171,11 @@ def with_fields(table: DeltaTable, fields: Sequence[Field]) -> list[Action]:
     return [*changed, _metadata(table, schema, table.metadata().configuration)]
 
 
+def with_plain_fields(table: DeltaTable, fields: Sequence[Field]) -> list[Action]:
+    """Return the actions that add columns to a table without table features, after all others."""
+    return [_metadata(table, Schema([*table.schema().fields, *fields]), table.metadata().configuration)]
+
+
 def with_configuration(table: DeltaTable, configuration: Mapping[str, str]) -> list[Action]:
     """Return the actions that set properties of a table."""
     return [_metadata(table, table.schema(), {**table.metadata().configuration, **configuration})]

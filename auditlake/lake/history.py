@@ -3,16 +3,27 @@
 A history table has the source's columns, then `PERIOD_COLUMNS`, partitioned by `_part`: `open`, or the month in which
 the version ended. Columns that were added to the source later come last. A history describes itself:
 
-- The field metadata of a source column has its PostgreSQL type, whether it is part of the key, its name in the source
-  if it is stored under another (`column_names`), and the commit LSN of its addition if that was after the snapshot.
+- A *physical column* is a field of the Delta table. It belongs to one column of one table of the source, identified by
+  the table's OID and `attnum`, under whatever name. Its field metadata has its PostgreSQL type, whether it is part of
+  the key, its name in the source if it is stored under another (`column_names`), its earlier names with the commit LSN
+  up to which each was valid, and the commit LSNs of its addition and of its end, if these were after the snapshot. A
+  column of the source has several physical columns, one after the other, if its type changes to one that does not
+  hold every value of the former type. A history never loses a physical column.
+- The table properties have the OID of the source's table, and its earlier names in the same way.
 - Position and horizon are application transactions of the commits that set them. A table without a position does not
   exist for readers.
+
+So the timeline of a table's columns is in one place, the metadata of its history. It is written by the commit that
+moves the position past a change, or by one before it: entries above the position are ignored by readers. `relations`
+has what the source reported; a history has what was applied. They cannot disagree about a moment up to the position,
+because readers take those from the history alone.
 
 No JVM.
 
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +40,7 @@ from auditlake.delta.log_reader import entry
 from auditlake.delta.log_writer import Action, Creation, create_table, has_own_features, put_commit, with_fields
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
-from auditlake.relation import Column, TableName
+from auditlake.relation import Column, Former, TableName
 from auditlake.sql_names import spark_identifier
 from auditlake.values.typed import arrow_type
 from auditlake.values.types import ColumnType, column_type
@@ -51,6 +62,7 @@ PERIOD_COLUMNS = (
 RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
 LSNS = ("_from_lsn", "_to_lsn")
 
+_OID, _NAMES = "auditlake.oid", "auditlake.names"
 _PERIOD_BOUNDS = (*LSNS, "_from_time", "_to_time")
 _WHOLE_NUMBERS = ("smallint", "int", "bigint")
 _STATISTICS = 32
@@ -63,7 +75,10 @@ _DELTA_NAMES = {"bigint": "long", "smallint": "short", "int": "integer"}
 class HistoryTable:
     """One history table at one Delta version; `position` and `horizon` are commit LSNs, both inclusive.
 
-    `as_made`: it requires no more of its readers and writers than when it was created.
+    `columns` are all physical columns, those of the past too. `as_made`: it requires no more of its readers and writers
+    than when it was created. `name` is the name under which it was copied, and that of its folder. `oid` is the OID of
+    the source's table, None in a lake of an earlier release. `names` are the names that the table had later, each with
+    the commit LSN from which on.
     """
 
     name: TableName
@@ -73,15 +88,37 @@ class HistoryTable:
     position: int
     horizon: int
     as_made: bool
+    oid: int | None = None
+    names: tuple[tuple[int, TableName], ...] = ()
 
     @property
     def key(self) -> tuple[Column, ...]:
-        """Return the columns that identify a row."""
-        return tuple(column for column in self.columns if column.key)
+        """Return the columns that identify a row at the table's position."""
+        return self.key_at(self.position)
+
+    def key_at(self, lsn: int) -> tuple[Column, ...]:
+        """Return the columns that identified a row at `lsn`."""
+        return tuple(column for column in self.columns_at(lsn) if column.key)
+
+    @property
+    def current(self) -> tuple[Column, ...]:
+        """Return the columns that the table had at its position."""
+        return self.columns_at(self.position)
 
     def columns_at(self, lsn: int) -> tuple[Column, ...]:
-        """Return the columns that the table had at `lsn`, of those known up to its position."""
-        return tuple(column for column in self.columns if column.since is None or column.since <= lsn)
+        """Return the columns that the table had at `lsn`, as they were then, of those known up to its position."""
+        return in_order([column.at(lsn) for column in self.columns if column.exists_at(lsn)])
+
+    def name_at(self, lsn: int) -> TableName:
+        """Return the name that the table had at `lsn`."""
+        return next((name for since, name in reversed(self.names) if since <= lsn), self.name)
+
+
+def in_order(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Return columns in the order of their numbers, as the source's table has them; unchanged if one is unknown."""
+    if any(column.attnum is None for column in columns):
+        return tuple(columns)
+    return tuple(sorted(columns, key=lambda column: column.attnum or 0))
 
 
 def type_of(column: Column) -> ColumnType:
@@ -89,7 +126,7 @@ def type_of(column: Column) -> ColumnType:
     return column_type(column.type_oid, column.typmod)
 
 
-def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> DeltaTable:
+def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None) -> DeltaTable:
     """Create the empty table, without a position, so that it does not exist for readers yet."""
     path = lake.history(name)
     schema = Schema([*map(_source_field, columns), *_period_fields()])
@@ -100,6 +137,7 @@ def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> 
         # Spark deletes entries although its checkpoint may not be on the disk yet; `delta.checkpoints` deletes them.
         "delta.enableExpiredLogCleanup": "false",
         "delta.dataSkippingStatsColumns": ",".join(_with_statistics(columns)),
+        **({} if oid is None else {_OID: str(oid)}),
     }
     create_table(path, Creation(str(name), schema, ("_part",), configuration))
     return DeltaTable(path)
@@ -181,7 +219,10 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     if position is None or horizon is None:
         return None
     columns = tuple(_column(field) for field in delta.schema().fields if field.name not in RESERVED)
-    return HistoryTable(name, lake.history(name), columns, delta.version(), position, horizon, has_own_features(delta))
+    made, properties = has_own_features(delta), delta.metadata().configuration
+    oid = int(properties[_OID]) if _OID in properties else None
+    names = tuple((since, TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
+    return HistoryTable(name, lake.history(name), columns, delta.version(), position, horizon, made, oid, names)
 
 
 def list_histories(lake: Lake) -> Iterator[HistoryTable]:
@@ -199,20 +240,30 @@ def _source_field(column: Column) -> Field:
     }
     if column.stored_as:
         metadata["auditlake.name"] = column.name
-    if column.since is not None:
-        metadata["auditlake.since"] = str(column.since)
+    for name in _NUMBERS:
+        if (number := getattr(column, name)) is not None:
+            metadata[f"auditlake.{name}"] = str(number)
+    if column.former:
+        metadata["auditlake.former"] = json.dumps([(each.until, each.name, each.key) for each in column.former])
     return Field(column.stored, _delta_type(type_of(column).delta), nullable=True, metadata=metadata)
+
+
+_NUMBERS = ("since", "until", "attnum")
 
 
 def _column(field: Field) -> Column:
     metadata = field.metadata
+    numbers = {name: int(metadata[f"auditlake.{name}"]) for name in _NUMBERS if f"auditlake.{name}" in metadata}
     return Column(
         name=str(metadata.get("auditlake.name", field.name)),
         type_oid=int(metadata["auditlake.type_oid"]),
         typmod=int(metadata["auditlake.typmod"]),
         key=metadata["auditlake.key"] in (True, "true"),
         stored_as=field.name if "auditlake.name" in metadata else None,
-        since=int(metadata["auditlake.since"]) if "auditlake.since" in metadata else None,
+        since=numbers.get("since"),
+        attnum=numbers.get("attnum"),
+        until=numbers.get("until"),
+        former=tuple(Former(*each) for each in json.loads(str(metadata.get("auditlake.former", "[]")))),
     )
 
 

@@ -1,8 +1,23 @@
-"""The `relations` table: versions of each relation, with the commit LSN from which each is in force.
+"""The `relations` table: the versions of each relation, with the commits from which each is in force.
 
-Every row of `changes` refers to one version. Versions are identified by their content, so a crash between the commits
-of this table and of `changes` needs no repair: the replay gets the same number.
+Every row of `changes` refers to a version by its number. A number stands for a content: name, replica identity, columns
+and their attribute numbers. So a crash between the commits of this table and of `changes` needs no repair: the replay
+gets the same number. A shape that returns gets its former number, in a row of its own.
+
+A row is written once for every change of shape, in the order of the stream (`entry`):
+
+    lsn         the version is in force from this commit on, at the latest
+    after_lsn   the version before it is certainly in force up to this commit; NULL if the change is exactly at `lsn`
+    source      what reported it: the stream's Relation message, the catalog, or the DDL event trigger
+    command     the command tag of the DDL, if the trigger reported it
+    attnums     the attribute number of each column, NULL if they are not known
+
+Columns that a lake of an earlier release lacks are added when capture opens it, and are NULL in its rows.
 """
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -21,22 +36,94 @@ RELATIONS_SCHEMA = pa.schema(
         ("table", pa.string()),
         ("replica_identity", pa.string()),
         ("columns", pa.list_(_COLUMN)),
+        ("attnums", pa.list_(pa.int32())),
+        ("after_lsn", pa.int64()),
+        ("source", pa.string()),
+        ("command", pa.string()),
+        ("entry", pa.int64()),
     ]
 )
 
 
+class ShapeSource(StrEnum):
+    """What reported a version of a relation."""
+
+    STREAM = "stream"
+    CATALOG = "catalog"
+    DDL_TRIGGER = "ddl trigger"
+
+
+@dataclass(frozen=True, slots=True)
+class RelationVersion:
+    """A version of a relation, in force from the commit at `lsn` on, at the latest; its columns have `attnum`.
+
+    The version before it is certainly in force up to the commit at `after_lsn`; None if the change is exactly at `lsn`.
+    """
+
+    number: int
+    lsn: int
+    relation: Relation
+    after_lsn: int | None = None
+    source: ShapeSource = ShapeSource.STREAM
+    command: str | None = None
+
+    @property
+    def attnums(self) -> tuple[int, ...] | None:
+        """Return the attribute number of every column; None if one is not known."""
+        return attnums_of(self.relation)
+
+
+def attnums_of(relation: Relation) -> tuple[int, ...] | None:
+    """Return the attribute number of every column; None if one is not known."""
+    numbers = tuple(column.attnum for column in relation.columns if column.attnum is not None)
+    return numbers if len(numbers) == len(relation.columns) else None
+
+
+def with_attnums(relation: Relation, attnums: tuple[int, ...] | None) -> Relation:
+    """Return the relation with these attribute numbers of its columns."""
+    numbers = attnums or (None,) * len(relation.columns)
+    columns = (replace(column, attnum=number) for column, number in zip(relation.columns, numbers, strict=True))
+    return replace(relation, columns=tuple(columns))
+
+
+Identify = Callable[[Relation, RelationVersion | None], tuple[int, ...] | None]
+"""Returns the attribute numbers of a relation in the stream's present, None if they cannot be determined.
+
+The second argument is the version in force before, if any.
+"""
+
+
 def read_relations(lake: Lake) -> dict[int, Relation]:
-    """Read every relation version by its number."""
+    """Read the relation of every version by its number."""
+    return {version.number: version.relation for version in read_versions(lake)}
+
+
+def read_versions(lake: Lake) -> list[RelationVersion]:
+    """Read every version of every relation, in the order in which they came into force."""
     table = open_delta(lake.relations)
-    return {} if table is None else {number: relation for number, _, relation in _rows(table)}
+    return [] if table is None else [version for _, version in _rows(table)]
 
 
-def _rows(table: DeltaTable) -> list[tuple[int, int, Relation]]:
-    rows = pa.table(table.to_pyarrow_table()).sort_by([("lsn", "ascending"), ("relation", "ascending")]).to_pylist()
-    return [(row["relation"], row["lsn"], _relation(row)) for row in rows]
+def _rows(table: DeltaTable) -> list[tuple[int, RelationVersion]]:
+    rows = pa.table(table.to_pyarrow_table()).to_pylist()
+    rows.sort(key=lambda row: (row["lsn"], row.get("entry") or 0, row["relation"]))
+    return [(row.get("entry") or 0, _version(row)) for row in rows]
 
 
-def _relation(row: dict[str, object]) -> Relation:
+def _version(row: Mapping[str, object]) -> RelationVersion:
+    after_lsn, command, attnums = (row.get(name) for name in ("after_lsn", "command", "attnums"))
+    assert attnums is None or isinstance(attnums, list)  # noqa: S101 - as in the schema
+    return RelationVersion(
+        number=int(str(row["relation"])),
+        lsn=int(str(row["lsn"])),
+        relation=with_attnums(_relation(row), None if attnums is None else tuple(attnums)),
+        after_lsn=None if after_lsn is None else int(str(after_lsn)),
+        source=ShapeSource(str(row.get("source") or ShapeSource.STREAM)),
+        command=None if command is None else str(command),
+    )
+
+
+def _relation(row: Mapping[str, object]) -> Relation:
     columns = row["columns"]
     assert isinstance(columns, list)  # noqa: S101 - as in the schema
     return Relation(
@@ -47,53 +134,120 @@ def _relation(row: dict[str, object]) -> Relation:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    number: int
+    version: RelationVersion
+
+
 class RelationsLog:
     """Registry of relation versions: numbers them, and appends new ones to the table."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, identify: Identify | None = None) -> None:
+        """Read the versions so far; without `identify` attribute numbers of the stream's relations are not known."""
         self._log = AppendLog(lake.relations, RELATIONS_SCHEMA)
-        self._numbers: dict[Relation, int] = {}
-        self._in_force: dict[int, Relation] = {}
-        self._pending: list[dict[str, object]] = []
-        self._fresh: list[tuple[int, Relation]] = []
-        self._kept: list[tuple[int, Relation]] = []
-        for number, lsn, relation in _rows(self._log.table):
-            self._numbers[relation] = number
-            self._in_force[relation.oid] = relation
-            self._kept.append((lsn, relation))
+        self._identify = identify
+        self._numbers: dict[tuple[Relation, tuple[int, ...] | None], int] = {}
+        self._of_table: dict[int, list[_Entry]] = {}
+        self._at: dict[int, _Entry] = {}
+        self._pending: list[_Entry] = []
+        self._last = 0
+        for entry, version in _rows(self._log.table):
+            self._numbers.setdefault((version.relation, version.attnums), version.number)
+            self._of_table.setdefault(version.relation.oid, []).append(_Entry(entry, version))
+            self._last = max(self._last, entry)
 
     def register(self, relation: Relation, commit_lsn: int) -> int:
-        """Return the number of this version; if it was not in force, record it as in force from `commit_lsn` on."""
-        number = self._numbers.setdefault(relation, len(self._numbers) + 1)
-        if self._in_force.get(relation.oid) != relation:
-            self._in_force[relation.oid] = relation
-            self._pending.append(_row(number, commit_lsn, relation))
-            self._fresh.append((commit_lsn, relation))
+        """Return the number of a Relation message's version; if it was not in force, record it from `commit_lsn` on.
+
+        After a restart the stream repeats messages: a version recorded for them at the same commit is found again.
+        """
+        before = self._before(relation.oid, commit_lsn)
+        repeated = next((e for e in self._later_at(relation.oid, commit_lsn) if e.version.relation == relation), None)
+        if repeated is not None and (before is None or before.version.relation != relation):
+            self._at[relation.oid] = repeated
+            return repeated.version.number
+        attnums = self._attnums(relation, before.version if before else None)
+        if before is not None and before.version.relation == relation and before.version.attnums == attnums:
+            self._at[relation.oid] = before
+            return before.version.number
+        return self.record(with_attnums(relation, attnums), commit_lsn)
+
+    def record(
+        self,
+        relation: Relation,
+        lsn: int,
+        *,
+        after_lsn: int | None = None,
+        source: ShapeSource = ShapeSource.STREAM,
+        command: str | None = None,
+    ) -> int:
+        """Record a version, with the attribute numbers of its columns, as in force from `lsn` on; return its number."""
+        number = self._numbers.setdefault((relation, attnums_of(relation)), len(self._numbers) + 1)
+        self._last += 1
+        entry = _Entry(self._last, RelationVersion(number, lsn, relation, after_lsn, source, command))
+        of_table = self._of_table.setdefault(relation.oid, [])
+        of_table.append(entry)
+        of_table.sort(key=_order)
+        self._at[relation.oid] = entry
+        self._pending.append(entry)
         return number
+
+    def in_force(self, oid: int, lsn: int) -> RelationVersion | None:
+        """Return the version of a relation that is in force after the commit at `lsn`, as far as it is recorded."""
+        entry = self._last_up_to(oid, lsn)
+        return entry.version if entry else None
+
+    def _before(self, oid: int, lsn: int) -> _Entry | None:
+        """Return the version in force at this place of the stream."""
+        at = self._at.get(oid)
+        if at is not None and at.version.lsn == lsn:
+            return at
+        return self._last_up_to(oid, lsn - 1)
+
+    def _last_up_to(self, oid: int, lsn: int) -> _Entry | None:
+        return next((e for e in reversed(self._of_table.get(oid, [])) if e.version.lsn <= lsn), None)
+
+    def _later_at(self, oid: int, lsn: int) -> Iterator[_Entry]:
+        """Yield the versions recorded at this commit, after the place of the stream."""
+        at = self._at.get(oid)
+        after = at.number if at is not None and at.version.lsn == lsn else -1
+        return (e for e in self._of_table.get(oid, []) if e.version.lsn == lsn and e.number > after)
+
+    def _attnums(self, relation: Relation, before: RelationVersion | None) -> tuple[int, ...] | None:
+        if before is not None and before.source is ShapeSource.DDL_TRIGGER and before.relation == relation:
+            return before.attnums  # the trigger reports every change
+        if self._identify is None:
+            return before.attnums if before is not None and before.relation == relation else None
+        return self._identify(relation, before)
 
     @property
     def versions(self) -> list[tuple[int, Relation]]:
         """Return every version with the commit LSN from which it is in force, in that order, flushed or not."""
-        return [*self._kept, *self._fresh]
+        entries = sorted((entry for entries in self._of_table.values() for entry in entries), key=_order)
+        return [(entry.version.lsn, entry.version.relation) for entry in entries]
 
     @property
     def fresh(self) -> frozenset[TableName]:
         """Return the tables of versions that are not flushed yet."""
-        return frozenset(relation.name for _, relation in self._fresh)
+        return frozenset(entry.version.relation.name for entry in self._pending)
 
     def flush(self) -> None:
-        """Append the versions registered since the last flush; call it before appending changes that refer to them."""
+        """Append the versions recorded since the last flush; call it before appending changes that refer to them."""
         if self._pending:
-            self._log.append(pa.RecordBatch.from_pylist(self._pending, schema=RELATIONS_SCHEMA), {})
+            self._log.append(pa.RecordBatch.from_pylist(list(map(_row, self._pending)), schema=RELATIONS_SCHEMA), {})
             self._pending.clear()
-            self._kept += self._fresh
-            self._fresh.clear()
 
 
-def _row(number: int, commit_lsn: int, relation: Relation) -> dict[str, object]:
+def _order(entry: _Entry) -> tuple[int, int, int]:
+    return entry.version.lsn, entry.number, entry.version.number
+
+
+def _row(entry: _Entry) -> dict[str, object]:
+    version, relation = entry.version, entry.version.relation
     return {
-        "relation": number,
-        "lsn": commit_lsn,
+        "relation": version.number,
+        "lsn": version.lsn,
         "oid": relation.oid,
         "schema": relation.name.schema,
         "table": relation.name.table,
@@ -101,4 +255,9 @@ def _row(number: int, commit_lsn: int, relation: Relation) -> dict[str, object]:
         "columns": [
             {"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in relation.columns
         ],
+        "attnums": version.attnums,
+        "after_lsn": version.after_lsn,
+        "source": version.source.value,
+        "command": version.command,
+        "entry": entry.number,
     }

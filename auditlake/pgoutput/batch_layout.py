@@ -342,16 +342,19 @@ class RelationVersions:
         self._from: list[tuple[int, int]] = [(oid, 0) for oid in latest]
 
     def follow(self, rare: Rare, spans: Spans, register: Callable[[Relation, int], int]) -> None:
-        """Apply the buffer's Relation and Type messages; an unchanged relation is not registered again."""
+        """Apply the buffer's Relation and Type messages.
+
+        An unchanged relation is registered again: another column may have the name of a dropped one.
+        """
         for number, message in rare.described:
             if isinstance(message, Type):
                 self.base_types[message.oid] = base_type(message.oid, message.schema, message.name)
                 continue
             relation = self._resolved(message)
             before = self.latest.get(relation.oid)
-            if before is not None and before.relation == relation:
-                continue
             version = RelationVersion(relation, register(relation, int(spans.lsn[spans.of[number]])))
+            if before == version:
+                continue
             self.latest[relation.oid] = version
             self.versions.append(version)
             self._from.append((relation.oid, number))

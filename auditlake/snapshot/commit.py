@@ -25,7 +25,7 @@ from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 _AGAIN = "Run auditlake bootstrap again: it continues from here."
 
 
-def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> DeltaTable:
+def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None) -> DeltaTable:
     """Create the empty history table, replacing the remains of an unfinished copy.
 
     Raises LakeUnusable.
@@ -35,7 +35,7 @@ def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...]) -> Del
     with _written(str(name)):
         if lake.history(name).exists():
             shutil.rmtree(lake.history(name))
-        table = create_history(lake, name, columns)
+        table = create_history(lake, name, columns, oid)
     reach(After.HISTORY_CREATED)
     return table
 

@@ -166,7 +166,7 @@ class Copier:
                 job.begun_at = time.monotonic()
                 self._progress.begin(job.name)
                 try:
-                    job.delta = begin_table(self._lake, job.name, job.columns)
+                    job.delta = begin_table(self._lake, job.name, job.columns, job.oids[0])
                 except AuditlakeError as exc:
                     job.failed = True
                     self._progress.fail(job.name, exc)

@@ -39,7 +39,7 @@ select c.oid::bigint, n.nspname::text, c.relname::text, c.relreplident::text, c.
 _COLUMNS = """
 select a.attrelid::bigint, a.attname::text, a.atttypid::bigint, a.atttypmod,
        coalesce(a.attnum = any ((i.indkey::int2[])[0 : i.indnkeyatts - 1]), false), a.attgenerated::text,
-       a.attlen = -1 and a.attstorage <> 'p', b.nspname::text, b.typname::text
+       a.attlen = -1 and a.attstorage <> 'p', a.attnum::int, b.nspname::text, b.typname::text
   from pg_catalog.pg_attribute a
   left join lateral (
     with recursive base as (
@@ -124,9 +124,10 @@ class _Columns:
     toastable: set[str] = field(default_factory=set)
 
     def add(self, row: Row) -> None:
-        _, name, type_oid, typmod, key, generated, toastable, *base = row
+        _, name, type_oid, typmod, key, generated, toastable, attnum, *base = row
         decisive = base_type(cast("int", type_oid), str(base[0]), str(base[1]))
-        self.columns.append(Column(str(name), decisive, cast("int", typmod), bool(key)))
+        number = cast("int", attnum)
+        self.columns.append(Column(str(name), decisive, cast("int", typmod), bool(key), attnum=number))
         if generated:
             (self.stored if generated == "s" else self.virtual).add(str(name))
         if toastable:

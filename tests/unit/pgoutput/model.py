@@ -55,8 +55,7 @@ class Model:
             case Relation(oid):
                 columns = (replace(c, type_oid=self._base_types.get(c.type_oid, c.type_oid)) for c in message.columns)
                 message = replace(message, columns=tuple(columns))
-                if self._relations.get(oid) != message:
-                    self.registered.append((message, self._open["lsn"]))
+                self.registered.append((message, self._open["lsn"]))
                 self._relations[oid] = message
             case _:
                 self._take_change(message)

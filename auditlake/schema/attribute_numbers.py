@@ -1,0 +1,141 @@
+"""Attribute numbers of a relation's columns: match a Relation message with the catalog.
+
+The stream has names, types and places of columns, never their numbers. So it does not distinguish a renamed column from
+a dropped and an added one. For every Relation message (PostgreSQL repeats one after any change of the table, and after
+a reconnect) the catalog is read, and the message is matched with
+
+- `before`: the numbers and names of the columns at the version in force before, else in the table's history;
+- `now`: the numbers and names of the table's columns, dropped ones too, in the catalog.
+
+The catalog may have moved on since the change, so it need not have the columns of the message. But a column never
+changes its number, numbers are never used again, and columns are always in the order of their numbers. Hence:
+
+1. A column that existed before and exists now existed in between.
+2. A column of the message has a number that is in `before`, or above all of them, or that of a column in `now` which
+   was not published before.
+3. It has the name that the number had before or has now; any name if the column was added and dropped in between.
+
+If exactly one assignment of numbers satisfies these, it is the answer. Otherwise the numbers are unknown: a column was
+dropped and one of the same name was added, and the message may be from before or after that. The table is then parked
+at this place (`schema.evolution`). The DDL event trigger reports the numbers and leaves nothing to match.
+
+Limit: rule 3 supposes that a column was renamed at most once between the change and the look.
+
+Authority: postgresql.org/docs/current/catalog-pg-attribute.html
+"""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import cast
+
+import psycopg
+
+from auditlake.lake.history import open_history
+from auditlake.lake.layout import Lake
+from auditlake.lake.relations import RelationVersion
+from auditlake.relation import Column, Relation
+from auditlake.source.connection import Row, connect, fetch, hung_up_after
+
+_ATTRIBUTES = """
+select a.attnum::int, case when not a.attisdropped then a.attname::text end
+  from pg_catalog.pg_attribute a where a.attrelid = %s::oid and a.attnum > 0 order by a.attnum
+"""
+# A commit that waits for a synchronous standby is in the stream before it is visible in the catalog.
+_VISIBLE_WITHIN_S = 2.0
+_POLL_S = 0.1
+
+
+def match(
+    names: Sequence[str], before: Mapping[int, str] | None, now: Mapping[int, str | None]
+) -> tuple[int, ...] | None:
+    """Return the number of each column of a message, None if more or less than one assignment is possible.
+
+    The names in `now` are None for dropped columns. Without `before` the message must agree with `now`.
+    """
+    if before is None:
+        return _agreeing(names, now)
+    found = _assignments(names, before, now)
+    return found[0] if len(found) == 1 else None
+
+
+def _agreeing(names: Sequence[str], now: Mapping[int, str | None]) -> tuple[int, ...] | None:
+    published = tuple(number for number, name in sorted(now.items()) if name in set(names))
+    return published if [now[number] for number in published] == list(names) else None
+
+
+def _assignments(
+    names: Sequence[str], before: Mapping[int, str], now: Mapping[int, str | None]
+) -> list[tuple[int, ...]]:
+    """Return the assignments that satisfy the rules, at most two of them."""
+    last = max(before, default=0)
+    candidates = before.keys() | {number for number, name in now.items() if number > last or name is not None}
+    # For each number of leading names: at most two assignments of them to the candidates so far.
+    reached: dict[int, list[tuple[int, ...]]] = {0: [()]}
+    for number in sorted(candidates):
+        was, is_now = before.get(number), now.get(number)
+        any_name = was is None and is_now is None
+        after: dict[int, list[tuple[int, ...]]] = {}
+        for place, assignments in reached.items():
+            if was is None or is_now is None:
+                after.setdefault(place, []).extend(assignments)
+            if place < len(names) and (any_name or names[place] in (was, is_now)):
+                after.setdefault(place + 1, []).extend((*each, number) for each in assignments)
+        reached = {place: assignments[:2] for place, assignments in after.items()}
+    return reached.get(len(names), [])
+
+
+class AttributeNumbers:
+    """Reads attribute numbers over a connection of its own, which is open from the first question to `close`."""
+
+    def __init__(self, conninfo: str, lake: Lake, silence_s: float) -> None:
+        self._conninfo = conninfo
+        self._lake = lake
+        self._silence_s = silence_s
+        self._opened = ExitStack()
+        self._conn: psycopg.Connection[Row] | None = None
+
+    def __call__(self, relation: Relation, version: RelationVersion | None) -> tuple[int, ...] | None:
+        """Return the attribute numbers of a relation in the stream's present, None if they cannot be determined.
+
+        Raises SourceUnreachable.
+        """
+        before = self._before(relation, version)
+        names = [column.name for column in relation.columns]
+        until = time.monotonic() + _VISIBLE_WITHIN_S
+        while True:
+            now = self._read(relation.oid)
+            known = {*now.values(), *(before or {}).values()}
+            # A new name that the catalog does not have may still become visible, or was there and is gone.
+            if not now or known.issuperset(names) or time.monotonic() > until:
+                break
+            threading.Event().wait(_POLL_S)
+        if now:
+            return match(names, before, now)
+        is_same = version is not None and version.relation == relation
+        return version.attnums if version is not None and is_same else None  # the table was dropped
+
+    def close(self) -> None:
+        """Close the connection; the next question opens another."""
+        self._opened.close()
+        self._conn = None
+
+    def _before(self, relation: Relation, version: RelationVersion | None) -> Mapping[int, str] | None:
+        if version is not None:
+            return _numbered(version.relation.columns)
+        history = open_history(self._lake, relation.name)
+        return _numbered(history.current) if history is not None and history.oid == relation.oid else None
+
+    def _read(self, oid: int) -> Mapping[int, str | None]:
+        if self._conn is None:
+            self._conn = self._opened.enter_context(connect(self._conninfo))
+        with hung_up_after(self._conn.fileno(), self._silence_s):
+            rows = fetch(self._conn, _ATTRIBUTES, oid)
+        return {cast("int", number): None if name is None else str(name) for number, name in rows}
+
+
+def _numbered(columns: Sequence[Column]) -> Mapping[int, str] | None:
+    """Return the columns by number, None if one is not known."""
+    numbered = {column.attnum: column.name for column in columns if column.attnum is not None}
+    return numbered if len(numbered) == len(columns) else None

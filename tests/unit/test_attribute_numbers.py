@@ -1,0 +1,51 @@
+"""Tests of attribute numbers: a message matches the catalog in exactly one way, or its columns are not identified."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from auditlake.schema.attribute_numbers import match
+
+_BEFORE = {1: "id", 2: "a", 3: "b"}
+
+
+@pytest.mark.parametrize(
+    ("names", "now", "expected"),
+    [
+        (["id", "a", "b"], {1: "id", 2: "a", 3: "b"}, (1, 2, 3)),
+        (["id", "b"], {1: "id", 2: None, 3: "b"}, (1, 3)),  # dropped
+        (["id", "x", "b"], {1: "id", 2: "x", 3: "b"}, (1, 2, 3)),  # renamed
+        (["id", "b", "a"], {1: "id", 2: "b", 3: "a"}, (1, 2, 3)),  # two names exchanged
+        (["id", "a", "b", "c"], {1: "id", 2: "a", 3: "b", 4: "c"}, (1, 2, 3, 4)),  # added
+        (["id", "b", "a"], {1: "id", 2: None, 3: "b", 4: "a"}, (1, 3, 4)),  # dropped and added in another place
+        (["id", "a", "b"], {1: "id", 2: None, 3: "b", 4: "a"}, (1, 2, 3)),  # the same, and not there yet
+        (["id", "a", "b", "c"], {1: "id", 2: "a", 3: "b", 4: None}, (1, 2, 3, 4)),  # added, and dropped since
+        (["id", "a", "b"], {1: "id", 2: "x", 3: "y"}, (1, 2, 3)),  # renamed later
+        (["id", "a", "b"], {1: "id", 2: "a", 3: None, 4: "b"}, None),  # either column of this name
+        (["id", "a", "b", "c"], {1: "id", 2: "a", 3: "b", 4: None, 5: "c"}, None),  # added, dropped, added
+        (["id", "x", "b"], {1: "id", 2: "y", 3: "b"}, None),  # renamed twice
+        (["id", "a"], {1: "id", 2: "a", 3: "b"}, None),  # a column that has always been there
+        (["id", "a", "b", "g"], {1: "id", 2: "a", 3: "b", 4: "g", 5: "later"}, (1, 2, 3, 4)),
+    ],
+)
+def test_a_message_is_matched_if_only_one_assignment_is_possible(
+    names: Sequence[str], now: Mapping[int, str | None], expected: tuple[int, ...] | None
+) -> None:
+    """Columns that existed before and exist now existed in between; others have a name of before, or of now."""
+    assert match(names, _BEFORE, now) == expected
+
+
+def test_without_earlier_columns_the_message_must_agree_with_the_catalog() -> None:
+    """Unpublished columns may lie between."""
+    now = {1: "id", 2: None, 3: "secret", 4: "b"}
+    assert match(["id", "b"], None, now) == (1, 4)
+    assert match(["b", "id"], None, now) is None
+    assert match(["id", "c"], None, now) is None
+
+
+def test_a_thousand_columns_are_matched() -> None:
+    """The time grows with the number of columns times the changes, not with the number of assignments."""
+    before = {number: f"c{number}" for number in range(1, 1001)}
+    now = {**before, **dict.fromkeys(range(500, 510)), **{number: f"c{number}" for number in range(1001, 1011)}}
+    names = [name for number in sorted(now) if (name := now[number]) is not None]
+    assert match(names, before, now) == tuple(number for number in sorted(now) if now[number] is not None)
