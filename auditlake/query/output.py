@@ -11,6 +11,8 @@ floats are converted before they would gain digits as 8-byte ones. Instants come
 microseconds, because they may be outside of Python's years: in UTC, in a table in the reader's zone. LSNs are integers,
 in a table `0/16B3748`. Binary is PostgreSQL's hex, `\x…`. In csv and table, arrays, maps and structs are JSON.
 
+Arrow's CSV writer would be faster, but refuses arrays, structs, maps and binary (2026-11-22, bench/own_code.py).
+
 Every format is streamed: memory does not grow with the result. A file appears whole, by a rename, or not at all.
 Several results follow each other, in CSV after an empty line; a Parquet file holds one.
 """
