@@ -7,7 +7,7 @@ show only its `redacted` form.
 Relative paths are relative to the working folder, whichever file names them.
 
 pydantic checks the values. pydantic-settings would also collect them, but its import adds 0.11 s to the start of every
-command (2026-11-22, bench/own_code.py); the audit commands take 0.3 s in all.
+command (2026-11-22, bench/own_code.py).
 """
 
 import json

@@ -5,8 +5,8 @@ that takes five seconds of two cores to start, and a gigabyte as long as it runs
 started, and the history can be queried that much earlier.
 
 A worker that ends has failed its bundle; its files belong to no table. The next bundle gets a new worker. This is why
-the standard library's ProcessPoolExecutor is not used: with one of two workers killed, 7 of 8 tasks failed (2026-11-22,
-bench/own_code.py).
+the standard library's ProcessPoolExecutor is not used: with one of two workers killed, all of 8 tasks failed
+(2026-11-22, bench/own_code.py).
 """
 
 import os
