@@ -6,6 +6,8 @@
 3. The publication is dropped only if bootstrap created it (`lake.manifest`), it is still the same one by its OID, and
    no other slot of the database can be reading it. PostgreSQL does not record which publications a slot reads, so any
    other slot of pgoutput counts. Lakes of earlier versions have no such record: their publication stays.
+4. The DDL trigger serves every lake of the database: it is removed if there is no other slot of pgoutput, and if our
+   role may remove it.
 The slot goes first: it makes the server retain WAL, and without its publication it could not be read again.
 """
 
@@ -20,6 +22,7 @@ from auditlake.lake.manifest import created_publication, require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.publication_record import read_recorded
 from auditlake.source.connection import Row, connect, fetch
+from auditlake.source.ddl_trigger import read_ddl_trigger, remove, removing_statements
 from auditlake.source.publication import drop_publication, read_membership
 from auditlake.source.slot import drop_slot, read_slot
 
@@ -50,7 +53,27 @@ def drop_source_objects(conninfo: str, lake: Lake, slot: str, publication: str, 
                 f"slot {slot} is being read", "Stop the capture that reads it, then run auditlake drop again."
             ) from exc
         say(f"dropped slot {slot}" if dropped else f"slot {slot} does not exist")
+        _remove_ddl_trigger(conn, slot, say)
         _drop_publication(conn, lake, slot, publication, say)
+
+
+def _remove_ddl_trigger(conn: psycopg.Connection[Row], slot: str, say: Say) -> None:
+    if not read_ddl_trigger(conn).exists:
+        return
+    by_hand = f"To remove it: {' '.join(removing_statements())}"
+    if others := _other_slots(conn, slot):
+        say(f"the DDL trigger stays: {_named(others)} may need it. {by_hand}")
+        return
+    try:
+        remove(conn)
+    except SourceUnready as exc:
+        say(f"the DDL trigger stays: {exc.message}. {by_hand}")
+        return
+    say("removed the DDL trigger")
+
+
+def _other_slots(conn: psycopg.Connection[Row], slot: str) -> list[str]:
+    return [str(other) for (other,) in fetch(conn, _OTHER_SLOTS, slot)]
 
 
 def _check_slot(conn: psycopg.Connection[Row], lake: Lake, name: str) -> None:
@@ -85,7 +108,7 @@ def _drop_publication(conn: psycopg.Connection[Row], lake: Lake, slot: str, name
     if recorded is not None and recorded.publication != found.publication:
         say(f"publication {name} stays: it was created again since bootstrap created it. To remove it: {by_hand}")
         return
-    if others := [str(other) for (other,) in fetch(conn, _OTHER_SLOTS, slot)]:
+    if others := _other_slots(conn, slot):
         raise SourceUnready(
             f"publication {name} was not dropped: {_named(others)} may read it",
             f"If none of them does, run: {by_hand}",

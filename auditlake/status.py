@@ -32,6 +32,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.snapshot.plan import read_source
 from auditlake.source.connection import Row, connect
+from auditlake.source.ddl_trigger import DdlTrigger, read_ddl_trigger
 from auditlake.source.replicated_tables import choose
 from auditlake.source.server import clock_skew_s
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_slot
@@ -54,6 +55,7 @@ class SourceStatus:
     unfollowed: tuple[TableName, ...] | None
     clock_skew_s: float
     """Seconds by which the source's clock is ahead of ours."""
+    ddl_trigger: DdlTrigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def _ask_source(
         lag = None if slot is None or acknowledged is None else max(0, slot.wal_end - acknowledged)
         refusal = _refusal(conn, lake, slot, acknowledged)
         new, unfollowed = _without_history(conn, manifest.publication, followed)
-        return SourceStatus(slot, reader, lag, refusal, new, unfollowed, clock_skew_s(conn))
+        return SourceStatus(slot, reader, lag, refusal, new, unfollowed, clock_skew_s(conn), read_ddl_trigger(conn))
 
 
 def _refusal(
@@ -186,6 +188,7 @@ def as_json(status: Status) -> dict[str, object]:
         "capture_since": capture.since if capture else None,
         "capture_problem": capture.problem if capture else None,
         "source_problem": status.problem,
+        "ddl_trigger": None if source is None else source.ddl_trigger.state,
         "new_tables": _texts(source.new if source else None),
         "unfollowed_tables": _texts(source.unfollowed if source else None),
         "tables": [

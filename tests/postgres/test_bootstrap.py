@@ -20,6 +20,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.lake.layout import Lake
 from auditlake.snapshot import ctid_ranges as ranges
+from auditlake.source.connection import connect
+from auditlake.source.ddl_trigger import install
 from tests import command, oracle
 from tests.running import await_true
 
@@ -222,8 +224,11 @@ def test_drop_removes_what_bootstrap_created(site: Site) -> None:
     elsewhere = Site(site.dsn, Lake(site.lake.root.parent / "elsewhere"))
     assert _drop(elsewhere).code == 6
     assert _left(site) == (["auditlake"], ["auditlake"])
+    with connect(site.dsn) as conn:
+        install(conn)
     done = _drop(site)
     assert (done.code, _left(site)) == (0, ([], [])), done.stderr
+    assert "removed the DDL trigger" in done.stderr
     again = site.bootstrap()
     assert again.code == 5, again.stderr
     assert "slot auditlake is gone" in again.stderr
@@ -244,8 +249,11 @@ def test_drop_keeps_objects_it_did_not_create_or_others_may_use(site: Site) -> N
     assert second.bootstrap().code == 0
     third = Site(site.dsn, Lake(site.lake.root.parent / "third"))
     assert third.bootstrap("--slot", "other").code == 0
+    with connect(site.dsn) as conn:
+        install(conn)
     done = _drop(second)
     assert (done.code, _left(site)) == (3, (["other"], ["auditlake"])), done.stderr
+    assert "the DDL trigger stays: slot other of this database may need it" in done.stderr
     assert "publication auditlake was not dropped: slot other of this database may read it" in done.stderr
 
     site.execute("select pg_create_logical_replication_slot('auditlake', 'pgoutput')")

@@ -14,6 +14,7 @@ from auditlake.lake.parking import Cause, Parked
 from auditlake.lake.positions import Positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.source.ddl_trigger import DdlTrigger
 from auditlake.source.slot import SlotState
 from auditlake.status import SourceStatus, Status, TableStatus, as_json, judge
 
@@ -46,7 +47,7 @@ def _status(age_s: float = 2.0) -> Status:
         positions,
         (TableStatus("public.orders", Lsn(0x100), Lsn(0x300)),),
         CaptureState("running", "2026-11-21T09:00:00+00:00"),
-        SourceStatus(_SLOT, None, 256, None, (), (), 0.02),
+        SourceStatus(_SLOT, None, 256, None, (), (), 0.02, DdlTrigger(frozenset(), frozenset(), server_fires=True)),
         None,
         _NOW_S,
     )

@@ -14,6 +14,9 @@ from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
 if TYPE_CHECKING:  # commands import on demand, to start fast
+    import psycopg
+
+    from auditlake.source.connection import Row
     from auditlake.source.context_trigger import Installed
     from auditlake.source.preflight import Finding
 
@@ -23,32 +26,58 @@ if TYPE_CHECKING:  # commands import on demand, to start fast
 @with_streaming
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
 @click.option("--install-context", is_flag=True, help="Print the SQL of triggers that record who is connected.")
+@click.option("--install-ddl-trigger", is_flag=True, help="Print the SQL of event triggers that send schema changes.")
 @click.option("--yes", is_flag=True, help="Run that SQL, too.")
-def check(settings: Settings, *, install_context: bool, yes: bool, **_: object) -> None:
+def check(settings: Settings, *, install_context: bool, install_ddl_trigger: bool, yes: bool, **_: object) -> None:
     """List what prevents a complete history of this database, each with the command that fixes it.
 
     \b
     Example:
       auditlake check --source postgresql://me@host/shop
       auditlake check --install-context
+      auditlake check --install-ddl-trigger --yes
     """
-    from auditlake.snapshot.plan import findings, survey
-    from auditlake.source import context_trigger as observer
     from auditlake.source.connection import connect
+
+    with connect(settings.source_required()) as conn:
+        if install_ddl_trigger:
+            _install_ddl_trigger(conn, yes=yes)
+        if install_context:
+            _install_context(conn, settings, yes=yes)
+        if not install_context and not install_ddl_trigger:
+            _check(conn, settings)
+
+
+def _install_ddl_trigger(conn: "psycopg.Connection[Row]", *, yes: bool) -> None:
+    from auditlake.source.ddl_trigger import install, read_ddl_trigger, statements
+
+    click.echo("\n".join(statements()))
+    if yes:
+        install(conn)
+        say(f"{read_ddl_trigger(conn).sentence}; auditlake drop removes it")
+
+
+def _install_context(conn: "psycopg.Connection[Row]", settings: Settings, *, yes: bool) -> None:
+    from auditlake.snapshot.plan import survey
+    from auditlake.source.context_trigger import install, statements
+
+    plan = survey(conn, settings.tables, settings.publication, settings.slot)
+    names = [table.name for table in plan.chosen]
+    click.echo("\n".join(statements(names)))
+    if yes:
+        _report_installed(install(conn, names))
+
+
+def _check(conn: "psycopg.Connection[Row]", settings: Settings) -> None:
+    from auditlake.snapshot.plan import findings, survey
+    from auditlake.source.ddl_trigger import read_ddl_trigger
     from auditlake.source.preflight import check_replication, find_failing, fixing_sql
     from auditlake.source.slot import failover_remarks
 
-    with connect(settings.source_required()) as conn:
-        plan = survey(conn, settings.tables, settings.publication, settings.slot)
-        if install_context:
-            names = [table.name for table in plan.chosen]
-            click.echo("\n".join(observer.statements(names)))
-            if yes:
-                _report_installed(observer.install(conn, names))
-            return
-        found = findings(conn, plan)
-        failing = find_failing(conn)
-        remarks = failover_remarks(conn, settings.slot, wanted=settings.failover)
+    plan = survey(conn, settings.tables, settings.publication, settings.slot)
+    found = findings(conn, plan)
+    failing = find_failing(conn)
+    remarks = [*failover_remarks(conn, settings.slot, wanted=settings.failover), read_ddl_trigger(conn).sentence]
     if not found:  # it would repeat a reason that is known already
         found = check_replication(settings.source_required())
     for remark in [*plan.remarks, *remarks]:
