@@ -9,18 +9,61 @@
     auditlake.register(spark, "./lake", as_of="2026-11-21T09:30:00Z")
     spark.sql("select * from orders join customers using (customer_id)").show()
 
+    for transaction in auditlake.changes("./lake", since="-1h", tables=["public.orders"]):  # no Spark, no JVM
+        print(transaction.time, transaction.actor, [change.after for change in transaction.changes])
+
 The import is cheap: it starts nothing and imports no Spark.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from auditlake.feed.feed import Feed
     from auditlake.lake.layout import Lake
 
-__all__ = ["exact_text", "read", "register", "sql"]
+__all__ = ["changes", "exact_text", "read", "register", "sql"]
+
+
+def changes(  # noqa: PLR0913 - independent filters, all optional
+    lake: str | Path,
+    since: str | None = None,
+    *,
+    after: str | None = None,
+    tables: Iterable[str] = (),
+    key: object = None,
+    ops: Iterable[str] = (),
+    follow: bool = True,
+    allow_gaps: bool = False,
+) -> "Feed":
+    """Yield whole transactions in commit order, and new ones as capture makes them durable.
+
+    `since` is a WHEN, inclusive, or `beginning`; `after` is the `cursor` of the last transaction that was processed;
+    without either the feed starts with the next transaction. `tables`, `key` (of one table: a value, several, or a
+    mapping by column) and `ops` (insert, update, delete, truncate) select changes; transactions without a selected
+    change are omitted. `follow=False` ends at the last transaction that is in the lake.
+
+    Store the cursor together with the effects of a transaction to process each exactly once. The feed reads files of
+    the lake only, so a slow subscriber delays neither capture nor the source.
+
+    Raises BadUsage, LakeUnusable, WrongSource (the cursor belongs to another source), NotAnswerable (the lake does not
+    have every change from there on; `allow_gaps` continues without what is missing).
+    """
+    from auditlake.feed.request import Request  # noqa: PLC0415 - the import of this package is cheap
+
+    asked = Request(
+        since=since,
+        after=after,
+        tables=tuple(tables),
+        key_value=key,
+        ops=tuple(ops),
+        follow=follow,
+        allow_gaps=allow_gaps,
+    )
+    return asked.open(_lake(lake))
 
 
 def read(

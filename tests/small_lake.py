@@ -89,6 +89,7 @@ def _order(number: int, note: str | None, price: str | None) -> dict[str, Any]:
 
 
 _SECONDS = {0x100: 0, 0x150: 6, 0x180: 8, 0x200: 10, 0x250: 9, 0x300: 30, 0x400: 40}
+_COUNTS = {0x150: (0, 1, 0, 0), 0x200: (1, 0, 1, 0), 0x250: (1, 2, 0, 0), 0x300: (0, 0, 1, 0), 0x400: (1, 0, 0, 0)}
 _XIDS = {0x100: None, 0x150: 10, 0x180: None, 0x200: 11, 0x250: 12, 0x300: 10, 0x400: 14}
 
 
@@ -161,5 +162,6 @@ def _transaction(lsn: int, mono_s: int) -> dict[str, Any]:
         "xid": _XIDS[lsn],
         "time": T0 + timedelta(seconds=_SECONDS[lsn]),
         "time_mono": T0 + timedelta(seconds=mono_s),
+        **dict(zip(("inserts", "updates", "deletes", "truncates"), _COUNTS[lsn], strict=True)),
         "tables": [str(ORDERS), str(CUSTOMERS)] if lsn == 0x250 else [str(ORDERS)],
     }

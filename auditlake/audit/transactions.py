@@ -3,8 +3,9 @@
 The filters by key and by column read `changes` (`transaction_filter`) and pass LSNs here; the others apply to those.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from auditlake.attribution import Context, read_context
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
@@ -30,6 +31,26 @@ class Transaction:
     deletes: int
     truncates: int
     tables: tuple[str, ...]
+
+    @property
+    def time(self) -> datetime:
+        """Return when PostgreSQL committed it."""
+        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.time_us)
+
+    @property
+    def actor(self) -> str | None:
+        """Return who the application says did it."""
+        return self.context.actor
+
+    @property
+    def reason(self) -> str | None:
+        """Return why, as the application says."""
+        return self.context.reason
+
+    @property
+    def count(self) -> int:
+        """Return the number of changes."""
+        return self.inserts + self.updates + self.deletes + self.truncates
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +105,7 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
     count = 0
     for batch in reader.query(sql, transactions=reader.transactions).to_batches(max_chunksize=1000):
         for row in batch.to_pylist():
-            transaction = _transaction(row)
+            transaction = transaction_of(row)
             if wanted.takes(transaction):
                 yield transaction
                 count += 1
@@ -92,7 +113,8 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
                 return
 
 
-def _transaction(row: dict[str, object]) -> Transaction:
+def transaction_of(row: Mapping[str, object]) -> Transaction:
+    """Convert one row of `transactions`; `time_us` is its time in microseconds since 1970."""
     tables = row["tables"]
     assert isinstance(tables, list | None)  # noqa: S101 - the schema says so
     inserts, updates, deletes, truncates = (

@@ -1,0 +1,98 @@
+"""One change of the feed, with typed values under the columns' names of the moment, and one transaction. Pure.
+
+`before` and `after` have what PostgreSQL sent. Under the default replica identity that is the whole new row, and of the
+old row the key if it changed or the row was deleted; under REPLICA IDENTITY FULL it is both rows. A long value that an
+UPDATE left alone is not sent: it is `UNCHANGED`, never None.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final
+
+from auditlake.audit.transactions import Transaction
+from auditlake.relation import Column, TableName
+from auditlake.values.python_values import decoder
+
+Texts = Mapping[str, str | None]
+
+
+class Unchanged(Enum):
+    """The type of `UNCHANGED`."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+"""A value that PostgreSQL did not send because the UPDATE left it alone: an unchanged TOAST value."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a row, or a TRUNCATE of a table.
+
+    `op` is insert, update, delete or truncate. `columns` are those of the table at that moment. The texts are
+    PostgreSQL's own, by column name, None for NULL; `after_texts` lacks the `unchanged` columns.
+    """
+
+    table: TableName
+    op: str
+    ordinal: int
+    columns: tuple[Column, ...]
+    key_names: tuple[str, ...]
+    before_texts: Texts | None
+    after_texts: Texts | None
+    unchanged: tuple[str, ...] = ()
+
+    @cached_property
+    def before(self) -> dict[str, Any] | None:
+        """What was sent of the old row; None if nothing was."""
+        return None if self.before_texts is None else self._typed(self.before_texts)
+
+    @cached_property
+    def after(self) -> dict[str, Any] | None:
+        """The new row, with `UNCHANGED` for values that were not sent; None after a DELETE or TRUNCATE."""
+        if self.after_texts is None:
+            return None
+        typed = self._typed(self.after_texts)
+        return {column.name: typed.get(column.name, UNCHANGED) for column in self.columns}
+
+    @cached_property
+    def key(self) -> dict[str, Any]:
+        """The row's key: after the change, of a deleted row before it. Empty for a table without a key."""
+        return self._typed(self.key_texts)
+
+    @property
+    def key_texts(self) -> Texts:
+        """The texts of the key."""
+        sent = {**(self.before_texts or {}), **(self.after_texts or {})}
+        return {name: sent[name] for name in self.key_names if name in sent}
+
+    @property
+    def key_texts_before(self) -> Texts:
+        """The texts of the key before the change, of an inserted row after it."""
+        sent = {**(self.after_texts or {}), **(self.before_texts or {})}
+        return {name: sent[name] for name in self.key_names if name in sent}
+
+    def _typed(self, texts: Texts) -> dict[str, Any]:
+        return {name: None if text is None else self._decoders[name](text) for name, text in texts.items()}
+
+    @cached_property
+    def _decoders(self) -> dict[str, Any]:
+        return {column.name: decoder(column.type_oid, column.typmod) for column in self.columns}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTransaction(Transaction):
+    """One committed transaction with its changes, in their order.
+
+    `changes` can be read more than once. Those of a large transaction are read from the lake while they are iterated.
+    `cursor` is the position after this transaction: store it, and pass it as `after`.
+    """
+
+    changes: Iterable[Change]
+    cursor: str

@@ -1,0 +1,226 @@
+"""Feed: whole transactions in commit order, from a place in the lake on, and new ones as capture makes them durable.
+
+The feed only reads files of the lake, so a slow or dead subscriber delays neither capture nor the source. It polls for
+the next entry of the Delta log of `changes`, which costs one attempt to open a file.
+
+1. Read the watermark, then which LSNs are complete (`missing`), then the rows of `transactions` up to there.
+2. Take the next transactions, as many as fit into memory together, and read their changes (`reading`).
+3. Move the position past them, whether a change was selected or not.
+
+Delivery is in commit order, each transaction once per run. A subscriber that stores the cursor in the same transaction
+as the effects of what it received, and starts again after that cursor, has every transaction's effects exactly once.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+import pyarrow as pa
+
+from auditlake.audit.transactions import Transaction, transaction_of
+from auditlake.errors import AuditlakeError, NotAnswerable
+from auditlake.feed.change import Change, ChangedTransaction
+from auditlake.feed.cursor import Cursor
+from auditlake.feed.log_tail import LogTail, within
+from auditlake.feed.missing import Completeness
+from auditlake.feed.reading import ChangeReader, Selection
+from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
+from auditlake.lake.manifest import require_manifest
+from auditlake.lsn import Lsn
+
+POLL_S = 0.01
+_MOST_CHANGES = 10_000
+_MOST_BYTES = 64 << 20
+_MOST_TRANSACTIONS = 20_000
+_COLUMNS = ("lsn", "xid", "time", "origin", "context", "inserts", "updates", "deletes", "truncates", "tables")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a feed starts, and how: after `lsn`; `follow` waits for new transactions, else it ends at the watermark."""
+
+    lsn: Lsn
+    follow: bool = True
+    allow_gaps: bool = False
+
+
+class Feed(Iterator[ChangedTransaction]):
+    """Iterator over the transactions with selected changes. Used by one thread at a time; `close` may be called by any.
+
+    `cursor` is the place up to which every transaction was delivered or not selected. Storing it from time to time
+    keeps the cursor of a filtered feed moving.
+    """
+
+    def __init__(self, lake: Lake, start: Start, selection: Selection | None = None) -> None:
+        self._selection = selection or Selection()
+        self._start = start
+        self._system = require_manifest(lake).system_identifier
+        self._changes = LogTail(lake.changes, CHANGES_APP)
+        self._transactions = LogTail(lake.transactions, TRANSACTIONS_APP)
+        self._reader = ChangeReader(lake, self._changes, self._selection)
+        self._complete = Completeness(lake, self._selection.tables)
+        self._last = Lsn(self._changes.position)
+        self._read_to = start.lsn
+        self._planned_to = start.lsn
+        self._pending: deque[Transaction] = deque()
+        self._ready: deque[ChangedTransaction] = deque()
+        self._delivered = start.lsn
+        self._refusal: AuditlakeError | None = None
+        self._closed = threading.Event()
+        if start.lsn > self._last:
+            raise NotAnswerable(
+                f"asked for the changes after {start.lsn}, this lake knows them up to {self._last}",
+                "A cursor ahead of the lake belongs to another lake, or to this one before it was restored.",
+            )
+
+    @property
+    def cursor(self) -> str:
+        """The place after everything that was delivered, or examined and not selected."""
+        return self._cursor(self._delivered if self._ready else max(self._delivered, self._read_to))
+
+    def _cursor(self, lsn: int) -> str:
+        return str(Cursor(self._system, Lsn(lsn)))
+
+    def close(self) -> None:
+        """End the feed: a waiting `take` or `next` returns at once."""
+        self._closed.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __next__(self) -> ChangedTransaction:
+        """Return the next transaction; wait for it, or end at the watermark of the start unless following.
+
+        Raises NotAnswerable if changes are missing.
+        """
+        while not self._ready:
+            more = self._advance()
+            if self._ready:
+                break
+            if self._closed.is_set() or (not more and not self._start.follow):
+                raise StopIteration
+            if not more:
+                self._closed.wait(POLL_S)
+        found = self._ready.popleft()
+        self._delivered = found.lsn
+        return found
+
+    def take(self, timeout_s: float | None = None) -> list[ChangedTransaction]:
+        """Return the transactions that can be had together, in order; wait for the first at most `timeout_s`.
+
+        The list is empty if there was none in time, or the feed was closed.
+
+        Raises NotAnswerable if changes are missing.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._ready and not self._closed.is_set():
+            if self._advance():
+                continue
+            if not self._start.follow or (until is not None and time.monotonic() >= until):
+                break
+            self._closed.wait(POLL_S)
+        found = list(self._ready)
+        self._ready.clear()
+        if found:
+            self._delivered = found[-1].lsn
+        return found
+
+    def _advance(self) -> bool:
+        """Read the next transactions; return False if there are none yet.
+
+        If one is refused, those before it are delivered first, and no other is delivered after it.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        try:
+            return self._read_on()
+        except AuditlakeError as refusal:
+            self._refusal = refusal
+            if not self._ready:
+                raise
+            return True
+
+    def _read_on(self) -> bool:
+        if not self._pending and not self._plan():
+            return False
+        if not self._pending:
+            return True
+        chunk = self._next_chunk()
+        if len(chunk) == 1 and self._is_large(chunk):
+            self._stream(chunk[0])
+        else:
+            chosen = [each for each in chunk if self._selection.may_match(each)]
+            self._ready.extend(
+                self._delivery(transaction, tuple(changes))
+                for transaction, changes in self._reader.read(chosen)
+                if changes or self._selection.is_everything
+            )
+        self._read_to = chunk[-1].lsn if self._pending else self._planned_to
+        return True
+
+    def _stream(self, transaction: Transaction) -> None:
+        if self._selection.may_match(transaction):
+            changes = self._reader.streamed(transaction)
+            if self._selection.is_everything or next(iter(changes), None) is not None:
+                self._ready.append(self._delivery(transaction, changes))
+
+    def _delivery(self, transaction: Transaction, changes: Iterable[Change]) -> ChangedTransaction:
+        own = {each.name: getattr(transaction, each.name) for each in fields(Transaction)}
+        return ChangedTransaction(**own, changes=changes, cursor=self._cursor(transaction.lsn))
+
+    def _plan(self) -> bool:
+        """Read the next rows of `transactions`; return whether the position moved."""
+        if self._start.follow:
+            self._changes.refresh()
+            self._last = Lsn(self._changes.position)
+        if self._last <= self._planned_to:
+            return False
+        limit = self._last if self._start.allow_gaps else self._complete.limit(self._planned_to, self._last)
+        self._transactions.refresh()
+        rows, upto = self._next_rows(limit)
+        self._pending.extend(rows)
+        self._planned_to = upto
+        if not rows:
+            self._read_to = upto
+        return bool(rows) or self._planned_to < limit
+
+    def _next_rows(self, limit: Lsn) -> tuple[list[Transaction], Lsn]:
+        """Read transactions after the planned ones, in LSN order, and return up to which LSN they are all of them."""
+        after, rows, upto = self._planned_to, 0, limit
+        chosen: list[pa.Table] = []
+        groups = self._transactions.groups(after, limit)
+        for group in groups:
+            if rows >= _MOST_TRANSACTIONS and group.first - 1 > after:
+                upto = Lsn(min(limit, group.first - 1))
+                break
+            rows += group.rows
+            chosen.append(group.read(_COLUMNS))
+        if not chosen:
+            return [], upto
+        found = within(pa.concat_tables(chosen), after, upto).sort_by("lsn")
+        found = found.append_column("time_us", found["time"].cast(pa.int64())).drop_columns(["time"])
+        return [transaction_of(row) for row in found.to_pylist()], upto
+
+    def _next_chunk(self) -> list[Transaction]:
+        """Take the next transactions whose changes fit into memory together, at least one."""
+        chunk = [self._pending.popleft()]
+        count = chunk[0].count
+        while self._pending and count + self._pending[0].count <= _MOST_CHANGES:
+            chunk.append(self._pending.popleft())
+            count += chunk[-1].count
+        while len(chunk) > 1 and self._is_large(chunk):
+            half = len(chunk) // 2
+            self._pending.extendleft(reversed(chunk[half:]))
+            chunk = chunk[:half]
+        return chunk
+
+    def _is_large(self, chunk: Sequence[Transaction]) -> bool:
+        if sum(each.count for each in chunk) > _MOST_CHANGES:
+            return True
+        return self._reader.held_bytes(chunk[0].lsn - 1, chunk[-1].lsn) > _MOST_BYTES

@@ -1,0 +1,126 @@
+"""Request for a feed: where it starts and what it selects, as users write it, checked before the first transaction.
+
+`since` is a WHEN, inclusive as in `auditlake log --since`, or `beginning`. `after` is a cursor, exclusive. Without
+either the feed starts with the next transaction. Tables are named as on the command line; a table that the lake does
+not have is refused, because a misspelt name would select nothing for ever.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from auditlake.audit.keys import parse_key
+from auditlake.audit.lake_reader import split_name
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.feed.cursor import parse_cursor
+from auditlake.feed.feed import Feed, Start
+from auditlake.feed.reading import Selection
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.temporal.moments import Known, begins_at, just_before, read_known, resolve
+from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, find_table
+from auditlake.temporal.when import AtLsn, AtTime, format_us, parse_when
+
+BEGINNING = "beginning"
+OPS = ("insert", "update", "delete", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Arguments of a feed, unparsed; empty collections are no filter.
+
+    The key is given as on the command line (`key`) or in Python (`key_value`): a value, several, or a mapping.
+    """
+
+    since: str | None = None
+    after: str | None = None
+    tables: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
+    key_value: object = None
+    follow: bool = True
+    allow_gaps: bool = False
+
+    def open(self, lake: Lake, now: datetime | None = None) -> Feed:
+        """Open the feed; relative times are relative to `now`.
+
+        Raises BadUsage, WrongSource, LakeUnusable, and NotAnswerable if the lake does not have everything from there.
+        """
+        known = read_known(lake)
+        start = Start(self._start(known, now or datetime.now(UTC)), self.follow, self.allow_gaps)
+        return Feed(lake, start, self._selection(known))
+
+    def _start(self, known: Known, now: datetime) -> Lsn:
+        if self.after is not None and self.since is not None:
+            raise BadUsage("a cursor and --since exclude each other", "Use one of them, or neither.")
+        first = Lsn(min(table.horizon for table in known.tables.values()))
+        if self.after is not None:
+            return _known_from(parse_cursor(self.after, known.lake), first, self.after)
+        if self.since is None:
+            return known.positions.watermark
+        return first if self.since == BEGINNING else _since(known, self.since, now, first)
+
+    def _selection(self, known: Known) -> Selection:
+        if unknown := sorted(set(self.ops) - set(OPS)):
+            raise BadUsage(f"{unknown[0]!r} is not an operation", f"Use {', '.join(OPS)}.")
+        names = frozenset(_table(known, name) for name in self.tables)
+        ops = frozenset(self.ops) or None
+        if not self.key and self.key_value is None:
+            return Selection(names or None, ops)
+        if len(names) != 1:
+            raise BadUsage("a key needs one table", "Name the table whose key it is.")
+        (name,) = names
+        table = known.tables[name]
+        given = parse_key(table, self.key or key_arguments(table, self.key_value))
+        given.check_absent()
+        return Selection(names, ops, given.key)
+
+
+def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:
+    """Return a key as on the command line: of a value, a sequence of values, or a mapping by column."""
+    if isinstance(key, Mapping):
+        return tuple(f"{name}={_text(value)}" for name, value in key.items())
+    values: Sequence[object] = key if isinstance(key, list | tuple) else (key,)
+    names = [column.name for column in table.key]
+    if len(values) != len(names):
+        return tuple(map(_text, values))  # refused by parse_key
+    return tuple(f"{name}={_text(value)}" for name, value in zip(names, values, strict=True))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def _table(known: Known, name: str) -> TableName:
+    found = find_table(split_name(name), known.tables)
+    if found.schema == SYSTEM_SCHEMA:
+        raise BadUsage(f"{found} is not a table of the source, so it has no changes", "Name one that is.")
+    return found
+
+
+def _known_from(lsn: Lsn, first: Lsn, asked: str) -> Lsn:
+    if lsn < first:
+        raise NotAnswerable(
+            f"asked for the changes from {asked} on, this lake begins at {first}",
+            "Read the state of the tables first, then start from its moment.",
+        )
+    return lsn
+
+
+def _since(known: Known, text: str, now: datetime, first: Lsn) -> Lsn:
+    when = parse_when(text, now)
+    if isinstance(when, AtTime):
+        begin_us = begins_at(known)
+        if begin_us is not None and when.time_us < begin_us:
+            raise NotAnswerable(
+                f"asked for the changes from {when} on, this lake begins at {format_us(begin_us)}",
+                f"Start at {BEGINNING!r}, or at a later moment.",
+            )
+    if isinstance(when, AtLsn):
+        _known_from(when.lsn, first, text)
+    resolve(known, when)
+    return Lsn(max(first, just_before(known, when)))
