@@ -35,8 +35,7 @@ from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_timeline
 from auditlake.lsn import Lsn
-from auditlake.replication.frame_router import FrameBuffer, Limits
-from auditlake.replication.stream import ReplicationStream
+from auditlake.replication.stream import FrameBuffer, Limits, ReplicationStream
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
 from auditlake.source.connection import Row, hung_up_after

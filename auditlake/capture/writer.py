@@ -18,7 +18,7 @@ from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import InvariantBroken
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
-from auditlake.replication.frame_router import FrameBuffer
+from auditlake.replication.stream import FrameBuffer
 
 
 class Writer:

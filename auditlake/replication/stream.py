@@ -1,33 +1,412 @@
-"""Replication stream: receive frames of pgoutput from the walsender, and send status updates.
+"""The replication stream: receive frames of pgoutput from the walsender, route them, and send status updates.
 
-`receive` moves whole frames into a `FrameBuffer` and returns when its caller has a decision to make. It waits in
-select, not in libpq, whose blocking read holds the interpreter's lock. The stream handles frames; the buffer records
-where a transaction ends.
+From the caller down:
+
+1. `ReplicationStream.receive` moves whole frames into a `FrameBuffer` and returns when its caller has a decision to
+   make. It waits in select, not in libpq, whose blocking read holds the interpreter's lock. `acknowledge` sends the LSN
+   it is given: the end of a durable transaction, or the position of a keepalive while no transaction is pending.
+2. `CopyBoth` reads CopyData messages through libpq without waiting, moves the payload of every XLogData message into an
+   `Intake`, and returns the keepalives. It stops when nothing is left in the socket, or when the intake is full.
+3. `Intake` routes frames. As long as nothing is streamed, they go to the buffer unchanged. Once a block of a streamed
+   transaction starts, and until none is in progress, received frames are removed from the buffer again, split at the
+   boundaries of blocks and transactions, and routed in order. A streamed transaction is added to the buffer when it
+   commits, as a plain one, before any later message. If it exceeds the buffer's limits, the rest waits and comes first
+   in the next buffer.
+4. `FrameBuffer` collects frames until there are enough to decode as one batch. It may be split only after a Commit, so
+   it records the end of the last one. It inspects the first byte of a frame (and the flags of a logical message);
+   `pgoutput` decodes the rest.
 
 The walsender sends every frame separately and is woken when its socket has room, so waking for every frame costs both
 sides more than decoding. After a small read `receive` waits for more frames, for less time than it takes to fill the
 socket.
 
-`acknowledge` sends the LSN it is given: the end of a durable transaction, or the position of a keepalive while no
-transaction is pending.
+On a plain connection `PQconsumeInput` reads what the socket has. Over TLS the walsender sends every message in a
+record of its own, and `PQconsumeInput` reads one record. So `CopyBoth.read` calls it until the socket is empty, and
+once more: bytes for which libpq had no room stay inside OpenSSL, where select does not see them.
 
-Authority: postgresql.org/docs/current/protocol-replication.html, START_REPLICATION … LOGICAL
+libpq hands over each message in memory of its own. A reader of the bare socket with a process that empties it needed
+26 % less CPU time and 7 % more elapsed time on plain connections, and could not serve TLS (`bench/transport.py`,
+300,000 transactions, 2026-11); that did not justify a second implementation of the protocol.
+
+Authority: postgresql.org/docs/current/protocol-replication.html, START_REPLICATION … LOGICAL, XLogData;
+protocol-message-formats.html, CopyBothResponse, CopyData; libpq-async.html, PQconsumeInput
 """
 
+import re
 import select
 import struct
 import time
+from array import array
+from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Protocol, Self
 
+import numpy as np
+import psycopg
+from psycopg import pq
 from psycopg.pq.abc import PGconn
 
-from auditlake.errors import WrongSource
+from auditlake.errors import AuditlakeError, DecodeError, SourceUnreachable, WrongSource
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.batch_layout import Ints
 from auditlake.pgoutput.messages import EPOCH_UNIX_US
-from auditlake.replication.copy_both import CopyBoth
-from auditlake.replication.frame_router import FrameBuffer, Intake, Limits
+from auditlake.pgoutput.streaming import Segment
 from auditlake.replication.spool import Spool
+from auditlake.replication.start import ENDED, failed
+from auditlake.source.connection import translated_errors
+from auditlake.source.refusals import unreachable
 from auditlake.streaming_mode import Streaming
+
+_COMMIT, _MESSAGE, _NOT_TRANSACTIONAL = b"C", b"M", b"\0"
+_NONE: "array[int]" = array("q")
+
+Payloads = tuple[bytearray, Ints, Ints]
+_BOUNDARY = re.compile(b"[SEcAbPKpr]")
+_RELATION = ord("R")
+_ABORT = b"A"
+# XLogData: 'w', then the message's LSN; the frame starts 24 bytes after the start of that LSN.
+_LSN_BEFORE_FRAME, _LSN_BYTES = 24, 8
+_AT_ONCE_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class FrameBuffer:
+    """Frames in stream order: frame i is `data[starts[i]:ends[i]]`; bytes between frames are ignored.
+
+    `commits` is the number of Commits, `after_last_commit` the number of frames up to and including the last one, and
+    `first_commit_at` the monotonic time at which the first one was received.
+    """
+
+    data: bytearray = field(default_factory=bytearray)
+    starts: "array[int]" = field(default_factory=lambda: _NONE[:])
+    ends: "array[int]" = field(default_factory=lambda: _NONE[:])
+    commits: int = 0
+    after_last_commit: int = 0
+    first_commit_at: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def tags(self, starts: Ints) -> bytes:
+        """Return the tags of the frames at these offsets."""
+        return np.frombuffer(self.data, np.uint8)[starts].tobytes()
+
+    def add(self, starts: Ints, ends: Ints, tags: bytes) -> None:
+        """Append the frames at these offsets of `data`, all after the last frame and none empty.
+
+        Non-transactional logical messages are left out: after a Commit, one would look like a transaction without an
+        end.
+        """
+        before = len(self)
+        if _MESSAGE in tags:
+            kept = self._in_transactions(starts, tags)
+            starts, ends = starts[kept], ends[kept]
+            tags = self.tags(starts)
+        self.starts.frombytes(starts.tobytes())
+        self.ends.frombytes(ends.tobytes())
+        if _COMMIT in tags:
+            self.first_commit_at = self.first_commit_at or time.monotonic()
+            self.commits += tags.count(_COMMIT)
+            self.after_last_commit = before + tags.rfind(_COMMIT) + 1
+
+    def _in_transactions(self, starts: Ints, tags: bytes) -> list[int]:
+        """Return the numbers of all frames except non-transactional logical messages."""
+        data = self.data
+        return [
+            number
+            for number, tag in enumerate(tags)
+            if tag != _MESSAGE[0] or data[starts[number] + 1 : starts[number] + 2] != _NOT_TRANSACTIONAL
+        ]
+
+    def payloads(self) -> Payloads:
+        """Return the data, and the offsets at which each frame starts and ends."""
+        return self.data, np.frombuffer(self.starts, np.int64), np.frombuffer(self.ends, np.int64)
+
+    def split(self) -> tuple["FrameBuffer", "FrameBuffer"]:
+        """Split after the last Commit."""
+        count = self.after_last_commit
+        if count == len(self):
+            return self, FrameBuffer()
+        cut = self.ends[count - 1]
+        head = FrameBuffer(
+            self.data[:cut], self.starts[:count], self.ends[:count], self.commits, count, self.first_commit_at
+        )
+        rest = FrameBuffer(
+            self.data[cut:],
+            array("q", (start - cut for start in self.starts[count:])),
+            array("q", (end - cut for end in self.ends[count:])),
+        )
+        return head, rest
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits at which a buffer is full."""
+
+    frames: int
+    size_bytes: int
+
+    def met_by(self, buffer: FrameBuffer) -> bool:
+        """Return whether this buffer has reached a limit."""
+        return len(buffer.ends) >= self.frames or len(buffer.data) >= self.size_bytes
+
+
+@dataclass(slots=True)
+class _Received:
+    """Frames removed from the buffer; those before number `at` have been routed."""
+
+    data: bytearray
+    starts: Ints
+    ends: Ints
+    tags: bytes
+    at: int = 0
+
+    def lsn(self, number: int) -> Lsn:
+        place = int(self.starts[number]) - _LSN_BEFORE_FRAME
+        return Lsn(int.from_bytes(self.data[place : place + _LSN_BYTES]))
+
+    def payload(self, number: int) -> bytes:
+        return bytes(self.data[self.starts[number] : self.ends[number]])
+
+    def run(self, until: int) -> tuple[bytearray, Ints, Ints]:
+        """Return the frames from `at` up to `until` with the data that contains them."""
+        begin = int(self.ends[self.at - 1]) if self.at else 0
+        data = self.data[begin : self.ends[until - 1]]
+        return data, self.starts[self.at : until] - begin, self.ends[self.at : until] - begin
+
+
+class Intake:
+    """Router of received frames; without a spool all are plain."""
+
+    def __init__(self, spool: Spool | None = None) -> None:
+        self._spool = spool
+        self._frames, self._limits = FrameBuffer(), Limits(0, 0)
+        self._waiting: _Received | None = None
+        self._moved_bytes = 0
+
+    def fill(self, frames: FrameBuffer, limits: Limits) -> None:
+        """Route to `frames` from now on, up to `limits`; frames that have been waiting come first."""
+        self._frames, self._limits, self._moved_bytes = frames, limits, 0
+        if self._spool is not None:
+            self._sort(self._spool)
+
+    @property
+    def data(self) -> bytearray:
+        """Return the bytes that the reader appends to."""
+        return self._frames.data
+
+    @property
+    def room_bytes(self) -> int:
+        """Return the number of bytes up to the buffer's limit."""
+        return max(0, self._limits.size_bytes - len(self._frames.data))
+
+    @property
+    def full(self) -> bool:
+        """Return whether the reader must pause: the buffer is full, or many bytes have been routed since `fill`."""
+        return self._limits.met_by(self._frames) or self._moved_bytes >= _AT_ONCE_BYTES
+
+    def add(self, starts: Ints, ends: Ints) -> None:
+        """Route the frames at these offsets of `data`.
+
+        Raises DecodeError for a streaming message that is malformed or out of order, LakeUnusable if the spool cannot
+        be written.
+        """
+        frames, spool = self._frames, self._spool
+        tags = frames.tags(starts)
+        if spool is None and _ABORT in tags:
+            starts, ends, tags = _without_aborts(starts, ends, tags)
+        if spool is None or not (spool.active or _BOUNDARY.search(tags)):
+            frames.add(starts, ends, tags)
+        elif starts.size:
+            begin = frames.ends[-1] if len(frames) else 0
+            assert self._waiting is None  # noqa: S101  # the reader checks `full` first
+            self._waiting = _Received(frames.data[begin:], starts - begin, ends - begin, tags)
+            del frames.data[begin:]
+            self._moved_bytes += len(self._waiting.data)
+            self._sort(spool)
+
+    def _sort(self, spool: Spool) -> None:
+        """Route until nothing waits or the buffer is full."""
+        while not self._limits.met_by(self._frames):
+            segment = spool.next_segment()
+            if segment is not None:
+                self._replay(segment)
+            elif self._waiting is not None:
+                self._sort_run(spool, self._waiting)
+            else:
+                return
+
+    def _sort_run(self, spool: Spool, received: _Received) -> None:
+        """Route the next frames of one kind, or the next boundary message."""
+        at, boundary = received.at, _BOUNDARY.search(received.tags, received.at)
+        until = boundary.start() if boundary else len(received.tags)
+        try:
+            if until == at:
+                until += 1
+                spool.handle_boundary(received.payload(at))
+            elif spool.in_block:
+                spool.add(*received.run(until))
+            else:
+                self._plain(spool, received, until)
+        except DecodeError as error:
+            raise DecodeError(f"{error.message}; at {received.lsn(at)}") from None
+        received.at = until
+        if until == len(received.tags):
+            self._waiting = None
+
+    def _plain(self, spool: Spool, received: _Received, until: int) -> None:
+        for number in range(received.at, until):
+            if received.tags[number] == _RELATION:
+                spool.record_relation(received.payload(number))
+        self._append(*received.run(until), received.tags[received.at : until])
+
+    def _replay(self, segment: Segment) -> None:
+        tags = np.frombuffer(segment.data, np.uint8)[segment.starts].tobytes()
+        self._append(segment.data, segment.starts, segment.ends, tags)
+
+    def _append(self, data: bytes | bytearray, starts: Ints, ends: Ints, tags: bytes) -> None:
+        frames = self._frames
+        begin = len(frames.data)
+        frames.data += data
+        frames.add(starts + begin, ends + begin, tags)
+
+
+def _without_aborts(starts: Ints, ends: Ints, tags: bytes) -> tuple[Ints, Ints, bytes]:
+    """Remove Stream Aborts: PostgreSQL 18 sends some for transactions that it has not streamed."""
+    kept = [number for number, tag in enumerate(tags) if tag != _ABORT[0]]
+    return starts[kept], ends[kept], bytes(tags[number] for number in kept)
+
+
+_XLOG_DATA = ord("w")
+_KEEPALIVE, _KEEPALIVE_BYTES = b"k", 18
+_XLOG_HEADER_BYTES = 25
+_COPY_IN_PROGRESS = 0
+# Adding frames to an intake costs the same for one as for many.
+_MOST_FRAMES, _MOST_BYTES = 256, 1 << 18
+# After libpq had no message left, call PQconsumeInput before each of the next messages: that saves a failing call of
+# PQgetCopyData after every TLS record. Without a limit, records of many messages would accumulate in libpq's memory.
+_READS_AHEAD = 16
+
+
+class _Socket(IntEnum):
+    """State of the socket since libpq last returned a message."""
+
+    UNKNOWN = 0
+    READ_ONCE = 1
+    EMPTY = 2
+
+
+class CopyBoth:
+    """A connection in COPY BOTH, non-blocking."""
+
+    def __init__(self, pgconn: PGconn) -> None:
+        self._pgconn = pgconn
+        self._descriptor = pgconn.socket  # libpq does not return it after the connection is lost
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLIN)
+        self._lost: SourceUnreachable | None = None
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when more arrives; messages that `read` left do not show in it."""
+        return self._descriptor
+
+    def read(self, intake: Intake) -> list[bytes]:
+        """Move waiting frames into `intake` until it is full; return the keepalives."""
+        keepalives: list[bytes] = []
+        while not intake.full and self._move(intake, keepalives):
+            pass
+        return keepalives
+
+    def _move(self, intake: Intake, keepalives: list[bytes]) -> bool:
+        """Move some messages at once; return False if no more are waiting."""
+        get, consume = self._pgconn.get_copy_data, self._pgconn.consume_input
+        frames, known, ahead = list[memoryview](), _Socket.UNKNOWN, 0
+        room = min(_MOST_BYTES, intake.room_bytes // 4)
+        try:
+            while room >= 0 and len(frames) < _MOST_FRAMES:
+                if ahead:
+                    consume()
+                    ahead -= 1
+                length, message = get(1)
+                if length > _XLOG_HEADER_BYTES:
+                    frames.append(message)
+                    room -= length
+                    known = _Socket.UNKNOWN
+                elif length != _COPY_IN_PROGRESS:
+                    keepalives.append(self._other(length, message))
+                    known = _Socket.UNKNOWN
+                elif known == _Socket.EMPTY:
+                    return False
+                else:
+                    known, ahead = self._receive(known), _READS_AHEAD
+        except psycopg.OperationalError as exc:
+            self._lose(exc)
+        finally:
+            if frames:
+                _add(intake, frames)
+        return True
+
+    def _receive(self, known: _Socket) -> _Socket:
+        """Let libpq read without waiting.
+
+        Raises SourceUnreachable if the connection is lost and every message received before was returned.
+        """
+        if self._lost is not None:
+            raise self._lost
+        emptied = known == _Socket.READ_ONCE and not self._poll.poll(0)
+        self._pgconn.consume_input()
+        return _Socket.EMPTY if emptied else _Socket.READ_ONCE
+
+    def _lose(self, exc: psycopg.OperationalError) -> None:
+        """Save the reason for the loss: messages received before may still be in libpq's memory."""
+        if self._lost is not None:
+            raise self._lost from exc
+        self._lost = unreachable(str(exc))
+
+    def _other(self, length: int, message: memoryview) -> bytes:
+        """Return a keepalive, or raise the reason for the end of the stream."""
+        if length > _COPY_IN_PROGRESS:
+            return _keepalive(bytes(message))
+        raise self._ended()
+
+    def _ended(self) -> AuditlakeError:
+        result = self._pgconn.get_result()
+        if result is None:
+            return unreachable(self._pgconn.get_error_message() or ENDED)
+        sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
+        return failed(result.get_error_message() or ENDED, sqlstate.decode() if sqlstate else None)
+
+    def send(self, message: bytes) -> None:
+        """Send one CopyData message."""
+        with translated_errors():
+            self._pgconn.put_copy_data(message)
+            while self._pgconn.flush():
+                select.select([], [self], [])
+
+    def close(self) -> None:
+        """Close the connection; the walsender notices at once."""
+        self._pgconn.finish()
+
+
+def _add(intake: Intake, messages: list[memoryview]) -> None:
+    """Append XLogData messages to the intake's data, and their payloads as frames."""
+    data = intake.data
+    ends = np.cumsum([len(data), *map(len, messages)])
+    data += b"".join(messages)
+    starts, ends = ends[:-1], ends[1:]
+    kinds = np.frombuffer(data, np.uint8)[starts]
+    if (kinds != _XLOG_DATA).any():
+        _keepalive(bytes(messages[int(np.argmax(kinds != _XLOG_DATA))]))  # raises: it is longer than one
+    del kinds
+    intake.add(starts + _XLOG_HEADER_BYTES, ends)
+
+
+def _keepalive(message: bytes) -> bytes:
+    """Require that a message without a frame is a keepalive."""
+    if message[:1] != _KEEPALIVE or len(message) != _KEEPALIVE_BYTES:
+        raise DecodeError(f"unknown replication message {message[:1]!r} of {len(message)} bytes, need 'w' or 'k'")
+    return message
+
 
 _STATUS = struct.Struct(">cqqqqc")
 # A walsender at full speed fills a Unix socket in about a millisecond, some 280 frames.

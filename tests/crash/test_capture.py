@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.crash]
 
 SMALL_PARTS = """
 import auditlake.capture.capture as capture
-from auditlake.replication.frame_router import Limits
+from auditlake.replication.stream import Limits
 capture._BATCH = Limits(frames=100, size_bytes=10_000)
 capture._FULL = Limits(frames=500, size_bytes=50_000)
 """

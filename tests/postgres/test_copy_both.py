@@ -9,9 +9,8 @@ import pytest
 
 from auditlake.errors import SourceUnreachable
 from auditlake.lsn import Lsn
-from auditlake.replication.copy_both import CopyBoth
-from auditlake.replication.frame_router import FrameBuffer, Intake, Limits
 from auditlake.replication.start import start_stream
+from auditlake.replication.stream import CopyBoth, FrameBuffer, Intake, Limits
 from auditlake.source.connection import connect_replication
 from auditlake.streaming_mode import Streaming
 

@@ -18,7 +18,7 @@ from auditlake.capture.supervisor import open_capture
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
-from auditlake.replication.frame_router import Limits
+from auditlake.replication.stream import Limits
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
 from auditlake.streaming_mode import Streaming, StreamingMode
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.pg
 TABLES = "create table t (id int primary key, v text); create table u (id int primary key, v text);"
 SMALL_PARTS = """
 import auditlake.capture.capture as capture
-from auditlake.replication.frame_router import Limits
+from auditlake.replication.stream import Limits
 capture._BATCH = Limits(frames=100, size_bytes=10_000)
 capture._FULL = Limits(frames=500, size_bytes=50_000)
 """

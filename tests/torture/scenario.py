@@ -35,7 +35,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.replication.frame_router import Limits
+from auditlake.replication.stream import Limits
 from auditlake.snapshot import ctid_ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.copy import copy_bundle

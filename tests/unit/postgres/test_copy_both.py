@@ -7,8 +7,7 @@ import psycopg
 import pytest
 
 from auditlake.errors import DecodeError, SourceUnreachable
-from auditlake.replication.copy_both import CopyBoth
-from auditlake.replication.frame_router import FrameBuffer, Intake, Limits
+from auditlake.replication.stream import CopyBoth, FrameBuffer, Intake, Limits
 
 PLENTY = Limits(frames=10_000, size_bytes=1 << 24)
 HEADER = b"w" + bytes(24)

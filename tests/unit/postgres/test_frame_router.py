@@ -13,8 +13,8 @@ from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.decoder import decode
 from auditlake.pgoutput.messages import Begin, Commit, LogicalMessage, StreamAbort, StreamCommit, StreamStart
-from auditlake.replication.frame_router import FrameBuffer, Intake, Limits
 from auditlake.replication.spool import Spool
+from auditlake.replication.stream import FrameBuffer, Intake, Limits
 from tests.unit.pgoutput.encode import encode
 from tests.unit.pgoutput.model import Model
 from tests.unit.pgoutput.strategies import effort
