@@ -15,7 +15,7 @@ from auditlake.lake.capture_status import read_state
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.replication import timeouts
+from auditlake.replication import start
 from auditlake.source.connection import Row, connect
 from auditlake.source.server import WalEnd, wal_end
 from tests import oracle
@@ -90,7 +90,7 @@ def test_capture_continues_after_a_network_failure(database: str, lake: Lake) ->
 
 def test_a_silent_connection_is_replaced(database: str, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Detected without an error of TCP; the old walsender, which has no timeout, is terminated."""
-    monkeypatch.setattr(timeouts, "_SILENCE_S", 1.0)
+    monkeypatch.setattr(start, "_SILENCE_S", 1.0)
     dsn = make_conninfo(database, options="-c wal_sender_timeout=0")
     with Proxy(dsn) as proxy, Running(proxy.dsn, lake) as running:
         insert(database, 1)
@@ -105,7 +105,7 @@ def test_a_silent_connection_is_replaced(database: str, lake: Lake, monkeypatch:
 
 def test_a_silent_server_during_connect_is_given_up(database: str, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The timeout also applies to queries before the stream starts."""
-    monkeypatch.setattr(timeouts, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(start, "_SILENCE_S", 0.5)
     asked = threading.Event()
     look = PublicationWatch.refresh
     with Proxy(make_conninfo(database, options="-c wal_sender_timeout=0")) as proxy:

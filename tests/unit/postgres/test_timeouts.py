@@ -2,7 +2,7 @@
 
 import pytest
 
-from auditlake.replication.timeouts import timeouts_of
+from auditlake.replication.start import timeouts_of
 from auditlake.source.connection import one_host_each
 
 
