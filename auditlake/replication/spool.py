@@ -1,4 +1,4 @@
-"""Spool: messages of streamed transactions in progress, kept until the server sends their commit or abort.
+"""Streamed transactions in progress: their messages, kept until the server sends their commit or abort.
 
 With streaming the server sends a large transaction in blocks while it runs, interleaved with blocks of others. `Spool`
 keeps their messages, removes those that are rolled back, and replays a committed transaction as the server would have
@@ -12,9 +12,16 @@ sent it without streaming: Begin, its messages without their xids, Commit.
 4. Relation messages are private to the streamed transaction until it commits. After its commit the server does not
    repeat them unless something has changed since (pgoutput.c, cleanup_rel_sync_cache). So the Relation message in force
    after the commit is the one that arrived last, from this transaction or from one that committed before it. If it is
-   another transaction's, it is repeated before the Commit.
+   another transaction's, it is repeated before the Commit. The *epoch* of a message increases whenever another
+   transaction has sent a Relation message in between: of two messages in different transactions the one with the
+   greater epoch arrived later.
 5. Two-phase commit is refused: a transaction acknowledged at PREPARE is not sent again at COMMIT PREPARED. Our slots
    are created without it, so the server sends a prepared transaction when it commits, like any other.
+
+In a block every message except an Origin has an xid after its tag. `_read_block` removes the xids, by numpy and in
+place: it moves the tag four bytes ahead, over the end of the xid. The rest is the plain message, which decoders read
+like any other. A subtransaction's number is its xid minus the top transaction's xid (0 is the top transaction itself),
+modulo 2^32. So numbers increase in the order in which xids are assigned, across xid wraparound too.
 
 `SpooledTransaction` keeps the plain messages of one transaction in order, numbered from 0: the first ones in a file,
 the rest in memory. The file is created when the first messages leave memory, has no name, and is truncated when a
@@ -25,34 +32,157 @@ Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html,
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from auditlake.errors import DecodeError, InvariantBroken, LakeUnusable, WrongSource
-from auditlake.pgoutput.batch_layout import Ints
-from auditlake.pgoutput.decoder import decode
+from auditlake.pgoutput.batch_layout import Bools, Frames, Ints, Refused, require
+from auditlake.pgoutput.decoder import IN_BLOCKS, decode, decode_streamed
 from auditlake.pgoutput.messages import Message, StreamAbort, StreamCommit, StreamStart, StreamStop
-from auditlake.pgoutput.streaming import (
-    Description,
-    Descriptions,
-    Segment,
-    join,
-    plain_bounds,
-    read_block,
-    relation_oid,
-    segment_of,
-)
+
+
+@dataclass(frozen=True, slots=True)
+class _RelationMessage:
+    """A plain Relation message with its OID, its number among the transaction's messages, and its epoch of arrival."""
+
+    number: int
+    epoch: int
+    oid: int
+    payload: bytes
+
+
+class _Relations:
+    """Stacks of Relation messages of one transaction, by OID."""
+
+    def __init__(self) -> None:
+        self._in_order: list[_RelationMessage] = []
+        self._of: dict[int, list[_RelationMessage]] = {}
+
+    def add(self, message: _RelationMessage) -> None:
+        """Push the next message, unless it repeats the last: the server repeats itself after every rollback."""
+        stack = self._of.setdefault(message.oid, [])
+        if stack and (stack[-1].epoch, stack[-1].payload) == (message.epoch, message.payload):
+            return
+        stack.append(message)
+        self._in_order.append(message)
+
+    def cut(self, number: int) -> None:
+        """Remove the messages from number `number` on."""
+        while self._in_order and self._in_order[-1].number >= number:
+            self._of[self._in_order.pop().oid].pop()
+
+    def latest(self) -> Iterator[_RelationMessage]:
+        """Return the newest message of each relation."""
+        return (stack[-1] for stack in self._of.values() if stack)
+
+
+_XID_BYTES = 4
+_XIDS = 2**32
+_ORIGIN, _RELATION = ord("O"), ord("R")
+_ALLOWED: Bools = np.isin(np.arange(256), list(IN_BLOCKS.encode()))
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Plain payloads `data[starts[i]:ends[i]]` in stream order; `subs[i]` is the subtransaction of payload i."""
+
+    data: bytes | bytearray
+    starts: Ints
+    ends: Ints
+    subs: Ints
+
+    @property
+    def count(self) -> int:
+        """Return the number of payloads."""
+        return self.starts.size
+
+    def head(self, count: int) -> "Segment":
+        """Return the first `count` payloads."""
+        end = int(self.ends[count - 1]) if count else 0
+        return Segment(self.data[:end], self.starts[:count], self.ends[:count], self.subs[:count])
+
+    def relations(self) -> list[tuple[int, bytes]]:
+        """Return every Relation message: its number in this segment, and its payload."""
+        tags = np.frombuffer(self.data, np.uint8)[self.starts]
+        numbers = np.flatnonzero(tags == _RELATION).tolist()
+        return [(number, bytes(self.data[self.starts[number] : self.ends[number]])) for number in numbers]
+
+
+def _plain_bounds(stream_commit: bytes) -> tuple[bytes, bytes]:
+    """Build the Begin and Commit that the server would send without streaming, from a valid Stream Commit."""
+    xid, flags, lsn, end_lsn, time = (stream_commit[a:b] for a, b in pairwise((1, 5, 6, 14, 22, 30)))
+    return b"B" + lsn + time + xid, b"C" + flags + lsn + end_lsn + time
+
+
+def _segment_of(payloads: Sequence[bytes]) -> Segment:
+    """Concatenate plain payloads of the top transaction."""
+    sizes = np.array([len(payload) for payload in payloads], np.int64)
+    ends = np.cumsum(sizes)
+    return Segment(b"".join(payloads), ends - sizes, ends, np.zeros(sizes.size, np.int64))
+
+
+def _relation_oid(payload: bytes) -> int:
+    """Return the OID in a plain Relation message; the rest of the message is not checked."""
+    return int.from_bytes(payload[1:5])
+
+
+def _read_block(data: bytearray, starts: Ints, ends: Ints, xid: int) -> Segment:
+    """Convert the payloads of a block of transaction `xid`, or of part of one, in place: `data` becomes the segment's.
+
+    Raises DecodeError for a message that is not allowed in a block or lacks an xid.
+    """
+    frames = Frames(data, starts, ends)
+    try:
+        return _read(frames, data, xid)
+    except Refused as refused:
+        raise _explained(frames.payload(refused.number), xid) from None
+
+
+def _read(frames: Frames, data: bytearray, xid: int) -> Segment:
+    numbers = np.arange(frames.count)
+    require(_ALLOWED[frames.tags], numbers)
+    has_xid = frames.tags != _ORIGIN
+    require(~has_xid | (frames.ends - frames.starts > _XID_BYTES), numbers)
+    at = frames.starts[has_xid]
+    subs = np.zeros(frames.count, np.int64)
+    subs[has_xid] = (frames.u32(at + 1) - xid) % _XIDS
+    starts = frames.starts + np.where(has_xid, _XID_BYTES, 0)
+    np.frombuffer(data, np.uint8)[starts[has_xid]] = frames.tags[has_xid]
+    return Segment(data, starts, frames.ends, subs)
+
+
+def _explained(payload: bytes, xid: int) -> DecodeError | InvariantBroken:
+    try:
+        decode_streamed(payload)
+    except DecodeError as error:
+        return DecodeError(f"{error.message}; in a block of transaction {xid}")
+    return InvariantBroken(f"a {payload[:1]!r} message in a block of transaction {xid} was refused but is valid")
+
+
+def _join(segments: Sequence[Segment]) -> Segment:
+    """Concatenate consecutive segments."""
+    if len(segments) == 1:
+        return segments[0]
+    shifts = np.cumsum([0, *(len(segment.data) for segment in segments[:-1])])
+    shifted = list(zip(segments, shifts, strict=True))
+    return Segment(
+        bytearray().join(segment.data for segment in segments),
+        np.concatenate([segment.starts + shift for segment, shift in shifted]),
+        np.concatenate([segment.ends + shift for segment, shift in shifted]),
+        np.concatenate([segment.subs for segment in segments]),
+    )
+
 
 _OVERHEAD_BYTES = 512
 _PER_FRAME_BYTES = 24
 _PIECE_BYTES = 4 << 20
 """Bytes per write and read: large compared to a seek, small compared to capture's memory."""
 _MEMORY_BYTES = 8 << 20
-_XIDS = 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +209,7 @@ class SpooledTransaction:
     def __init__(self, xid: int, folder: Path) -> None:
         self.xid = xid
         self.memory_bytes = 0
-        self.descriptions = Descriptions()
+        self.relations = _Relations()
         self._folder = folder
         self._pieces: list[_Piece] = []
         self._file: IO[bytes] | None = None
@@ -124,7 +254,7 @@ class SpooledTransaction:
         self.memory_bytes -= sum(piece.memory_bytes for piece in dropped)
         if dropped[0].segment is None and self._file is not None:
             self._file.truncate(dropped[0].offset)
-        self.descriptions.cut(dropped[0].first + keep)
+        self.relations.cut(dropped[0].first + keep)
         self.add(kept)
 
     def spill(self) -> None:
@@ -145,7 +275,7 @@ class SpooledTransaction:
             self._pieces.append(self._write(group))
 
     def _write(self, group: list[_Piece]) -> _Piece:
-        segment = join([piece.segment for piece in group if piece.segment is not None])
+        segment = _join([piece.segment for piece in group if piece.segment is not None])
         try:
             if self._file is None:
                 # Unbuffered: pieces are large, and closing has nothing left to write that could fail.
@@ -154,7 +284,7 @@ class SpooledTransaction:
             for part in (segment.data, *map(_packed, (segment.starts, segment.ends, segment.subs))):
                 _write_all(self._file, part)
         except OSError as exc:
-            raise not_writable(self._folder, exc) from exc
+            raise _not_writable(self._folder, exc) from exc
         return _Piece(group[0].first, segment.count, group[-1].newest, None, offset, len(segment.data))
 
     def _read(self, piece: _Piece) -> Segment:
@@ -209,7 +339,7 @@ def _write_all(file: IO[bytes], data: bytes | bytearray) -> None:
         view = view[file.write(view) :]
 
 
-def not_writable(folder: Path, problem: OSError) -> LakeUnusable:
+def _not_writable(folder: Path, problem: OSError) -> LakeUnusable:
     """Build the error for a spool folder that is not writable."""
     return LakeUnusable(
         f"spool folder {folder} cannot be written: {problem.strerror}",
@@ -261,10 +391,10 @@ class Spool:
         Raises DecodeError.
         """
         assert self._block is not None  # noqa: S101  # the caller has checked `in_block`
-        segment = read_block(data, starts, ends, self._block.xid)
+        segment = _read_block(data, starts, ends, self._block.xid)
         for number, payload in segment.relations():
-            epoch, oid = self._epoch_of(self._block.xid), relation_oid(payload)
-            self._block.descriptions.add(Description(self._block.count + number, epoch, oid, payload))
+            epoch, oid = self._epoch_of(self._block.xid), _relation_oid(payload)
+            self._block.relations.add(_RelationMessage(self._block.count + number, epoch, oid, payload))
         self._block.add(segment)
         while self.memory_used > self._memory_bytes:
             max(self._open.values(), key=lambda transaction: transaction.memory_bytes).spill()
@@ -272,7 +402,7 @@ class Spool:
     def record_relation(self, payload: bytes) -> None:
         """Record the Relation message of a plain transaction, in case transactions in progress have an older one."""
         if self._open:
-            self._committed_relations[relation_oid(payload)] = self._epoch_of(None), payload
+            self._committed_relations[_relation_oid(payload)] = self._epoch_of(None), payload
 
     def _epoch_of(self, source: int | None) -> int:
         if source != self._last_source:
@@ -330,16 +460,16 @@ class Spool:
             self._committed_relations.clear()
 
     def _plain(self, payload: bytes, transaction: SpooledTransaction) -> Iterator[Segment]:
-        begin, commit = plain_bounds(payload)
-        yield segment_of([begin])
+        begin, commit = _plain_bounds(payload)
+        yield _segment_of([begin])
         yield from transaction.segments()
-        yield segment_of([*self._superseding(transaction), commit])
+        yield _segment_of([*self._superseding(transaction), commit])
         self._remove(transaction.xid)
 
     def _superseding(self, transaction: SpooledTransaction) -> list[bytes]:
         """Return committed Relation messages newer than this transaction's, and record its own if they are newer."""
         newer = []
-        for own in transaction.descriptions.latest():
+        for own in transaction.relations.latest():
             epoch, payload = self._committed_relations.get(own.oid, (0, b""))
             if epoch > own.epoch:
                 newer.append(payload)
@@ -367,7 +497,7 @@ def _require_writable(folder: Path) -> None:
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as exc:
-        raise not_writable(folder, exc) from exc
+        raise _not_writable(folder, exc) from exc
 
 
 def _misplaced(payload: bytes, problem: str) -> DecodeError:

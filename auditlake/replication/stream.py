@@ -50,8 +50,7 @@ from auditlake.errors import AuditlakeError, DecodeError, SourceUnreachable, Wro
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_layout import Ints
 from auditlake.pgoutput.messages import EPOCH_UNIX_US
-from auditlake.pgoutput.streaming import Segment
-from auditlake.replication.spool import Spool
+from auditlake.replication.spool import Segment, Spool
 from auditlake.replication.start import ENDED, failed
 from auditlake.source.connection import translated_errors
 from auditlake.source.refusals import unreachable

@@ -20,9 +20,8 @@ from auditlake.pgoutput.messages import (
     StreamStart,
     StreamStop,
 )
-from auditlake.pgoutput.streaming import Segment
 from auditlake.relation import Relation
-from auditlake.replication.spool import Spool
+from auditlake.replication.spool import Segment, Spool
 
 BOUNDARY_TAGS = b"SEcAbPpKr"
 
