@@ -105,6 +105,21 @@ def _entries(member: Mapping[str, object]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in member.items())
 
 
+def show_change(op: str, table: str, key: Values, sides: tuple[Values | None, Values | None]) -> None:
+    """Print one change of the feed: its key, and what was sent of the row before and after it."""
+    console = _lines()
+    console.print(Text(f"    {op} {visible(table)} ").append_text(_pairs(key)))
+    before, after = sides
+    for name in dict.fromkeys((*(before or {}), *(after or {}))):
+        line = Text(f"        {visible(name)}: ")
+        if before is not None and after is not None and name in before and name in after:
+            console.print(_arrow(line, before[name], after[name]))
+        else:
+            new = after is not None and name in after
+            values = after if new else before
+            console.print(line.append_text(value_text((values or {})[name], _NEW if new else _OLD)))
+
+
 def _show_content(console: Console, each: Shown | Message) -> None:
     if isinstance(each, Message):
         content = each.content.decode(errors="backslashreplace")

@@ -54,7 +54,10 @@ class Feed(Iterator[ChangedTransaction]):
     keeps the cursor of a filtered feed moving.
     """
 
-    def __init__(self, lake: Lake, start: Start, selection: Selection | None = None) -> None:
+    def __init__(
+        self, lake: Lake, start: Start, selection: Selection | None = None, closed: threading.Event | None = None
+    ) -> None:
+        """Open the feed; setting `closed` ends it, as `close` does."""
         self._selection = selection or Selection()
         self._start = start
         self._system = require_manifest(lake).system_identifier
@@ -69,7 +72,7 @@ class Feed(Iterator[ChangedTransaction]):
         self._ready: deque[ChangedTransaction] = deque()
         self._delivered = start.lsn
         self._refusal: AuditlakeError | None = None
-        self._closed = threading.Event()
+        self._closed = closed or threading.Event()
         if start.lsn > self._last:
             raise NotAnswerable(
                 f"asked for the changes after {start.lsn}, this lake knows them up to {self._last}",

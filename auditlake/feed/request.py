@@ -5,6 +5,7 @@ either the feed starts with the next transaction. Tables are named as on the com
 not have is refused, because a misspelt name would select nothing for ever.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from auditlake.feed.feed import Feed, Start
 from auditlake.feed.reading import Selection
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.temporal.moments import Known, begins_at, just_before, read_known, resolve
@@ -43,14 +45,15 @@ class Request:
     follow: bool = True
     allow_gaps: bool = False
 
-    def open(self, lake: Lake, now: datetime | None = None) -> Feed:
-        """Open the feed; relative times are relative to `now`.
+    def open(self, lake: Lake, now: datetime | None = None, closed: threading.Event | None = None) -> Feed:
+        """Open the feed; relative times are relative to `now`, and setting `closed` ends it.
 
         Raises BadUsage, WrongSource, LakeUnusable, and NotAnswerable if the lake does not have everything from there.
         """
+        require_manifest(lake)
         known = read_known(lake)
         start = Start(self._start(known, now or datetime.now(UTC)), self.follow, self.allow_gaps)
-        return Feed(lake, start, self._selection(known))
+        return Feed(lake, start, self._selection(known), closed)
 
     def _start(self, known: Known, now: datetime) -> Lsn:
         if self.after is not None and self.since is not None:

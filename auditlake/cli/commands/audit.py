@@ -1,12 +1,14 @@
 """Audit commands: log, show, row, diff, blame, deleted. None starts a JVM."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from auditlake.cli.commands.feed import Delivery, print_changes
 from auditlake.cli.options import DashedCommand, stopped_by_signals, with_settings, with_zone
 from auditlake.config import Settings
+from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -18,6 +20,7 @@ _SINCE = click.option("--since", metavar="WHEN", help="From this moment on, incl
 _UNTIL = click.option("--until", metavar="WHEN", help="Up to this moment, inclusive [now].")
 _AS_OF = click.option("--as-of", "until", metavar="WHEN", help="As known at this moment [now].")
 _KEY = click.argument("key", nargs=-1, required=True)
+_OPTIONS = {"after": "--after", "ops": "--op", "allow_gaps": "--allow-gaps", "form": "--format"}
 
 
 def _reader(settings: Settings) -> "Reader":
@@ -46,23 +49,42 @@ def _reader(settings: Settings) -> "Reader":
 @click.option("--unattributed", is_flag=True, help="Without an actor.")
 @_SINCE
 @_UNTIL
-@click.option(
-    "-n", "limit", type=click.IntRange(min=0), default=20, show_default=True, help="At most this number; 0 is all."
-)
+@click.option("-n", "limit", type=click.IntRange(min=0), help="At most this number; 0 is all [20, with --changes all].")
 @click.option("--follow", is_flag=True, help="Continue with new ones as they are captured, oldest first.")
 @_JSON
-def log(settings: Settings, *, follow: bool, as_json: bool, **asked: object) -> None:
+@click.option("--changes", "contents", is_flag=True, help="Whole transactions, oldest first, with their changes.")
+@click.option("--after", metavar="CURSOR", help="With --changes: start after this cursor.")
+@click.option(
+    "--op",
+    "ops",
+    multiple=True,
+    type=click.Choice(["insert", "update", "delete", "truncate"]),
+    help="With --changes: these operations only.",
+)
+@click.option("--allow-gaps", is_flag=True, help="With --changes: go on where changes are known to be missing.")
+@click.option("--format", "form", type=click.Choice(["json", "debezium"]), help="With --changes: form of the lines.")
+def log(settings: Settings, *, follow: bool, as_json: bool, **asked: Any) -> None:  # noqa: ANN401 - click's own
     """List transactions, newest first: when, who, why, which tables, how many changes.
+
+    --changes delivers whole transactions instead, oldest first, to programs that act on them (docs/changes.md).
 
     \b
     Example:
       auditlake log --table orders --since -1d
       auditlake log --unattributed --json -n 0
+      auditlake log --follow --changes --table orders --json
     """
     from auditlake.audit import json_output as objects
     from auditlake.audit.queries import LogQuestion, follow_log, log_of
     from auditlake.audit.text_output import show_log, show_log_line
 
+    delivery = {name: asked.pop(name) for name in ("contents", "after", "ops", "allow_gaps", "form")}
+    if delivery.pop("contents"):
+        print_changes(settings, Delivery(**delivery, follow=follow, as_json=as_json), asked)
+        return
+    if unusable := [name for name, value in delivery.items() if value]:
+        raise BadUsage(f"{_OPTIONS[unusable[0]]} needs --changes", "Add --changes.")
+    asked["limit"] = 20 if asked["limit"] is None else asked["limit"]
     question = LogQuestion.read(asked)
     reader = _reader(settings)
     found = log_of(reader, question)
