@@ -18,7 +18,7 @@ Memory: rows of the history are streamed; the keys and rows of the tail are held
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -32,7 +32,8 @@ from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail
 from auditlake.audit.versions import value_column
 from auditlake.errors import BadUsage, Unsupported
-from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.column_names import stored_beside
+from auditlake.lake.history import PERIOD_COLUMNS, RESERVED, HistoryTable, type_of
 from auditlake.lake.history_files import Files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -48,6 +49,9 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 MEMORY_BYTES = 1 << 30
 _BATCH_ROWS = 1 << 14
 _RAW = "_raw"
+_ROW, _COUNT, _COPY = "`row", "`count", "`copy"
+"""Columns beside those of the source, of which there may be none; no name of a column contains a backtick."""
+_OF_DUCKDB = frozenset({"file_index", "file_row_number"})
 _RAW_TYPE = pa.map_(pa.string(), pa.string())
 _SQL_TYPES = {
     "smallint": "smallint",
@@ -149,23 +153,33 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     conditions = [_condition(column, each) for column, each in zip(asked, filters, strict=True)]
     connection = connect()
     inner = state_query(connection, reader, Reading(table, lsn, needed, with_raw))
-    shown = [f"{_of(column)} as {standard_identifier(column.name)}" for column in chosen]
+    shown = [_of(column) for column in chosen]
     where = " and ".join(f"({text})" for text, _ in conditions)
     order = ", ".join(_ordered(column, descending=down) for column, down in ordered)
     sql = (
-        f"select {', '.join([*shown, *([_RAW] if raw else [])]) or 'null'} from ({inner}) h"
+        f"select {', '.join([*shown, *([_RAW] if raw else [])]) or '1'} from ({inner}) h"
         f"{f' where {where}' if where else ''}{f' order by {order}' if order else ''}"
         f"{'' if page.limit is None else f' limit {page.limit:d}'}{f' offset {page.offset:d}' if page.offset else ''}"
     )
     values = [value for _, given in conditions for value in given]
     batches = connection.execute(sql, values).to_arrow_reader(_BATCH_ROWS)
-    return pa.RecordBatchReader.from_batches(batches.schema, _kept(connection, batches))
+    # DuckDB would change names that differ only in case.
+    names = [*(column.name for column in chosen), *([_RAW] if raw else [])] or [_ROW]
+    return pa.RecordBatchReader.from_batches(_renamed(batches.schema, names), _kept(connection, batches, names))
+
+
+def _renamed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([field.with_name(name) for name, field in zip(names, schema, strict=False)])
 
 
 def columns_of(reader: Reader, table: HistoryTable, lsn: Lsn) -> tuple[Column, ...]:
-    """Return the columns of a table at an LSN, with their stored names."""
+    """Return the columns of a table at an LSN, with the names under which its history stores them, or will."""
     stored = {column.name: column for column in table.columns}
-    return tuple(stored.get(column.name, column) for column in reader.columns_at(table, lsn))
+    for column in reader.columns_at(table, lsn):
+        if column.name not in stored:
+            stored_as = stored_beside(column.name, stored.values(), RESERVED)
+            stored[column.name] = replace(column, key=False, stored_as=stored_as)
+    return tuple(stored[column.name] for column in reader.columns_at(table, lsn))
 
 
 def _named(table: HistoryTable, had: dict[str, Column], name: str) -> Column:
@@ -225,10 +239,13 @@ def _and_entry(column: Column, test: str) -> str:
     return f" and {_entry(column)} {test}" if type_of(column).may_not_fit else ""
 
 
-def _kept(connection: "DuckDBPyConnection", batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _kept(
+    connection: "DuckDBPyConnection", batches: pa.RecordBatchReader, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """Keep the connection open until the last batch is read."""
     try:
-        yield from batches
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=_renamed(batch.schema, names))
     finally:
         connection.close()
 
@@ -253,9 +270,9 @@ def versions_query(connection: "DuckDBPyConnection", table: HistoryTable, column
 
 def _files(table: HistoryTable) -> Files:
     found = find_files(table)
-    if found is None:
+    if found is None or any(column.stored.casefold() in _OF_DUCKDB for column in table.columns):
         raise Unsupported(
-            f"the history of {table.name} has table features or statistics of another program",
+            f"the history of {table.name} has columns, table features or statistics that DuckDB cannot read here",
             "Ask through Spark: auditlake sql --engine spark.",
         )
     return found
@@ -317,7 +334,9 @@ class _State:
         self._lsn = reading.lsn
         self._columns = reading.columns
         self._raw = reading.raw
-        self._shown = [_of(column) for column in reading.columns] + ([_RAW] if reading.raw else [])
+        self._shown = [*(_of(column) for column in reading.columns), *([_RAW] if reading.raw else [])] or [
+            f"1 as {_ROW}"
+        ]
 
     @cached_property
     def _upto(self) -> Lsn:
@@ -331,7 +350,8 @@ class _State:
         tail = Tail(self._reader, self._table, self._upto)
         if not tail.rows.num_rows:
             return self._history(self._shown)
-        here = f"select {', '.join(self._shown)} from {_register(self._connection, self._typed(tail.changed()))}"
+        changed = tail.changed()
+        here = self._held(self._typed(changed, changed.num_rows))
         keys = tail.touched(self._table.position)
         if keys is None:  # a TRUNCATE
             return here
@@ -400,14 +420,14 @@ class _State:
         names, values = (", ".join(map(standard_literal, each)) for each in (entries, entries.values()))
         return f"map_concat(coalesce({_RAW}, map()), map([{names}], [{values}])) as {_RAW}"
 
-    def _typed(self, rows: pa.Table) -> pa.Table:
+    def _typed(self, rows: pa.Table, count: int) -> pa.Table:
         """Return rows of texts in the types of the history, and with their `_raw`."""
         texts = {column.stored: rows[value_column(column.name)].combine_chunks() for column in self._columns}
         typed = {c.stored: typed_values(texts[c.stored], type_of(c)) for c in self._columns}
         if self._raw:
             partial = [column for column in self._columns if type_of(column).may_not_fit]
-            typed[_RAW] = raw_maps({c.stored: outside(texts[c.stored], type_of(c)) for c in partial}, rows.num_rows)
-        return pa.table(typed)
+            typed[_RAW] = raw_maps({c.stored: outside(texts[c.stored], type_of(c)) for c in partial}, count)
+        return pa.table(typed | {_ROW: pa.array(np.arange(count))})
 
     def _copies(self) -> str:
         """Return a query of the rows of a table without a key."""
@@ -433,14 +453,18 @@ class _State:
 
     def _added_copies(self, names: Sequence[str], net: Sequence[tuple[tuple[str | None, ...], int]]) -> str:
         rows = self._texts(names, [row for row, count in net for _ in range(count)])
-        return f"select {', '.join(self._shown)} from {_register(self._connection, self._typed(rows))}"
+        return self._held(self._typed(rows, sum(count for _, count in net)))
+
+    def _held(self, rows: pa.Table) -> str:
+        """Return a query of rows in memory."""
+        return f"select {', '.join(self._shown)} from {_register(self._connection, rows)}"
 
     def _left_copies(self, names: Sequence[str], net: Sequence[tuple[tuple[str | None, ...], int]]) -> str:
         if not net:
             return self._history(self._shown)
         every = columns_of(self._reader, self._table, self._lsn)
         rows = self._texts(names, [row for row, _ in net])
-        typed: dict[str, pa.Array] = {"n": pa.array([count for _, count in net], pa.int64())}
+        typed: dict[str, pa.Array] = {_COUNT: pa.array([count for _, count in net], pa.int64())}
         same = []
         for number, column in enumerate(every):
             texts, held = rows[value_column(column.name)].combine_chunks(), type_of(column)
@@ -454,8 +478,9 @@ class _State:
         history = self._history([*(_of(column) for column in every), _RAW])
         shown = ", ".join(self._shown)
         return (
-            f"select {shown} from (select h.*, g.n, row_number() over (partition by g.id) as copy from ({history}) h"
-            f" left join {gone} g on {' and '.join(same)}) where n is null or copy > n"
+            f'select {shown} from (select h.*, g."{_COUNT}", row_number() over (partition by g.id) as "{_COPY}"'
+            f" from ({history}) h left join {gone} g on {' and '.join(same)})"
+            f' where "{_COUNT}" is null or "{_COPY}" > "{_COUNT}"'
         )
 
 

@@ -42,7 +42,8 @@ from auditlake.query.completion import Tables, complete
 from auditlake.query.dialect import tokenize
 from auditlake.query.output import TEXT_FORMATS, Form, answer
 from auditlake.query.script import split
-from auditlake.query.sql import LakeState, PreparedQuery, footnotes, plan, prepare_statement, read_state
+from auditlake.query.sql import footnotes, plan
+from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement, read_state
 from auditlake.terminal import working
 
 HELP = "\n".join(__doc__.splitlines()[2:11])

@@ -79,7 +79,8 @@ def sql(settings: Settings, as_of: str | None, form: "Form", script: str) -> Non
     """
     from auditlake.lake.manifest import require_manifest
     from auditlake.query.output import answer
-    from auditlake.query.sql import footnotes, plan_all, prepare_script
+    from auditlake.query.sql import footnotes, plan_all
+    from auditlake.query.statement import prepare_script
     from auditlake.spark.session import spark_session
     from auditlake.terminal import working
 

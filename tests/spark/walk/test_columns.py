@@ -33,10 +33,12 @@ from auditlake.failpoints import After
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
+from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import SparkWorkers
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
+from tests.arrow_state import texts_at
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -204,8 +206,17 @@ def _versions(walk: Walk, spark: "SparkSession", *tables: str) -> dict[str, Coun
     return found
 
 
+def _check_states(walk: Walk) -> None:
+    """Check every state without Spark."""
+    for lsn, tables in walk.moments:
+        for name, shown in tables.items():
+            columns, rows = texts_at(walk.lake, TableName("public", name), lsn)
+            assert (shown.columns, shown.rows) == (columns, rows), (name, lsn)
+
+
 def _audit(walk: Walk) -> list[object]:
     """Return the answers of all audit commands, after checking that differences are PostgreSQL's."""
+    _check_states(walk)
     reader = Reader(walk.lake, datetime(2026, 11, 21, tzinfo=UTC))
     end = reader.moment(None)
     span = Span(walk.moments[0][0], end)

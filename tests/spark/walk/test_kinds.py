@@ -28,6 +28,8 @@ from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import SparkWorkers
 from auditlake.source.connection import connect, fetch
 from auditlake.source.server import wal_end
+from auditlake.sql_names import standard_identifier
+from tests.arrow_state import texts_at
 from tests.server import Server, chosen_version
 
 if TYPE_CHECKING:
@@ -164,6 +166,7 @@ class Walk:
     lake: Lake
     moments: list[tuple[Lsn, dict[TableName, Counter[Any]]]]
     said: list[str]
+    texts: list[dict[TableName, Counter[Any]]]
 
 
 @pytest.fixture
@@ -171,7 +174,7 @@ def walk(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Walk
     """Bootstrap, execute every step, and capture; apply nothing yet."""
     name = server.create_database("kinds")
     conninfo = server.dsn(name)
-    made = Walk(Lake(tmp_path / "lake"), [], [])
+    made = Walk(Lake(tmp_path / "lake"), [], [], [])
     with connect(conninfo) as conn:
         conn.execute(_SCHEMA)
         bootstrap(
@@ -183,6 +186,7 @@ def walk(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Walk
             for table in _ODD:
                 conn.execute(f"insert into {table} values ({number})")
             made.moments.append((Lsn(wal_end(conn).lsn - 1), {table: _shown(conn, table) for table in _TABLES}))
+            made.texts.append({table: _printed(conn, table) for table in _TABLES})
     run_capture(make_task(conninfo, made.lake, "current"), Event(), lambda _: None)
     yield made
     server.drop_database(name)
@@ -191,6 +195,15 @@ def walk(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Walk
 def _shown(conn: "psycopg.Connection[Any]", table: TableName) -> Counter[Any]:
     only = "only " if table.table == "parent" else ""
     return _spelled(fetch(conn, f"select {_SENT.get(table.table, '*')} from {only}{table}"))
+
+
+def _printed(conn: "psycopg.Connection[Any]", table: TableName) -> Counter[Any]:
+    """Return PostgreSQL's own text of every value."""
+    only = "only " if table.table == "parent" else ""
+    sent = _SENT.get(table.table, "*")
+    names = [column.name for column in conn.execute(f"select {sent} from {only}{table} limit 0").description or ()]
+    texts = ", ".join(standard_identifier(name) + "::text" for name in names)
+    return Counter(conn.execute(f"select {texts} from {only}{table}").fetchall())
 
 
 def _spelled(rows: Any) -> Counter[Any]:
@@ -210,8 +223,17 @@ def test_tables_of_every_kind_equal_postgresql_before_and_after_apply(walk: Walk
         rows = auditlake.read(spark, walk.lake.root, name, as_of=str(lsn)).collect()
         assert states[table] == _spelled(rows), table
 
+    _check_states(walk)
     apply_tail(spark, walk.lake)
     _check_histories(walk)
+    _check_states(walk)
+
+
+def _check_states(walk: Walk) -> None:
+    """Check every state without Spark."""
+    for (lsn, _), states in zip(walk.moments, walk.texts, strict=True):
+        for table in _TABLES:
+            assert states[table] == texts_at(walk.lake, table, lsn)[1], (table, lsn)
 
 
 def _check_histories(walk: Walk) -> None:

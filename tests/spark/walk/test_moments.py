@@ -4,6 +4,7 @@ A walk is statements of every kind, each followed by queries to PostgreSQL. The 
 changes are in the tail, after half of them were merged, and after all were.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,10 +20,12 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.query.sql import run_sql
+from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import LocalWorkers
 from auditlake.source.connection import connect, fetch
 from auditlake.source.server import wal_end
+from tests.arrow_state import texts_at
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -133,6 +136,14 @@ def _check_versions(walk: Walk, spark: "SparkSession") -> None:
             assert answers[key] == sorted(state), (key, lsn)
 
 
+def _check_states(walk: Walk) -> None:
+    """Check the states of every moment without Spark."""
+    for lsn, _, answers in walk.moments:
+        for key, table in (("orders", "orders"), ("lines", "Order Lines")):
+            printed = Counter(tuple(None if v is None else str(v) for v in row) for row in answers[key])
+            assert printed == texts_at(walk.lake, TableName("public", table), lsn)[1], (key, lsn)
+
+
 def _by_lsn(lsn: Lsn, _: int) -> str:
     return str(lsn)
 
@@ -143,13 +154,16 @@ def _by_time(_: Lsn, time_us: int) -> str:
 
 def test_every_moment_equals_postgresql_before_during_and_after_apply(walk: Walk, spark: "SparkSession") -> None:
     """History and tail together return PostgreSQL's answers, at any position; then, another run changes nothing."""
+    _check_states(walk)
     _check_versions(walk, spark)
     _check_moment(walk, spark, len(_STEPS) // 2, _by_time)
 
     apply_tail(spark, walk.lake, upto=walk.moments[len(walk.moments) // 2][0])
     _check_moment(walk, spark, -3, _by_lsn)
+    _check_states(walk)
 
     apply_tail(spark, walk.lake)
+    _check_states(walk)
     _check_versions(walk, spark)
     for number, when in ((0, _by_lsn), (4, _by_time), (len(_STEPS), _by_lsn)):
         _check_moment(walk, spark, number, when)

@@ -12,7 +12,7 @@ from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
-from auditlake.query.sql import Log, prepare_sql
+from auditlake.query.statement import Log, prepare_sql
 from auditlake.query.system_time import Bounds, State, Versions
 from auditlake.relation import Column, TableName
 from auditlake.temporal.moments import Known, read_known, resolve

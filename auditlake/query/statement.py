@@ -1,0 +1,124 @@
+"""Prepare a statement, or a script of several, for an engine: names, moments and tails. No JVM.
+
+1. `read_state` reads the state of the lake once. Every WHEN of a script, and the moment of tables that name none, is
+   resolved from it; so joins, and the statements of a script, read one state of the database.
+2. `prepare_statement` and `prepare_script` do everything that needs no engine: a misspelt name or an unknown moment is
+   reported before one starts.
+
+`query.sql` then plans the statement in Spark, `query.embedded` in DuckDB if that means the same.
+"""
+
+import uuid
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
+
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.query.pending_tail import Tails, find_reading_tails
+from auditlake.query.rewrite import Names, rewrite
+from auditlake.query.script import definition_in, split
+from auditlake.query.system_time import Reading, Selection, State, select_period, select_state
+from auditlake.relation import TableName
+from auditlake.temporal.moments import Known, read_known, resolve
+from auditlake.temporal.table_lookup import SYSTEM_SCHEMA
+from auditlake.temporal.when import When, parse_when
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One of the lake's own tables, up to `lsn`."""
+
+    lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A statement in Spark SQL, and the selection of each of its views; `lsn` is the statement's own moment."""
+
+    known: Known
+    lsn: Lsn
+    sql: str
+    views: dict[str, tuple[TableName, Selection | Log]]
+    tails: Tails
+    exact: bool = False
+    defines: str | None = None
+    """The view that the statement defines; it has no result then."""
+
+    @property
+    def defined(self) -> frozenset[str]:
+        """The name of the view that it defines, in lower case."""
+        return frozenset() if self.defines is None else frozenset({self.defines.casefold()})
+
+
+def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> PreparedQuery:
+    """Prepare a statement without Spark; raises BadUsage, NotAnswerable."""
+    return _prepare(read_state(lake, as_of, UTC), sql)
+
+
+def prepare_script(lake: Lake, script: str, as_of: str | None = None, zone: tzinfo = UTC) -> list[PreparedQuery]:
+    """Prepare the statements of a script, from one state of the lake; raises as `prepare_sql` does."""
+    state = read_state(lake, as_of, zone)
+    queries: list[PreparedQuery] = []
+    defined: frozenset[str] = frozenset()
+    for sql in split(script) or [script]:
+        query = prepare_statement(state, sql, defined)
+        defined |= query.defined
+        queries.append(query)
+    return queries
+
+
+@dataclass(frozen=True, slots=True)
+class LakeState:
+    """State of the lake for a script, the reader's clock, and the moment and LSN of `as_of`."""
+
+    known: Known
+    now: datetime
+    when: When | None
+    lsn: Lsn
+
+
+def read_state(lake: Lake, as_of: str | None, zone: tzinfo) -> LakeState:
+    """Read the state of the lake, and resolve `as_of`; times without a zone are in `zone`.
+
+    Raises BadUsage, LakeUnusable, NotAnswerable.
+    """
+    now = datetime.now(zone)
+    when = None if as_of is None else parse_when(as_of, now)
+    known = read_known(lake)
+    return LakeState(known, now, when, known.now_lsn if when is None else resolve(known, when))
+
+
+def prepare_statement(state: LakeState, sql: str, defined: frozenset[str]) -> PreparedQuery:
+    """Prepare one statement of a script; `defined` are the views that earlier ones defined, in lower case.
+
+    Raises as `prepare_sql` does.
+    """
+    definition = definition_in(sql, defined)
+    if definition is None:
+        return _prepare(state, sql, defined)
+    return replace(_prepare(state, definition.query, defined), defines=definition.name)
+
+
+def _prepare(state: LakeState, sql: str, defined: frozenset[str] = frozenset()) -> PreparedQuery:
+    known = state.known
+    names = Names(tuple(known.tables), state.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, defined)
+    rewritten = rewrite(sql, names)
+    views = {name: (reading.table, _selection(state, reading)) for name, reading in rewritten.views.items()}
+    if rewritten.exact:
+        views = {name: (table, with_raw(selection)) for name, (table, selection) in views.items()}
+    readings = [(known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
+    return PreparedQuery(known, state.lsn, rewritten.sql, views, find_reading_tails(known, readings), rewritten.exact)
+
+
+def with_raw(selection: Selection | Log) -> Selection | Log:
+    """Add `_raw` to a state; versions always have it."""
+    return replace(selection, raw=True) if isinstance(selection, State) else selection
+
+
+def _selection(state: LakeState, reading: Reading) -> Selection | Log:
+    if reading.table.schema == SYSTEM_SCHEMA:
+        return Log(state.lsn)
+    table = state.known.tables[reading.table]
+    if reading.period is None:
+        return select_state(state.known, table, state.lsn, state.when)
+    return select_period(state.known, table, reading.period)
