@@ -479,7 +479,7 @@ class _State:
         shown = ", ".join(self._shown)
         return (
             f'select {shown} from (select h.*, g."{_COUNT}", row_number() over (partition by g.id) as "{_COPY}"'
-            f" from ({history}) h left join {gone} g on {' and '.join(same)})"
+            f" from ({history}) h left join {gone} g on {' and '.join(same) or 'true'})"
             f' where "{_COUNT}" is null or "{_COPY}" > "{_COUNT}"'
         )
 
