@@ -28,8 +28,9 @@ check: setup
 setup:
 	@bash scripts/setup.sh
 
-docs: setup ## Write docs/types.md from the table of types, and the outputs of docs/asking.ipynb
+docs: setup ## Write docs/types.md and docs/api.md from the code, and the outputs of docs/asking.ipynb
 	$(PYTHON_BIN)/python scripts/types_page.py > docs/types.md
+	$(PYTHON_BIN)/python scripts/api_page.py > docs/api.md
 	$(PYTHON_BIN)/python scripts/notebook.py
 
 bench: setup

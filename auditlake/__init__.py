@@ -9,7 +9,12 @@
     auditlake.register(spark, "./lake", as_of="2026-11-21T09:30:00Z")
     spark.sql("select * from orders join customers using (customer_id)").show()
 
-    for transaction in auditlake.changes("./lake", since="-1h", tables=["public.orders"]):  # no Spark, no JVM
+Without Spark and without a JVM:
+
+    lake = auditlake.Lake("./lake")
+    lake.as_of("-2h").table("public.orders").to_pandas()
+    lake.row("public.orders", 7)
+    for transaction in auditlake.changes("./lake", since="-1h", tables=["public.orders"]):
         print(transaction.time, transaction.actor, [change.after for change in transaction.changes])
 
 The import is cheap: it starts nothing and imports no Spark.
@@ -22,10 +27,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from auditlake.api.lake import Lake
+    from auditlake.feed.change import UNCHANGED
     from auditlake.feed.feed import Feed
-    from auditlake.lake.layout import Lake
+    from auditlake.lake.layout import Lake as Layout
+    from auditlake.values.python_values import ExactText
 
-__all__ = ["changes", "exact_text", "read", "register", "sql"]
+__all__ = ["UNCHANGED", "ExactText", "Lake", "changes", "exact_text", "read", "register", "sql"]
+
+_FOUND_IN = {
+    "Lake": "auditlake.api.lake",
+    "UNCHANGED": "auditlake.feed.change",
+    "ExactText": "auditlake.values.python_values",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a class when it is first used: commands import this package too, and most need none of them."""
+    if name not in _FOUND_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - as the classes
+
+    return getattr(import_module(_FOUND_IN[name]), name)
 
 
 def changes(  # noqa: PLR0913 - independent filters, all optional
@@ -117,7 +140,7 @@ def exact_text(name: str, of: str | None = None) -> "Column":
     return column(name, of)
 
 
-def _lake(root: str | Path) -> "Lake":
-    from auditlake.lake.layout import Lake  # noqa: PLC0415 - as above
+def _lake(root: str | Path) -> "Layout":
+    from auditlake.lake.layout import Lake as Layout  # noqa: PLC0415 - as above
 
-    return Lake(Path(root).expanduser().absolute())
+    return Layout(Path(root).expanduser().absolute())

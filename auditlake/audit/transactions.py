@@ -34,22 +34,22 @@ class Transaction:
 
     @property
     def time(self) -> datetime:
-        """Return when PostgreSQL committed it."""
+        """When PostgreSQL committed it."""
         return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.time_us)
 
     @property
     def actor(self) -> str | None:
-        """Return who the application says did it."""
+        """Who did it, as the application says."""
         return self.context.actor
 
     @property
     def reason(self) -> str | None:
-        """Return why, as the application says."""
+        """Why, as the application says."""
         return self.context.reason
 
     @property
     def count(self) -> int:
-        """Return the number of changes."""
+        """The number of changes."""
         return self.inserts + self.updates + self.deletes + self.truncates
 
 

@@ -1,13 +1,16 @@
-"""docs/types.md is generated from the table of types in the code."""
+"""Pages that are generated from the code are current."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_of_types_is_current() -> None:
+@pytest.mark.parametrize("page", ["types", "api"])
+def test_a_generated_page_is_current(page: str) -> None:
     """`make docs` would not change it."""
-    page = subprocess.run([sys.executable, "scripts/types_page.py"], cwd=_ROOT, capture_output=True, check=True)
-    assert page.stdout.decode() == (_ROOT / "docs" / "types.md").read_text(), "run `make docs`"
+    made = subprocess.run([sys.executable, f"scripts/{page}_page.py"], cwd=_ROOT, capture_output=True, check=True)
+    assert made.stdout.decode() == (_ROOT / "docs" / f"{page}.md").read_text(), "run `make docs`"

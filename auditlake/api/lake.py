@@ -1,0 +1,375 @@
+"""The Python API of a lake: the audit questions, tables as of a moment, and live changes. No Spark, no JVM.
+
+    lake = auditlake.Lake("./lake")
+    for event in lake.row("orders", 7):
+        print(event.commit.time, event.commit.actor, event.changed)
+    prices = lake.as_of("-2h").table("public.orders").to_pandas()
+
+Each method reads the lake when it is called, so two calls may see different moments; `as_of` pins one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from auditlake.api import results
+from auditlake.api.results import (
+    BlamedColumn,
+    Commit,
+    DeletedRow,
+    Exportable,
+    Found,
+    RowDifference,
+    RowEvent,
+    RowHistory,
+    TableInfo,
+    Texts,
+)
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
+from auditlake.audit.lake_reader import Reader
+from auditlake.audit.queries import (
+    DiffQuestion,
+    LogQuestion,
+    RowQuestion,
+    blame_of,
+    deleted_of,
+    life_of,
+    log_of,
+)
+from auditlake.audit.row_history import Event
+from auditlake.audit.state import Filter, Page, Reading, columns_of, connect, open_state, state_query
+from auditlake.audit.transactions import Transaction
+from auditlake.audit.versions import Mark
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.feed.feed import Feed
+from auditlake.feed.request import Request, key_arguments
+from auditlake.lake import layout
+from auditlake.lake.gaps import Gap
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.manifest import require_manifest
+from auditlake.lsn import Lsn
+from auditlake.relation import Column
+from auditlake.sql_names import standard_identifier
+from auditlake.status import Status, read_status
+from auditlake.values.python_values import decoder
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Lake:
+    """A lake, by its folder."""
+
+    def __init__(self, location: str | Path) -> None:
+        """Open the lake.
+
+        Raises LakeUnusable if there is none.
+        """
+        self._lake = layout.Lake(Path(location).expanduser().absolute())
+        require_manifest(self._lake)
+
+    def __repr__(self) -> str:
+        return f"Lake({str(self._lake.root)!r})"
+
+    def log(  # noqa: PLR0913 - independent filters, all optional
+        self,
+        *,
+        table: str | None = None,
+        key: object = None,
+        column: str | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        unattributed: bool = False,
+        since: str | None = None,
+        until: str | None = None,
+        limit: int | None = 20,
+    ) -> Found[Transaction]:
+        """Return transactions, newest first: when, who, why, which tables, how many changes.
+
+        `key` and `column` select those that touched a row or changed a column of `table`; `actor` is a whole name,
+        compared without case, `reason` a substring. `since` and `until` are WHENs, inclusive. `limit=None` is all.
+
+        Raises BadUsage, NotAnswerable.
+        """
+        reader = self._reader()
+        keys = () if key is None or table is None else key_arguments(reader.table(table), key)
+        question = LogQuestion(table, keys, column, actor, reason, unattributed, since, until, limit)
+        return Found(tuple(log_of(reader, question)), results.TRANSACTIONS)
+
+    def row(self, table: str, key: object, *, since: str | None = None, until: str | None = None) -> RowHistory:
+        """Return the history of one row, newest first; nothing if no row ever had the key.
+
+        `key` is a value, a sequence of values for a composite key, or a mapping from column to value.
+
+        Raises BadUsage, NotAnswerable.
+        """
+        reader = self._reader()
+        life = life_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), since, until))
+        entries = list(life.entries())
+        events = (_event(reader, life.table, each, by) for each, by in entries if isinstance(each, Event))
+        gaps = (_gap(life.table, each) for each, _ in entries if isinstance(each, dict))
+        return RowHistory(tuple(events), results.EVENTS, tuple(gaps))
+
+    def blame(self, table: str, key: object, *, as_of: str | None = None) -> Found[BlamedColumn]:
+        """Return who set each column of a row, in the table's order; for a deleted row, of its last state.
+
+        Raises BadUsage, NotAnswerable.
+        """
+        reader = self._reader()
+        blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, as_of))
+        mark, by = blamed.ended
+        deleted = None if mark is None else _commit(mark, by)
+        typed = _Types(reader, blamed.table, mark.lsn if mark else blamed.upto)
+        columns = [
+            BlamedColumn(each.column, typed.value(each.column, each.value), _commit(each.mark, by), deleted, each.value)
+            for each, by in blamed.columns
+        ]
+        return Found(tuple(columns), results.BLAMED)
+
+    def deleted(self, table: str, *, since: str | None = None, as_of: str | None = None) -> Found[DeletedRow]:
+        """Return deleted rows with their last state, newest deletion first.
+
+        Raises BadUsage, NotAnswerable.
+        """
+        reader = self._reader()
+        found, rows = deleted_of(reader, table, since, as_of)
+        listed = []
+        for each, by in rows:
+            typed = _Types(reader, found, each.mark.lsn)
+            row = typed.row(each.last.values)
+            key = {column.name: row[column.name] for column in found.key}
+            listed.append(DeletedRow(_commit(each.mark, by), each.mark.op, key, row, each.last.values))
+        return Found(tuple(listed), results.DELETED)
+
+    def diff(self, before: str, after: str | None = None, *, tables: Iterable[str] = ()) -> Found[RowDifference]:
+        """Return the rows that differ between two moments, net, of these tables, all if none is named.
+
+        `after` is now by default. A key change is one row removed and one added.
+
+        Raises BadUsage, and NotAnswerable if a table is not known at both moments.
+        """
+        reader = self._reader()
+        compared = DiffQuestion(before, after or "now", tuple(tables), reverse=False).diffs(reader)
+        return Found(tuple(each for table in compared for each in _differences(table)), results.DIFFERENCES)
+
+    def tables(self) -> Found[TableInfo]:
+        """Return the tables of the lake with their columns of now."""
+        reader = self._reader()
+        known = reader.known
+        listed = []
+        for name, table in known.tables.items():
+            columns = reader.columns_at(table, known.now_lsn)
+            key = tuple(column.name for column in table.key)
+            parked = known.parked.get(name)
+            reason = None if parked is None else parked.reason
+            names = tuple(column.name for column in columns)
+            listed.append(TableInfo(str(name), Lsn(table.horizon), Lsn(table.position), names, key, reason))
+        return Found(tuple(listed), results.TABLES)
+
+    def status(self, source: str | None = None) -> Status:
+        """Return positions, lag and tables; with `source`, a connection string, also the health of the slot.
+
+        Raises LakeUnusable.
+        """
+        return read_status(self._lake, source)
+
+    def as_of(self, when: str | datetime | None = None) -> "Moment":
+        """Return the lake as of a moment: a WHEN or an aware datetime; None is the latest transaction.
+
+        Raises BadUsage, NotAnswerable.
+        """
+        if isinstance(when, datetime):
+            if when.tzinfo is None:
+                raise BadUsage(f"{when.isoformat()} has no time zone", "Give the datetime a tzinfo, such as UTC.")
+            when = when.isoformat()
+        reader = self._reader()
+        return Moment(reader, reader.moment(when))
+
+    def changes(  # noqa: PLR0913 - independent filters, all optional
+        self,
+        since: str | None = None,
+        *,
+        after: str | None = None,
+        tables: Iterable[str] = (),
+        key: object = None,
+        ops: Iterable[str] = (),
+        follow: bool = True,
+        allow_gaps: bool = False,
+    ) -> Feed:
+        """Yield whole transactions in commit order, as `auditlake.changes` does."""
+        asked = Request(since, after, tuple(tables), (), tuple(ops), key, follow, allow_gaps)
+        return asked.open(self._lake)
+
+    def _reader(self) -> Reader:
+        return Reader(self._lake, datetime.now(UTC))
+
+
+class Moment:
+    """A lake as of one commit; every table is read at the same LSN."""
+
+    def __init__(self, reader: Reader, lsn: Lsn) -> None:
+        self._reader = reader
+        self.lsn = lsn
+        """The commit LSN that the moment resolved to."""
+
+    def __repr__(self) -> str:
+        return f"Moment({str(self.lsn)!r})"
+
+    def tables(self) -> list[str]:
+        """Return the names of the tables."""
+        return [str(name) for name in self._reader.known.tables]
+
+    def table(  # noqa: PLR0913 - the parts of a question, all optional
+        self,
+        name: str,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Sequence[tuple[str, str, Any]] = (),
+        order_by: Sequence[str] = (),
+        limit: int | None = None,
+        offset: int = 0,
+        raw: bool = False,
+    ) -> "Rows":
+        """Return a table's rows at the moment, in the columns that it had then; nothing is read yet.
+
+        `where` are conditions `(column, op, value)` with `=`, `<>`, `<`, `<=`, `>`, `>=`, `is null` and `is not null`.
+        `order_by` are columns, `-name` descending. A value that its Arrow type cannot represent is NULL; `raw` adds the
+        column `_raw` with its exact text.
+
+        Raises BadUsage, NotAnswerable.
+        """
+        table = self._reader.table(name)
+        self._reader.check(table, self.lsn)
+        filters = tuple(Filter(column, op, value) for column, op, value in where)
+        chosen = None if columns is None else tuple(columns)
+        return Rows(self._reader, table, self.lsn, chosen, filters, Page(tuple(order_by), limit, offset), raw)
+
+    def to_duckdb(self) -> "DuckDBPyConnection":
+        """Return a DuckDB connection with a view of every table, `schema.table`, to query with its SQL.
+
+        A table that the lake does not know at the moment has no view. DuckDB's SQL is not PostgreSQL's: `auditlake sql`
+        and `auditlake.sql` are the reference.
+        """
+        connection = connect()
+        for name, table in self._reader.known.tables.items():
+            if not self._is_known(table):
+                continue
+            columns = columns_of(self._reader, table, self.lsn)
+            inner = state_query(connection, self._reader, Reading(table, self.lsn, columns))
+            shown = ", ".join(
+                f"{standard_identifier(each.stored)} as {standard_identifier(each.name)}" for each in columns
+            )
+            schema = standard_identifier(name.schema)
+            connection.execute(f"create schema if not exists {schema}")
+            view = f"{schema}.{standard_identifier(name.table)}"
+            connection.execute(f"create view {view} as select {shown or 'null'} from ({inner})")
+        return connection
+
+    def _is_known(self, table: HistoryTable) -> bool:
+        try:
+            self._reader.check(table, self.lsn)
+        except NotAnswerable:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Exportable):
+    """Rows of one table as of a moment; each conversion reads them."""
+
+    _reader: Reader
+    _table: HistoryTable
+    _lsn: Lsn
+    _columns: tuple[str, ...] | None
+    _filters: tuple[Filter, ...]
+    _page: Page
+    _raw: bool
+
+    def __repr__(self) -> str:
+        return f"Rows({str(self._table.name)!r}, {str(self._lsn)!r})"
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of record batches, for tables that do not fit into memory."""
+        return open_state(
+            self._reader,
+            self._table,
+            self._lsn,
+            columns=self._columns,
+            filters=self._filters,
+            page=self._page,
+            raw=self._raw,
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+        return self.batches().read_all()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield each row as a dictionary."""
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+
+class _Types:
+    """Decoders of a table's columns at an LSN."""
+
+    def __init__(self, reader: Reader, table: HistoryTable, lsn: int) -> None:
+        columns: dict[str, Column] = {column.name: column for column in table.columns}
+        columns |= {column.name: column for column in reader.columns_at(table, lsn)}
+        self._columns = columns
+
+    def value(self, name: str, text: str | None) -> Any:  # noqa: ANN401 - of the column's type
+        """Return the value of a text."""
+        column = self._columns[name]
+        return None if text is None else decoder(column.type_oid, column.typmod)(text)
+
+    def row(self, texts: Mapping[str, str | None]) -> dict[str, Any]:
+        """Return a row's values."""
+        return {name: self.value(name, text) for name, text in texts.items()}
+
+
+def _commit(mark: Mark | None, transaction: Transaction | None) -> Commit:
+    if mark is None:
+        return Commit(None, None, None, None, None, None)
+    context = transaction.context if transaction else None
+    actor, reason, db_user = (context.actor, context.reason, context.db_user) if context else (None, None, None)
+    return Commit(Lsn(mark.lsn), _EPOCH + timedelta(microseconds=mark.time_us), mark.xid, actor, reason, db_user)
+
+
+def _gap(table: HistoryTable, row: Mapping[str, Any]) -> Gap:
+    return Gap(table.name, Lsn(row["lsn_from"]), Lsn(row["lsn_to"]), row["reason"])
+
+
+def _event(reader: Reader, table: HistoryTable, event: Event, transaction: Transaction | None) -> RowEvent:
+    typed = _Types(reader, table, event.mark.lsn)
+    texts = [None if version is None else version.values for version in (event.before, event.after)]
+    before, after = (None if side is None else typed.row(side) for side in texts)
+    names = [column.name for column in table.key]
+    keys = [None if key is None else dict(zip(names, key, strict=True)) for key in (event.key, event.key_before)]
+    key, key_before = (None if each is None else typed.row(each) for each in keys)
+    commit = _commit(None if event.mark.op == "snapshot" else event.mark, transaction)
+    return RowEvent(commit, event.mark.op, key or {}, key_before, before, after, tuple(event.changed()), *texts)
+
+
+def _differences(table: Compared) -> Iterator[RowDifference]:
+    types = [
+        {column.name: decoder(column.type_oid, column.typmod) for column in columns}
+        for columns in (table.columns_before, table.columns_after)
+    ]
+
+    def typed(side: int, texts: Texts | None) -> dict[str, Any] | None:
+        if texts is None:
+            return None
+        return {name: None if text is None else types[side][name](text) for name, text in texts.items()}
+
+    for kind in (REMOVED, MODIFIED, ADDED):
+        for each in table.entries(kind):
+            key = typed(1 if each.before is None else 0, each.key) or {}
+            sides = (typed(0, each.before), typed(1, each.after))
+            yield RowDifference(str(table.name), kind, key, *sides, tuple(each.changed), each.before, each.after)

@@ -1,0 +1,244 @@
+"""Results of the Python API: frozen objects with Python values, and their conversion to Arrow, pandas, polars, DuckDB.
+
+Values of rows are those of `values.python_values`: exact, or `ExactText`. In Arrow, where one column holds values of
+many source columns, they are PostgreSQL's text in maps from column name to text. LSNs are `Lsn`, in Arrow BIGINT as in
+the tables of the lake; times are aware, in UTC.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+import pyarrow as pa
+
+from auditlake.errors import Unsupported
+from auditlake.lake.gaps import Gap
+from auditlake.lsn import Lsn
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+    import polars as pl
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+Texts = Mapping[str, str | None]
+
+
+class Exportable(ABC):
+    """A result that can be handed to other libraries; each is imported only when it is asked for."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """Return the result as an Arrow table."""
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the result as a pandas DataFrame with Arrow types, which keep NULL, decimals and microseconds."""
+        pandas = _library("pandas")
+        frame: pd.DataFrame = self.to_arrow().to_pandas(types_mapper=pandas.ArrowDtype)
+        return frame
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return the result as a polars DataFrame.
+
+        Raises Unsupported if polars is not installed.
+        """
+        frame: pl.DataFrame = _library("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def to_duckdb(self, connection: "DuckDBPyConnection | None" = None) -> "DuckDBPyRelation":
+        """Return the result as a DuckDB relation, in a connection of its own unless one is given."""
+        duckdb = _library("duckdb")
+        relation: DuckDBPyRelation = (connection or duckdb.connect()).from_arrow(self.to_arrow())
+        return relation
+
+
+def _library(name: str) -> Any:  # noqa: ANN401 - a module
+    try:
+        return import_module(name)
+    except ImportError as exc:
+        raise Unsupported(f"{name} is not installed", f"Install it: pip install {name}.") from exc
+
+
+Columns = Mapping[str, tuple[pa.DataType, Callable[[Any], Any]]]
+
+
+@dataclass(frozen=True)
+class Found(Exportable, Sequence[T], Generic[T]):
+    """Results in the order of the question; a sequence of frozen objects."""
+
+    items: tuple[T, ...]
+    _columns: Columns = field(repr=False)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row for each object."""
+        return pa.table(
+            {
+                name: pa.array([value(each) for each in self.items], kind)
+                for name, (kind, value) in self._columns.items()
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Who changed something, when and why; without `lsn`, that was before the lake begins.
+
+    `actor` and `reason` are what the application said; `db_user` is the role that the server observed.
+    """
+
+    lsn: Lsn | None
+    time: datetime | None
+    xid: int | None
+    actor: str | None
+    reason: str | None
+    db_user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowEvent:
+    """Effect of one transaction on a row.
+
+    `op` is snapshot, insert, update, delete, truncate or resync. `before` and `after` are whole rows, None if the row
+    did not exist; `changed` are the columns that differ.
+    """
+
+    commit: Commit
+    op: str
+    key: Row
+    key_before: Row | None
+    before: Row | None
+    after: Row | None
+    changed: tuple[str, ...]
+    before_texts: Texts | None = field(repr=False, default=None)
+    after_texts: Texts | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True)
+class RowHistory(Found[RowEvent]):
+    """The events of a row, newest first; what happened to it in one of the `gaps` is not known."""
+
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BlamedColumn:
+    """The commit that set the value of a column; `deleted` is the one that deleted the row, if it is gone."""
+
+    column: str
+    value: Any
+    commit: Commit
+    deleted: Commit | None
+    text: str | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRow:
+    """A deleted row: its last state, and the commit that deleted it by `op` (delete or truncate)."""
+
+    commit: Commit
+    op: str
+    key: Row
+    row: Row
+    texts: Texts = field(repr=False, default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """A row that differs between two moments; `kind` is added, removed or modified, `changed` the columns."""
+
+    table: str
+    kind: str
+    key: Row
+    before: Row | None
+    after: Row | None
+    changed: tuple[str, ...]
+    before_texts: Texts | None = field(repr=False, default=None)
+    after_texts: Texts | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table of the lake: known from `horizon` on, folded up to `position`; `parked` says why it is not followed."""
+
+    name: str
+    horizon: Lsn
+    position: Lsn
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    parked: str | None
+
+
+TIME = pa.timestamp("us", tz="UTC")
+TEXTS = pa.map_(pa.string(), pa.string())
+NAMES = pa.list_(pa.string())
+
+
+def _of_commit(name: str) -> Callable[[Any], Any]:
+    return lambda each: getattr(each.commit, name)
+
+
+def _of(name: str) -> Callable[[Any], Any]:
+    return lambda each: getattr(each, name)
+
+
+def _map(name: str) -> Callable[[Any], Any]:
+    def entries(each: object) -> list[tuple[str, str | None]] | None:
+        texts = getattr(each, name)
+        return None if texts is None else list(texts.items())
+
+    return entries
+
+
+_COMMIT: Columns = {
+    "lsn": (pa.int64(), _of_commit("lsn")),
+    "time": (TIME, _of_commit("time")),
+    "xid": (pa.int64(), _of_commit("xid")),
+    "actor": (pa.string(), _of_commit("actor")),
+    "reason": (pa.string(), _of_commit("reason")),
+    "db_user": (pa.string(), _of_commit("db_user")),
+}
+_COUNTS: Columns = {name: (pa.int64(), _of(name)) for name in ("inserts", "updates", "deletes", "truncates")}
+TRANSACTIONS: Columns = {
+    "lsn": (pa.int64(), _of("lsn")),
+    "time": (TIME, _of("time")),
+    "xid": (pa.int64(), _of("xid")),
+    "actor": (pa.string(), _of("actor")),
+    "reason": (pa.string(), _of("reason")),
+    "origin": (pa.string(), _of("origin")),
+    "tables": (NAMES, _of("tables")),
+    **_COUNTS,
+}
+_SIDES: Columns = {
+    "changed": (NAMES, _of("changed")),
+    "before": (TEXTS, _map("before_texts")),
+    "after": (TEXTS, _map("after_texts")),
+}
+EVENTS: Columns = {**_COMMIT, "op": (pa.string(), _of("op")), **_SIDES}
+BLAMED: Columns = {"column": (pa.string(), _of("column")), "value": (pa.string(), _of("text")), **_COMMIT}
+DELETED: Columns = {**_COMMIT, "op": (pa.string(), _of("op")), "row": (TEXTS, _map("texts"))}
+DIFFERENCES: Columns = {"table": (pa.string(), _of("table")), "kind": (pa.string(), _of("kind")), **_SIDES}
+TABLES: Columns = {
+    "name": (pa.string(), _of("name")),
+    "horizon": (pa.int64(), _of("horizon")),
+    "position": (pa.int64(), _of("position")),
+    "columns": (NAMES, _of("columns")),
+    "key": (NAMES, _of("key")),
+    "parked": (pa.string(), _of("parked")),
+}

@@ -1,0 +1,176 @@
+"""The Python API on the small lake; expected values are those of its docstring."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import auditlake
+from auditlake.capture.change_log import GAPS_SCHEMA
+from auditlake.delta.append_table import AppendLog
+from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
+from auditlake.lake import layout
+from tests.small_lake import T0, write_small_lake
+
+_AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+_ROW = {"id": 1, "note": "c", "price": Decimal("3.00"), "at": _AT}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small lake."""
+    return _make_lake(tmp_path_factory.mktemp("api")).root
+
+
+def _make_lake(folder: Path) -> layout.Lake:
+    made = write_small_lake(folder / "lake")
+    content = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
+    made.manifest.write_text(json.dumps({"format_version": 1, **content}))
+    return made
+
+
+@pytest.fixture
+def lake(folder: Path) -> auditlake.Lake:
+    """The API of the small lake."""
+    return auditlake.Lake(folder)
+
+
+def test_the_log_is_typed(lake: auditlake.Lake) -> None:
+    """Newest first, with filters; a key may be a value or a mapping."""
+    assert [each.lsn for each in lake.log()] == [0x300, 0x250, 0x200, 0x150]
+    assert [each.lsn for each in lake.log(table="orders", key=3)] == [0x300, 0x200]
+    assert [each.lsn for each in lake.log(table="orders", column="price", limit=1)] == [0x250]
+    (first,) = lake.log(until="0/150")
+    assert (first.xid, (first.time - T0).total_seconds(), first.updates, first.tables) == (10, 6, 1, ("public.orders",))
+
+
+def test_the_history_of_a_row_has_python_values(lake: auditlake.Lake) -> None:
+    """Versions before and after each event, and what changed."""
+    last, first, snapshot = lake.row("public.orders", {"id": 1})
+    assert (last.commit.lsn, last.op, last.changed) == (0x250, "update", ("note", "price"))
+    assert (last.before, last.after) == ({**_ROW, "note": "b", "price": Decimal("2.00")}, _ROW)
+    assert (first.commit.xid, first.key) == (10, {"id": 1})
+    assert (snapshot.op, snapshot.commit.lsn, snapshot.before) == ("snapshot", None, None)
+    assert len(lake.row("orders", 9)) == 0
+
+
+def test_a_gap_is_part_of_a_rows_history(tmp_path: Path) -> None:
+    """What happened in it is not known."""
+    made = _make_lake(tmp_path)
+    row = {"schema": "public", "table": "orders", "lsn_from": 0x150, "lsn_to": 0x200, "reason": "slot lost"}
+    AppendLog(made.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist([row], schema=GAPS_SCHEMA), {})
+    (gap,) = auditlake.Lake(made.root).row("orders", 1).gaps
+    assert (gap.lsn_from, gap.lsn_to, gap.reason) == (0x150, 0x200, "slot lost")
+
+
+def test_blame_names_the_commit_of_each_column(lake: auditlake.Lake) -> None:
+    """None before the snapshot; of a deleted row its last state."""
+    blamed = {each.column: (each.value, each.commit.lsn) for each in lake.blame("orders", 1)}
+    assert blamed == {"id": (1, None), "note": ("c", 0x250), "price": (Decimal("3.00"), 0x250), "at": (_AT, None)}
+    ends = {each.deleted.lsn for each in lake.blame("orders", 3) if each.deleted is not None}
+    assert ends == {0x300}
+
+
+def test_deleted_rows_have_their_last_state(lake: auditlake.Lake) -> None:
+    """Newest deletion first."""
+    found = [(each.key, each.row["price"], each.commit.lsn, each.op) for each in lake.deleted("orders")]
+    assert found == [({"id": 3}, None, 0x300, "delete"), ({"id": 2}, Decimal("10.50"), 0x200, "delete")]
+
+
+def test_a_diff_lists_rows(lake: auditlake.Lake) -> None:
+    """Net, of all tables or those named."""
+    found = [(each.table, each.kind, each.key["id"], each.changed) for each in lake.diff("0/180")]
+    assert found == [
+        ("public.customers", "modified", 1, ("name",)),
+        ("public.orders", "removed", 2, ("id", "note", "price", "at")),
+        ("public.orders", "modified", 1, ("note", "price")),
+        ("public.orders", "added", 4, ("id", "note", "price", "at")),
+    ]
+    assert len(lake.diff("0/180", "0/200", tables=["customers"])) == 0
+
+
+@pytest.mark.parametrize(
+    ("when", "ids"),
+    [("0/14F", [1, 2]), ("0/200", [1, 3]), ("0/250", [1, 3, 4]), (None, [1, 4]), ("2026-11-21T09:00:06Z", [1, 2])],
+)
+def test_a_table_as_of_a_moment_is_arrow(lake: auditlake.Lake, when: str | None, ids: list[int]) -> None:
+    """From history and tail; as Arrow, pandas, polars and DuckDB."""
+    rows = lake.as_of(when).table("public.orders", order_by=["id"])
+    assert rows.to_arrow()["id"].to_pylist() == ids
+    assert [row["id"] for row in rows] == ids
+    assert rows.to_pandas()["id"].tolist() == ids
+    assert rows.to_polars()["id"].to_list() == ids
+    assert [row[0] for row in rows.to_duckdb().fetchall()] == ids
+
+
+def test_rows_are_filtered_where_they_are_read(lake: auditlake.Lake) -> None:
+    """Columns, conditions, order and part."""
+    moment = lake.as_of("0/250")
+    rows = moment.table("orders", columns=["note"], where=[("price", ">=", Decimal("3.00"))], order_by=["-price"])
+    assert rows.to_arrow().to_pydict() == {"note": ["new", "c"]}
+    assert moment.table("orders", columns=["id"], order_by=["id"], limit=1, offset=1).to_arrow()["id"].to_pylist() == [
+        3
+    ]
+
+
+def test_duckdb_sees_the_whole_database_as_of_a_moment(lake: auditlake.Lake) -> None:
+    """Every table at the same LSN; one that is not known then has no view."""
+    question = "select o.id, c.name from public.orders o join public.customers c using (id)"
+    assert lake.as_of("0/200").to_duckdb().execute(question).fetchall() == [(1, "Ann")]
+    assert lake.as_of().to_duckdb().execute(question).fetchall() == [(1, "Anne")]
+    early = lake.as_of("0/150").to_duckdb().execute("select table_name from information_schema.tables").fetchall()
+    assert early == [("orders",)]
+
+
+def test_results_convert_to_arrow(lake: auditlake.Lake) -> None:
+    """With declared types, also when there are no rows."""
+    for empty, full in ((lake.row("orders", 9), lake.row("orders", 1)), (lake.log(actor="x"), lake.log())):
+        assert empty.to_arrow().schema == full.to_arrow().schema
+        assert (empty.to_arrow().num_rows, full.to_arrow().num_rows) == (0, len(full))
+    assert lake.row("orders", 1).to_arrow()["after"][0].as_py()[:2] == [("id", "1"), ("note", "c")]
+    assert lake.tables().to_polars()["name"].to_list() == ["public.customers", "public.orders"]
+    assert lake.blame("orders", 1).to_pandas()["value"].tolist()[:2] == ["1", "c"]
+
+
+def test_what_cannot_be_answered_is_refused(lake: auditlake.Lake, tmp_path: Path) -> None:
+    """With the errors of the command line."""
+    with pytest.raises(LakeUnusable):
+        auditlake.Lake(tmp_path / "none")
+    with pytest.raises(NotAnswerable, match="its history begins at 0/180"):
+        lake.as_of("0/150").table("customers")
+    with pytest.raises(BadUsage, match="has no time zone"):
+        lake.as_of(datetime(2026, 11, 21))  # noqa: DTZ001 - refused
+    with pytest.raises(BadUsage, match="there is no table"):
+        lake.row("nothing", 1)
+
+
+def test_a_missing_library_is_named(lake: auditlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it; Arrow is always there."""
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(Unsupported, match="polars is not installed") as caught:
+        lake.log().to_polars()
+    assert caught.value.hint == "Install it: pip install polars."
+
+
+def test_the_import_is_cheap_and_the_api_needs_no_spark(folder: Path) -> None:
+    """`import auditlake` imports nothing heavy; a whole session neither Spark nor pandas nor polars."""
+    code = """
+import sys, auditlake
+heavy = {"pyarrow", "deltalake", "duckdb", "pandas", "polars", "pyspark", "psycopg", "pydantic"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+lake = auditlake.Lake(sys.argv[1])
+lake.log(), lake.row("orders", 1), lake.as_of().table("orders").to_arrow(), list(lake.changes("now", follow=False))
+assert not {"pyspark", "polars", "mcp"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
+
+
+def test_the_folder_may_be_relative(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the command line."""
+    monkeypatch.chdir(folder.parent)
+    assert repr(auditlake.Lake("lake")) == f"Lake({str(layout.Lake(folder).root)!r})"
