@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from auditlake.cli.commands import audit, source, stages
+from auditlake.cli.commands import audit, feed, source, stages
 from auditlake.cli.commands import query as questions
 from auditlake.cli.commands import verify as verifying
 from auditlake.errors import AuditlakeError, BadUsage
@@ -82,5 +82,12 @@ def auditlake(context: click.Context, config: Path | None) -> None:
     context.obj = config
 
 
-for _command in (*source.COMMANDS, *audit.COMMANDS, *stages.COMMANDS, *questions.COMMANDS, *verifying.COMMANDS):
+for _command in (
+    *source.COMMANDS,
+    *audit.COMMANDS,
+    *feed.COMMANDS,
+    *stages.COMMANDS,
+    *questions.COMMANDS,
+    *verifying.COMMANDS,
+):
     auditlake.add_command(_command)

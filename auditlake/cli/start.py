@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from auditlake.startup import lean
 
-WITHOUT_PANDAS = frozenset({"bootstrap", "capture", "log", "show", "row", "diff", "blame", "deleted"})
+WITHOUT_PANDAS = frozenset({"bootstrap", "capture", "log", "show", "row", "diff", "blame", "deleted", "webhook"})
 
 
 def start() -> None:

@@ -1,17 +1,21 @@
-"""The feed of changes on the command line: `auditlake log --changes`."""
+"""The feed of changes on the command line: `auditlake log --changes` and `auditlake webhook`."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditlake.cli.options import stopped_by_signals
+from auditlake.cli.options import stopped_by_signals, with_settings, with_zone
 from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
+from auditlake.messages import say
 
 if TYPE_CHECKING:
     from auditlake.feed.change import ChangedTransaction
@@ -102,3 +106,56 @@ def _debezium(settings: Settings) -> "Callable[[ChangedTransaction], Iterator[st
 
     database = require_manifest(Lake(settings.lake)).database
     return lambda committed: lines(committed, database, time.time_ns() // 1_000_000)
+
+
+@click.command()
+@with_settings
+@with_zone
+@click.argument("url")
+@click.option("--table", "names", multiple=True, metavar="TABLE", help="Changes of this table only; may be repeated.")
+@click.option("--op", "ops", multiple=True, metavar="OP", help="Only insert, update, delete or truncate.")
+@click.option("--since", metavar="WHEN", help="Where the first run starts [the next transaction]; or beginning.")
+@click.option("--allow-gaps", is_flag=True, help="Go on where changes are known to be missing.")
+@click.option("--until-current", is_flag=True, help="Return when everything in the lake was received.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="auditlake-webhook.json",
+    show_default=True,
+    help="File with the cursor of what was received.",
+)
+def webhook(  # noqa: PLR0913 - the options of a command
+    settings: Settings,
+    *,
+    url: str,
+    names: tuple[str, ...],
+    ops: tuple[str, ...],
+    since: str | None,
+    allow_gaps: bool,
+    until_current: bool,
+    state: Path,
+) -> None:
+    """Send every transaction to a URL, in commit order, at least once; requests are signed.
+
+    The secret is in AUDITLAKE_WEBHOOK_SECRET. docs/changes.md describes request and signature.
+
+    \b
+    Example:
+      auditlake webhook https://example.com/hooks/lake --table orders
+    """
+    from auditlake.feed.request import Request
+    from auditlake.feed.webhook import SECRET, Sender, Target, exclusive, read_state, run
+
+    target = Target.parse(url, os.environ.get(SECRET))
+    with exclusive(state), stopped_by_signals() as stop:
+        cursor = read_state(state)
+        if cursor is not None and since is not None:
+            raise BadUsage(f"{state} has a cursor, so --since does not apply", "Omit it, or name another file.")
+        asked = Request(since, cursor, names, (), ops, None, not until_current, allow_gaps)
+        feed = asked.open(Lake(settings.lake), datetime.now(settings.zone), stop)
+        with closing(Sender(target, stop)) as sender:
+            count = run(feed, sender, state, stop, follow=not until_current)
+    say(f"{target.host} has received {count:,} transactions; the next run continues after {read_state(state)}")
+
+
+COMMANDS = (webhook,)

@@ -1,0 +1,282 @@
+"""Webhook: the feed as signed HTTP requests to one receiver, in commit order, at least once.
+
+Order of effects, for each request:
+
+1. POST whole transactions, or a part of a large one; try again until the receiver answers with 2xx.
+2. Write the cursor of the last whole transaction to the state file, durably.
+
+After a crash between the two, the transactions are sent again. Their `lsn`, with `part`, is the idempotency key:
+transactions are cut into parts by their content alone, so a part is the same whenever it is sent, while the number of
+transactions in a request may differ.
+
+The signature is that of the Standard Webhooks specification: `webhook-signature: v1,…` is base64 of the HMAC-SHA256 of
+`webhook-id.webhook-timestamp.body` with the secret. The secret comes from the environment; neither it nor the path of
+the URL, which may hold another one, appears in a message.
+
+Back-off doubles from a second to a minute, or is what the receiver asks for in Retry-After. Nothing waits for it: the
+feed only reads files. A receiver that answers 410 Gone ends the webhook.
+
+Authority: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md
+"""
+
+import base64
+import binascii
+import fcntl
+import hashlib
+import hmac
+import http.client
+import json
+import random
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from auditlake.audit.json_output import transaction
+from auditlake.errors import ConfigError, LakeConflict
+from auditlake.feed.change import ChangedTransaction
+from auditlake.feed.feed import Feed
+from auditlake.feed.json_lines import change_fields
+from auditlake.lake.json_file import replace_file
+from auditlake.messages import say
+
+SECRET = "AUDITLAKE_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable
+_PREFIX = "whsec_"
+_TIMEOUT_S = 30.0
+_WAIT_S = 1.0
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 60.0
+_PART_CHANGES, _PART_CHARACTERS = 1_000, 1 << 20
+_PER_REQUEST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests go, and the key that signs them."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    key: bytes
+
+    @classmethod
+    def parse(cls, url: str, secret: str | None) -> "Target":
+        """Parse a URL and a secret: any text, or base64 after `whsec_`.
+
+        Raises ConfigError.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError("the URL of the webhook is not http:// or https://", "Write https://host/path.")
+        if not secret:
+            raise ConfigError(f"{SECRET} is not set", "Set it to a secret that the receiver knows; it signs requests.")
+        try:
+            encoded = secret.removeprefix(_PREFIX)
+            key = base64.b64decode(encoded, validate=True) if secret.startswith(_PREFIX) else secret.encode()
+        except binascii.Error:
+            raise ConfigError(f"{SECRET} begins with {_PREFIX} but is not base64", "Correct it.") from None
+        path = parts.path or "/"
+        return cls(parts.scheme, parts.hostname, parts.port, f"{path}?{parts.query}" if parts.query else path, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request: its body, and the cursor to store when it was received, if it ends a transaction."""
+
+    body: bytes
+    cursor: str | None
+
+
+def messages(transactions: Iterable[ChangedTransaction]) -> Iterator[Message]:
+    """Cut transactions into requests: several small ones each, or a part of a large one."""
+    held: list[str] = []
+    cursor, size = None, 0
+    for committed in transactions:
+        for text, last in _parts(committed):
+            if held and (size + len(text) > _PART_CHARACTERS or len(held) >= _PER_REQUEST):
+                yield _message(held, cursor)
+                held, size, cursor = [], 0, None
+            held.append(text)
+            size += len(text)
+            if last:
+                cursor = committed.cursor
+            else:
+                yield _message(held, cursor)
+                held, size, cursor = [], 0, None
+    if held:
+        yield _message(held, cursor)
+
+
+def _message(texts: list[str], cursor: str | None) -> Message:
+    return Message(f'{{"transactions": [{", ".join(texts)}]}}'.encode(), cursor)
+
+
+def _parts(committed: ChangedTransaction) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a transaction as JSON, and whether each is the last."""
+    head = {**transaction(committed), "cursor": committed.cursor}
+    number, changes, size = 0, list[str](), 0
+    for change in committed.changes:
+        text = json.dumps(change_fields(change), ensure_ascii=False)
+        if changes and (len(changes) >= _PART_CHANGES or size + len(text) > _PART_CHARACTERS):
+            yield _part(head, number, changes, last=False), False
+            number, changes, size = number + 1, [], 0
+        changes.append(text)
+        size += len(text)
+    yield _part(head, number, changes, last=True), True
+
+
+def _part(head: dict[str, Any], number: int, changes: list[str], *, last: bool) -> str:
+    opened = json.dumps({**head, "part": number, "last": last}, ensure_ascii=False)
+    return f'{opened[:-1]}, "changes": [{", ".join(changes)}]}}'
+
+
+def signature(key: bytes, identifier: str, timestamp: int, body: bytes) -> str:
+    """Return the value of `webhook-signature`."""
+    signed = f"{identifier}.{timestamp}.".encode() + body
+    return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
+
+
+class Sender:
+    """Sends requests over one connection, which is opened again when it breaks; `stop` ends a wait."""
+
+    def __init__(self, target: Target, stop: threading.Event) -> None:
+        self._target = target
+        self._stop = stop
+        self._connection: http.client.HTTPConnection | None = None
+        self._delay_s = _FIRST_DELAY_S
+
+    def deliver(self, message: Message) -> bool:
+        """Send a message until it is received; return False if `stop` was set before.
+
+        Raises ConfigError if the receiver is gone for good.
+        """
+        identifier = f"msg_{hashlib.sha256(message.body).hexdigest()[:32]}"
+        while not self._stop.is_set():
+            problem, asked_s = self._post(message.body, identifier)
+            if problem is None:
+                self._delay_s = _FIRST_DELAY_S
+                return True
+            wait_s = asked_s if asked_s is not None else self._delay_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+            say(f"{self._target.host} {problem}; trying again in {wait_s:.0f} s")
+            self._delay_s = min(self._delay_s * 2, _LONGEST_DELAY_S)
+            self._stop.wait(wait_s)
+        return False
+
+    def _post(self, body: bytes, identifier: str) -> tuple[str | None, float | None]:
+        """Return what is wrong, None if nothing is, and how long the receiver asks to wait."""
+        now = int(time.time())
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "auditlake",
+            "webhook-id": identifier,
+            "webhook-timestamp": str(now),
+            "webhook-signature": signature(self._target.key, identifier, now, body),
+        }
+        try:
+            answer = self._answer(body, headers)
+        except (OSError, http.client.HTTPException) as exc:
+            self.close()
+            return f"cannot be reached ({type(exc).__name__})", None
+        if answer.status == HTTPStatus.GONE:
+            raise ConfigError(f"{self._target.host} answered 410 Gone: it wants no more", "Remove the webhook.")
+        if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            return None, None
+        return f"answered {answer.status}", _retry_after_s(answer.getheader("Retry-After"))
+
+    def _answer(self, body: bytes, headers: dict[str, str]) -> http.client.HTTPResponse:
+        """Send one request; a connection that the receiver closed while it was idle is opened again."""
+        reused = self._connection is not None
+        try:
+            connection = self._connection or self._connect()
+            connection.request("POST", self._target.path, body, headers)
+            answer = connection.getresponse()
+            answer.read()
+        except (ConnectionError, http.client.BadStatusLine):
+            self.close()
+            if not reused:
+                raise
+            return self._answer(body, headers)
+        return answer
+
+    def _connect(self) -> http.client.HTTPConnection:
+        target = self._target
+        kind = http.client.HTTPSConnection if target.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(target.host, target.port, timeout=_TIMEOUT_S)
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+def _retry_after_s(value: str | None) -> float | None:
+    return min(float(value), _LONGEST_DELAY_S) if value is not None and value.isdigit() else None
+
+
+def read_state(path: Path) -> str | None:
+    """Read the cursor of a state file; None if there is none yet.
+
+    Raises ConfigError if it cannot be read.
+    """
+    try:
+        return str(json.loads(path.read_text())["cursor"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as exc:
+        raise ConfigError(f"{path} is not the state of a webhook: {exc}", "Name another file with --state.") from exc
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock of a state file.
+
+    Raises LakeConflict if another process holds it, ConfigError if the folder cannot be written.
+    """
+    try:
+        file = path.with_name(f"{path.name}.lock").open("w")
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be locked: {exc.strerror}", "Name another file with --state.") from exc
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LakeConflict(f"another webhook uses {path}", "Stop it, or name another file with --state.") from None
+        yield
+
+
+def run(feed: Feed, sender: Sender, state: Path, stop: threading.Event, *, follow: bool) -> int:
+    """Send the feed until `stop` is set, or unless `follow` to its end; return how many transactions were received."""
+    count = 0
+    while not stop.is_set():
+        taken = feed.take(_WAIT_S)
+        for message in messages(taken):
+            if not sender.deliver(message):
+                return count
+            if message.cursor is not None:
+                _save(state, message.cursor)
+        count += len(taken)
+        if not taken:
+            _save(state, feed.cursor)
+            if not follow:
+                return count
+    return count
+
+
+def _save(state: Path, cursor: str) -> None:
+    """Write the cursor, unless the file has it.
+
+    Raises ConfigError.
+    """
+    if read_state(state) == cursor:
+        return
+    try:
+        replace_file(state, {"cursor": cursor}, durable=True)
+    except OSError as exc:
+        raise ConfigError(f"{state} cannot be written: {exc.strerror}", "Name another file with --state.") from exc

@@ -1,0 +1,161 @@
+"""Webhook: signature, order, retries, and a sender that is killed; the receiver is a real HTTP server."""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditlake.feed import webhook
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from tests.command import run_here, start
+from tests.small_lake import write_small_lake
+
+_SECRET = "whsec_" + base64.b64encode(b"thirty-two bytes of a key, or so").decode()
+
+
+@dataclass
+class Receiver:
+    """What a receiver got, and what it answers next; 200 when there is no answer left."""
+
+    answers: list[int] = field(default_factory=list)
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    url: str = ""
+    arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def transactions(self) -> list[dict[str, Any]]:
+        """Return the transactions of every request that was accepted."""
+        return [each for _, body in self.got for each in json.loads(body)["transactions"]]
+
+
+@contextmanager
+def _receiving(*answers: int) -> Iterator[Receiver]:
+    receiver = Receiver(list(answers))
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status = receiver.answers.pop(0) if receiver.answers else 200
+            if status == 200:
+                receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            receiver.arrived.release()
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    receiver.url = f"http://127.0.0.1:{server.server_port}/hook?token=hidden"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """The small lake, with a manifest; no delay between attempts."""
+    made = write_small_lake(tmp_path / "lake")
+    content = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
+    made.manifest.write_text(json.dumps({"format_version": 1, **content}))
+    monkeypatch.setenv(webhook.SECRET, _SECRET)
+    monkeypatch.setattr(webhook, "_FIRST_DELAY_S", 0.01)
+    return made
+
+
+def _send(lake: Lake, url: str, *more: str) -> Any:
+    state = str(lake.root.parent / "state.json")
+    return run_here(["webhook", url, "--until-current", "--state", state, "--lake", lake.root, *more])
+
+
+def test_transactions_arrive_in_order_and_signed(lake: Lake) -> None:
+    """The signature is HMAC-SHA256 of id, timestamp and body; the next run sends only what is new."""
+    with _receiving() as receiver:
+        done = _send(lake, receiver.url, "--since", "beginning")
+        assert (done.code, done.stdout) == (0, ""), done.stderr
+        assert "has received 4 transactions; the next run continues after 1:0/300" in done.stderr
+        assert [each["lsn"] for each in receiver.transactions()] == ["0/150", "0/200", "0/250", "0/300"]
+        ((headers, body),) = receiver.got
+        signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+        expected = base64.b64encode(hmac.new(b"thirty-two bytes of a key, or so", signed, hashlib.sha256).digest())
+        assert headers["webhook-signature"] == f"v1,{expected.decode()}"
+        assert "hidden" not in done.stderr
+        assert _send(lake, receiver.url).code == 0
+        assert len(receiver.got) == 1
+    assert receiver.transactions()[1]["changes"][0]["key"] == {"id": "2"}
+
+
+def test_a_request_is_repeated_until_it_is_received(lake: Lake) -> None:
+    """Errors of the receiver and of the network; nothing is skipped, and the cursor moves only afterwards."""
+    with _receiving(500, 404, 301, 503) as receiver:
+        done = _send(lake, receiver.url, "--since", "beginning", "--table", "orders", "--op", "delete")
+    assert done.code == 0
+    assert [done.stderr.count(f"answered {status};") for status in (500, 404, 301, 503)] == [1, 1, 1, 1]
+    assert [(each["lsn"], len(each["changes"])) for each in receiver.transactions()] == [("0/200", 1), ("0/300", 1)]
+    with _receiving(410) as gone:
+        (lake.root.parent / "state.json").write_text(json.dumps({"cursor": "1:0/200"}))
+        done = _send(lake, gone.url)
+    assert (done.code, "410 Gone" in done.stderr) == (3, True)
+    assert json.loads((lake.root.parent / "state.json").read_text()) == {"cursor": "1:0/200"}
+
+
+def test_a_large_transaction_is_sent_in_parts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part says whether it is the last; parts are the same whenever they are sent."""
+    monkeypatch.setattr(webhook, "_PART_CHANGES", 1)
+    with _receiving() as receiver:
+        _send(lake, receiver.url, "--since", "0/250")
+        parts = [(each["lsn"], each["part"], each["last"]) for each in receiver.transactions()]
+    assert parts == [("0/250", 0, False), ("0/250", 1, False), ("0/250", 2, True), ("0/300", 0, True)]
+
+
+def test_a_killed_sender_sends_again_and_skips_nothing(lake: Lake) -> None:
+    """Killed while the receiver fails: the next run starts after the last transaction that was received."""
+    state = lake.root.parent / "state.json"
+    state.write_text(json.dumps({"cursor": f"1:{Lsn(0x200)}"}))
+    environment = {webhook.SECRET: _SECRET}
+    with _receiving(*[500] * 100) as receiver:
+        arguments: list[str | Path] = ["webhook", receiver.url, "--state", state, "--lake", lake.root]
+        with start(arguments, environment) as process:
+            receiver.arrived.acquire(timeout=60)
+            second = run_here(["webhook", receiver.url, "--state", state, "--lake", lake.root])
+            assert (second.code, "another webhook uses" in second.stderr) == (6, True)
+            os.kill(process.pid, signal.SIGKILL)
+        receiver.answers.clear()
+        assert _send(lake, receiver.url).code == 0
+    assert [each["lsn"] for each in receiver.transactions()] == ["0/250", "0/300"]
+
+
+@pytest.mark.parametrize(
+    ("url", "secret", "message"),
+    [
+        ("ftp://host/", _SECRET, "not http:// or https://"),
+        ("https://host/", None, "AUDITLAKE_WEBHOOK_SECRET is not set"),
+        ("https://host/", "whsec_?", "is not base64"),
+    ],
+)
+def test_a_wrong_target_is_refused(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, url: str, secret: str | None, message: str
+) -> None:
+    """Before anything is sent, without the secret in the message."""
+    monkeypatch.setenv(webhook.SECRET, secret) if secret else monkeypatch.delenv(webhook.SECRET)
+    done = _send(lake, url)
+    assert (done.code, message in done.stderr) == (3, True)
