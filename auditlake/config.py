@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -27,12 +27,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     SecretStr,
     StringConstraints,
     ValidationError,
 )
 
 from auditlake.errors import ConfigError, Unsupported
+from auditlake.store.objects import settings_for_spark
+from auditlake.store.place import SCHEMES, parse
 from auditlake.streaming_mode import Streaming, StreamingMode
 
 _LOCALTIME = Path("/etc/localtime")
@@ -56,16 +59,21 @@ def _conninfo(value: object) -> object:
     return value
 
 
-def _local_path(value: object) -> object:
-    """Turn a path or a file:// URI into an absolute path."""
+def lake_place(value: object) -> Path:
+    """Turn a path or a file:// URI into an absolute path, and the URL of an object store into a `Remote`.
+
+    Raises ValueError; Unsupported for another kind of store.
+    """
     text = str(value)
     parts = urlsplit(text)
     if "://" not in text:
         return _unambiguous(Path(text).expanduser().absolute())
+    if parts.scheme in SCHEMES:
+        return cast("Path", parse(text))  # as `lake.layout.Lake` has it
     if parts.scheme != "file":
         raise Unsupported(
-            f"lake {parts.scheme}://… is on a store this version does not write to, need a local path",
-            "give a folder, for example --lake ./lake.",
+            f"lake {parts.scheme}://… is on a store this version does not write to, need a local path or s3://",
+            "give a folder, for example --lake ./lake, or s3://bucket/folder.",
         )
     return _unambiguous(Path(unquote(parts.path)))
 
@@ -146,7 +154,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: Annotated[SecretStr | None, BeforeValidator(_conninfo)] = None
-    lake: Annotated[Path, BeforeValidator(_local_path)] = Field(
+    lake: Annotated[Path, PlainValidator(lake_place)] = Field(
         default_factory=Path("lake").absolute, validate_default=True
     )
     slot: SlotName = "auditlake"
@@ -187,18 +195,23 @@ class Settings(BaseModel):
 def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
     """Merge settings: flags before environment before file; a flag that is None or empty is not set.
 
-    Raises ConfigError for an invalid setting, Unsupported for a lake that is not a local path.
+    Raises ConfigError for an invalid setting, Unsupported for a lake on another kind of store.
+
+    For a lake in an object store, `spark` contains what Hadoop needs for it; settings that are given have precedence.
     """
     given = {name: value for name, value in flags.items() if value not in (None, (), "")}
     from_file = _read_file(config_file)
     from_environment = _read_environment()
     try:
-        return Settings(**(from_file | from_environment | given))
+        settings = Settings(**(from_file | from_environment | given))
     except ValidationError as exc:
         origins = {**dict.fromkeys(from_file, str(config_file or DEFAULT_FILE))}
         origins |= {name: f"{_PREFIX}{name.upper()}" for name in from_environment}
         origins |= {name: f"--{name}" for name in given}
         raise ConfigError("; ".join(_problems(exc, origins)), _known()) from None  # pydantic repeats the input
+    if isinstance(settings.lake, Path):
+        return settings
+    return settings.model_copy(update={"spark": {**settings_for_spark(), **settings.spark}})
 
 
 def redacted(conninfo: str) -> str:

@@ -24,6 +24,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.store.files import fingerprint
 
 # Even a small batch costs seconds: let changes gather, for at least as long as the last batch took.
 _BATCH_INTERVAL_S = 2.0
@@ -46,7 +47,7 @@ class Applier:
         self._histories = Histories(lake)
         self._reached: Mapping[TableName, Reached] = {}
         self._parked: Mapping[TableName, Parked] = {}
-        self._explained: int | None = None
+        self._explained: object = None
         self._upkeep: Upkeep | None = None
         self._moved: set[TableName] = set()
         self.interval_s = _BATCH_INTERVAL_S
@@ -110,12 +111,9 @@ class Applier:
             self._upkeep.after(moved)
 
 
-def _explained(lake: Lake) -> int:
-    """Return the modification time of `added`: a table that waits for a missing value is retried when it changes."""
-    try:
-        return (lake.added / "_delta_log").stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
+def _explained(lake: Lake) -> object:
+    """Return what changes with `added`: a table that waits for a missing value is retried then."""
+    return fingerprint(lake.added / "_delta_log")
 
 
 def next_interval_s(took_s: float, rows: int) -> float:

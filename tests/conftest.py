@@ -6,9 +6,12 @@ Nothing starts before a test asks for it: tests/unit needs neither a server nor 
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
+from auditlake.store.place import Remote, parse
+from tests.s3_server import s3_server
 from tests.server import Server, chosen_version
 
 if TYPE_CHECKING:  # pyspark costs the unit tests a second
@@ -42,6 +45,19 @@ def database(server: Server) -> Iterator[str]:
     name = server.create_database()
     yield server.dsn(name)
     server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[str]:
+    """The URL of a bucket, on a server of the S3 protocol, for the whole run."""
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def remote_folder(bucket: str) -> Remote:
+    """A folder in the bucket that no other test uses."""
+    return parse(f"{bucket}/{uuid4().hex}")
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyroaring import BitMap64
 from pyspark.errors import PySparkException
@@ -40,6 +39,7 @@ from auditlake.delta.data_files import DataFile
 from auditlake.delta.deletion_vectors import Descriptor, write_vectors
 from auditlake.delta.log_writer import Action, moved, put_commit, removed
 from auditlake.delta.row_groups import held_bytes
+from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
 from auditlake.lake.history_files import Files
@@ -188,7 +188,7 @@ def _commit(table: HistoryTable, actions: list[Action]) -> None:
     try:
         put_commit(table.path, version, "MERGE", actions)
     except FileExistsError:
-        if DeltaTable(table.path).transaction_version(HISTORY_APP) != table.position:
+        if open_table(table.path).transaction_version(HISTORY_APP) != table.position:
             raise conflict(table) from None
         raise Overtaken from None
     if version % _CHECKPOINT_EVERY == 0:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from auditlake.lake.history import OPEN_PART
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
+from auditlake.store.place import Place
 
 HEAP_PER_ROW = 30
 """Measured with a heap of 2 GB, of which Spark has 1820 MB: updates of rows of 60 MB were folded, of 90 MB were not."""
@@ -116,7 +116,7 @@ def _is_of(tail: Tail, row: _Change) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _large_changes(path: Path, limit: int) -> tuple[_Change, ...]:
+def _large_changes(path: Place, limit: int) -> tuple[_Change, ...]:
     """Return the changes of a file that are larger than `limit`."""
     if largest_group([path]) <= limit:
         return ()
@@ -137,5 +137,5 @@ def _largest_open_row(tail: Tail, limit: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _largest_row(path: Path) -> int:
+def _largest_row(path: Place) -> int:
     return max(int(row_bytes(batch).max()) for batch in read_batches(path) if batch.num_rows)

@@ -33,7 +33,6 @@ from typing import assert_never
 
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkDeltaTable
-from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column as Expression
@@ -48,6 +47,7 @@ from auditlake.apply.fold import ENDS, Folded, Kind
 from auditlake.apply.replace import whole_source, write_source
 from auditlake.apply.tails import Tail
 from auditlake.delta.log_reader import entry
+from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, add_columns
 from auditlake.lake.history_files import find_files, open_rows
@@ -176,11 +176,11 @@ def _fails(why: str) -> Expression:
 
 def _checked(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> DataFrame:
     """Return the rows; their evaluation fails if the table has left the position at which the fold was planned."""
-    path, expected = str(table.path), table.position
+    path, expected = table.path, table.position
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            position = DeltaTable(path).transaction_version(HISTORY_APP)
+            position = open_table(path).transaction_version(HISTORY_APP)
             if position != expected:
                 raise RuntimeError(f"the position of {path} is {position}, was {expected}")
         yield from ()
@@ -212,7 +212,7 @@ def _one_applier(spark: SparkSession, table: HistoryTable, held: frozenset[str],
     except (PySparkException, Py4JJavaError) as exc:  # the latter if a task of a broadcast failed
         if _is_committed(table, commit_id):
             return
-        now = DeltaTable(table.path)
+        now = open_table(table.path)
         columns = {field.name for field in now.schema().fields} - RESERVED
         if now.transaction_version(HISTORY_APP) != table.position or columns != held:
             raise conflict(table) from exc
@@ -225,7 +225,7 @@ def _one_applier(spark: SparkSession, table: HistoryTable, held: frozenset[str],
 
 def _is_committed(table: HistoryTable, commit_id: str) -> bool:
     """Return whether a version after the one that was read is the commit with this id."""
-    latest = DeltaTable(table.path).version()
+    latest = open_table(table.path).version()
     entries = (entry(table.path, version) for version in range(table.delta_version + 1, latest + 1))
     infos = (action["commitInfo"] for actions in entries for action in actions if "commitInfo" in action)
     return any(info.get("userMetadata") == commit_id for info in infos)

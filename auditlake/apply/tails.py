@@ -10,7 +10,6 @@ Only `op`, the presence of tuples and flags are read here, never values.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema.evolution import AddedColumn, Followed, Run, follow
 from auditlake.schema.missing_values import Answers, read_added
 from auditlake.sql_names import standard_literal
+from auditlake.store.place import Place
 
 FOLDED_OPS = ("insert", "update", "delete", "truncate")
 _MOST_LSN = 2**63 - 1
@@ -69,7 +69,7 @@ order by lsn, ordinal
 class Log:
     """`changes` at one Delta version; `watermark` is that version's."""
 
-    folder: Path
+    folder: Place
     delta: DeltaTable
     watermark: Lsn
 

@@ -10,13 +10,14 @@ Within a file, a row group's size is assumed to be spread evenly over its rows.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from auditlake.delta.row_groups import held_bytes, row_groups
 from auditlake.lsn import Lsn
+from auditlake.store.files import parquet
+from auditlake.store.place import Place
 
 WINDOW_BYTES = 96 << 20
 """Uncompressed size of the changes applied at a time; they are in memory several times."""
@@ -26,7 +27,7 @@ WINDOW_BYTES = 96 << 20
 class ChangeFile:
     """A data file of `changes`, with its least and greatest LSN."""
 
-    path: Path
+    path: Place
     first: int
     last: int
 
@@ -79,9 +80,9 @@ def _cut_inside(due: Sequence[ChangeFile], count: int, within: tuple[int, int], 
     return Window(Lsn(int(commits[last])), int(totals[last]), more=True)
 
 
-def _weighed(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _weighed(path: Place) -> tuple[np.ndarray, np.ndarray]:
     """Return the LSN and the estimated size of every row of a file."""
     groups = row_groups(path)
-    lsns = pq.ParquetFile(path).read(columns=["lsn"])["lsn"].to_numpy()
+    lsns = pq.ParquetFile(parquet(path)).read(columns=["lsn"])["lsn"].to_numpy()
     sizes = np.repeat([group.held_bytes / max(1, group.rows) for group in groups], [group.rows for group in groups])
     return lsns, sizes

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from auditlake.audit.added_columns import Described, Later, check_missing_values, later_columns
 from auditlake.delta.append_table import open_delta
+from auditlake.delta.table import open_version
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
@@ -28,6 +28,7 @@ from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import Run, follow
 from auditlake.schema.missing_values import Answers, read_added
 from auditlake.sql_names import standard_literal
+from auditlake.store.place import Place
 from auditlake.temporal.moments import (
     begins_at,
     check_horizon,
@@ -62,7 +63,7 @@ class Reader:
         self.lake = lake
         self.now = now
         self.known = read_known(lake)
-        self._tables: dict[Path, DeltaTable] = {}
+        self._tables: dict[Place, DeltaTable] = {}
         self._later: dict[TableName, Mapping[str, Later]] = {}
 
     @property
@@ -108,9 +109,9 @@ class Reader:
         """Open a table's history at the pinned version."""
         return self._open(table.path, table.delta_version)
 
-    def _open(self, path: Path, version: int) -> DeltaTable:
+    def _open(self, path: Place, version: int) -> DeltaTable:
         if path not in self._tables:
-            self._tables[path] = DeltaTable(path, version=version)
+            self._tables[path] = open_version(path, version)
         return self._tables[path]
 
     def table(self, name: str) -> HistoryTable:

@@ -12,7 +12,6 @@ DROP, DETACH, ATTACH and TRUNCATE of a partition change rows of the published ta
 If a table is partitioned, this costs one query per batch, otherwise nothing.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -27,6 +26,7 @@ from auditlake.partitions import Differences, PartNow, compare, keeps_rows
 from auditlake.relation import TableName
 from auditlake.source.connection import Row
 from auditlake.source.partitions import is_empty, read_digests, read_insert_lsn, read_parts
+from auditlake.store.files import fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class PartitionWatch:
     report: Callable[[str], None]
     _tables: dict[TableName, int] = field(default_factory=dict)
     _watched: dict[TableName, _Watched] = field(default_factory=dict)
-    _written_at: int | None = None
+    _written_at: object = None
 
     @property
     def pending(self) -> bool:
@@ -83,7 +83,7 @@ class PartitionWatch:
 
     def check(self, control: psycopg.Connection[Row], held: Held) -> None:
         """Compare every table with its record; call it before more becomes durable."""
-        if self._written_at != self._now_written_at():
+        if self._written_at != fingerprint(self.lake.partitions):
             self._read_records()
         if not self._watched:
             return
@@ -93,14 +93,8 @@ class PartitionWatch:
             if digest is not None and digest not in {watched.digest, watched.settled}:
                 self._compare(control, name, watched, digest, held)
 
-    def _now_written_at(self) -> int | None:
-        try:
-            return os.stat(self.lake.partitions).st_mtime_ns  # noqa: PTH116 - called before every batch
-        except FileNotFoundError:
-            return None
-
     def _read_records(self) -> None:
-        self._written_at = self._now_written_at()
+        self._written_at = fingerprint(self.lake.partitions)
         names = dict.fromkeys([*self._tables, *self.lake.partitioned_names()])
         for name in names:
             known = read_partitions(self.lake, name)

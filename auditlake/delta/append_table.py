@@ -14,7 +14,6 @@ Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
@@ -36,7 +35,9 @@ from auditlake.delta.log_writer import (
     without_change,
 )
 from auditlake.delta.row_groups import held_bytes
+from auditlake.delta.table import open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
+from auditlake.store.place import Place
 
 # Fewer small files are cheap to read and to list, and joining this many takes a fraction of a second.
 _TIDY_EVERY = 200
@@ -54,13 +55,13 @@ _CONFIGURATION = {
 }
 
 
-def open_delta(path: Path) -> DeltaTable | None:
+def open_delta(path: Place) -> DeltaTable | None:
     """Open a Delta table; None if it does not exist. A checkpoint that cannot be read is set aside.
 
     Raises LakeUnusable.
     """
     try:
-        return DeltaTable(path)
+        return open_table(path)
     except TableNotFoundError:
         return None
     except DeltaError as exc:
@@ -78,7 +79,7 @@ def select(table: DeltaTable, name: str, sql: str) -> pa.Table:
 class AppendLog:
     """A Delta table that this process alone appends to."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Place, schema: pa.Schema) -> None:
         self._path = path
         try:
             self._table = open_delta(path) or self._create(schema)
@@ -96,7 +97,7 @@ class AppendLog:
         fields = Schema.from_arrow(schema)
         with suppress(FileExistsError):  # another process has created it
             create_table(self._path, Creation(None, fields, (), _CONFIGURATION, deletion_vectors=False))
-        return DeltaTable(self._path)
+        return open_table(self._path)
 
     def _configure(self) -> None:
         """Set the retention of a table that an earlier release created."""
@@ -202,7 +203,7 @@ class AppendLog:
                 (self._path / name).unlink(missing_ok=True)
 
 
-def _joinable(path: Path, adds: Sequence[Add]) -> list[list[Add]]:
+def _joinable(path: Place, adds: Sequence[Add]) -> list[list[Add]]:
     """Group the small files to join, in the order of their commits, up to the size of a joined file."""
     groups: list[list[Add]] = [[]]
     size_bytes = held = 0

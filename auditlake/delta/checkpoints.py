@@ -20,12 +20,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
-from auditlake.delta.file_sync import sync
 from auditlake.delta.log_reader import checkpoint_file, checkpoints
-from auditlake.delta.log_writer import UNFINISHED
+from auditlake.delta.table import open_table
 from auditlake.errors import LakeUnusable
+from auditlake.store.file_sync import sync
+from auditlake.store.files import UNFINISHED, parquet
+from auditlake.store.place import Place
 
 KEPT_FOR = "interval 6 hours"
 KEPT_FOR_S = 6 * 3600.0
@@ -35,16 +36,16 @@ _OF_VERSION = re.compile(r"\.?(\d{20})\.(json|checkpoint\.parquet|crc)(\.crc)?")
 _HINT = "_last_checkpoint"
 
 
-def checkpoint(table: Path, kept_for_s: float = KEPT_FOR_S) -> None:
+def checkpoint(table: Place, kept_for_s: float = KEPT_FOR_S) -> None:
     """Write a checkpoint of the current version, then delete expired versions before an older checkpoint."""
-    delta = DeltaTable(table)
+    delta = open_table(table)
     log = table / "_delta_log"
     delta.create_checkpoint()
     sync(checkpoint_file(log, delta.version()), log)
     _delete_expired(log, time.time() - kept_for_s)
 
 
-def _delete_expired(log: Path, before_s: float) -> None:
+def _delete_expired(log: Place, before_s: float) -> None:
     for version in checkpoints(log)[1:]:
         if _expired(log, version, before_s) and is_readable(checkpoint_file(log, version)):
             sync(checkpoint_file(log, version), log)  # Spark writes checkpoints too, without fsync
@@ -56,20 +57,20 @@ def _delete_expired(log: Path, before_s: float) -> None:
             file.unlink(missing_ok=True)
 
 
-def _expired(log: Path, version: int, before_s: float) -> bool:
+def _expired(log: Place, version: int, before_s: float) -> bool:
     """Return whether all versions before this one are expired: its own entry is old enough, or deleted."""
     entry = log / f"{version:020}.json"
     return _older(entry, before_s) if entry.exists() else True
 
 
-def _older(file: Path, before_s: float) -> bool:
+def _older(file: Place, before_s: float) -> bool:
     try:
         return file.stat().st_mtime < before_s
     except FileNotFoundError:
         return False
 
 
-def _files_before(log: Path, version: int) -> Iterator[Path]:
+def _files_before(log: Place, version: int) -> Iterator[Place]:
     """List entries, checkpoints and checksums of older versions, also checksums whose entry is deleted."""
     for file in log.iterdir():
         match = _OF_VERSION.fullmatch(file.name)
@@ -77,25 +78,28 @@ def _files_before(log: Path, version: int) -> Iterator[Path]:
             yield file
 
 
-def is_readable(file: Path) -> bool:
+def is_readable(file: Place) -> bool:
     """Return whether a checkpoint is a complete Parquet file."""
     try:
-        pq.ParquetFile(file).read()
+        pq.ParquetFile(parquet(file)).read()
     except (pa.ArrowException, OSError):
         return False
     return True
 
 
-def set_aside_unreadable(table: Path) -> bool:
+def set_aside_unreadable(table: Place) -> bool:
     """Rename checkpoints that cannot be read, so that no reader uses them; return False if there are none.
+
+    An object store has no partial objects, so there nothing is set aside.
 
     Raises LakeUnusable if the folder cannot be written.
     """
     log = table / "_delta_log"
-    if not log.is_dir():
+    if not isinstance(log, Path) or not log.is_dir():
         return False
     versions = checkpoints(log)
-    broken = [checkpoint_file(log, version) for version in versions if not is_readable(checkpoint_file(log, version))]
+    files = (checkpoint_file(log, version) for version in versions)
+    broken = [file for file in files if not is_readable(file)]
     try:
         for file in broken:
             with suppress(FileNotFoundError):  # another process was faster
@@ -112,5 +116,5 @@ def set_aside_unreadable(table: Path) -> bool:
     return bool(broken or dangling)
 
 
-def _hinted(log: Path) -> bool:
+def _hinted(log: Place) -> bool:
     return (log / _HINT).exists()

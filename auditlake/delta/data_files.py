@@ -15,20 +15,22 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from pyroaring import BitMap64
 
 from auditlake.delta.deletion_vectors import read_vector
-from auditlake.delta.file_sync import make_folder, sync
 from auditlake.delta.log_reader import Add, file_path, live_files
 from auditlake.delta.log_writer import Action, added_file
 from auditlake.delta.row_groups import gathered, read_batches, short_texts, write_groups
+from auditlake.delta.table import open_version
+from auditlake.store.file_sync import make_folder
+from auditlake.store.files import move, new_file, parquet, relative_name, size_bytes
+from auditlake.store.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,12 @@ class DataFile:
         least, greatest = (self.stats.get(bound, {}).get(column) for bound in ("minValues", "maxValues"))
         return None if least is None or greatest is None else (least, greatest)
 
-    def deleted_positions(self, table: Path) -> BitMap64:
+    def deleted_positions(self, table: Place) -> BitMap64:
         """Read the positions, from 0, of the rows that are deleted."""
         return read_vector(table, self.add["deletionVector"]) if self.is_marked else BitMap64()
 
 
-def list_files(table: Path, version: int) -> list[DataFile]:
+def list_files(table: Place, version: int) -> list[DataFile]:
     """List the data files of a version.
 
     Raises FileNotFoundError if the log has checkpoints of another kind than `log_reader` supports.
@@ -82,16 +84,16 @@ def list_files(table: Path, version: int) -> list[DataFile]:
     return [DataFile(file_path(table, add).name, add, json.loads(add.get("stats") or "{}")) for add in adds]
 
 
-def list_any_files(table: Path, version: int) -> list[DataFile]:
+def list_any_files(table: Place, version: int) -> list[DataFile]:
     """List the data files of a version, whatever its checkpoints; without deletion vectors if deltalake had to read."""
     try:
         return list_files(table, version)
     except FileNotFoundError:
-        actions = pa.table(DeltaTable(table, version=version).get_add_actions(flatten=False))
+        actions = pa.table(open_version(table, version).get_add_actions(flatten=False))
         return [_from_deltalake(table, row) for row in actions.to_pylist()]
 
 
-def _from_deltalake(table: Path, row: Mapping[str, Any]) -> DataFile:
+def _from_deltalake(table: Place, row: Mapping[str, Any]) -> DataFile:
     add = {
         "path": row["path"],
         "partitionValues": row.get("partition") or {},
@@ -134,12 +136,12 @@ def statistics_json(statistics: Mapping[str, Any]) -> str:
     return json.dumps(statistics, default=str)
 
 
-def write_file(table: Path, rows: pa.RecordBatch) -> Action:
+def write_file(table: Place, rows: pa.RecordBatch) -> Action:
     """Write rows into a new file of a table without partitions, with statistics of all integer columns."""
     return _write_file(table, rows, _integers(rows.schema), {})
 
 
-def write_part(table: Path, rows: pa.Table, columns: Sequence[str], partition: Mapping[str, str]) -> Action:
+def write_part(table: Place, rows: pa.Table, columns: Sequence[str], partition: Mapping[str, str]) -> Action:
     """Write rows into a new file of a partition, with statistics of these integer columns.
 
     `partition` has the value of each partition column, which is not in `rows`.
@@ -148,48 +150,49 @@ def write_part(table: Path, rows: pa.Table, columns: Sequence[str], partition: M
     return _write_file(table, rows, columns, partition)
 
 
-def adopt_file(table: Path, file: Path, columns: Sequence[str], partition: Mapping[str, str]) -> Action:
+def adopt_file(table: Place, file: Place, columns: Sequence[str], partition: Mapping[str, str]) -> Action:
     """Move a Parquet file of another writer into an existing partition, with statistics of these columns."""
     own = table / new_file_name(partition)
-    sync(file)
-    file.rename(own)
-    sync(own.parent)
-    return _added(table, own, partition, file_statistics(pq.read_metadata(own), columns))
+    move(file, own)
+    return _added(table, own, partition, columns)
 
 
-def joined_file(table: Path, adds: Sequence[Add]) -> Action:
+def joined_file(table: Place, adds: Sequence[Add]) -> Action:
     """Write the rows of several files of a table without partitions into a new one.
 
     Holds the rows of one row group at a time, and so does any reader of the new file.
     """
     file = table / new_file_name({})
     sources = [file_path(table, add) for add in adds]
-    schema = pq.read_schema(sources[0])
+    schema = pq.read_schema(parquet(sources[0]))
     columns = _integers(schema)
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
-    with pq.ParquetWriter(file, schema, use_dictionary=texts, write_statistics=columns) as writer:
+    with (
+        new_file(file) as sink,
+        pq.ParquetWriter(sink, schema, use_dictionary=texts, write_statistics=columns) as writer,
+    ):
         for rows in gathered(batch for source in sources for batch in read_batches(source)):
             write_groups(writer, rows)
-    sync(file, file.parent)
-    return _added(table, file, {}, file_statistics(pq.read_metadata(file), columns))
+    return _added(table, file, {}, columns)
 
 
 def _write_file(
-    table: Path, rows: pa.RecordBatch | pa.Table, columns: Sequence[str], partition: Mapping[str, str]
+    table: Place, rows: pa.RecordBatch | pa.Table, columns: Sequence[str], partition: Mapping[str, str]
 ) -> Action:
     file, content = table / new_file_name(partition), pa.table(rows)
-    with pq.ParquetWriter(
-        file,
-        content.schema,
-        # To find out whether other values repeat costs more than a dictionary saves.
-        use_dictionary=short_texts(content),
-        write_statistics=list(columns),
-        write_page_index=bool(partition),  # queries read single pages of partitioned tables, the histories
-    ) as writer:
+    with (
+        new_file(file) as sink,
+        pq.ParquetWriter(
+            sink,
+            content.schema,
+            # To find out whether other values repeat costs more than a dictionary saves.
+            use_dictionary=short_texts(content),
+            write_statistics=list(columns),
+            write_page_index=bool(partition),  # queries read single pages of partitioned tables, the histories
+        ) as writer,
+    ):
         write_groups(writer, content)
-    sync(file, file.parent)
-    # pyarrow's metadata_collector would hide the OSError of a full disk behind an error of its own, raised at close.
-    return _added(table, file, partition, file_statistics(pq.read_metadata(file), columns))
+    return _added(table, file, partition, columns)
 
 
 def _integers(schema: pa.Schema) -> list[str]:
@@ -199,7 +202,7 @@ def _integers(schema: pa.Schema) -> list[str]:
 def new_file_name(partition: Mapping[str, str]) -> str:
     """Return the path of a new data file, relative to its table."""
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    return str(Path(partition_folder(partition), name))
+    return str(PurePosixPath(partition_folder(partition), name))
 
 
 def partition_folder(partition: Mapping[str, str]) -> str:
@@ -207,5 +210,7 @@ def partition_folder(partition: Mapping[str, str]) -> str:
     return "/".join(f"{quote(column, safe='')}={quote(value, safe='')}" for column, value in partition.items())
 
 
-def _added(table: Path, file: Path, partition: Mapping[str, str], statistics: Mapping[str, Any]) -> Action:
-    return added_file(str(file.relative_to(table)), partition, file.stat().st_size, statistics_json(statistics))
+def _added(table: Place, file: Place, partition: Mapping[str, str], columns: Iterable[str]) -> Action:
+    # pyarrow's metadata_collector would hide the OSError of a full disk behind an error of its own, raised at close.
+    statistics = statistics_json(file_statistics(pq.read_metadata(parquet(file)), columns))
+    return added_file(relative_name(file, table), partition, size_bytes(file), statistics)

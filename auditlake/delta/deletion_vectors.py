@@ -7,12 +7,12 @@ import base64
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pyroaring import BitMap64
 
-from auditlake.delta.file_sync import sync
+from auditlake.store.files import write_new
+from auditlake.store.place import Place
 
 Descriptor = Mapping[str, Any]
 """The descriptor of a deletion vector in an action."""
@@ -25,7 +25,7 @@ _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+
 _TO_Z85, _TO_B85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 
 
-def read_vector(table: Path, descriptor: Descriptor) -> BitMap64:
+def read_vector(table: Place, descriptor: Descriptor) -> BitMap64:
     """Read the positions of the deleted rows.
 
     Raises ValueError if the content is not the deletion vector that the descriptor describes.
@@ -44,7 +44,7 @@ def read_vector(table: Path, descriptor: Descriptor) -> BitMap64:
     return BitMap64.deserialize(content[len(_MAGIC) :])
 
 
-def write_vectors(table: Path, vectors: Sequence[BitMap64]) -> list[Descriptor]:
+def write_vectors(table: Place, vectors: Sequence[BitMap64]) -> list[Descriptor]:
     """Write deletion vectors into one new file of the table; it is on the disk when this returns."""
     name, content = uuid.uuid4(), _FORMAT_VERSION
     descriptors: list[Descriptor] = []
@@ -60,12 +60,11 @@ def write_vectors(table: Path, vectors: Sequence[BitMap64]) -> list[Descriptor]:
             }
         )
         content += len(bitmap).to_bytes(4, "big") + bitmap + zlib.crc32(bitmap).to_bytes(4, "big")
-    (table / _file_name(name)).write_bytes(content)
-    sync(table / _file_name(name), table)
+    write_new(table / _file_name(name), content)
     return descriptors
 
 
-def _stored(path: Path, descriptor: Descriptor) -> bytes:
+def _stored(path: Place, descriptor: Descriptor) -> bytes:
     with path.open("rb") as file:
         file.seek(descriptor.get("offset") or len(_FORMAT_VERSION))
         size_bytes = int.from_bytes(file.read(4), "big")

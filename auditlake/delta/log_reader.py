@@ -13,20 +13,27 @@ Authority: Delta's PROTOCOL.md, "Action Reconciliation", "Checkpoints", "Add Fil
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote
+
+from auditlake.store.files import list_from, parquet
+from auditlake.store.place import Place
 
 Add = Mapping[str, Any]
 """The content of an `add` action."""
 
+AnyPlace = TypeVar("AnyPlace", bound=Place)
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _TAIL_ENTRIES = 32
+_AFTER = 4
+"""A checkpoint and a checksum may come before the entry of a version."""
 _FIELDS = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector")
 
 
-def live_files(table: Path, version: int) -> list[Add]:
+def live_files(table: Place, version: int) -> list[Add]:
     """List the `add` actions in force in a version.
 
     Raises FileNotFoundError if entries are missing that no supported checkpoint replaces.
@@ -41,35 +48,44 @@ def live_files(table: Path, version: int) -> list[Add]:
     return list(files.values())
 
 
-def entry(table: Path, version: int) -> Iterator[Mapping[str, Any]]:
+def entry(table: Place, version: int) -> Iterator[Mapping[str, Any]]:
     """Read the actions of one version, each under its kind."""
     for line in (table / "_delta_log" / f"{version:020}.json").read_text().splitlines():
         yield json.loads(line)
 
 
-def file_path(table: Path, add: Add) -> Path:
+def has_entry_after(table: Place, version: int) -> bool:
+    """Return whether the table has a version after this one, by one request to an object store."""
+    after = f"{version:020}.json"
+    log = table / "_delta_log"
+    if isinstance(log, Path):
+        return (log / f"{version + 1:020}.json").exists()
+    return any(_ENTRY.fullmatch(name) for name in islice(list_from(log, after), _AFTER))
+
+
+def file_path(table: AnyPlace, add: Add) -> AnyPlace:
     """Return the path of a data file; the log has it URL-encoded."""
-    return table / unquote(add["path"])
+    return cast("AnyPlace", table / unquote(add["path"]))
 
 
-def checkpoint_file(log: Path, version: int) -> Path:
+def checkpoint_file(log: AnyPlace, version: int) -> AnyPlace:
     """Return the path of a checkpoint of one file."""
-    return log / f"{version:020}.checkpoint.parquet"
+    return cast("AnyPlace", log / f"{version:020}.checkpoint.parquet")
 
 
-def checkpoints(log: Path) -> list[int]:
+def checkpoints(log: Place) -> list[int]:
     """List the versions that have a checkpoint of one file, newest first."""
     return _versions(log, _CHECKPOINT)
 
 
-def tail_transactions(table: Path, apps: Collection[str]) -> tuple[int, dict[str, int]] | None:
+def tail_transactions(table: Place, apps: Collection[str]) -> tuple[int, dict[str, int]] | None:
     """Read the table's version, and the versions of application transactions, from the last entries of the log.
 
     Returns None if these lack one of `apps`, or there is no table.
     """
     log, versions = table / "_delta_log", dict[str, int]()
     try:
-        numbers = _versions(log, _ENTRY)
+        numbers = _versions(log, _ENTRY, max(0, _hinted(log) - _TAIL_ENTRIES))
         for number in numbers[:_TAIL_ENTRIES]:
             # A later entry overrides an older one, which is read only for what later ones lack.
             versions = {**dict(_transactions(log / f"{number:020}.json")), **versions}
@@ -80,7 +96,7 @@ def tail_transactions(table: Path, apps: Collection[str]) -> tuple[int, dict[str
     return None
 
 
-def _transactions(entry_file: Path) -> Iterator[tuple[str, int]]:
+def _transactions(entry_file: Place) -> Iterator[tuple[str, int]]:
     with entry_file.open("rb") as lines:
         for line in lines:
             if line.startswith(b'{"txn"'):
@@ -88,9 +104,21 @@ def _transactions(entry_file: Path) -> Iterator[tuple[str, int]]:
                 yield transaction["appId"], transaction["version"]
 
 
-def _versions(log: Path, pattern: re.Pattern[str]) -> list[int]:
-    matches = (pattern.fullmatch(file.name) for file in log.iterdir())
+def _versions(log: Place, pattern: re.Pattern[str], since: int = 0) -> list[int]:
+    """List the versions from `since` on that have such a file, newest first."""
+    names = (file.name for file in log.iterdir()) if isinstance(log, Path) else list_from(log, f"{since:020}")
+    matches = (pattern.fullmatch(name) for name in names)
     return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+
+def _hinted(log: Place) -> int:
+    """Return the version of the last checkpoint in an object store, where a listing of the whole log is slow."""
+    if isinstance(log, Path):
+        return 0
+    try:
+        return int(json.loads((log / "_last_checkpoint").read_text())["version"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return 0
 
 
 def _identity(action: Add) -> tuple[str, ...]:
@@ -100,11 +128,12 @@ def _identity(action: Add) -> tuple[str, ...]:
     return (action["path"], *marks)
 
 
-def _newest_readable(log: Path, version: int) -> tuple[int, dict[tuple[str, ...], Add]]:
+def _newest_readable(log: Place, version: int) -> tuple[int, dict[tuple[str, ...], Add]]:
     """Read the newest checkpoint that can be read, with its version; no files and -1 if there is none."""
     import pyarrow as pa  # noqa: PLC0415 - readers of the tail do not need it
 
-    for number in checkpoints(log):
+    hinted = _hinted(log)
+    for number in _versions(log, _CHECKPOINT, hinted if hinted <= version else 0):
         if number <= version:
             try:
                 return number, {_identity(add): add for add in _checkpointed(checkpoint_file(log, number))}
@@ -113,11 +142,11 @@ def _newest_readable(log: Path, version: int) -> tuple[int, dict[tuple[str, ...]
     return -1, {}
 
 
-def _checkpointed(checkpoint: Path) -> Iterator[Add]:
+def _checkpointed(checkpoint: Place) -> Iterator[Add]:
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    rows = pq.ParquetFile(checkpoint).read(columns=[f"add.{field}" for field in _FIELDS])["add"]
+    rows = pq.ParquetFile(parquet(checkpoint)).read(columns=[f"add.{field}" for field in _FIELDS])["add"]
     for row in rows.filter(pc.is_valid(rows)).to_pylist():
         add = {name: value for name, value in row.items() if value is not None}
         yield {**add, **{name: dict(add[name]) for name in ("partitionValues", "tags") if name in add}}

@@ -6,16 +6,15 @@ gives every table with deletion vectors the feature `variantType`, which readers
 created here too, with exactly the table features that they use.
 
 Every commit to a table of a lake goes through one primitive, put-if-absent: from Python `put_commit`, from Spark
-`LinkLogStore`, which keeps the same invariants I1 to I3 (`spark/log_store.py`):
+log stores that keep the same invariants I1 to I3 (`spark/log_store.py`):
 
-I1  An entry is linked to its name. If the name exists, the commit is refused; nothing is ever replaced.
+I1  An entry is linked to its name, or put into an object store if the key is absent. If the name exists, the commit is
+    refused; nothing is ever replaced.
 I2  Files, then deletion vectors, then the entry reach the disk before the entry gets its name, and the name before
     `put_commit` returns. PostgreSQL forgets what capture acknowledges, so nothing may exist only in memory. Files
     without an entry are orphans, which a vacuum deletes.
-I3  An entry carries a unique id, `txnId` in its `commitInfo`. If link(2) reports an error although it took effect (a
-    repeated request over NFS), the entry is recognized as our own by that id, and the commit has succeeded.
-
-An object store needs one other function in place of `_put`: a put with the condition that the key is absent.
+I3  An entry carries a unique id, `txnId` in its `commitInfo`. If an error is reported although the entry was written (a
+    request that was repeated because the reply was lost), it is recognized as our own by its content.
 
 Write only to tables created here: `require_plain` checks that capture's tables have no table feature,
 `has_own_features` that a history has no other than its own.
@@ -24,23 +23,21 @@ Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Actions", "Table Features"
 """
 
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote
 
 from deltalake import DeltaTable, Field, Schema
 
-from auditlake.delta.file_sync import make_folder, sync
 from auditlake.errors import LakeUnusable
+from auditlake.store.file_sync import make_folder
+from auditlake.store.files import put_if_absent
+from auditlake.store.place import Place
 
 Action = Mapping[str, Mapping[str, object]]
 
-UNFINISHED = ".unfinished"
-"""Suffix of an entry that has no name in the log yet; a killed process leaves it behind."""
 _READER_VERSION, _WRITER_VERSION = 3, 7
 _PLAIN_READER_VERSION, _PLAIN_WRITER_VERSION = 1, 2
 _DELETION_VECTORS, _TIMESTAMP_NTZ = "deletionVectors", "timestampNtz"
@@ -61,7 +58,7 @@ class Creation:
     deletion_vectors: bool = True
 
 
-def create_table(path: Path, creation: Creation) -> None:
+def create_table(path: Place, creation: Creation) -> None:
     """Write the commit that creates the table.
 
     Raises FileExistsError if the table exists.
@@ -70,38 +67,27 @@ def create_table(path: Path, creation: Creation) -> None:
     put_commit(path, 0, "CREATE TABLE", _creation_actions(creation))
 
 
-def put_commit(path: Path, version: int, operation: str, actions: Iterable[Action]) -> None:
+def recreate_table(path: Place, version: int, replaced: Iterable[Mapping[str, object]], creation: Creation) -> None:
+    """Write the commit after `version` that removes these files and creates the table once more.
+
+    Raises FileExistsError if another process committed meanwhile.
+    """
+    actions = [*_creation_actions(creation), *map(removed, replaced)]
+    put_commit(path, version + 1, "CREATE OR REPLACE TABLE", actions)
+
+
+def put_commit(path: Place, version: int, operation: str, actions: Iterable[Action]) -> None:
     """Write the entry of a version.
 
     Raises FileExistsError if another commit has that version. After any other OSError the commit may or may not have
     been made: read the log again before going on.
     """
-    commit_id = str(uuid.uuid4())
-    info = {"timestamp": _now_ms(), "operation": operation, "engineInfo": "auditlake", "txnId": commit_id}
+    info = {"timestamp": _now_ms(), "operation": operation, "engineInfo": "auditlake", "txnId": str(uuid.uuid4())}
     lines = (json.dumps(action) for action in ({"commitInfo": info}, *actions))
-    _put(path / "_delta_log" / f"{version:020}.json", "".join(f"{line}\n" for line in lines), commit_id)
+    put_if_absent(path / "_delta_log" / f"{version:020}.json", "".join(f"{line}\n" for line in lines).encode())
 
 
-def _put(entry: Path, content: str, commit_id: str) -> None:
-    unfinished = entry.with_name(f".{commit_id}{UNFINISHED}")
-    try:
-        unfinished.write_text(content)
-        sync(unfinished)
-        _link(unfinished, entry, commit_id)
-        sync(entry.parent)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _link(unfinished: Path, entry: Path, commit_id: str) -> None:
-    try:
-        os.link(unfinished, entry)
-    except OSError:
-        if commit_id_of(entry) != commit_id:
-            raise
-
-
-def commit_id_of(entry: Path) -> str | None:
+def commit_id_of(entry: Place) -> str | None:
     """Read the id of the commit that wrote an entry; None if there is no entry, or its writer set no id."""
     try:
         with entry.open("rb") as lines:
@@ -111,7 +97,7 @@ def commit_id_of(entry: Path) -> str | None:
     return infos[0].get("txnId") if infos else None
 
 
-def require_plain(path: Path, table: DeltaTable) -> None:
+def require_plain(path: Place, table: DeltaTable) -> None:
     """Require that the table has no table feature, so that `put_commit` may append to it.
 
     Raises LakeUnusable.

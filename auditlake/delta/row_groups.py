@@ -13,11 +13,13 @@ Authority: Parquet's format, "Row group", "File metadata"
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from auditlake.store.files import parquet
+from auditlake.store.place import Place
 
 ROW_BYTES = 200
 """What a row takes beside its values: the columns of the period, and Spark's own of a row."""
@@ -42,26 +44,26 @@ class RowGroup:
 
 
 @lru_cache(maxsize=65_536)
-def row_groups(path: Path) -> tuple[RowGroup, ...]:
+def row_groups(path: Place) -> tuple[RowGroup, ...]:
     """Read the row groups of a file."""
-    footer = pq.read_metadata(path)
+    footer = pq.read_metadata(parquet(path))
     groups = (footer.row_group(number) for number in range(footer.num_row_groups))
     return tuple(RowGroup(group.num_rows, group.total_byte_size) for group in groups)
 
 
-def held_bytes(paths: Iterable[Path]) -> int:
+def held_bytes(paths: Iterable[Place]) -> int:
     """Return about how much memory all rows of these files take."""
     return sum(group.held_bytes for path in paths for group in row_groups(path))
 
 
-def largest_group(paths: Iterable[Path]) -> int:
+def largest_group(paths: Iterable[Place]) -> int:
     """Return the size of the largest row group of these files: no row is larger."""
     return max((group.size_bytes for path in paths for group in row_groups(path)), default=0)
 
 
-def read_batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def read_batches(path: Place, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Read a file in order, about `GROUP_BYTES` at a time, or a row."""
-    file = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16)
+    file = pq.ParquetFile(parquet(path), pre_buffer=False, buffer_size=1 << 16)
     for number, group in enumerate(row_groups(path)):
         rows = max(1, group.rows * GROUP_BYTES // max(GROUP_BYTES, group.size_bytes))
         yield from file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False)

@@ -12,9 +12,9 @@ parts of it, because Spark hides unfinished files, so `delete_abandoned` deletes
 Authority: Delta's PROTOCOL.md, "Add File and Remove File"; spark.apache.org/docs/4.2.0/sql-data-sources-parquet.html
 """
 
-import shutil
 import time
 import uuid
+from contextlib import suppress
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ from auditlake.lake.compaction import rearrange
 from auditlake.lake.history import LSNS, HistoryTable, adopt_rows
 from auditlake.lake.history_files import Files, part_of
 from auditlake.lake.history_rows import read_rows
+from auditlake.store.files import modified_s, remove_folder
 
 _FILE_BYTES = 16 << 20
 _FOLDER = "unordered-"
@@ -52,9 +53,10 @@ def cluster(spark: SparkSession, files: Files) -> bool:
     clustered = rows.repartitionByRange(count, *LSNS).sortWithinPartitions("_part", *LSNS)
     try:
         clustered.write.partitionBy("_part").options(**_PLAIN).parquet(str(folder))
-        added = adopt_rows(files.table, part, sorted(folder.glob("_part=*/*.parquet")))
+        added = adopt_rows(files.table, part, sorted(folder.glob("_part=*/*.parquet"), key=str))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # `delete_abandoned` deletes the rest
+        with suppress(OSError):  # `delete_abandoned` deletes the rest
+            remove_folder(folder)
     return rearrange(files, added)
 
 
@@ -62,8 +64,8 @@ def delete_abandoned(table: HistoryTable) -> None:
     """Delete temporary folders that are older than a day: their processes were killed."""
     before_s = time.time() - _ABANDONED_S
     for folder in table.path.glob(f"{_FOLDER}*"):
-        if folder.stat().st_mtime < before_s:
-            shutil.rmtree(folder)
+        if modified_s(folder) < before_s:
+            remove_folder(folder)
 
 
 def _age(files: Files) -> Expression:

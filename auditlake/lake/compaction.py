@@ -21,6 +21,7 @@ from auditlake.delta.log_writer import Action, put_commit, removed, without_chan
 from auditlake.delta.row_groups import held_bytes, row_groups
 from auditlake.lake.history import OPEN_PART, history_schema, write_rows
 from auditlake.lake.history_files import Files, part_of
+from auditlake.store.files import parquet
 
 
 def rearrange(files: Files, added: Sequence[Action]) -> bool:
@@ -89,7 +90,7 @@ def _rows(files: Files) -> pa.Table:
     schema = history_schema(files.table.columns)
     tables = []
     for name, file in files.by_name.items():
-        rows = pq.ParquetFile(file_path(files.table.path, file.add)).read()
+        rows = pq.ParquetFile(parquet(file_path(files.table.path, file.add))).read()
         kept = np.ones(rows.num_rows, bool)
         kept[np.fromiter(files.gone(name), np.int64)] = False
         tables.append(_with_schema(rows.filter(pa.array(kept)), schema))

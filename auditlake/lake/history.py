@@ -36,12 +36,23 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.checkpoints import KEPT_FOR
 from auditlake.delta.data_files import adopt_file, write_part
-from auditlake.delta.log_reader import entry
-from auditlake.delta.log_writer import Action, Creation, create_table, has_own_features, put_commit, with_fields
+from auditlake.delta.log_reader import entry, live_files
+from auditlake.delta.log_writer import (
+    Action,
+    Creation,
+    create_table,
+    has_own_features,
+    put_commit,
+    recreate_table,
+    with_fields,
+)
+from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.relation import Column, Former, TableName
 from auditlake.sql_names import spark_identifier
+from auditlake.store.files import remove_folder
+from auditlake.store.place import Place
 from auditlake.values.typed import arrow_type
 from auditlake.values.types import ColumnType, column_type
 
@@ -129,6 +140,26 @@ def type_of(column: Column) -> ColumnType:
 def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None) -> DeltaTable:
     """Create the empty table, without a position, so that it does not exist for readers yet."""
     path = lake.history(name)
+    create_table(path, _creation(name, columns, oid))
+    return open_table(path)
+
+
+def recreate_history(lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None) -> DeltaTable:
+    """Create the empty table, also in place of one without a position, whose copy was killed.
+
+    Raises FileExistsError if another process committed meanwhile.
+    """
+    path = lake.history(name)
+    if isinstance(path, Path):
+        if path.exists():
+            remove_folder(path)
+    elif (left := open_delta(path)) is not None:
+        recreate_table(path, left.version(), live_files(path, left.version()), _creation(name, columns, oid))
+        return open_table(path)
+    return create_history(lake, name, columns, oid)
+
+
+def _creation(name: TableName, columns: tuple[Column, ...], oid: int | None) -> Creation:
     schema = Schema([*map(_source_field, columns), *_period_fields()])
     configuration = {
         "delta.enableDeletionVectors": "true",
@@ -139,8 +170,7 @@ def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...], oid
         "delta.dataSkippingStatsColumns": ",".join(_with_statistics(columns)),
         **({} if oid is None else {_OID: str(oid)}),
     }
-    create_table(path, Creation(str(name), schema, ("_part",), configuration))
-    return DeltaTable(path)
+    return Creation(str(name), schema, ("_part",), configuration)
 
 
 def whole_number_keys(columns: Sequence[Column]) -> list[Column]:
@@ -153,7 +183,7 @@ def write_rows(table: HistoryTable, part: str, rows: pa.Table) -> Action:
     return write_part(table.path, rows, _bounded(table), {"_part": part})
 
 
-def adopt_rows(table: HistoryTable, part: str, files: Iterable[Path]) -> list[Action]:
+def adopt_rows(table: HistoryTable, part: str, files: Iterable[Place]) -> list[Action]:
     """Move files of such rows into a partition, with the same statistics; return their actions."""
     return [adopt_file(table.path, file, _bounded(table), {"_part": part}) for file in files]
 
@@ -188,7 +218,7 @@ def add_columns(table: HistoryTable, columns: Sequence[Column]) -> None:
 
     Raises LakeConflict if another process changed the table's columns meanwhile.
     """
-    delta = DeltaTable(table.path, version=table.delta_version)
+    delta = open_version(table.path, table.delta_version)
     actions = with_fields(delta, [_source_field(column) for column in columns])
     version = table.delta_version + 1
     while True:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from auditlake.delta.log_reader import has_entry_after
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake, source_name
 from auditlake.relation import TableName
@@ -38,7 +39,22 @@ class Histories:
 
     def current(self) -> list[HistoryTable]:
         """Return every history table that has a position, in name order, as it is now."""
-        self._read = {path: read for path, name in _folders(self._lake.histories) if (read := self._open(path, name))}
+        histories = self._lake.histories
+        if not isinstance(histories, Path):
+            return self._current_remote()
+        self._read = {path: read for path, name in _folders(histories) if (read := self._open(path, name))}
+        return [read.table for read in self._read.values()]
+
+    def _current_remote(self) -> list[HistoryTable]:
+        """As `current`, for an object store: a table has changed if there is an entry after its version."""
+        before, self._read = self._read, {}
+        for name in self._lake.history_names():
+            read = before.get(str(name))
+            if read is None or has_entry_after(read.table.path, read.table.delta_version):
+                table = open_history(self._lake, name)
+                read = None if table is None else _Read(table, None)
+            if read is not None:
+                self._read[str(name)] = read
         return [read.table for read in self._read.values()]
 
     def _open(self, path: str, segments: tuple[str, str]) -> _Read | None:

@@ -50,7 +50,11 @@ def source_name(segment: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Paths in a lake's folder, which is absolute."""
+    """Places in a lake's folder, which is absolute.
+
+    In an object store they are `store.place.Remote`, which has the part of Path's interface that a lake needs: what is
+    done with them beyond that goes through `store.files`, which takes both.
+    """
 
     root: Path
 
@@ -96,8 +100,8 @@ class Lake:
 
     def history_names(self) -> list[TableName]:
         """Return the names of all history tables, sorted; one without a position has not been completely copied."""
-        folders = sorted(self.histories.glob("*/*"))
-        return [TableName(source_name(folder.parent.name), source_name(folder.name)) for folder in folders]
+        folders = sorted((folder.parent.name, folder.name) for folder in self.histories.glob("*/*"))
+        return [TableName(*map(source_name, folder)) for folder in folders]
 
     def look(self, name: TableName) -> Path:
         """Return the file with the last catalog snapshot of one table."""

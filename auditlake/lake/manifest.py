@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from auditlake.errors import LakeUnusable, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake import stage_lock as lock
-from auditlake.lake.json_file import replace_file, unfinished_file
+from auditlake.lake.json_file import replace_file
 from auditlake.lake.layout import Lake
+from auditlake.store.files import make_root, unfinished_name
 
 FORMAT_VERSION = 1
 _CREATED = "publication_created"
@@ -85,9 +86,9 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
     """
     content = {"format_version": FORMAT_VERSION, **asdict(manifest), "created": datetime.now(UTC).isoformat()}
     with _writing(lake):
-        lake.root.mkdir(parents=True, exist_ok=True)
-        ours = (unfinished_file(lake.manifest), lake.root / lock.FOLDER)
-        if others := sorted(path.name for path in lake.root.iterdir() if path not in ours):
+        make_root(lake.root)
+        ours = (unfinished_name(lake.manifest.name), lock.FOLDER)
+        if others := sorted(place.name for place in lake.root.iterdir() if place.name not in ours):
             raise LakeUnusable(
                 f"{lake.root} is not empty and not a lake: it contains {others[0]}", "Use another folder as lake."
             )

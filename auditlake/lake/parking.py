@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 
 from auditlake.errors import LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake.history import HistoryTable
@@ -23,6 +22,7 @@ from auditlake.lake.json_file import write_record
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.store.place import Place
 
 
 class Cause(StrEnum):
@@ -103,7 +103,8 @@ def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = Fa
 
     Raises LakeUnusable if a record cannot be read.
     """
-    records = [record for path in sorted(lake.all_parked.glob("*/*.json")) if (record := _read(path)) is not None]
+    places: list[Place] = sorted(lake.all_parked.glob("*/*.json"), key=str)
+    records = [record for place in places if (record := _read(place)) is not None]
     if not records:
         return {}
     horizons = {table.name: table.horizon for table in tables}
@@ -131,7 +132,7 @@ def check_reached(parked: Iterable[Parked], target: Lsn) -> None:
         raise Unsupported(f"all other tables have reached {target}; " + "; ".join(map(str, behind)), " ".join(remedies))
 
 
-def _read(path: Path) -> Parked | None:
+def _read(path: Place) -> Parked | None:
     try:
         content: Mapping[str, object] = json.loads(path.read_text())
         time_us = content["time_us"]

@@ -12,11 +12,11 @@ Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Transaction Identifiers"
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from auditlake.delta.log_reader import tail_transactions
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lsn import Lsn
+from auditlake.store.place import Place
 
 _APPS = (CHANGES_APP, ACKNOWLEDGED_APP, CURRENT_APP)
 CLOCK_TOLERANCE_US = 5_000_000
@@ -61,7 +61,7 @@ def read_positions(lake: Lake) -> Positions | None:
     return Positions(version, watermark, acknowledged, positions.get(CURRENT_APP, 0))
 
 
-def _from_table(path: Path) -> tuple[int, Mapping[str, int]] | None:
+def _from_table(path: Place) -> tuple[int, Mapping[str, int]] | None:
     from auditlake.delta.append_table import open_delta  # noqa: PLC0415 - slow to load, and rarely needed
 
     table = open_delta(path)

@@ -13,6 +13,7 @@ commits cannot conflict unnoticed (`lake/compaction`, `spark/log_store`).
    Whoever locks a file that was removed meanwhile has locked nothing, and begins again.
 3. The file names the process that holds the lock, for messages and hints; it decides nothing.
 4. A process may take a lock that it holds already.
+5. In an object store the lock is a lease (`lake/lease`).
 
 Files of a lake hold rows, and are for owner and group only. What writes to a lake holds a lock, so the process has a
 umask to that effect while it holds one, and so have the workers and the JVM that it starts meanwhile.
@@ -25,15 +26,18 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
+from auditlake.lake.lease import Lease, Taken, lives, read_holder
+from auditlake.store.place import Place, Remote
 
 FOLDER = "locks"
 _UMASK = 0o027
@@ -52,11 +56,12 @@ class Stage(StrEnum):
 
 @dataclass(slots=True)
 class _Held:
-    descriptor: int
+    lock: int | Lease
+    """The descriptor of a locked file, or a lease."""
     times: int = 1
 
 
-_held: dict[Path, _Held] = {}
+_held: dict[Place, _Held] = {}
 _masked: list[int] = []
 """The umask in force before, once for each hold."""
 _mutex = threading.Lock()
@@ -71,18 +76,20 @@ def hold(lake: Lake, command: str, *stages: Stage) -> Iterator[None]:
     with _restricted_umask(), ExitStack() as held:
         held.callback(_remove_empty, _missing_folders(lake))
         for stage in stages:
-            path = lake.root / FOLDER / f"{stage}.lock"
+            place = lake.root / FOLDER / f"{stage}.lock"
             try:
-                _take(path, stage, command)
+                _take(place, stage, command)
             except OSError as exc:
-                raise _unusable(path, exc) from exc
-            held.callback(_release, path)
+                raise _unusable(place, exc) from exc
+            held.callback(_release, place)
         yield
 
 
 def _missing_folders(lake: Lake) -> list[Path]:
     """Return the folder of the locks, and its parents that do not exist yet, the innermost first."""
     folder = lake.root / FOLDER
+    if not isinstance(folder, Path):
+        return []
     try:
         return [folder, *(parent for parent in folder.parents if not parent.exists())]
     except OSError as exc:
@@ -95,7 +102,7 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def _unusable(path: Path, exc: OSError) -> LakeUnusable:
+def _unusable(path: Place, exc: OSError) -> LakeUnusable:
     return LakeUnusable(
         f"{path} cannot be locked: {exc.strerror}", "Make the folder writable for auditlake, or use another lake."
     )
@@ -119,22 +126,43 @@ def _restricted_umask() -> Iterator[None]:
                 os.umask(before)
 
 
-def _take(path: Path, stage: Stage, command: str) -> None:
+def _take(place: Place, stage: Stage, command: str) -> None:
     with _mutex:
-        if path in _held:
-            _held[path].times += 1
-            return
-        descriptor = _locked(path)
-        if descriptor is None:
-            raise _conflict(path, stage)
-        try:
-            content = {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": _now()}
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, json.dumps(content).encode())
-        except OSError:
-            _unlock(path, descriptor)
-            raise
-        _held[path] = _Held(descriptor)
+        if place in _held:
+            _held[place].times += 1
+        elif isinstance(place, Path):
+            _held[place] = _Held(_take_file(place, stage, command))
+        else:
+            _held[place] = _Held(_take_lease(place, stage, command))
+
+
+def _take_lease(place: Remote, stage: Stage, command: str) -> Lease:
+    try:
+        return Lease(place, {"command": command, "since": _now()})
+    except Taken as exc:
+        raise _conflict(place, stage, exc.holder) from None
+
+
+def _take_file(path: Path, stage: Stage, command: str) -> int:
+    descriptor = _locked(path)
+    if descriptor is None:
+        raise _conflict(path, stage, _written(path))
+    try:
+        content = {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": _now()}
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps(content).encode())
+    except OSError:
+        _unlock(path, descriptor)
+        raise
+    return descriptor
+
+
+def _written(path: Path) -> Mapping[str, Any]:
+    """Read the holder from its file; nothing if it has not written it yet, or just ended."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return {}
 
 
 def _locked(path: Path) -> int | None:
@@ -165,13 +193,17 @@ def _opened(path: Path) -> int:
     return os.open(path, _FLAGS, 0o640)
 
 
-def _release(path: Path) -> None:
+def _release(place: Place) -> None:
     with _mutex:
-        held = _held[path]
+        held = _held[place]
         held.times -= 1
-        if not held.times:
-            del _held[path]
-            _unlock(path, held.descriptor)
+        if held.times:
+            return
+        del _held[place]
+        if isinstance(held.lock, Lease):
+            held.lock.release()
+        elif isinstance(place, Path):
+            _unlock(place, held.lock)
 
 
 def _unlock(path: Path, descriptor: int) -> None:
@@ -180,16 +212,13 @@ def _unlock(path: Path, descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _conflict(path: Path, stage: Stage) -> LakeConflict:
-    try:
-        holder = json.loads(path.read_text())
-    except (OSError, ValueError):  # not written yet, or just ended
-        who, stop = "another process", "it"
-    else:
+def _conflict(place: Place, stage: Stage, holder: Mapping[str, Any]) -> LakeConflict:
+    who, stop = "another process", "it"
+    with suppress(KeyError):
         who = f"process {holder['pid']} on {holder['host']} (auditlake {holder['command']}, since {holder['since']})"
         stop = f"process {holder['pid']}"
     return LakeConflict(
-        f"{who} holds the lock of {stage} on {path.parent.parent}",
+        f"{who} holds the lock of {stage} on {place.parent.parent}",
         f"Only one process may do this on a lake. Wait until {stop} ends, or stop it; then run this again.",
     )
 
@@ -199,8 +228,12 @@ def holder_lives(lake: Lake, stage: Stage) -> bool | None:
 
     It takes no lock, which would refuse a process that starts at this moment; so it is for hints and decides nothing.
     """
+    place = lake.root / FOLDER / f"{stage}.lock"
     try:
-        holder = json.loads((lake.root / FOLDER / f"{stage}.lock").read_text())
+        if isinstance(place, Remote):
+            held = read_holder(place)
+            return False if held is None else lives(held)
+        holder = json.loads(place.read_text())
         if holder["host"] != socket.gethostname():
             return None
         os.kill(holder["pid"], 0)

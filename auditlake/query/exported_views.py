@@ -18,7 +18,6 @@ V4. A table without columns has no view of its own, because no engine has such v
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from pathlib import Path
 
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.errors import BadUsage, NotAnswerable
@@ -28,6 +27,7 @@ from auditlake.lsn import Lsn
 from auditlake.query.system_time import select_state
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import spark_identifier, spark_literal, standard_identifier, standard_literal
+from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql
 from auditlake.temporal.moments import Known, read_known, resolve, snapshot_times
 from auditlake.temporal.when import When, format_us, parse_when
@@ -244,7 +244,7 @@ class Clock:
     Times are microseconds since 1970; `snapshots` are pairs of time and LSN.
     """
 
-    transactions: Path
+    transactions: Place
     watermark: Lsn
     current_us: int
     snapshots: Sequence[tuple[int, Lsn]]

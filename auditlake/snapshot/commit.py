@@ -1,26 +1,26 @@
 """Commit a copied table: all of its files and its position in one durable Delta commit.
 
 Until that commit the table has no position and does not exist for readers, so half a table is never read. A folder
-that a killed copy left behind is deleted when the table's copy begins again.
+that a killed copy left behind is deleted when the table's copy begins again. In an object store it is emptied by a
+commit instead: a process that was paused must not delete what its successor has committed (`lake/lease`).
 """
 
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from auditlake.delta.file_sync import sync
 from auditlake.delta.log_writer import added_file, moved, put_commit
+from auditlake.delta.table import place_of
 from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import OPEN_PART, create_history, open_history
+from auditlake.lake.history import OPEN_PART, open_history, recreate_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
+from auditlake.store.file_sync import sync
 
 _AGAIN = "Run auditlake bootstrap again: it continues from here."
 
@@ -33,9 +33,7 @@ def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...], oid: i
     if open_history(lake, name) is not None:
         raise LakeUnusable(f"{name} has a history already", "Another bootstrap was faster: run it again.")
     with _written(str(name)):
-        if lake.history(name).exists():
-            shutil.rmtree(lake.history(name))
-        table = create_history(lake, name, columns, oid)
+        table = recreate_history(lake, name, columns, oid)
     reach(After.HISTORY_CREATED)
     return table
 
@@ -46,11 +44,11 @@ def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotM
     Raises LakeUnusable.
     """
     reach(After.FILES_COPIED)
-    path, name = Path(unquote(urlsplit(table.table_uri).path)), table.metadata().name
+    path, name = place_of(table), table.metadata().name
     added = [added_file(file.path, {"_part": OPEN_PART}, file.size_bytes, file.stats) for file in files if file.rows]
     positions = {HISTORY_APP: mark.lsn, SNAPSHOT_APP: mark.lsn, SNAPSHOT_TIME_APP: mark.time_us}
     with _written(name):
-        if added:
+        if added and isinstance(path, Path):
             sync(path / f"_part={OPEN_PART}", path)
         try:
             put_commit(path, table.version() + 1, "WRITE", [*added, *moved(positions)])

@@ -11,10 +11,10 @@ Authority: postgresql.org/docs/current/ddl-system-columns.html, ctid; TID range 
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from auditlake.relation import Column, TableName
+from auditlake.store.place import Place
 
 # A few seconds of copying, so that workers finish at about the same time, and a Parquet file of a good size.
 _RANGE_BYTES = 64 << 20
@@ -94,7 +94,7 @@ class CopyTask:
     name: TableName
     columns: tuple[Column, ...]
     pages: PageRange
-    folder: Path
+    folder: Place
     mark: SnapshotMark
     row_filter: str | None = None
     ordinals: range | None = None

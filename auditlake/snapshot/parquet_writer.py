@@ -10,6 +10,7 @@ Authority: Delta's PROTOCOL.md, "Add File" and "Per-file Statistics"
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,10 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditlake.delta.data_files import file_statistics, new_file_name, statistics_json
-from auditlake.delta.file_sync import sync
 from auditlake.lake.history import OPEN_PART, PERIOD_FIELDS, TIME, history_schema
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
+from auditlake.store.files import new_file, parquet, size_bytes
+from auditlake.store.place import Place
 
 _ROW_GROUP_ROWS = 131_072
 # Statistics in the log entry, of the first `_STATS_COLUMNS` columns of these types.
@@ -37,13 +39,14 @@ _MODE = 0o640
 class HistoryFile:
     """A file being written; it is created with its first row, so no rows leave no file."""
 
-    def __init__(self, folder: Path, columns: tuple[Column, ...], mark: SnapshotMark) -> None:
+    def __init__(self, folder: Place, columns: tuple[Column, ...], mark: SnapshotMark) -> None:
         self._relative = new_file_name({"_part": OPEN_PART})
         self._path = folder / self._relative
         self._schema = history_schema(columns)
         self._keys = [column.stored for column in columns if column.key]
         self._period = _Period(mark)
         self._writer: pq.ParquetWriter | None = None
+        self._open_file = ExitStack()
         self.rows = 0
 
     def write(self, typed: Sequence[pa.Array], ordinals: pa.Array, raw: pa.Array) -> None:
@@ -59,8 +62,9 @@ class HistoryFile:
         """Finish the file and fsync it."""
         if self._writer is not None:
             self._writer.close()
-            self._path.chmod(_MODE)  # workers of a cluster may have another umask
-            sync(self._path)
+            if isinstance(self._path, Path):
+                self._path.chmod(_MODE)  # workers of a cluster may have another umask
+            self._open_file.close()
 
     def discard(self) -> None:
         """Delete the file, complete or not."""
@@ -70,16 +74,18 @@ class HistoryFile:
         """Describe the finished file."""
         if self._writer is None:
             return CopiedFile(name, self._relative, 0, 0, "{}")
-        stats = statistics_json(file_statistics(pq.read_metadata(self._path), _stats_columns(self._schema)))
-        return CopiedFile(name, self._relative, self._path.stat().st_size, self.rows, stats)
+        stats = statistics_json(file_statistics(pq.read_metadata(parquet(self._path)), _stats_columns(self._schema)))
+        return CopiedFile(name, self._relative, size_bytes(self._path), self.rows, stats)
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(self._path, Path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        sink = self._open_file.enter_context(new_file(self._path))
         with_stats = [
             field.name for field in self._schema if any(is_type(field.type) for is_type in _GROUP_STATS_TYPES)
         ]
         return pq.ParquetWriter(
-            self._path,
+            sink,
             self._schema,
             use_dictionary=list(_repeating(first)),
             write_statistics=list({*with_stats, *self._keys}),

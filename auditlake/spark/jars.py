@@ -1,4 +1,4 @@
-"""Delta jars: resolved once by Spark's own Ivy and kept in a folder, so that later starts need no network.
+"""Delta jars, and those of S3: resolved once by Spark's own Ivy and kept in a folder: later starts need no network.
 
 `spark.jars.packages` contacts a repository at every start, even if everything is cached. `delta_jars` does so once, and
 keeps the jars that Spark itself does not include. The folder appears by rename, so a killed or concurrent resolution
@@ -27,6 +27,9 @@ from auditlake.spark.java import require_java
 DELTA_VERSION = "4.4.0"
 PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 
+S3_PACKAGE = "org.apache.hadoop:hadoop-aws:3.5.0"
+"""As the Hadoop of pyspark; brings the AWS SDK, 640 MB."""
+
 # The jars of PACKAGE that pyspark does not include; the others are older copies of jars in pyspark.
 _NEEDED = (
     f"delta-spark_4.2_2.13-{DELTA_VERSION}.jar",
@@ -37,6 +40,7 @@ _NEEDED = (
     "unitycatalog-client-0.6.0.jar",
     "unitycatalog-hadoop-0.6.0.jar",
 )
+_NEEDED_FOR_S3 = ("hadoop-aws-3.5.0.jar", "bundle-2.35.4.jar", "analyticsaccelerator-s3-1.3.1.jar")
 _RESOLUTION_TIMEOUT_S = 900
 _RESOLVE = """
 import sys
@@ -54,9 +58,20 @@ def delta_jars(settings: Mapping[str, str]) -> list[Path]:
     Only the `spark.jars.*` settings matter here. Raises ConfigError if they cannot be resolved.
     """
     folder = jars_folder()
+    return _resolved(folder, PACKAGE, _NEEDED, settings)
+
+
+def s3_jars(settings: Mapping[str, str]) -> list[Path]:
+    """Return the jars for lakes in S3, as `delta_jars`."""
+    chosen = "AUDITLAKE_JARS" in os.environ
+    folder = jars_folder() if chosen else jars_folder().with_name(S3_PACKAGE.partition(":")[2].replace(":", "-"))
+    return _resolved(folder, S3_PACKAGE, _NEEDED_FOR_S3, settings)
+
+
+def _resolved(folder: Path, package: str, needed: tuple[str, ...], settings: Mapping[str, str]) -> list[Path]:
     if not folder.is_dir():
-        _resolve_once(folder, settings)
-    return _complete(folder)
+        _resolve_once(folder, package, needed, settings)
+    return _complete(folder, needed)
 
 
 def jars_folder() -> Path:
@@ -72,8 +87,8 @@ def cache_folder() -> Path:
     return Path(cache).expanduser().absolute() / "auditlake"
 
 
-def _complete(folder: Path) -> list[Path]:
-    paths = [(name, _find(folder, name)) for name in _NEEDED]
+def _complete(folder: Path, needed: tuple[str, ...]) -> list[Path]:
+    paths = [(name, _find(folder, name)) for name in needed]
     if missing := [name for name, path in paths if path is None]:
         raise ConfigError(
             f"folder of jars {folder} lacks {', '.join(missing)}",
@@ -87,18 +102,18 @@ def _find(folder: Path, name: str) -> Path | None:
     return next(iter(sorted([*folder.glob(name), *folder.glob(f"*_{name}")])), None)
 
 
-def _resolve_once(folder: Path, settings: Mapping[str, str]) -> None:
+def _resolve_once(folder: Path, package: str, needed: tuple[str, ...], settings: Mapping[str, str]) -> None:
     with _locked(folder):
         if folder.is_dir():  # another process was faster
             return
-        resolved = _resolve(settings)
+        resolved = _resolve(package, settings)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".resolving-") as temporary:
             fresh = Path(temporary, "jars")
             fresh.mkdir()
             for jar in resolved:
-                if jar.name.endswith(_NEEDED):
-                    shutil.copyfile(jar, fresh / jar.name)
-            _complete(fresh)
+                if jar.name.endswith(needed):
+                    _link_or_copy(jar, fresh / jar.name)
+            _complete(fresh, needed)
             fresh.rename(folder)
 
 
@@ -117,15 +132,22 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _resolve(settings: Mapping[str, str]) -> list[Path]:
+def _link_or_copy(jar: Path, to: Path) -> None:
+    try:
+        to.hardlink_to(jar)
+    except OSError:  # on another file system
+        shutil.copyfile(jar, to)
+
+
+def _resolve(package: str, settings: Mapping[str, str]) -> list[Path]:
     require_java()
-    arguments = {k: v for k, v in settings.items() if k.startswith("spark.jars.")} | {"spark.jars.packages": PACKAGE}
+    arguments = {k: v for k, v in settings.items() if k.startswith("spark.jars.")} | {"spark.jars.packages": package}
     command = [sys.executable, "-c", _RESOLVE, *(f"{key}={value}" for key, value in arguments.items())]
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLUTION_TIMEOUT_S, check=True)
     except subprocess.SubprocessError as exc:
         raise ConfigError(
-            f"the Delta jars ({PACKAGE}) could not be resolved: {_reason(exc)}",
+            f"the jars of {package} could not be resolved: {_reason(exc)}",
             "allow the network once, or set spark.jars.repositories or spark.jars.ivySettings under [spark], "
             "or set AUDITLAKE_JARS to a folder that holds them.",
         ) from exc

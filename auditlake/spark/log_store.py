@@ -1,4 +1,4 @@
-"""`LinkLogStore`: Delta's log store for local tables, under which no commit of Spark replaces another process's.
+"""Delta's log stores for local tables and for S3, under which no commit of Spark replaces another process's.
 
 Delta's own store for `file:` checks whether the entry of a version exists and then renames over it; its lock works in
 one JVM only. A commit of another process between the two is lost. `LinkLogStore` puts the entry in place with link(2),
@@ -11,9 +11,13 @@ I2  The entry exists only after the files that it adds and its own content are o
 I3  A writer that gets an error after its entry appeared recognizes the entry as its own by its content, which holds a
     unique id (`txnId` in `commitInfo`).
 
+In S3, `PutLogStore` does the same by a put with the condition that the key is absent. Delta's own store for S3 checks
+and then puts, and Hadoop's `create(path, overwrite=False)` does so too: of two processes both succeed, and the second
+wins (measured with hadoop-aws 3.5.0, 2026-11, `tests/spark/delta/test_s3_commits.py`). An object is complete once it
+exists, so I2 needs no more there.
+
 By I1, Delta's conflict detection and `delta_version + 1` in `apply/deletion_vector_writer.py` see every commit of every
-process. No lock is needed, so none can be held by a process that hangs. On an object store a conditional put takes the
-place of link(2): Delta selects the store by the scheme of a path.
+process. No lock is needed, so none can be held by a process that hangs. Delta selects a store by the scheme of a path.
 
 Committers of a lake: `log_writer.put_commit` (capture's tables, creation, bootstrap, deletion vectors, compaction, new
 columns) and Delta's writers in Spark (`apply/merge.py`: MERGE, append, REPLACE ON; `lake/maintenance.py`: OPTIMIZE),
@@ -146,14 +150,99 @@ public class LinkLogStore extends io.delta.storage.LocalLogStore {
 }
 """
 
+S3_SOURCE = r"""
+package auditlake;
+
+import java.io.ByteArrayOutputStream;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.util.Arrays;
+import java.util.Iterator;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
+import org.apache.hadoop.fs.Path;
+
+/** Delta's log store for S3: puts an entry if its version is absent. log_store.py explains and compiles it. */
+public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
+    public PutLogStore(Configuration configuration) {
+        super(configuration);
+    }
+
+    public void write(Path path, Iterator actions, Boolean overwrite, Configuration configuration)
+            throws IOException {
+        if (overwrite.booleanValue()) { // _last_checkpoint and checksums, which are derived from the entries
+            super.write(path, actions, overwrite, configuration);
+            return;
+        }
+        FileSystem files = path.getFileSystem(configuration);
+        byte[] content = content(actions);
+        try {
+            put(files, path, content);
+        } catch (IOException error) {
+            byte[] recorded = read(files, path);
+            if (recorded == null) {
+                throw error;
+            }
+            if (!Arrays.equals(recorded, content)) {
+                throw new java.nio.file.FileAlreadyExistsException(path.toString());
+            }
+        }
+    }
+
+    private static void put(FileSystem files, Path path, byte[] content) throws IOException {
+        FSDataOutputStreamBuilder builder = files.createFile(path);
+        builder.overwrite(false);
+        builder.recursive();
+        builder.must("fs.option.create.conditional.overwrite", true);
+        FSDataOutputStream entry = (FSDataOutputStream) builder.build();
+        entry.write(content);
+        entry.close();
+    }
+
+    private static byte[] content(Iterator actions) throws IOException {
+        ByteArrayOutputStream content = new ByteArrayOutputStream();
+        while (actions.hasNext()) {
+            content.write(((String) actions.next()).getBytes("UTF-8"));
+            content.write('\n');
+        }
+        return content.toByteArray();
+    }
+
+    /** Read an entry; null if there is none. */
+    private static byte[] read(FileSystem files, Path path) throws IOException {
+        FSDataInputStream entry;
+        try {
+            entry = files.open(path);
+        } catch (FileNotFoundException absent) {
+            return null;
+        }
+        try {
+            ByteArrayOutputStream content = new ByteArrayOutputStream();
+            byte[] buffer = new byte[65536];
+            for (int length = entry.read(buffer); length >= 0; length = entry.read(buffer)) {
+                content.write(buffer, 0, length);
+            }
+            return content.toByteArray();
+        } finally {
+            entry.close();
+        }
+    }
+}
+"""
+
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-CLASS = "auditlake.LinkLogStore"
+CLASS, S3_CLASS = "auditlake.LinkLogStore", "auditlake.PutLogStore"
 _LOCAL = re.compile(r"local(\[.*\])?")
 SETTING = "spark.delta.logStore.file.impl"
+SETTINGS = {SETTING: CLASS, **{f"spark.delta.logStore.{scheme}.impl": S3_CLASS for scheme in ("s3", "s3a")}}
+"""Spark's settings for both stores."""
 _ONE_FOR_ALL = "spark.delta.logStore.class"
 _HINT = "Start Spark through auditlake: `auditlake.spark.session.spark_session` or the `auditlake` command."
 
@@ -169,15 +258,12 @@ def install(context: "SparkContext") -> None:
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     if not hasattr(loader, "addURL"):
         raise ConfigError(f"Spark runs in a class loader ({loader.getClass().getName()}) that takes no classes", _HINT)
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setTargetVersion(8)
-    compiler.setParentClassLoader(loader)
-    compiler.cook(SOURCE)
     folder = Path(tempfile.mkdtemp(prefix="auditlake-classes-"))
     jar = folder / "auditlake-log-store.jar"
     with ZipFile(jar, "w") as archive:
-        for name, content in compiler.getBytecodes().items():
-            archive.writestr(f"{name.replace('.', '/')}.class", bytes(content))
+        for source in (SOURCE, S3_SOURCE):
+            for name, content in _compiled(jvm, loader, source).items():
+                archive.writestr(f"{name.replace('.', '/')}.class", bytes(content))
     loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
     jvm.java.lang.Class.forName(CLASS, True, loader)
     if _LOCAL.fullmatch(str(context.master)):
@@ -185,6 +271,14 @@ def install(context: "SparkContext") -> None:
     else:  # executors fetch it from here, whenever they start
         cast("Any", context)._jsc.addJar(str(jar))  # noqa: SLF001 - there is no public way to it
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _compiled(jvm: Any, loader: Any, source: str) -> Any:  # noqa: ANN401 - objects of the JVM
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setTargetVersion(8)
+    compiler.setParentClassLoader(loader)
+    compiler.cook(source)
+    return compiler.getBytecodes()
 
 
 def require(spark: "SparkSession") -> None:
@@ -195,5 +289,6 @@ def require(spark: "SparkSession") -> None:
     conf = spark.sparkContext.getConf()
     if (chosen := conf.get(_ONE_FOR_ALL, None)) is not None:
         raise ConfigError(f"{_ONE_FOR_ALL} is {chosen}, must not be set", f"Remove it from [spark]. {_HINT}")
-    if (chosen := conf.get(SETTING, None)) != CLASS:
-        raise ConfigError(f"{SETTING} is {chosen or 'not set'}, need {CLASS}", _HINT)
+    for setting, store in SETTINGS.items():
+        if (chosen := conf.get(setting, None)) != store:
+            raise ConfigError(f"{setting} is {chosen or 'not set'}, need {store}", _HINT)

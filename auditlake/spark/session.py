@@ -28,14 +28,15 @@ from pyspark.sql import DataFrame, SparkSession
 from auditlake.errors import ConfigError
 from auditlake.spark import class_archive
 from auditlake.spark import log_store as logstore
-from auditlake.spark.jars import delta_jars
+from auditlake.spark.jars import delta_jars, s3_jars
 from auditlake.spark.java import launch, require_java
+from auditlake.store.objects import S3_FILE_SYSTEM
 
 _DEFAULTS = {
     "spark.app.name": "auditlake",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    logstore.SETTING: logstore.CLASS,
+    **logstore.SETTINGS,
     "spark.sql.catalogImplementation": "in-memory",  # tables are paths: no metastore, no derby.log
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 by default: others read it in ns, up to 2262
@@ -152,7 +153,7 @@ def _start(wanted: Mapping[str, str]) -> None:
         settings[key] = f"{options} {wanted.get(key, '')}".strip()  # of two equal options the last one applies
     settings[_DRIVER_OPTIONS] += _collector(settings[_DRIVER_OPTIONS])
     if "spark.jars" not in wanted and "spark.jars.packages" not in wanted:
-        _add_jars(settings, delta_jars(wanted))
+        _add_jars(settings, delta_jars(wanted), s3_jars(wanted) if S3_FILE_SYSTEM in wanted else [])
     if settings["spark.master"].startswith("local"):
         settings |= {key: value for key, value in _local_defaults().items() if key not in wanted}
         # Otherwise Spark resolves the host's name, which may have no address.
@@ -167,15 +168,19 @@ def _start(wanted: Mapping[str, str]) -> None:
         )
 
 
-def _add_jars(settings: dict[str, str], jars: Sequence[Path]) -> None:
-    """Add the Delta jars: in local mode to the class path, because the class-data archive covers only that."""
+def _add_jars(settings: dict[str, str], delta: Sequence[Path], others: Sequence[Path]) -> None:
+    """Add jars: in local mode to the class path, because the class-data archive covers only that.
+
+    The archive is used by any class path that begins with its own, so the Delta jars come first.
+    """
+    jars = [*delta, *others]
     single_jvm = re.fullmatch(r"local(\[.*\])?", settings["spark.master"]) is not None
     if not single_jvm or _CLASS_PATH in settings or any(os.pathsep in str(jar) for jar in jars):
         settings["spark.jars"] = ",".join(str(jar) for jar in jars)
         return
     settings[_CLASS_PATH] = os.pathsep.join(str(jar) for jar in jars)
     if "-XX:ArchiveClassesAtExit" not in settings[_DRIVER_OPTIONS]:
-        settings[_DRIVER_OPTIONS] += class_archive.driver_options(jars)
+        settings[_DRIVER_OPTIONS] += class_archive.driver_options(delta)
 
 
 def _collector(options: str) -> str:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from auditlake.delta.append_table import open_delta, select
+from auditlake.delta.table import open_version
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.capture_status import captures_now
 from auditlake.lake.gaps import Gap, read_gaps
@@ -258,7 +258,7 @@ def snapshot_times(known: Known) -> dict[int, int | None]:
 
 
 def _snapshot_time(table: HistoryTable) -> int | None:
-    return DeltaTable(table.path, version=table.delta_version).transaction_version(SNAPSHOT_TIME_APP)
+    return open_version(table.path, table.delta_version).transaction_version(SNAPSHOT_TIME_APP)
 
 
 def _last_transaction(known: Known, condition: str) -> Lsn | None:

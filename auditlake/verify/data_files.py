@@ -7,17 +7,18 @@ rows.
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditlake.delta.deletion_vectors import read_vector
 from auditlake.delta.log_reader import Add, file_path, live_files
+from auditlake.store.files import parquet
+from auditlake.store.place import Place
 from auditlake.verify.report import Finding
 
 
-def check_files(table: Path, version: int) -> tuple[Finding, ...]:
+def check_files(table: Place, version: int) -> tuple[Finding, ...]:
     """Check all files of a version of a table without foreign table features."""
     try:
         adds = live_files(table, version)
@@ -27,7 +28,7 @@ def check_files(table: Path, version: int) -> tuple[Finding, ...]:
     return tuple(finding for add in adds for finding in _problems(table, add))
 
 
-def _problems(table: Path, add: Add) -> Iterator[Finding]:
+def _problems(table: Place, add: Add) -> Iterator[Finding]:
     file, shown = file_path(table, add), str(add["path"])
     try:
         size_bytes = file.stat().st_size
@@ -37,7 +38,7 @@ def _problems(table: Path, add: Add) -> Iterator[Finding]:
     if size_bytes != add["size"]:
         yield Finding("file size", file=shown, detail=f"{size_bytes} bytes, the log has {add['size']}")
     try:
-        rows = pq.read_metadata(file).num_rows
+        rows = pq.read_metadata(parquet(file)).num_rows
     except (OSError, pa.ArrowException) as exc:
         yield Finding("unreadable file", file=shown, detail=type(exc).__name__)
         return
@@ -47,7 +48,7 @@ def _problems(table: Path, add: Add) -> Iterator[Finding]:
     yield from _vector_problems(table, add, rows)
 
 
-def _vector_problems(table: Path, add: Add, rows: int) -> Iterator[Finding]:
+def _vector_problems(table: Place, add: Add, rows: int) -> Iterator[Finding]:
     vector, shown = add.get("deletionVector"), str(add["path"])
     if vector is None:
         return

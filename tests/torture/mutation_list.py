@@ -101,7 +101,7 @@ MUTATIONS = (
     ),
     _capture(
         "replace a log entry that another process wrote",
-        ("delta.log_writer:_link", "os.link(_1, _2)", "os.replace(_1, _2)"),
+        ("store.files:_link", "os.link(_1, _2)", "os.replace(_1, _2)"),
     ),
     _capture(
         "stop capture while a table is parked",

@@ -143,10 +143,37 @@ def test_takes_a_path_or_a_file_uri(lake: str, path: str) -> None:
     assert load_settings(lake=lake).lake == Path(path)
 
 
-@pytest.mark.parametrize("lake", ["s3://bucket/lake", "hdfs://name/lake"])
+def test_takes_a_folder_in_a_bucket() -> None:
+    """Spark gets the settings of the store with it, and no credentials."""
+    settings = load_settings(lake="s3://bucket/some/lake/", spark={"hadoop.fs.s3a.endpoint": "http://here"})
+    assert str(settings.lake) == "s3://bucket/some/lake"
+    assert settings.spark["spark.hadoop.fs.s3.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    assert settings.spark["spark.hadoop.fs.s3a.endpoint"] == "http://here"
+    assert not [name for name in settings.spark if "secret" in name or "access.key" in name]
+
+
+@pytest.mark.parametrize(
+    "lake", ["s3://bucket", "s3:///lake", "s3://b/a%20b", "s3://b/a//b", "s3://b/a?x=1", "s3://b/a b"]
+)
+def test_refuses_an_url_that_names_no_folder_or_would_be_misread(lake: str) -> None:
+    """The value is shown."""
+    with pytest.raises(ConfigError, match=r"lake \(from --lake\) is 's3:"):
+        load_settings(lake=lake)
+
+
+def test_a_password_in_the_url_of_a_lake_is_not_repeated() -> None:
+    """Credentials come from the environment; one in the URL would be in every message."""
+    with pytest.raises(ConfigError, match="credentials") as refused:
+        load_settings(lake="s3://key:hunter2@bucket/lake")
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "lake", ["gs://bucket/lake", "abfss://c@account.dfs.core.windows.net/lake", "hdfs://name/lake"]
+)
 def test_refuses_a_lake_on_another_store(lake: str) -> None:
-    """Object stores are not supported; the error is raised before anything is written."""
-    with pytest.raises(Unsupported, match="need a local path"):
+    """They are not supported; the error is raised before anything is written."""
+    with pytest.raises(Unsupported, match="need a local path or s3://"):
         load_settings(lake=lake)
 
 

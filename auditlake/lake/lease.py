@@ -1,0 +1,167 @@
+"""Leases: stage locks of a lake in an object store, which has no lock that ends with its process.
+
+1. A lease is one object, written if it is absent, and from then on only replaced under the condition that it has not
+   changed. So of any number of processes that want it at once, one gets it.
+2. The holder replaces it every `RENEW_S`. It is free once its holder has released it, or when its holder is known to
+   have died, or when it has not changed for `EXPIRY_S`, measured by the clock of the process that watches it: no clock
+   is compared with another one.
+3. A holder is known to have died if it ran on this machine (same boot, same PID namespace) and its PID is gone or has
+   another start time. So a restart after a kill does not wait; on another machine it waits `EXPIRY_S`.
+4. A process that was paused for longer than that still believes that it holds the lease. It can do no harm, because no
+   effect of a stage relies on the lease alone (fencing):
+   - Every commit creates the version after the one that it was planned on, or fails (`delta/log_writer`, I1). If the
+     new holder has committed to the table, the old one is refused; if it has not, the commit is as if it came before.
+   - Capture acknowledges only what it has committed, and PostgreSQL gives a slot to one process.
+   - Bootstrap never deletes what another process may have committed (`snapshot/commit`).
+   - Maintenance deletes only what no version has had for hours.
+   - Records of parked tables are replaced only as they were read (`lake/parking`).
+   The lease saves work and gives clear messages.
+
+Authority: docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from auditlake.store import objects
+from auditlake.store.place import Remote
+
+RENEW_S = 15.0
+EXPIRY_S = 60.0
+_WATCH_S = 1.0
+_RELEASED = "released"
+_BOOT, _NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+
+
+class Taken(Exception):
+    """The lease has a holder that lives; `holder` is what the lease says of it."""
+
+    def __init__(self, holder: Mapping[str, Any]) -> None:
+        super().__init__("the lease is held")
+        self.holder = holder
+
+
+class Lease:
+    """A lease that this process holds, renewed by a thread until it is released."""
+
+    def __init__(self, place: Remote, holder: Mapping[str, Any]) -> None:
+        """Take the lease; wait if its holder may have died on another machine.
+
+        Raises Taken, OSError.
+        """
+        self._place = place
+        self._content = {**holder, **this_process(), "id": str(uuid.uuid4()), "renewed": 0}
+        self._etag = self._take()
+        self._ended = threading.Event()
+        threading.Thread(target=self._renew, name=f"lease {place.name}", daemon=True).start()
+
+    @property
+    def id(self) -> str:
+        """The id of this hold."""
+        return str(self._content["id"])
+
+    def _encoded(self) -> bytes:
+        return json.dumps(self._content).encode()
+
+    def _take(self) -> str:
+        bucket, key = self._place.bucket, self._place.key
+        while True:
+            try:
+                return objects.put_if_absent(bucket, key, self._encoded())
+            except FileExistsError:
+                pass
+            with suppress(FileExistsError, FileNotFoundError):  # another process was faster, or removed it
+                recorded = objects.get(bucket, key)
+                if not _is_free(_parsed(recorded.content)):
+                    self._watch(recorded)
+                return objects.put_if_match(bucket, key, self._encoded(), recorded.etag)
+
+    def _watch(self, recorded: objects.Got) -> None:
+        """Wait until the lease expires.
+
+        Raises Taken if it is renewed, or its holder lives here; FileExistsError if it is released.
+        """
+        holder = _parsed(recorded.content)
+        expires_s = time.monotonic() + EXPIRY_S
+        while time.monotonic() < expires_s:
+            if lives(holder) is True:
+                raise Taken(holder)
+            time.sleep(_WATCH_S)
+            now = objects.get(self._place.bucket, self._place.key)
+            if now.etag != recorded.etag:
+                if _is_free(_parsed(now.content)):
+                    raise FileExistsError
+                raise Taken(_parsed(now.content))
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEW_S):
+            self._content["renewed"] += 1
+            try:
+                self._etag = objects.put_if_match(self._place.bucket, self._place.key, self._encoded(), self._etag)
+            except FileExistsError:  # this process was paused, and another one has it now
+                return
+            except OSError:  # the next attempt may succeed; until `EXPIRY_S` nothing is lost
+                continue
+
+    def release(self) -> None:
+        """Let another process take the lease at once."""
+        self._ended.set()
+        with suppress(OSError):  # it expires
+            objects.put_if_match(
+                self._place.bucket, self._place.key, json.dumps({_RELEASED: self.id}).encode(), self._etag
+            )
+
+
+def read_holder(place: Remote) -> Mapping[str, Any] | None:
+    """Return what a lease says of its holder; None if it has none."""
+    try:
+        holder = _parsed(objects.get(place.bucket, place.key).content)
+    except FileNotFoundError:
+        return None
+    return None if _RELEASED in holder else holder
+
+
+def lives(holder: Mapping[str, Any]) -> bool | None:
+    """Return whether the holder lives; None if it runs on another machine."""
+    here = this_process()
+    if here["boot"] is None or any(holder.get(name) != here[name] for name in ("boot", "namespace")):
+        return None
+    return bool(_started(holder["pid"]) == holder["started"])
+
+
+def _is_free(holder: Mapping[str, Any]) -> bool:
+    return _RELEASED in holder or lives(holder) is False
+
+
+def _parsed(content: bytes) -> Mapping[str, Any]:
+    try:
+        parsed = json.loads(content)
+    except ValueError:
+        parsed = {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def this_process() -> dict[str, Any]:
+    """Identify this process: machine, PID, and its start, which tells it from a later process of the same PID."""
+    pid = os.getpid()
+    try:
+        machine = {"boot": _BOOT.read_text().strip(), "namespace": _NAMESPACE.stat().st_ino}
+    except OSError:
+        machine = {"boot": None, "namespace": None}
+    return {"pid": pid, "host": socket.gethostname(), "started": _started(pid), **machine}
+
+
+def _started(pid: int) -> str | None:
+    """Return the start time of a process, in ticks since boot; None if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None

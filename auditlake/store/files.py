@@ -1,0 +1,173 @@
+"""Files of a lake, on a disk or in an object store: put if absent, replace, write and read Parquet, delete a folder.
+
+On a disk, a file gets its name when its content is complete and fsynced. In a store, an object exists only when it is
+complete and durable.
+
+Authority: link(2), rename(2), fsync(2)
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from auditlake.store import objects
+from auditlake.store.file_sync import sync
+from auditlake.store.place import Place, Remote
+
+UNFINISHED = ".unfinished"
+"""Suffix of a file that has no name yet; a killed process leaves it behind."""
+_DELETED_AT_ONCE = 1000
+
+
+def put_if_absent(place: Place, content: bytes) -> None:
+    """Write a file that does not exist yet; `content` must be unique, for example by an id.
+
+    Raises FileExistsError if there is one with other content. After any other OSError it may or may not exist.
+    """
+    if isinstance(place, Remote):
+        objects.put_if_absent(place.bucket, place.key, content)
+        return
+    unfinished = place.with_name(f".{uuid.uuid4()}{UNFINISHED}")
+    try:
+        unfinished.write_bytes(content)
+        sync(unfinished)
+        _link(unfinished, place, content)
+        sync(place.parent)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _link(unfinished: Path, place: Path, content: bytes) -> None:
+    """Link a file to its name. An error although it took effect is a reply that was lost (over NFS)."""
+    try:
+        os.link(unfinished, place)
+    except OSError:
+        try:
+            recorded = place.read_bytes()
+        except FileNotFoundError:
+            recorded = None
+        if recorded != content:
+            raise
+
+
+def unfinished_name(name: str) -> str:
+    """Return the temporary name of a file that is replaced; a killed process may leave it."""
+    return f"{name.rpartition('.')[0]}.partial"
+
+
+def make_root(place: Place) -> None:
+    """Create the folder of a lake, if stores have folders."""
+    if isinstance(place, Path):
+        place.mkdir(parents=True, exist_ok=True)
+
+
+def replace_file(
+    place: Place, content: str, *, durable: bool, before_rename: Callable[[], None] = lambda: None
+) -> None:
+    """Replace a file, in an existing folder; a reader sees the old content or the new one.
+
+    Raises OSError.
+    """
+    if isinstance(place, Remote):
+        before_rename()
+        objects.put(place.bucket, place.key, content.encode())
+        return
+    unfinished = place.with_name(unfinished_name(place.name))
+    with unfinished.open("w") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    before_rename()
+    unfinished.rename(place)
+    if durable:
+        sync(place.parent)
+
+
+def write_new(place: Place, content: bytes) -> None:
+    """Write a file under a new name; it is durable when this returns."""
+    if isinstance(place, Remote):
+        objects.put(place.bucket, place.key, content)
+        return
+    place.write_bytes(content)
+    sync(place, place.parent)
+
+
+@contextmanager
+def new_file(place: Place) -> Iterator[Path | IO[bytes]]:
+    """Yield what a Parquet writer takes, to write a file under a new name; it is durable at the end."""
+    if isinstance(place, Path):
+        yield place
+        sync(place, place.parent)
+        return
+    upload = objects.Upload(place.bucket, place.key)
+    yield upload  # type: ignore[misc] # RawIOBase is all that pyarrow asks for
+    upload.finish()
+
+
+def parquet(place: Place) -> Path | IO[bytes]:
+    """Return what pyarrow's Parquet reader takes."""
+    return place if isinstance(place, Path) else place.open()
+
+
+def remove_folder(place: Place) -> None:
+    """Delete a folder with all that is in it."""
+    if isinstance(place, Path):
+        shutil.rmtree(place)
+        return
+    keys = list(objects.keys(place.bucket, f"{place.key}/"))
+    for begin in range(0, len(keys), _DELETED_AT_ONCE):
+        objects.delete(place.bucket, keys[begin : begin + _DELETED_AT_ONCE])
+
+
+def list_from(folder: Remote, name: str) -> Iterator[str]:
+    """Yield the names in a folder of a store that are greater than `name`, in order; no more of it is listed."""
+    prefix = f"{folder.key}/"
+    for key in objects.keys(folder.bucket, prefix, after=name):
+        yield key.removeprefix(prefix)
+
+
+def move(place: Place, to: Place) -> None:
+    """Give a file a new name in an existing folder; it is durable when this returns."""
+    if isinstance(place, Path) and isinstance(to, Path):
+        sync(place)
+        place.rename(to)
+        sync(to.parent)
+    elif isinstance(place, Remote) and isinstance(to, Remote):
+        objects.copy(place.bucket, place.key, to.key)
+        objects.delete(place.bucket, [place.key])
+    else:
+        raise TypeError(f"{place} and {to} are on different stores")
+
+
+def relative_name(place: Place, folder: Place) -> str:
+    """Return the name of a file relative to a folder above it, with slashes."""
+    return str(PurePosixPath(str(place)).relative_to(str(folder)))
+
+
+def fingerprint(folder: Place) -> object:
+    """Return a value that changes when files in a folder come, go or are replaced; None if there is no folder."""
+    if isinstance(folder, Remote):
+        return tuple(objects.etags(folder.bucket, f"{folder.key}/")) or None
+    try:
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - called before every batch; a Path costs more than the call
+    except FileNotFoundError:
+        return None
+
+
+def modified_s(folder: Place) -> float:
+    """Return when a folder was modified last; in a store, when its last object was."""
+    if isinstance(folder, Path):
+        return folder.stat().st_mtime
+    return max(
+        (Remote(folder.bucket, key).stat().st_mtime for key in objects.keys(folder.bucket, folder.key)), default=0
+    )
+
+
+def size_bytes(place: Place) -> int:
+    """Return the size of a file."""
+    return place.stat().st_size if isinstance(place, Path) else objects.size(place.bucket, place.key)

@@ -1,0 +1,425 @@
+"""Objects of an object store: get, put on a condition, list, delete; through obstore.
+
+Credentials come from AWS's standard sources: AWS_ACCESS_KEY_ID and its companions, web identity, container and instance
+role; a profile (AWS_PROFILE, or the files in ~/.aws) needs boto3. AWS_ENDPOINT_URL names another store of the same
+protocol. Nothing here takes a credential as an argument, so none can reach a log, an error or a plan.
+
+A request that was lost is repeated for a minute. The repetition of a conditional put may then be refused because the
+first one took effect; `put_if_absent` and `put_if_match` compare the content, which the caller makes unique.
+
+Authority: developmentseed.org/obstore; docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-requests.html
+"""
+
+import errno
+import io
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from auditlake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
+
+S3_FILE_SYSTEM = "spark.hadoop.fs.s3.impl"
+"""Spark's setting for the file system of s3://."""
+_RETRY_S = 60
+_PAGE = 1000
+_TAIL_BYTES = 256 << 10
+"""A first read of the end of an object: most log entries, footers and small data files are complete in it."""
+_NEVER_CHANGES = re.compile(r"(/_delta_log/\d{20}\.json|c000\S*\.parquet|/deletion_vector_\S+\.bin)$")
+"""Log entries, data files and deletion vectors: their names are used once."""
+_CACHED_BYTES, _CACHE_BYTES = 4 << 20, 64 << 20
+_PART_BYTES = 8 << 20
+"""A larger object is written in parts."""
+_REASON = re.compile(r"<Code>(\w+)</Code>|status code: (\d+ [A-Za-z ]+)|(error sending request|timed out)")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a store knows of an object."""
+
+    size_bytes: int
+    modified_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """An object's content with its ETag."""
+
+    content: bytes
+    etag: str
+
+
+def endpoint() -> str | None:
+    """Return the URL of a store other than AWS's."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
+def options() -> dict[str, str]:
+    """Return what deltalake needs beyond the environment; no credentials."""
+    url = endpoint()
+    if url is None:
+        return {}
+    return {"AWS_ENDPOINT_URL": url, **({"AWS_ALLOW_HTTP": "true"} if url.startswith("http://") else {})}
+
+
+@lru_cache(maxsize=16)
+def _store(bucket: str) -> "ObjectStore":
+    from obstore.store import from_url  # noqa: PLC0415 - local lakes do not need it
+
+    url = endpoint()
+    return from_url(
+        bucket,
+        config={"endpoint": url} if url else {},
+        client_options={"allow_http": bool(url and url.startswith("http://"))},
+        retry_config={"max_retries": 10, "retry_timeout": timedelta(seconds=_RETRY_S)},
+        **_profile(),
+    )
+
+
+def _profile() -> dict[str, Any]:
+    """Return the provider of a profile's credentials, if the environment has no others."""
+    files = (os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), "~/.aws/config")
+    by_profile = "AWS_PROFILE" in os.environ or any(Path(file).expanduser().exists() for file in files)
+    if not by_profile or "AWS_ACCESS_KEY_ID" in os.environ or "AWS_WEB_IDENTITY_TOKEN_FILE" in os.environ:
+        return {}
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415 - as above
+    except ImportError:
+        raise ConfigError(
+            "credentials are in a profile of AWS, and boto3, which reads profiles, is not installed",
+            "pip install 'auditlake[s3]', or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        ) from None
+    provider = Boto3CredentialProvider()
+    return {"credential_provider": provider, **({"region": provider.config["region"]} if provider.config else {})}
+
+
+@contextmanager
+def _os_errors(bucket: str, key: str) -> Iterator[None]:
+    """Raise a failure of the store as OSError."""
+    from obstore import exceptions  # noqa: PLC0415 - as above
+
+    where = f"{bucket}/{key}"
+    try:
+        yield
+    except (exceptions.NotFoundError, FileNotFoundError):
+        raise absent(bucket, key) from None
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        raise FileExistsError(errno.EEXIST, "The object exists, or has changed", where) from None
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as exc:
+        raise PermissionError(errno.EACCES, f"The store refuses access ({_reason(exc)})", where) from None
+    except exceptions.BaseError as exc:
+        raise OSError(errno.EIO, f"The store failed: {_reason(exc)}", where) from None
+
+
+def _reason(exc: Exception) -> str:
+    """Return the store's code or the kind of failure; the full text quotes whole requests."""
+    found = [next(filter(None, match.groups())) for match in _REASON.finditer(str(exc))]
+    return ", ".join(dict.fromkeys(text.strip() for text in found)) or type(exc).__name__
+
+
+def absent(bucket: str, key: str) -> FileNotFoundError:
+    """Return the error for an object that does not exist."""
+    return FileNotFoundError(errno.ENOENT, "No such object", f"{bucket}/{key}")
+
+
+def head(bucket: str, key: str) -> Head | None:
+    """Return what the store knows of an object; None if it does not exist."""
+    import obstore  # noqa: PLC0415 - as above
+
+    try:
+        with _os_errors(bucket, key):
+            found = obstore.head(_store(bucket), key)
+    except FileNotFoundError:
+        return None
+    return Head(found["size"], found["last_modified"].timestamp())
+
+
+def get(bucket: str, key: str) -> Got:
+    """Read an object, and its ETag, from the store."""
+    import obstore  # noqa: PLC0415 - as above
+
+    with _os_errors(bucket, key):
+        result = obstore.get(_store(bucket), key)
+        etag = result.meta["e_tag"] or ""
+        return Got(bytes(result.bytes()), etag)
+
+
+def read(bucket: str, key: str) -> bytes:
+    """Read an object; one that never changes is read once."""
+    content = _cache.get(bucket, key)
+    if content is None:
+        content = get(bucket, key).content
+        _cache.put(bucket, key, content)
+    return content
+
+
+def get_range(bucket: str, key: str, start: int, end: int) -> bytes:
+    """Read the bytes from `start` to before `end`."""
+    import obstore  # noqa: PLC0415 - as above
+
+    with _os_errors(bucket, key):
+        return bytes(obstore.get_range(_store(bucket), key, start=start, end=end))
+
+
+def _get_tail(bucket: str, key: str) -> tuple[int, bytes]:
+    """Read the size of an object, and its end."""
+    import obstore  # noqa: PLC0415 - as above
+
+    with _os_errors(bucket, key):
+        result = obstore.get(_store(bucket), key, options={"range": {"suffix": _TAIL_BYTES}})
+        size_bytes, content = result.meta["size"], bytes(result.bytes())
+    if len(content) == size_bytes:
+        _cache.put(bucket, key, content)
+    return size_bytes, content
+
+
+def size(bucket: str, key: str) -> int:
+    """Return the size of an object.
+
+    Raises FileNotFoundError.
+    """
+    if (held := _cache.get(bucket, key)) is not None:
+        return len(held)
+    found = head(bucket, key)
+    if found is None:
+        raise absent(bucket, key)
+    return found.size_bytes
+
+
+def put(bucket: str, key: str, content: bytes) -> None:
+    """Write an object, replacing any other."""
+    _put(bucket, key, content, "overwrite")
+
+
+def put_if_absent(bucket: str, key: str, content: bytes) -> str:
+    """Write an object unless there is one; return its ETag.
+
+    Raises FileExistsError if there is one with other content.
+    """
+    while True:
+        try:
+            return _put(bucket, key, content, "create")
+        except FileExistsError:
+            try:
+                recorded = get(bucket, key)
+            except FileNotFoundError:  # a put at the same time has not succeeded yet, or the object was deleted
+                continue
+            if recorded.content != content:
+                raise
+            return recorded.etag
+
+
+def put_if_match(bucket: str, key: str, content: bytes, etag: str) -> str:
+    """Replace the object that has this ETag; return the new one.
+
+    Raises FileExistsError if the object has changed, FileNotFoundError if it was deleted.
+    """
+    try:
+        return _put(bucket, key, content, {"e_tag": etag})
+    except FileExistsError:
+        now = get(bucket, key)
+        if now.content != content:
+            raise
+        return now.etag
+
+
+def _put(bucket: str, key: str, content: bytes, mode: Any) -> str:  # noqa: ANN401 - obstore's own union
+    import obstore  # noqa: PLC0415 - as above
+
+    with _os_errors(bucket, key):
+        return obstore.put(_store(bucket), key, content, mode=mode, use_multipart=False)["e_tag"] or ""
+
+
+def delete(bucket: str, keys_to_delete: Sequence[str]) -> None:
+    """Delete objects, also those that do not exist."""
+    import obstore  # noqa: PLC0415 - as above
+
+    if keys_to_delete:
+        with _os_errors(bucket, keys_to_delete[0]):
+            obstore.delete(_store(bucket), list(keys_to_delete))
+
+
+def keys(bucket: str, prefix: str, *, after: str = "", at_most: int | None = None) -> Iterator[str]:
+    """Yield the keys below a prefix in order, those greater than `prefix + after`; a page at a time."""
+    found = _listed(bucket, prefix, f"{prefix}{after}" if after else None, min(_PAGE, at_most or _PAGE))
+    for meta in islice(found, at_most):
+        yield meta["path"]
+
+
+def etags(bucket: str, prefix: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the keys below a prefix in order, with their ETags."""
+    for meta in _listed(bucket, prefix, None, _PAGE):
+        yield meta["path"], meta["e_tag"]
+
+
+def _listed(bucket: str, prefix: str, offset: str | None, page: int) -> Iterator["ObjectMeta"]:
+    import obstore  # noqa: PLC0415 - as above
+
+    with _os_errors(bucket, prefix):
+        for metas in obstore.list(_store(bucket), prefix, offset=offset, chunk_size=page):
+            yield from metas
+
+
+def children(bucket: str, prefix: str) -> list[str]:
+    """List the names of objects and folders directly below a prefix that ends in a slash."""
+    import obstore  # noqa: PLC0415 - as above
+
+    with _os_errors(bucket, prefix):
+        listed = obstore.list_with_delimiter(_store(bucket), prefix)
+    paths = [*listed["common_prefixes"], *(found["path"] for found in listed["objects"])]
+    return sorted(path.removeprefix(prefix).strip("/") for path in paths)
+
+
+def copy(bucket: str, key: str, to: str) -> None:
+    """Copy an object, within the store."""
+    import obstore  # noqa: PLC0415 - as above
+
+    with _os_errors(bucket, key):
+        obstore.copy(_store(bucket), key, to)
+
+
+class _Cache:
+    """Objects that never change, the last ones used, up to a total size."""
+
+    def __init__(self) -> None:
+        self._contents: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._held_bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, bucket: str, key: str) -> bytes | None:
+        with self._lock:
+            content = self._contents.get((bucket, key))
+            if content is not None:
+                self._contents.move_to_end((bucket, key))
+            return content
+
+    def put(self, bucket: str, key: str, content: bytes) -> None:
+        if len(content) > _CACHED_BYTES or not _NEVER_CHANGES.search(key):
+            return
+        with self._lock:
+            self._held_bytes += len(content) - len(self._contents.pop((bucket, key), b""))
+            self._contents[bucket, key] = content
+            while self._held_bytes > _CACHE_BYTES:
+                _, dropped = self._contents.popitem(last=False)
+                self._held_bytes -= len(dropped)
+
+
+_cache = _Cache()
+
+
+class Reader(io.RawIOBase):
+    """Random access to an object, which must not change; its end is read first, and kept."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        self._bucket, self._key = bucket, key
+        held = _cache.get(bucket, key)
+        self._size, self._tail = _get_tail(bucket, key) if held is None else (len(held), held)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        """Return the size of the object, as pyarrow asks for it."""
+        return self._size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        content = self._between(self._at, min(self._at + len(buffer), self._size))
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+    def _between(self, start: int, end: int) -> bytes:
+        tail_at = self._size - len(self._tail)
+        if start >= end:
+            return b""
+        if start >= tail_at:
+            return self._tail[start - tail_at : end - tail_at]
+        return get_range(self._bucket, self._key, start, end)
+
+
+class Upload(io.RawIOBase):
+    """An object being written; it exists once it is finished, and never without."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        self._where = (bucket, key)
+        self._first = io.BytesIO()
+        self._parts: Any = None
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, content: Any) -> int:  # noqa: ANN401 - any buffer
+        view = memoryview(content).cast("B")
+        self._at += len(view)
+        if self._parts is None:
+            self._first.write(view)
+            if self._at > _PART_BYTES:
+                self._begin_parts()
+        else:
+            with _os_errors(*self._where):
+                self._parts.write(bytes(view))
+        return len(view)
+
+    def _begin_parts(self) -> None:
+        import obstore  # noqa: PLC0415 - as above
+
+        with _os_errors(*self._where):
+            self._parts = obstore.open_writer(_store(self._where[0]), self._where[1], buffer_size=_PART_BYTES)
+            self._parts.write(self._first.getvalue())
+        self._first = io.BytesIO()
+
+    def finish(self) -> None:
+        """Make the object exist."""
+        if self._parts is None:
+            content = self._first.getvalue()
+            put(*self._where, content)
+            _cache.put(*self._where, content)
+        else:
+            with _os_errors(*self._where):
+                self._parts.close()
+
+
+def settings_for_spark() -> Mapping[str, str]:
+    """Return Hadoop's settings for s3://, with the same sources of credentials and the same endpoint; no credential."""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    url = endpoint()
+    optional = {
+        "endpoint": url,
+        "endpoint.region": region or ("us-east-1" if url else None),
+        "path.style.access": "true" if url else None,
+    }
+    return {
+        S3_FILE_SYSTEM: "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": (
+            "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+        ),
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in optional.items() if value is not None},
+    }

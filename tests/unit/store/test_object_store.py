@@ -1,0 +1,236 @@
+"""The store over the S3 protocol: conditional puts, reads, listings, leases, and Delta tables on top of it."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from auditlake.delta.append_table import AppendLog
+from auditlake.delta.log_reader import has_entry_after, live_files, tail_transactions
+from auditlake.delta.log_writer import put_commit
+from auditlake.delta.table import open_table
+from auditlake.errors import LakeConflict
+from auditlake.lake import lease
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold, holder_lives
+from auditlake.store import files, objects
+from auditlake.store.place import Remote
+from tests.s3_server import SECRET
+
+SCHEMA = pa.schema([("lsn", pa.int64()), ("text", pa.string())])
+_HOLDER = """
+import sys
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, hold
+from auditlake.store.place import parse
+with hold(Lake(parse(sys.argv[1])), "follow", Stage.CAPTURE):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def _rows(*lsns: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"lsn": lsn, "text": f"t{lsn}"} for lsn in lsns], schema=SCHEMA)
+
+
+def _at_once(count: int, work: Callable[[int], None]) -> None:
+    ready = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        ready.wait()
+        work(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_of_eight_puts_at_once_one_succeeds(remote_folder: Remote) -> None:
+    """The object is that writer's; the others learn that it exists."""
+    place, won, lost = remote_folder / "entry", list[int](), list[int]()
+
+    def put(number: int) -> None:
+        try:
+            files.put_if_absent(place, f"writer {number}".encode())
+        except FileExistsError:
+            lost.append(number)
+        else:
+            won.append(number)
+
+    _at_once(8, put)
+    assert (len(won), len(lost)) == (1, 7)
+    assert place.read_text() == f"writer {won[0]}"
+
+
+def test_a_put_whose_reply_is_lost_has_succeeded(remote_folder: Remote) -> None:
+    """The repetition is refused by the store, but the object has our content."""
+    place = remote_folder / "entry"
+    files.put_if_absent(place, b"our id")
+    files.put_if_absent(place, b"our id")
+    with pytest.raises(FileExistsError):
+        files.put_if_absent(place, b"another id")
+
+
+def test_a_folder_is_what_its_objects_begin_with(remote_folder: Remote) -> None:
+    """Existence, listing from a name, patterns, deletion; an absent object is an absent file."""
+    for name in ("a/1.json", "a/2.json", "a/b/3.json", "ab/4.json"):
+        files.replace_file(remote_folder / name, "{}", durable=True)
+    assert [child.name for child in remote_folder.iterdir()] == ["a", "ab"]
+    assert [place.name for place in remote_folder.glob("*/*.json")] == ["1.json", "2.json", "4.json"]
+    assert list(files.list_from(remote_folder / "a", "1.json")) == ["2.json", "b/3.json"]
+    assert (remote_folder / "a").exists()
+    files.remove_folder(remote_folder / "a")
+    assert not (remote_folder / "a").exists()
+    assert (remote_folder / "ab" / "4.json").stat().st_size == 2
+    with pytest.raises(FileNotFoundError):
+        (remote_folder / "a" / "1.json").read_text()
+
+
+@pytest.mark.parametrize("rows", [3, 2_000_000])
+def test_a_parquet_file_is_read_as_it_was_written(remote_folder: Remote, rows: int) -> None:
+    """The smaller in one request, the larger in parts; without its end there is no object."""
+    table, place = pa.table({"n": range(rows)}), remote_folder / "part-c000.parquet"
+    with files.new_file(place) as sink:
+        pq.write_table(table, sink, use_dictionary=False)
+    assert pq.ParquetFile(files.parquet(place)).read().equals(table)
+    unfinished = remote_folder / "other-c000.parquet"
+    with pytest.raises(RuntimeError), files.new_file(unfinished) as sink:  # noqa: PT012 - the end must not come
+        pq.write_table(table, sink)
+        raise RuntimeError
+    assert not unfinished.exists()
+
+
+def test_an_error_of_the_store_has_neither_credentials_nor_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that cannot be reached is an OSError with a short reason."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr(objects, "_RETRY_S", 0.2)
+    with pytest.raises(OSError, match="The store failed") as failed:
+        Remote("s3://unreachable", "lake").read_bytes()
+    assert SECRET not in str(failed.value)
+    assert len(str(failed.value)) < 200
+
+
+def test_positions_and_rows_of_an_append_table(remote_folder: Remote) -> None:
+    """Two writers: the one that did not see the other's commit is refused; nothing is lost."""
+    log = AppendLog(_path(remote_folder), SCHEMA)
+    log.append(_rows(1, 2), {"app": 2})
+    late = AppendLog(_path(remote_folder), SCHEMA)
+    log.append(_rows(3), {"app": 3})
+    with pytest.raises(LakeConflict, match="another process committed"):
+        late.append(_rows(4), {"app": 4})
+    table = open_table(remote_folder)
+    assert sorted(pa.table(table.to_pyarrow_table())["lsn"].to_pylist()) == [1, 2, 3]
+    assert tail_transactions(remote_folder, ["app"]) == (table.version(), {"app": 3})
+    assert not has_entry_after(remote_folder, table.version())
+    assert has_entry_after(remote_folder, table.version() - 1)
+
+
+def test_small_files_are_joined_and_the_log_is_checkpointed(
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards the log is read from its checkpoint on, and has the same rows."""
+    monkeypatch.setattr("auditlake.delta.append_table._CHECKPOINT_EVERY", 4)
+    log = AppendLog(_path(remote_folder), SCHEMA)
+    for lsn in range(6):
+        log.append(_rows(lsn), {"app": lsn})
+    log.tidy()
+    version = open_table(remote_folder).version()
+    assert len(live_files(remote_folder, version)) == 1
+    assert (remote_folder / "_delta_log" / "_last_checkpoint").exists()
+    assert sorted(pa.table(open_table(remote_folder).to_pyarrow_table())["lsn"].to_pylist()) == list(range(6))
+    assert tail_transactions(remote_folder, ["app"]) == (version, {"app": 5})
+
+
+def test_no_commit_of_many_writers_is_lost(remote_folder: Remote) -> None:
+    """Writers that race for the next version get one each."""
+    AppendLog(_path(remote_folder), SCHEMA)
+    versions: list[int] = []
+
+    def write(number: int) -> None:
+        version = 1
+        for _ in range(3):
+            while True:
+                try:
+                    put_commit(remote_folder, version, f"writer {number}", [])
+                except FileExistsError:
+                    version += 1
+                else:
+                    versions.append(version)
+                    break
+
+    _at_once(4, write)
+    assert sorted(versions) == list(range(1, 13))
+    assert open_table(remote_folder).version() == 12
+
+
+def test_a_lease_is_held_by_one_process_and_free_once_it_has_died(remote_folder: Remote) -> None:
+    """On the same machine nobody waits for the lease to expire."""
+    lake = Lake(_path(remote_folder))
+    command = [sys.executable, "-c", _HOLDER, str(remote_folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"held\n"
+        with pytest.raises(LakeConflict, match=rf"process {first.pid} on .* \(auditlake follow, since 20"):
+            hold(lake, "capture", Stage.CAPTURE).__enter__()
+        assert holder_lives(lake, Stage.CAPTURE) is True
+        first.kill()
+    started = time.monotonic()
+    with hold(lake, "capture", Stage.CAPTURE):
+        assert time.monotonic() - started < lease.EXPIRY_S / 4
+    assert holder_lives(lake, Stage.CAPTURE) is False
+
+
+def test_a_lease_of_another_machine_expires_when_it_is_not_renewed(
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A holder that renews it keeps it; one that is paused loses it, and notices."""
+    monkeypatch.setattr(lease, "RENEW_S", 0.1)
+    monkeypatch.setattr(lease, "EXPIRY_S", 1.0)
+    monkeypatch.setattr(lease, "_WATCH_S", 0.2)
+    place = remote_folder / "apply.lock"
+    monkeypatch.setattr(lease, "lives", lambda _: None)
+    first = lease.Lease(place, {"command": "apply"})
+    with pytest.raises(lease.Taken):
+        lease.Lease(place, {"command": "apply"})
+    first._ended.set()  # noqa: SLF001 - as if it were paused
+    second = lease.Lease(place, {"command": "apply"})
+    first.release()  # too late: it is not ours any more
+    holder = lease.read_holder(place)
+    assert holder is not None
+    assert holder["id"] == second.id
+    second.release()
+    assert lease.read_holder(place) is None
+
+
+def test_of_many_processes_that_find_a_dead_holder_one_takes_its_lease(remote_folder: Remote) -> None:
+    """The content of a lease is that of a process that has died on this machine."""
+    place = remote_folder / "apply.lock"
+    dead = {**lease.this_process(), "pid": 2**22 + 1, "started": "1", "command": "apply", "since": "now", "id": "dead"}
+    files.put_if_absent(place, json.dumps(dead).encode())
+    taken: list[lease.Lease] = []
+    refused: list[int] = []
+
+    def take(number: int) -> None:
+        try:
+            taken.append(lease.Lease(place, {"command": "apply"}))
+        except lease.Taken:
+            refused.append(number)
+
+    _at_once(4, take)
+    assert (len(taken), len(refused)) == (1, 3)
+    taken[0].release()
+
+
+def _path(folder: Remote) -> Path:
+    """Return the place as `Lake` has it."""
+    return cast("Path", folder)
