@@ -12,6 +12,7 @@ import click
 
 from auditlake.cli.commands import audit, feed, source, stages
 from auditlake.cli.commands import query as questions
+from auditlake.cli.commands import serve as serving
 from auditlake.cli.commands import verify as verifying
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.messages import report_bug, report_error
@@ -89,5 +90,6 @@ for _command in (
     *stages.COMMANDS,
     *questions.COMMANDS,
     *verifying.COMMANDS,
+    *serving.COMMANDS,
 ):
     auditlake.add_command(_command)

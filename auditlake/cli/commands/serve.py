@@ -1,0 +1,77 @@
+"""Command serve: the page and its JSON API."""
+
+import os
+from pathlib import Path
+
+import click
+
+from auditlake.cli.options import with_settings, with_zone
+from auditlake.config import Settings
+from auditlake.errors import ConfigError
+from auditlake.lake.layout import Lake
+from auditlake.messages import say
+
+_TOKEN = "AUDITLAKE_SERVE_TOKEN"  # noqa: S105 - the name of the variable
+
+
+@click.command()
+@with_settings
+@with_zone
+@click.option("--listen", default="127.0.0.1:8640", show_default=True, metavar="ADDRESS:PORT", help="Where to listen.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help=f"Require the token in this file [${_TOKEN}].",
+)
+@click.option("--behind-proxy", metavar="HEADER", help="Trust a reverse proxy that names the user in this header.")
+@click.option("--host-name", "names", multiple=True, metavar="NAME", help="One more name that the server is known by.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=30.0, show_default=True, metavar="S")
+@click.option("--export-rows", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N")
+def serve(  # noqa: PLR0913 - the options of a command
+    settings: Settings,
+    *,
+    listen: str,
+    token_file: Path | None,
+    behind_proxy: str | None,
+    names: tuple[str, ...],
+    timeout_s: float,
+    export_rows: int,
+) -> None:
+    """Serve the lake as a web page: every table as of any commit, histories, comparisons, SQL.
+
+    \b
+    Example:
+      auditlake serve --lake ./lake
+      auditlake serve --listen 0.0.0.0:8640 --token-file token --host-name audit.example.com
+    """
+    from auditlake.lake.manifest import require_manifest
+    from auditlake.serve.readings import Limits, Readings
+    from auditlake.serve.run import Listen, parse_listen
+    from auditlake.serve.run import serve as run
+
+    lake = Lake(settings.lake)
+    require_manifest(lake)  # refused here, not by every page
+    address, port = parse_listen(listen)
+    source = None if settings.source is None else settings.source.get_secret_value()
+    readings = Readings(lake, settings.zone, Limits(timeout_s=timeout_s, export_rows=export_rows), source)
+    where = Listen(address, port, _token(token_file), behind_proxy, names)
+    run(readings, where, settings.spark, lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it"))
+
+
+def _token(file: Path | None) -> str | None:
+    """Return the token, None if there is none.
+
+    Raises ConfigError if the file cannot be read, or is empty.
+    """
+    if file is None:
+        return os.environ.get(_TOKEN) or None
+    try:
+        token = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"token file {file} cannot be read", "Write the token into it, on one line.") from exc
+    if not token:
+        raise ConfigError(f"token file {file} is empty", "Write the token into it, on one line.")
+    return token
+
+
+COMMANDS = (serve,)

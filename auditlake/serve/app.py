@@ -1,0 +1,211 @@
+"""Application: routes, JSON answers, errors as answers, downloads, static files. ASGI; `create_app` makes it.
+
+A question is answered in a thread of `Readings`; the event loop only waits. Every answer has an ETag. What was asked as
+of an LSN that the lake has passed may be kept by the browser, because it does not change.
+"""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
+from auditlake.lsn import Lsn
+from auditlake.serve import models
+from auditlake.serve.access import COOKIE, Access, Guard
+from auditlake.serve.commit_answers import OfComparison, undo_script
+from auditlake.serve.downloads import OfExport, export
+from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body
+from auditlake.serve.live import Live
+from auditlake.serve.pages import Pages
+from auditlake.serve.readings import Readings
+from auditlake.serve.responses import problem, tagged
+from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
+from auditlake.serve.status_answers import StatusAnswers
+
+_MOST_BODY_BYTES = 2**20
+_MOST_UNDO_BYTES = 64 * 2**20
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+_POSTED = (
+    ("sql", "Run a statement as of a moment.", OfSql, models.Answer),
+    ("complete", "Complete the end of a statement.", OfCompletion, models.Completions),
+)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(readings: Readings, access: Access, spark: Mapping[str, str] | None = None) -> Guard:
+    """Return the application behind its guard."""
+    listed = endpoints(StatusAnswers().status)
+    document = json.dumps(openapi(listed, _POSTED, version("auditlake")))
+    pages = Pages(readings, listed, signs_in=access.token is not None)
+    statements, live = Statements(spark or {}), Live(readings)
+
+    async def describe(_: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+    routes = [
+        Route("/api/openapi.json", describe),
+        *(Route(each.path, _answering(readings, each)) for each in listed),
+        Route("/api/v1/export", _exporting(readings)),
+        Route("/api/v1/undo", _undoing(readings)),
+        Route("/api/v1/sql", _posted(readings, OfSql, statements.answer), methods=["POST"]),
+        Route("/api/v1/complete", _posted(readings, OfCompletion, completions), methods=["POST"]),
+        Route("/api/v1/changes", live.respond),
+        Route("/sql/answer", _posted(readings, OfSql, statements.answer, pages.sql_answer), methods=["POST"]),
+        Route("/static/{name}", _static),
+        *pages.routes(),
+        Route("/sign-in", _signing_in(access, pages), methods=["GET", "POST"]),
+        Route("/sign-out", _sign_out, methods=["POST"]),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        live.close()
+        readings.close()
+
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: pages.not_found})
+    return Guard(app, access)
+
+
+def _answering(readings: Readings, endpoint: Endpoint) -> Handler:
+    async def answer(request: Request) -> Response:
+        try:
+            asked = parse(endpoint.asked, request.query_params)
+            found = await readings.run(lambda: endpoint.answer(readings, asked))
+        except Exception as exc:  # noqa: BLE001 - reported, and answered as a bug
+            return problem(exc)
+        return tagged(request, found.model_dump_json().encode(), "application/json", _is_fixed(readings, asked))
+
+    return answer
+
+
+def _posted(
+    readings: Readings,
+    model: type[models.Model],
+    answer: Callable[[Readings, Any], models.Model],
+    shown: Callable[[Any], Response] | None = None,
+) -> Handler:
+    """Return a handler of JSON requests; `shown` makes the response of the answer, JSON by default."""
+
+    async def respond(request: Request) -> Response:
+        try:
+            asked = parse_body(model, await _body(request))
+            found = await readings.run(lambda: answer(readings, asked))
+            if shown is not None:
+                return shown(found)
+        except Exception as exc:  # noqa: BLE001 - as above
+            return problem(exc)
+        return Response(found.model_dump_json(), media_type="application/json")
+
+    return respond
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BODY_BYTES:
+            raise BadUsage(f"the request has more than {_MOST_BODY_BYTES:,} bytes", "Send a shorter one.")
+    return body
+
+
+def _is_fixed(readings: Readings, asked: models.Model) -> bool:
+    """Return whether the answer cannot change: it is as of an LSN that the lake has passed."""
+    at = getattr(asked, "at", None)
+    try:
+        return at is not None and Lsn.parse(at) < readings.reader(at).watermark
+    except (ValueError, AuditlakeError):
+        return False
+
+
+def _exporting(readings: Readings) -> Handler:
+    async def answer(request: Request) -> Response:
+        try:
+            asked = parse(OfExport, request.query_params)
+            download = await readings.run(lambda: export(readings, asked))
+        except Exception as exc:  # noqa: BLE001 - as above
+            return problem(exc)
+        headers = {"content-disposition": f'attachment; filename="{download.name}"'}
+        return StreamingResponse(_each(readings, download.chunks), media_type=download.media_type, headers=headers)
+
+    return answer
+
+
+async def _each(readings: Readings, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while (chunk := await readings.run(lambda: next(chunks, None))) is not None:
+        yield chunk
+
+
+def _undoing(readings: Readings) -> Handler:
+    async def answer(request: Request) -> Response:
+        try:
+            asked = parse(OfComparison, request.query_params)
+            text = await readings.run(lambda: _whole(undo_script(readings, asked)))
+        except Exception as exc:  # noqa: BLE001 - as above
+            return problem(exc)
+        return PlainTextResponse(text, headers={"content-disposition": 'inline; filename="undo.sql"'})
+
+    return answer
+
+
+def _whole(statements: Iterator[str]) -> str:
+    parts, size = [], 0
+    for statement in statements:
+        parts.append(statement)
+        size += len(statement)
+        if size > _MOST_UNDO_BYTES:
+            raise NotAnswerable(
+                f"the script has more than {_MOST_UNDO_BYTES:,} characters",
+                "Write it to a file: auditlake diff A B --format sql -R > undo.sql.",
+            )
+    return "\n".join(parts) + "\n"
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    file = files("auditlake.serve") / "static" / name
+    kind = _TYPES.get(name[name.rfind(".") :])
+    if kind is None or "/" in name or not file.is_file():
+        return PlainTextResponse("No such file.\n", 404)
+    # Pages name static files with the hash of their content, so a browser may keep them.
+    headers = {"cache-control": "public, max-age=31536000, immutable"}
+    return Response(file.read_bytes(), media_type=kind, headers=headers)
+
+
+def _signing_in(access: Access, pages: Pages) -> Handler:
+    async def answer(request: Request) -> Response:
+        if request.method == "GET":
+            return pages.sign_in(_local(request.query_params.get("next")), failed=False)
+        form = dict(parse_qsl((await _body(request)).decode(errors="replace")))
+        wanted = _local(form.get("next"))
+        if not access.is_token(form.get("token", "")):
+            return pages.sign_in(wanted, failed=True)
+        response = RedirectResponse(wanted, 303)
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, access.session(), httponly=True, samesite="lax", secure=secure, path="/")
+        return response
+
+    return answer
+
+
+def _local(path: str | None) -> str:
+    """Return a path of this server; `/` for anything else."""
+    found = path or "/"
+    return found if found.startswith("/") and not found.startswith(("//", "/\\")) and found.isprintable() else "/"
+
+
+async def _sign_out(_: Request) -> Response:
+    response = RedirectResponse("/sign-in", 303)
+    response.delete_cookie(COOKIE, path="/")
+    return response

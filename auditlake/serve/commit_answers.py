@@ -1,0 +1,398 @@
+"""Transactions and rows over time: the log, one transaction, the life of a row, two moments compared."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from pydantic import Field
+
+from auditlake.attribution import Context
+from auditlake.audit.changes import Values
+from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
+from auditlake.audit.diff import Entry as DiffEntry
+from auditlake.audit.keys import parse_key
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.queries import LogQuestion, RowQuestion, blame_of, life_of
+from auditlake.audit.row_history import Event
+from auditlake.audit.transaction_detail import Message, Shown, contents, find_transaction
+from auditlake.audit.transaction_filter import lsns_of_table
+from auditlake.audit.transactions import Transaction, Wanted, find
+from auditlake.audit.undo_script import patch
+from auditlake.audit.versions import Version
+from auditlake.errors import AuditlakeError
+from auditlake.lake.history import HistoryTable
+from auditlake.lsn import Lsn
+from auditlake.serve import models
+from auditlake.serve.moment_answers import At, moment, moment_at
+from auditlake.serve.readings import Readings, as_lsn
+from auditlake.serve.table_answers import OfTable
+from auditlake.sql_names import standard_literal
+from auditlake.temporal.when import format_us
+
+_MOST_CHANGES = 50_000
+_CHUNK = 2_000
+
+
+class OfLog(At):
+    """Transactions up to a moment."""
+
+    since: str | None = Field(default=None, description="From this moment on, inclusive.", max_length=200)
+    before: str | None = Field(
+        default=None, description="Only transactions before this LSN: the next page.", max_length=50
+    )
+    table: str | None = Field(default=None, description="That changed this table.", max_length=300)
+    actor: str | None = Field(default=None, description="By this actor, ignoring case.", max_length=1000)
+    reason: str | None = Field(default=None, description="Whose reason contains this.", max_length=1000)
+    unattributed: bool = Field(default=False, description="Without an actor.")
+    limit: int = Field(default=50, ge=1, le=500)
+
+
+class OfTransaction(At):
+    """One transaction; with `table` and `key`, its neighbours in the life of that row, too."""
+
+    transaction: str = Field(description="Its commit LSN, or xid:N.", max_length=50)
+    table: str | None = Field(default=None, max_length=300)
+    key: list[str] = Field(default=[], max_length=32, description="The row's key, in the order of the key's columns.")
+    limit: int = Field(default=500, ge=1, le=5_000)
+
+
+class OfRow(OfTable):
+    """A row."""
+
+    key: list[str] = Field(description="The row's key, in the order of the key's columns.", max_length=32)
+
+
+class OfComparison(models.Model):
+    """Two moments, and the tables to compare: all that changed in between by default."""
+
+    before: str = Field(description="The first moment.", max_length=200)
+    after: str | None = Field(default=None, description="The second moment; now by default.", max_length=200)
+    table: list[str] = Field(default=[], max_length=50)
+    limit: int = Field(default=50, ge=1, le=500, description="Rows of each kind and table.")
+
+
+def transaction_model(each: Transaction) -> models.Transaction:
+    """Describe a transaction."""
+    return models.Transaction(
+        lsn=str(each.lsn),
+        xid=each.xid,
+        time=format_us(each.time_us),
+        actor=each.context.actor,
+        reason=each.context.reason,
+        db_user=each.context.db_user,
+        origin=each.origin,
+        tables=list(each.tables),
+        inserts=each.inserts,
+        updates=each.updates,
+        deletes=each.deletes,
+        truncates=each.truncates,
+    )
+
+
+def log(readings: Readings, asked: OfLog) -> models.Log:
+    """List transactions up to a moment, newest first."""
+    reader = readings.reader(asked.at)
+    lsn, at = moment(readings, reader, asked.at)
+    upto = lsn if asked.before is None else Lsn(min(lsn, as_lsn(asked.before) - 1))
+    after = Lsn(0) if asked.since is None else reader.span(asked.since, None).after
+    given = LogQuestion(asked.table, (), None, asked.actor, asked.reason, asked.unattributed, None, None, None)
+    wanted = given.wanted(reader, Span(after, upto))
+    found = list(islice(_backwards(reader, Span(after, upto), wanted, asked.limit + 1), asked.limit + 1))
+    page = found[: asked.limit]
+    before = str(page[-1].lsn) if len(found) > asked.limit else None
+    return models.Log(at=at, transactions=[transaction_model(each) for each in page], before=before)
+
+
+def _backwards(reader: Reader, span: Span, wanted: Wanted, limit: int) -> Iterator[Transaction]:
+    """Yield transactions, newest first; filters that SQL does not know are applied to one chunk after another."""
+    if wanted.is_plain:
+        yield from find(reader, span, wanted, limit)
+        return
+    plain = Wanted(table=wanted.table)
+    upto = span.upto
+    while True:
+        chunk = list(find(reader, Span(span.after, upto), plain, _CHUNK))
+        yield from (each for each in chunk if wanted.takes(each))
+        if len(chunk) < _CHUNK:
+            return
+        upto = Lsn(chunk[-1].lsn - 1)
+
+
+def transaction(readings: Readings, asked: OfTransaction) -> models.TransactionDetail:
+    """Return a transaction with all its changes, in order.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    reader = readings.reader(asked.transaction if asked.at is None else asked.at)
+    found, _ = find_transaction(reader, asked.transaction)
+    total = found.inserts + found.updates + found.deletes + found.truncates
+    shown = [] if total > _MOST_CHANGES else list(islice(contents(reader, found), asked.limit + 1))
+    return models.TransactionDetail(
+        at=moment_at(readings, reader, found.lsn),
+        transaction=transaction_model(found),
+        app=found.context.app,
+        db=found.context.db,
+        neighbours=list(_neighbours(readings, reader, found, asked)),
+        changes=[_change(each) for each in shown[: asked.limit]],
+        more=len(shown) > asked.limit or total > _MOST_CHANGES,
+    )
+
+
+def _change(each: Shown | Message) -> models.Change:
+    if isinstance(each, Message):
+        text = each.content.decode(errors="backslashreplace")
+        return models.Change(ordinal=each.ordinal, kind="message", prefix=each.prefix, content=text)
+    step = each.step
+    keyed = bool(each.key)
+    values = changed_values(step.before, step.after)
+    return models.Change(
+        ordinal=step.change.ordinal,
+        kind=step.change.op,  # type: ignore[arg-type] # one of the row operations
+        table=str(each.table),
+        key=_texts(step.key_after or step.key_before) if keyed else None,
+        key_before=_texts(step.key_before) if keyed and step.key_after and step.key_before != step.key_after else None,
+        values=values,
+        unchanged=len(set(step.before or ()) & set(step.after or ())) - len(values) if step.before else 0,
+        rows=step.removed,
+    )
+
+
+def _texts(key: Iterable[str] | None) -> list[str] | None:
+    return None if key is None else list(key)
+
+
+def changed_values(before: Values | None, after: Values | None) -> list[models.ChangedValue]:
+    """Return old and new value of each column that differs; of all columns if a side is absent."""
+    found = []
+    for name in dict.fromkeys((*(before or {}), *(after or {}))):
+        has_old, has_new = before is not None and name in before, after is not None and name in after
+        old, new = (before or {}).get(name), (after or {}).get(name)
+        if has_old != has_new or old != new:
+            found.append(models.ChangedValue(column=name, old=old, new=new, has_old=has_old, has_new=has_new))
+    return found
+
+
+def _neighbours(
+    readings: Readings, reader: Reader, found: Transaction, asked: OfTransaction
+) -> Iterator[models.Neighbours]:
+    commits = readings.timeline
+    number = commits.number(found.lsn)
+    around = commits.commit(number - 1), commits.commit(number + 1)
+    yield models.Neighbours(by="transaction", before=_lsn(around[0]), after=_lsn(around[1]))
+    if asked.table and asked.key:
+        table = reader.table(asked.table)
+        key = parse_key(table, named_key(table, asked.key)).key
+        lsns = sorted(lsns_of_table(reader, table, Span(Lsn(0), reader.watermark), key, None) or ())
+        yield models.Neighbours(
+            by="row",
+            before=_last(lsn for lsn in lsns if lsn < found.lsn),
+            after=_first(lsn for lsn in lsns if lsn > found.lsn),
+        )
+    for name in found.tables[:10]:
+        yield _by_table(reader, found.lsn, name)
+    if found.context.actor is not None:
+        wanted = Wanted(actor=found.context.actor)
+        before = next(_backwards(reader, Span(Lsn(0), Lsn(found.lsn - 1)), wanted, 1), None)
+        after = _next_by(reader, found.lsn, wanted)
+        yield models.Neighbours(
+            by=f"actor {found.context.actor}",
+            before=None if before is None else str(before.lsn),
+            after=None if after is None else str(after.lsn),
+        )
+
+
+def _lsn(commit: tuple[Lsn, int] | None) -> str | None:
+    return None if commit is None else str(commit[0])
+
+
+def _last(lsns: Iterable[int]) -> str | None:
+    found = max(lsns, default=None)
+    return None if found is None else str(Lsn(found))
+
+
+def _first(lsns: Iterable[int]) -> str | None:
+    found = min(lsns, default=None)
+    return None if found is None else str(Lsn(found))
+
+
+def _by_table(reader: Reader, lsn: Lsn, name: str) -> models.Neighbours:
+    sql = (
+        f"select max(lsn) filter (where lsn < {lsn:d}) as b, min(lsn) filter (where lsn > {lsn:d}) as a"
+        f" from transactions where lsn <= {reader.watermark:d} and array_has(tables, {standard_literal(name)})"
+    )
+    row = reader.query(sql, transactions=reader.transactions).to_pylist()[0]
+    return models.Neighbours(by=f"table {name}", before=_first(_given(row["b"])), after=_first(_given(row["a"])))
+
+
+def _given(lsn: int | None) -> list[int]:
+    return [] if lsn is None else [lsn]
+
+
+def _next_by(reader: Reader, lsn: Lsn, wanted: Wanted) -> Transaction | None:
+    """Return the first later transaction that matches, reading one chunk of commits after another."""
+    after = lsn
+    while True:
+        sql = f"select lsn from transactions where lsn > {after:d} and lsn <= {reader.watermark:d}"
+        sql += f" and context is not null order by lsn limit {_CHUNK:d}"
+        lsns = reader.query(sql, transactions=reader.transactions)["lsn"].to_pylist()
+        if not lsns:
+            return None
+        chunk = list(find(reader, Span(after, Lsn(lsns[-1])), wanted, None))
+        if chunk:
+            return chunk[-1]
+        after = Lsn(lsns[-1])
+
+
+def named_key(table: HistoryTable, values: list[str]) -> tuple[str, ...]:
+    """Name the values of a key, so that a value with an equals sign is not taken for a name."""
+    names = [column.name for column in table.key]
+    if len(names) != len(values) or any("=" in name for name in names):
+        return tuple(values)
+    return tuple(f"{name}={value}" for name, value in zip(names, values, strict=True))
+
+
+def row(readings: Readings, asked: OfRow) -> models.RowHistory:
+    """Return the life of a row up to a moment.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    reader = readings.reader(asked.at)
+    _, at = moment(readings, reader, asked.at)
+    table = reader.table(asked.table)
+    question = RowQuestion(asked.table, named_key(table, asked.key), None, asked.at)
+    life = life_of(reader, question)
+    entries = list(life.entries())
+    blamed = blame_of(reader, question)
+    return models.RowHistory(
+        at=at,
+        table=str(table.name),
+        key_columns=[column.name for column in table.key],
+        key=list(parse_key(table, question.key).key),
+        exists=bool(life.events) and blamed.ended[0] is None,
+        events=[_event(entry, committed) for entry, committed in entries if isinstance(entry, Event)],
+        gaps=[_gap(entry) for entry, _ in entries if isinstance(entry, dict)],
+        blame=[
+            models.Blame(
+                column=each.column,
+                value=each.value,
+                lsn=None if each.mark is None else str(Lsn(each.mark.lsn)),
+                time=None if each.mark is None else format_us(each.mark.time_us),
+                actor=None if committed is None else committed.context.actor,
+                reason=None if committed is None else committed.context.reason,
+            )
+            for each, committed in blamed.columns
+        ],
+    )
+
+
+def _event(event: Event, committed: Transaction | None) -> models.Event:
+    context = committed.context if committed else Context()
+    before, after = _values(event.before), _values(event.after)
+    return models.Event(
+        lsn=str(Lsn(event.mark.lsn)),
+        time=format_us(event.mark.time_us),
+        op=event.mark.op,
+        xid=event.mark.xid,
+        actor=context.actor,
+        reason=context.reason,
+        key=list(event.key),
+        key_before=None if event.key_before is None else list(event.key_before),
+        values=changed_values(before, after),
+        row=None if after is None else dict(after),
+    )
+
+
+def _values(version: Version | None) -> Values | None:
+    return None if version is None else version.values
+
+
+def _gap(row: Mapping[str, object]) -> models.Gap:
+    return models.Gap(
+        lsn=str(Lsn(int(str(row["lsn_from"])))), to_lsn=str(Lsn(int(str(row["lsn_to"])))), reason=str(row["reason"])
+    )
+
+
+def _moments(
+    readings: Readings, asked: OfComparison
+) -> tuple[Reader, tuple[Lsn, models.Moment], tuple[Lsn, models.Moment]]:
+    readings.reader(asked.before)
+    reader = readings.reader(asked.after)
+    return reader, moment(readings, reader, asked.before), moment(readings, reader, asked.after)
+
+
+def compare(readings: Readings, asked: OfComparison) -> models.Comparison:
+    """Compare two moments, net: the rows of each table that were added, removed and modified, and its columns."""
+    reader, (a, before), (b, after) = _moments(readings, asked)
+    span = Span(min(a, b), max(a, b))
+    tables = [_table_diff(reader, table, span, asked, reverse=a > b) for table in _tables(reader, span, asked.table)]
+    return models.Comparison(before=before, after=after, tables=[each for each in tables if each is not None])
+
+
+def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
+    """Return the tables named, or those that a transaction of the span changed or that have other columns after it."""
+    if names:
+        return [reader.table(name) for name in names]
+    changed: set[str] = set()
+    if reader.transactions is not None:
+        sql = (
+            "select distinct t from (select unnest(tables) as t from transactions"
+            f" where lsn > {span.after:d} and lsn <= {min(span.upto, reader.watermark):d})"
+        )
+        changed = set(reader.query(sql, transactions=reader.transactions)["t"].to_pylist())
+    known = [table for _, table in sorted(reader.known.tables.items())]
+    return [
+        table
+        for table in known
+        if str(table.name) in changed
+        or table.name in reader.known.parked
+        or reader.columns_at(table, span.after) != reader.columns_at(table, span.upto)
+    ]
+
+
+def _table_diff(
+    reader: Reader, table: HistoryTable, span: Span, asked: OfComparison, *, reverse: bool
+) -> models.TableDiff | None:
+    try:
+        reader.check(table, span.after)
+        reader.check(table, span.upto)
+    except AuditlakeError as exc:
+        return models.TableDiff(table=str(table.name), problem=exc.message)
+    found = Compared(reader, table, span, reverse=reverse)
+    stat = found.stat()
+    entries: list[models.Entry] = []
+    for kind in (ADDED, REMOVED, MODIFIED):
+        entries += (_diff_entry(each) for each in islice(found.entries(kind), asked.limit))
+    changes = found.schema_changes()
+    if not asked.table and not changes and not (stat.added or stat.removed or stat.modified):
+        return None
+    return models.TableDiff(
+        table=str(table.name),
+        rows_before=stat.rows_before,
+        rows_after=stat.rows_after,
+        added=stat.added,
+        removed=stat.removed,
+        modified=stat.modified,
+        schema_changes=changes,
+        entries=entries,
+        more=max(stat.added, stat.removed, stat.modified) > asked.limit,
+    )
+
+
+def _diff_entry(each: DiffEntry) -> models.Entry:
+    before = None if each.before is None else {name: each.before[name] for name in each.changed}
+    after = None if each.after is None else {name: each.after[name] for name in each.changed}
+    key = [str(value) for value in each.key.values()] or None
+    return models.Entry(kind=each.kind, key=key, values=changed_values(before, after))  # type: ignore[arg-type]
+
+
+def undo_script(readings: Readings, asked: OfComparison) -> Iterator[str]:
+    """Yield the statements that bring PostgreSQL from the second moment back to the first.
+
+    Raises NotAnswerable if a table is not known at both moments, or has no such script.
+    """
+    reader, (a, _), (b, _) = _moments(readings, asked)
+    span = Span(min(a, b), max(a, b))
+    tables = _tables(reader, span, asked.table)
+    for table in tables:
+        reader.check(table, a)
+        reader.check(table, b)
+    yield from patch([Compared(reader, table, span, reverse=a < b) for table in tables])

@@ -1,0 +1,174 @@
+"""Endpoints of the JSON API: path, parameters, answer, and the page that shows the same answer.
+
+The OpenAPI document is generated from this table, and so are the routes; a test validates answers against it.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_origin
+
+from pydantic import ValidationError
+from starlette.datastructures import QueryParams
+
+from auditlake.errors import BadUsage
+from auditlake.serve import commit_answers as commits
+from auditlake.serve import models
+from auditlake.serve import moment_answers as moments
+from auditlake.serve import table_answers as tables
+from auditlake.serve.readings import Readings
+
+PREFIX = "/api/v1"
+
+Answer = Callable[[Readings, Any], models.Model]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One question: `page` is the path of the page that shows its answer, by the template of that name."""
+
+    name: str
+    asked: type[models.Model]
+    answer: Answer
+    model: type[models.Model]
+    page: str | None = None
+
+    @property
+    def path(self) -> str:
+        return f"{PREFIX}/{self.name}"
+
+    @property
+    def summary(self) -> str:
+        """The first line of the answer's docstring."""
+        return (self.answer.__doc__ or "").strip().splitlines()[0]
+
+
+def endpoints(status: Answer) -> tuple[Endpoint, ...]:
+    """Return the endpoints that are asked with GET; `status` keeps samples between its answers."""
+    return (
+        Endpoint("lake", moments.At, moments.lake_info, models.LakeInfo),
+        Endpoint("tables", tables.Listed, tables.list_tables, models.Tables, "/"),
+        Endpoint("rows", tables.OfRows, tables.rows, models.Rows, "/rows"),
+        Endpoint("facets", tables.OfFacets, tables.facets, models.Facets),
+        Endpoint("find", tables.OfFind, tables.find, models.Finds),
+        Endpoint("row", commits.OfRow, commits.row, models.RowHistory, "/row"),
+        Endpoint("log", commits.OfLog, commits.log, models.Log, "/log"),
+        Endpoint("transaction", commits.OfTransaction, commits.transaction, models.TransactionDetail, "/transaction"),
+        Endpoint("compare", commits.OfComparison, commits.compare, models.Comparison),
+        Endpoint("timeline", moments.Period, moments.timeline, models.Timeline),
+        Endpoint("step", moments.Step, moments.step, models.Commit),
+        Endpoint("status", moments.At, status, models.StatusReport, "/status"),
+    )
+
+
+def parse(model: type[models.Model], query: QueryParams) -> Any:  # noqa: ANN401 - one of the models
+    """Read the parameters of a request.
+
+    Raises BadUsage, which does not repeat the values.
+    """
+    given: dict[str, object] = {}
+    for name in query:
+        field = model.model_fields.get(name)
+        if field is None:
+            raise BadUsage(f"there is no parameter {name!r}", f"The parameters are {', '.join(model.model_fields)}.")
+        many = get_origin(field.annotation) is list
+        given[name] = query.getlist(name) if many else query[name]
+    return _validated(model, {name: value for name, value in given.items() if value != ""})
+
+
+def parse_body(model: type[models.Model], body: bytes) -> Any:  # noqa: ANN401 - one of the models
+    """Read a JSON request.
+
+    Raises BadUsage, which does not repeat the values.
+    """
+    try:
+        given = json.loads(body)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise BadUsage("the request is not a JSON object", "See /api/openapi.json.")
+    return _validated(model, given)
+
+
+def _validated(model: type[models.Model], given: Mapping[str, object]) -> Any:  # noqa: ANN401 - one of the models
+    try:
+        return model(**given)
+    except ValidationError as exc:
+        problems = exc.errors(include_url=False, include_input=False, include_context=False)
+        texts = (f"{error['loc'][0]}: {error['msg'][:1].lower()}{error['msg'][1:]}" for error in problems)
+        raise BadUsage("; ".join(texts), "See /api/openapi.json.") from None
+
+
+Posted = tuple[str, str, type[models.Model], type[models.Model]]
+"""An endpoint that is asked with POST: name, summary, body, answer."""
+
+
+def openapi(listed: tuple[Endpoint, ...], posted: Sequence[Posted], version: str) -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    schemas: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
+    for endpoint in listed:
+        _add_schema(schemas, endpoint.model)
+        parameters = [
+            _parameter(name, schema, name in endpoint.asked.model_json_schema().get("required", ()))
+            for name, schema in endpoint.asked.model_json_schema()["properties"].items()
+        ]
+        operation = _operation(endpoint.name, endpoint.summary, _json_of(endpoint.model.__name__))
+        paths[endpoint.path] = {"get": operation | {"parameters": parameters}}
+    for name, summary, asked, answered in posted:
+        _add_schema(schemas, asked)
+        _add_schema(schemas, answered)
+        body = {"required": True, "content": _json_of(asked.__name__)}
+        paths[f"{PREFIX}/{name}"] = {
+            "post": _operation(name, summary, _json_of(answered.__name__)) | {"requestBody": body}
+        }
+    _add_schema(schemas, models.Problem)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "auditlake",
+            "version": version,
+            "description": "Every version of every row, as of any moment. Values are PostgreSQL's own text.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _add_schema(schemas: dict[str, Any], model: type[models.Model]) -> None:
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+    schemas |= schema.pop("$defs", {})
+    schemas.setdefault(model.__name__, schema)
+
+
+def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> dict[str, Any]:  # noqa: FBT001
+    described = {key: value for key, value in schema.items() if key not in {"title", "description"}}
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": schema.get("description", ""),
+        "schema": described,
+    }
+
+
+def _json_of(model: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}
+
+
+def _operation(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
+    problems = {
+        "400": "The request cannot be understood.",
+        "401": "Not signed in.",
+        "422": "The question has no exact answer.",
+        "503": "The lake cannot be read, or the server is busy.",
+    }
+    responses: dict[str, Any] = {"200": {"description": summary, "content": content}}
+    for code, text in problems.items():
+        body = {} if code == "401" else {"content": _json_of("Problem")}
+        responses[code] = {"description": text, **body}
+    return {"operationId": name, "summary": summary, "responses": responses}

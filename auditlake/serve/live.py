@@ -1,0 +1,105 @@
+"""Live changes as Server-Sent Events: each committed transaction is one event, with its changes and its cursor.
+
+    event: transaction
+    id: the cursor after it
+    data: {"lsn": …, "actor": …, …, "changes": […], "more": false}
+
+A browser that reconnects sends the last `id`, and the stream goes on after it. A subscriber that reads slowly is waited
+for, in this process only: the feed just reads files of the lake. At most `_MOST` streams are open at a time, and one
+event has at most `_MOST_CHANGES` changes; `more` says that the transaction has others.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import closing
+from datetime import datetime
+from itertools import islice
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from auditlake.audit.json_output import transaction
+from auditlake.feed.change import ChangedTransaction
+from auditlake.feed.feed import Feed
+from auditlake.feed.json_lines import change_fields
+from auditlake.feed.request import Request as FeedRequest
+from auditlake.serve import models
+from auditlake.serve.endpoints import parse
+from auditlake.serve.readings import Busy, Readings
+from auditlake.serve.responses import problem
+
+_MOST = 16
+_MOST_CHANGES = 1_000
+_POLL_S = 0.1
+_ALIVE_S = 15.0
+
+
+class OfChanges(models.Model):
+    """Where the stream starts, and what it selects."""
+
+    since: str | None = Field(
+        default=None, description="From this moment on, or `beginning`; now by default.", max_length=200
+    )
+    after: str | None = Field(default=None, description="After this cursor.", max_length=200)
+    table: list[str] = Field(default=[], max_length=50)
+    op: list[str] = Field(default=[], max_length=4)
+
+
+class Live:
+    """The open streams of one server."""
+
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+        self._open = 0
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """End every stream."""
+        self._closed.set()
+
+    async def respond(self, request: Request) -> Response:
+        """Answer with a stream of events."""
+        try:
+            asked = parse(OfChanges, request.query_params)
+            self._check_room()
+            after = request.headers.get("last-event-id") or asked.after
+            wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
+            now = datetime.now(self._readings.zone)
+            feed = await self._readings.run(lambda: wanted.open(self._readings.lake, now, threading.Event()))
+        except Exception as exc:  # noqa: BLE001 - answered, and reported if it is a bug
+            return problem(exc)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._events(feed), media_type="text/event-stream", headers=headers)
+
+    def _check_room(self) -> None:
+        if self._open >= _MOST:
+            raise Busy(f"{_MOST} streams are open", "Try again later, or use auditlake log --follow --changes.")
+
+    async def _events(self, feed: Feed) -> AsyncIterator[str]:
+        self._open += 1
+        silent_s = 0.0
+        with closing(feed):
+            try:
+                yield "retry: 2000\n\n"
+                while not self._closed.is_set():
+                    found = await asyncio.to_thread(feed.take, 0)
+                    for each in found:
+                        yield await asyncio.to_thread(event, each)
+                    silent_s = 0.0 if found else silent_s + _POLL_S
+                    if silent_s >= _ALIVE_S:
+                        silent_s = 0.0
+                        yield ": alive\n\n"
+                    if not found:
+                        await asyncio.sleep(_POLL_S)
+            finally:
+                self._open -= 1
+
+
+def event(committed: ChangedTransaction) -> str:
+    """Format one transaction as an event."""
+    changes = [change_fields(change) for change in islice(committed.changes, _MOST_CHANGES + 1)]
+    data = {**transaction(committed), "changes": changes[:_MOST_CHANGES], "more": len(changes) > _MOST_CHANGES}
+    return f"event: transaction\nid: {committed.cursor}\ndata: {json.dumps(data)}\n\n"

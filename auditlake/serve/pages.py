@@ -1,0 +1,307 @@
+"""Pages: the answers of the endpoints as HTML, each below the timeline of commits.
+
+A page is a template with the block `main`. With `_fragment=1` only that block is returned, with the moment in the
+header `X-Moment`; the script of the page asks for it when the slider moves. Every link of a page keeps its moment. A
+template sees the answer as `answer`; autoescape is on, and values of rows go through `value_html`.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from auditlake.errors import AuditlakeError
+from auditlake.lake.manifest import require_manifest
+from auditlake.lsn import Lsn
+from auditlake.serve import models
+from auditlake.serve.charts import bars_path, line_path
+from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
+from auditlake.serve.endpoints import Endpoint, parse
+from auditlake.serve.moment_answers import Period, moment, timeline
+from auditlake.serve.readings import Readings
+from auditlake.serve.responses import described, tagged
+from auditlake.serve.table_answers import Listed, OfFacets, OfFind, facets, find, list_tables
+from auditlake.serve.value_html import value, visible
+
+_NAVIGATION = (
+    ("/", "Tables"),
+    ("/log", "Transactions"),
+    ("/compare", "Compare"),
+    ("/find", "Find"),
+    ("/sql", "SQL"),
+    ("/status", "Status"),
+)
+_BARS = 240
+_FORM = ("fc", "fo", "fv")
+
+Handler = Callable[[Request], Awaitable[Response]]
+Context = dict[str, Any]
+
+
+class Pages:
+    """The pages of one server."""
+
+    def __init__(self, readings: Readings, listed: tuple[Endpoint, ...], *, signs_in: bool) -> None:
+        self._readings = readings
+        self._listed = {endpoint.page: endpoint for endpoint in listed if endpoint.page is not None}
+        self._signs_in = signs_in
+        self._environment = Environment(
+            loader=PackageLoader("auditlake.serve"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {
+            "value": value,
+            "visible": visible,
+            "time": time_html,
+            "number": lambda number: f"{number:,}",
+            "bytes": bytes_text,
+            "line": line_path,
+            "lsn_before": lambda text: Lsn.parse(text) - 1,
+        }
+        self._environment.globals |= {"navigation": _NAVIGATION, "static": _static_urls()}
+
+    def routes(self) -> list[Route]:
+        """Return the routes of all pages."""
+        own: dict[str, Callable[[Request], Context]] = {
+            "/compare": self._compare,
+            "/find": self._find,
+            "/sql": self._sql,
+        }
+        paths = [*self._listed, *own]
+        return [Route(path, self._page(path, own.get(path) or self._endpoint(path))) for path in paths]
+
+    def _page(self, path: str, context: Callable[[Request], Context]) -> Handler:
+        async def page(request: Request) -> Response:
+            if moved := _filter_added(request):
+                return RedirectResponse(moved, 303)
+            try:
+                found = await self._readings.run(lambda: self._with_moment(path, request, context(request)))
+                status = 200
+            except Exception as exc:  # noqa: BLE001 - shown as a page, and reported if it is a bug
+                found, status = await self._failed(path, request, exc)
+            return self._rendered(request, found, status)
+
+        return page
+
+    async def _failed(self, path: str, request: Request, exc: Exception) -> tuple[Context, int]:
+        problem, status = described(exc)
+        plain: Context = {"template": "problem.html", "problem": problem, "title": "Not answered", "answer": None}
+        try:
+            return await self._readings.run(lambda: self._with_moment(path, request, plain)), status
+        except AuditlakeError:  # the lake cannot be read, so there is no moment
+            return plain | {"at": None, "path": path, "query": _query(request), "url": _links(None)}, status
+
+    def _with_moment(self, path: str, request: Request, context: Context) -> Context:
+        """Add what every page shows: the moment, the timeline, the links."""
+        answer = context["answer"]
+        asked = request.query_params.get("at") or None
+        at = getattr(answer, "at", None) or getattr(answer, "after", None)
+        if at is None:
+            at = self._moment(None if context["template"] == "problem.html" else asked)
+        shown = timeline(self._readings, Period(bars=_BARS))
+        return context | {
+            "at": at,
+            "path": path,
+            "query": _query(request),
+            "url": _links(None if at.is_now else at.lsn),
+            "database": require_manifest(self._readings.lake).database,
+            "timeline": shown,
+            "now_url": f"{path}?{urlencode(_query(request))}",
+            "bars": bars_path(shown),
+            "signs_in": self._signs_in,
+        }
+
+    def _moment(self, asked: str | None) -> models.Moment:
+        return moment(self._readings, self._readings.reader(asked), asked)[1]
+
+    def _rendered(self, request: Request, context: Context, status: int) -> Response:
+        template = self._environment.get_template(context["template"])
+        if "_fragment" in request.query_params and context["at"] is not None:
+            body = "".join(template.blocks["main"](template.new_context(context)))
+            headers = {"x-moment": json.dumps(context["at"].model_dump())}
+            return HTMLResponse(body, status, headers)
+        body = template.render(context)
+        if status != 200:  # noqa: PLR2004
+            return HTMLResponse(body, status)
+        return tagged(request, body.encode(), "text/html; charset=utf-8", False)
+
+    def _endpoint(self, path: str) -> Callable[[Request], Context]:
+        endpoint = self._listed[path]
+        name = path.strip("/") or "tables"
+        more: dict[str, Callable[[Request, Any], Context]] = {
+            "tables": self._more_of_tables,
+            "rows": self._more_of_rows,
+            "log": self._more_of_log,
+        }
+
+        def context(request: Request) -> Context:
+            query = QueryParams(
+                [(k, v) for k, v in request.query_params.multi_items() if k not in {"_fragment", "facet"}]
+            )
+            asked = parse(endpoint.asked, query)
+            answer = endpoint.answer(self._readings, asked)
+            found: Context = {"template": f"{name}.html", "answer": answer, "asked": asked}
+            return found | (more[name](request, asked) if name in more else {"title": _title(name, asked)})
+
+        return context
+
+    def _more_of_tables(self, _: Request, asked: Listed) -> Context:
+        return {"title": "Tables", "log": log(self._readings, OfLog(at=asked.at, limit=8))}
+
+    def _more_of_rows(self, request: Request, asked: Any) -> Context:  # noqa: ANN401 - OfRows
+        column = request.query_params.get("facet")
+        shown = None
+        if column:
+            shown = facets(self._readings, OfFacets(table=asked.table, at=asked.at, column=column, where=asked.where))
+        return {"title": asked.table, "facets": shown, "names": self._names()}
+
+    def _names(self) -> list[str]:
+        return sorted(str(name) for name in self._readings.reader().known.tables)
+
+    def _more_of_log(self, _: Request, asked: OfLog) -> Context:
+        return {"title": "Transactions", "names": self._names(), "asked": asked}
+
+    def _compare(self, request: Request) -> Context:
+        given = request.query_params
+        at = given.get("after") or given.get("at") or None
+        page: Context = {
+            "template": "compare.html",
+            "title": "Compare",
+            "names": self._names(),
+            "before": "",
+            "after": at,
+        }
+        if not given.get("before"):
+            return page | {"answer": None, "begin": self._begin()}
+        names = [name for name in given.getlist("table") if name]
+        asked = OfComparison(before=given["before"], after=at, table=names)
+        return page | {"answer": compare(self._readings, asked), "asked": asked, "before": asked.before}
+
+    def _begin(self) -> str:
+        reader = self._readings.reader()
+        return str(min((table.horizon for table in reader.known.tables.values()), default=0))
+
+    def _find(self, request: Request) -> Context:
+        given = QueryParams([(k, v) for k, v in request.query_params.multi_items() if k != "_fragment"])
+        page: Context = {
+            "template": "find.html",
+            "title": "Find",
+            "names": self._names(),
+            "asked": None,
+            "answer": None,
+        }
+        if not (given.get("table") and given.get("value")):
+            return page | {"table": given.get("table")}
+        asked = parse(OfFind, given)
+        return page | {"asked": asked, "answer": (answer := find(self._readings, asked)), "table": answer.table}
+
+    def _sql(self, request: Request) -> Context:
+        tables = list_tables(self._readings, Listed(at=request.query_params.get("at") or None, limit=1))
+        return {"template": "sql.html", "title": "SQL", "answer": tables, "sql": request.query_params.get("sql", "")}
+
+    def sql_answer(self, answer: models.Answer) -> Response:
+        """Return the answer of a statement, and its rows as HTML."""
+        html = self._environment.get_template("sql_answer.html").render(answer=answer)
+        summary = answer.model_dump(include={"at", "engine", "seconds", "more"})
+        return JSONResponse({**summary, "rows": len(answer.rows), "html": html})
+
+    def sign_in(self, wanted: str, *, failed: bool) -> Response:
+        """Return the sign-in form."""
+        body = self._environment.get_template("sign_in.html").render(next=wanted, failed=failed)
+        return HTMLResponse(body, 401 if failed else 200)
+
+    async def not_found(self, request: Request, _: Exception) -> Response:
+        """Return the page for a path that is none."""
+        problem = models.Problem(error="there is no such page", hint=None, code=2)
+        if request.url.path.startswith("/api/"):
+            return Response(problem.model_dump_json(), 404, media_type="application/json")
+        body = self._environment.get_template("problem.html")
+        context = {"problem": problem, "title": "Not found", "at": None, "path": "", "query": "", "url": _links(None)}
+        return HTMLResponse(body.render(context), 404)
+
+
+def _title(name: str, asked: models.Model) -> str:
+    """Return the title of a page of its own: what was asked for."""
+    match asked:
+        case OfRow():
+            return f"{asked.table} {', '.join(asked.key)}"
+        case OfTransaction():
+            return f"Transaction {asked.transaction}"
+        case _:
+            return name.capitalize()
+
+
+def _filter_added(request: Request) -> str | None:
+    """Return the URL with the filter that a form has added, None if it has added none."""
+    query = request.query_params
+    if not query.get("fc") or not query.get("fo"):
+        return None
+    kept = [(k, v) for k, v in query.multi_items() if k not in {*_FORM, "offset"} and v]
+    kept.append(("where", f"{query['fc']}:{query['fo']}:{query.get('fv', '')}"))
+    return f"{request.url.path}?{urlencode(kept)}"
+
+
+def _query(request: Request) -> list[tuple[str, str]]:
+    """Return the parameters of a page, without those of the moment and the fragment."""
+    return [(k, v) for k, v in request.query_params.multi_items() if k not in {"at", "_fragment"} and v]
+
+
+def _links(lsn: str | None) -> Callable[..., str]:
+    """Return a function that makes links, each with the page's moment."""
+
+    def url(path: str, **parameters: object) -> str:
+        pairs: list[tuple[str, str]] = []
+        for name, given in parameters.items():
+            many = given if isinstance(given, list | tuple) else [given]
+            pairs += [(name, str(each)) for each in many if each is not None and each is not False and each != ""]
+        if lsn is not None and "at" not in parameters:
+            pairs.append(("at", lsn))
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+
+    return url
+
+
+def _static_urls() -> dict[str, str]:
+    """Return the URL of each static file, with the hash of its content."""
+    folder = files("auditlake.serve") / "static"
+    return {
+        file.name: f"/static/{file.name}?v={blake2b(file.read_bytes(), digest_size=6).hexdigest()}"
+        for file in folder.iterdir()
+    }
+
+
+def time_html(text: str | None) -> Markup:
+    """Return an ISO time as HTML, its date and its fraction of a second less prominent."""
+    if text is None:
+        return Markup('<span class="none">—</span>')
+    day, _, clock = text.removesuffix("Z").partition("T")
+    whole, _, fraction = clock.partition(".")
+    shown = Markup('<span class="day">{}</span> {}').format(day, whole)
+    if fraction:
+        shown += Markup('<span class="fraction">.{}</span>').format(fraction)
+    return Markup('<time datetime="{}">{}<span class="zone"> UTC</span></time>').format(text, shown)
+
+
+_KILO = 1024
+
+
+def bytes_text(count: float | None) -> str:
+    """Format a number of bytes in a unit that leaves few digits."""
+    if count is None:
+        return "—"
+    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= _KILO and len(units) > 1:
+        size, units = size / _KILO, units[1:]
+    return f"{size:,.0f} {units[0]}" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"

@@ -1,0 +1,203 @@
+"""Readings: the state of the lake that requests share, a pool that bounds what runs, and a cache of answers.
+
+- `Readings.reader` returns one pinned state of the lake. It is read again at most once per second, and only if
+  a request asks for more than it has: the state as of an LSN does not change.
+- `Readings.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
+  than `timeout_s` is refused too: its query is interrupted, and its thread occupies its place until it has ended.
+- `Readings.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
+- `Cache` keeps answers by table and LSN, up to a number of bytes.
+"""
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, TypeVar
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.audit.state import connect
+from auditlake.errors import AuditlakeError, NotAnswerable
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from auditlake.serve.timeline import Timeline
+from auditlake.temporal.when import AtLsn, parse_when
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+T = TypeVar("T")
+
+_FRESH_S = 1.0
+_OLD_S = 10.0
+_CACHE_BYTES = 64 * 2**20
+
+
+class Busy(AuditlakeError):
+    """Too many requests run or wait, or one took too long."""
+
+    exit_code = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of what one server does at a time and returns at once."""
+
+    workers: int = 4
+    waiting: int = 64
+    timeout_s: float = 30.0
+    page_rows: int = 500
+    sql_rows: int = 1_000
+    export_rows: int = 1_000_000
+
+
+class Cache:
+    """The answers that were used last, up to a number of bytes."""
+
+    def __init__(self, most_bytes: int = _CACHE_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[Hashable, tuple[object, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
+        """Return the answer kept under `key`, else make it; `size` estimates its bytes."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]  # type: ignore[return-value]
+        made = make()
+        with self._lock:
+            if key not in self._kept and (count := size(made)) < self._most_bytes // 4:
+                self._kept[key] = (made, count)
+                self._bytes += count
+            while self._bytes > self._most_bytes:
+                _, (_, count) = self._kept.popitem(last=False)
+                self._bytes -= count
+        return made
+
+
+@dataclass
+class Readings:
+    """The lake as requests see it."""
+
+    lake: Lake
+    zone: tzinfo
+    limits: Limits = field(default_factory=Limits)
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        self.cache = Cache()
+        self._pool = ThreadPoolExecutor(self.limits.workers, thread_name_prefix="serve")
+        self._waiting = 0
+        self._lock = threading.Lock()
+        self._reader: Reader | None = None
+        self._read_at = 0.0
+        self._timeline = Timeline()
+        self._database: DuckDBPyConnection | None = None
+        self._cursors: dict[int, DuckDBPyConnection] = {}
+
+    @contextmanager
+    def cursor(self, *, bounded: bool = True) -> Iterator["DuckDBPyConnection"]:
+        """Open a cursor of the embedded database; `run` interrupts a bounded one if the request takes too long.
+
+        One that is not bounded may be used by several threads, one after the other.
+        """
+        with self._lock:
+            self._database = self._database or connect()
+            cursor = self._database.cursor()
+        thread = threading.get_ident()
+        if bounded:
+            self._cursors[thread] = cursor
+        try:
+            yield cursor
+        finally:
+            if bounded:
+                self._cursors.pop(thread, None)
+            cursor.close()
+
+    def reader(self, at: str | None = None) -> Reader:
+        """Return a state of the lake that knows `at`, a WHEN; None is now.
+
+        Raises BadUsage, LakeUnusable.
+        """
+        when = None if at is None else parse_when(at, datetime.now(self.zone))
+        with self._lock:
+            kept = self._reader
+            if kept is not None and isinstance(when, AtLsn) and when.lsn <= kept.watermark:
+                return kept
+            if kept is None or time.monotonic() - self._read_at > _FRESH_S:
+                self._reader = kept = self._refreshed(kept)
+                self._timeline = self._timeline.refreshed(kept)
+                self._read_at = time.monotonic()
+            if when is None or isinstance(when, AtLsn):
+                return kept
+        # A relative time counts from now: the same state, with another clock.
+        return Reader(self.lake, datetime.now(self.zone))
+
+    def _refreshed(self, kept: Reader | None) -> Reader:
+        if kept is not None and (datetime.now(UTC) - kept.now).total_seconds() < _OLD_S:
+            positions = read_positions(self.lake)
+            if positions == kept.known.positions:
+                return kept
+        return Reader(self.lake, datetime.now(self.zone))
+
+    @property
+    def timeline(self) -> Timeline:
+        """The commits that the last reader knows."""
+        return self._timeline
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread of the pool.
+
+        Raises Busy, and what it raises.
+        """
+        if self._waiting >= self.limits.waiting:
+            raise Busy("too many requests wait", "Try again in a few seconds.")
+        self._waiting += 1
+        threads: list[int] = []
+
+        def running() -> T:
+            threads.append(threading.get_ident())
+            return work()
+
+        future = asyncio.get_running_loop().run_in_executor(self._pool, running)
+        future.add_done_callback(self._done)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), self.limits.timeout_s)
+        except TimeoutError:
+            future.cancel()
+            self._interrupt(threads)
+            raise Busy(
+                f"the answer took longer than {self.limits.timeout_s:g} s", "Ask for less, or raise --timeout."
+            ) from None
+
+    def _interrupt(self, threads: list[int]) -> None:
+        for thread in threads:
+            if cursor := self._cursors.get(thread):
+                cursor.interrupt()
+
+    def _done(self, future: "asyncio.Future[T]") -> None:
+        self._waiting -= 1
+        if not future.cancelled():
+            future.exception()  # retrieved, so that asyncio does not log it
+
+    def close(self) -> None:
+        """End the pool; what runs is left to end with the process."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def as_lsn(text: str) -> Lsn:
+    """Parse an LSN of a URL.
+
+    Raises NotAnswerable.
+    """
+    try:
+        return Lsn.parse(text)
+    except ValueError as exc:
+        raise NotAnswerable(f"{text!r} is not an LSN", "Write it as PostgreSQL does: 0/16B3748.") from exc

@@ -1,0 +1,461 @@
+// The page's script: the timeline (slider, zoom, keys), pages that follow the moment, the undo script, SQL, live changes.
+// Every page works without it, except SQL; it only asks this server, and puts no value into a page but by textContent or
+// as HTML that the server has escaped.
+"use strict";
+
+const main = document.getElementById("main");
+const section = document.getElementById("timeline");
+
+function announce(text) {
+  const place = document.getElementById("announcement");
+  if (place) place.textContent = text;
+}
+
+// --- The page as of another moment -----------------------------------------------------------------------------------
+
+const PARAMETER = { "/transaction": "transaction", "/compare": "after" };
+
+function pageUrl(lsn) {
+  const url = new URL(location.href);
+  url.hash = "";
+  url.searchParams.delete("at");
+  url.searchParams.delete("before_lsn");
+  if (main.dataset.path === "/rows") url.searchParams.delete("offset");
+  const name = PARAMETER[main.dataset.path];
+  if (name) url.searchParams.set(name, lsn);
+  url.searchParams.set("at", lsn);
+  return url;
+}
+
+let running = null;
+
+async function show(url, { push = false } = {}) {
+  if (running) running.abort();
+  const mine = new AbortController();
+  running = mine;
+  const busy = setTimeout(() => main.setAttribute("aria-busy", "true"), 250);
+  try {
+    const asked = new URL(url);
+    asked.searchParams.set("_fragment", "1");
+    const response = await fetch(asked, { signal: mine.signal });
+    if (response.status === 401 || response.redirected) { location.reload(); return; }
+    const html = await response.text();
+    const focused = document.activeElement && main.contains(document.activeElement) ? document.activeElement.id : null;
+    if (!main.querySelector("[data-fixed]") || response.status !== 200) main.innerHTML = html;
+    if (focused) document.getElementById(focused)?.focus();
+    const moment = response.headers.get("x-moment");
+    if (moment && response.status === 200) setMoment(JSON.parse(moment));
+    history[push ? "pushState" : "replaceState"](null, "", url);
+    ready();
+  } catch (error) {
+    if (error.name !== "AbortError") announce("The server cannot be reached.");
+  } finally {
+    clearTimeout(busy);
+    if (running === mine) { running = null; main.removeAttribute("aria-busy"); }
+  }
+}
+
+function setMoment(at) {
+  if (!section) return;
+  Object.assign(section.dataset, { lsn: at.lsn, time: at.time || "", commit: at.commit, commits: at.commits, now: at.is_now });
+  writeTime(document.getElementById("moment-time"), at.time);
+  const lsn = document.getElementById("moment-lsn");
+  lsn.textContent = at.lsn;
+  lsn.href = `/transaction?${new URLSearchParams({ transaction: at.lsn, at: at.lsn })}`;
+  document.getElementById("moment-commit").textContent = `commit ${at.commit.toLocaleString("en")} of ${at.commits.toLocaleString("en")}`;
+  document.getElementById("moment-now").hidden = !at.is_now;
+  for (const link of document.querySelectorAll("[data-keeps-moment]")) {
+    const url = new URL(link.href);
+    if (at.is_now) url.searchParams.delete("at"); else url.searchParams.set("at", at.lsn);
+    link.href = url;
+  }
+  const slider = document.getElementById("slider");
+  const text = `${at.time || "before the first commit"}, ${at.lsn}, commit ${at.commit} of ${at.commits}`;
+  slider.setAttribute("aria-valuenow", at.commit);
+  slider.setAttribute("aria-valuemax", at.commits);
+  slider.setAttribute("aria-valuetext", text);
+  announce(`As of ${text}`);
+  timeline?.place(toMicros(at.time));
+}
+
+function writeTime(place, iso) {
+  place.textContent = "";
+  if (!iso) { place.textContent = "before the first commit"; return; }
+  const [day, clock] = iso.replace("Z", "").split("T");
+  const [whole, fraction] = clock.split(".");
+  const time = document.createElement("time");
+  time.dateTime = iso;
+  time.append(span("day", day), ` ${whole}`);
+  if (fraction) time.append(span("fraction", `.${fraction}`));
+  time.append(span("zone", " UTC"));
+  place.append(time);
+}
+
+function span(name, text) {
+  const made = document.createElement("span");
+  made.className = name;
+  made.textContent = text;
+  return made;
+}
+
+function toMicros(iso) {
+  if (!iso) return null;
+  const [whole, fraction = ""] = iso.replace("Z", "").split(".");
+  return Date.parse(`${whole}Z`) * 1000 + Number(fraction.padEnd(6, "0").slice(0, 6));
+}
+
+// --- The timeline ----------------------------------------------------------------------------------------------------
+
+class Timeline {
+  constructor() {
+    this.slider = document.getElementById("slider");
+    this.handle = document.getElementById("handle");
+    this.hint = document.getElementById("hint");
+    this.shown = JSON.parse(section.dataset.timeline);
+    this.at = toMicros(section.dataset.time);
+    this.zooms = 0;
+    this.draw();
+    this.listen();
+  }
+
+  draw() {
+    const { bars } = this.shown;
+    const most = Math.max(1, ...bars.map((bar) => bar.commits));
+    const width = 1000 / bars.length;
+    const path = bars.map((bar, place) => {
+      if (!bar.commits) return "";
+      const height = Math.max(6, Math.sqrt(bar.commits / most) * 100);
+      return `M${(place * width).toFixed(1)} 100v-${height.toFixed(1)}h${(width * 0.8).toFixed(1)}V100z`;
+    });
+    document.getElementById("bars").setAttribute("d", path.join(""));
+    this.ticks();
+    this.place(this.at);
+  }
+
+  share(micros) {
+    return (micros - this.shown.from_us) / Math.max(1, this.shown.to_us - this.shown.from_us);
+  }
+
+  place(micros) {
+    this.at = micros;
+    const share = micros === null ? 0 : this.share(micros);
+    this.handle.hidden = share < -0.001 || share > 1.001;
+    this.handle.style.left = `${Math.min(1, Math.max(0, share)) * 100}%`;
+  }
+
+  ticks() {
+    const place = document.getElementById("ticks");
+    place.textContent = "";
+    const { from_us: from, to_us: to } = this.shown;
+    const count = Math.max(2, Math.min(8, Math.floor(this.slider.clientWidth / 160)));
+    for (let number = 0; number <= count; number++) {
+      const made = span("", label(from + ((to - from) * number) / count, to - from));
+      made.style.left = `${(100 * number) / count}%`;
+      place.append(made);
+    }
+  }
+
+  bar(event) {
+    const box = this.slider.getBoundingClientRect();
+    const share = Math.min(0.9999, Math.max(0, (event.clientX - box.left) / box.width));
+    return this.shown.bars[Math.floor(share * this.shown.bars.length)];
+  }
+
+  listen() {
+    let dragging = false;
+    this.slider.addEventListener("pointerdown", (event) => {
+      dragging = true;
+      this.slider.setPointerCapture(event.pointerId);
+      this.moveTo(event);
+    });
+    this.slider.addEventListener("pointermove", (event) => {
+      const bar = this.bar(event);
+      this.hint.hidden = false;
+      this.hint.textContent = `${label(bar.from_us, this.shown.to_us - this.shown.from_us)} · ${bar.commits.toLocaleString("en")} ${bar.commits === 1 ? "commit" : "commits"}`;
+      const box = this.slider.getBoundingClientRect();
+      const half = this.hint.offsetWidth / 2;
+      this.hint.style.left = `${Math.min(box.width - half, Math.max(half, event.clientX - box.left))}px`;
+      if (dragging) this.moveTo(event);
+    });
+    for (const name of ["pointerup", "pointercancel"]) this.slider.addEventListener(name, () => { dragging = false; });
+    this.slider.addEventListener("pointerleave", () => { this.hint.hidden = true; });
+    this.slider.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.shiftKey) return;
+      event.preventDefault();
+      this.zoom(event.deltaY < 0 ? 0.6 : 1 / 0.6, this.bar(event).from_us);
+    }, { passive: false });
+    this.slider.addEventListener("keydown", (event) => this.key(event));
+    for (const button of section.querySelectorAll("[data-step]")) {
+      button.addEventListener("click", () => this.step(Number(button.dataset.step)));
+    }
+    for (const button of section.querySelectorAll("[data-zoom]")) {
+      button.addEventListener("click", () => this.zoomBy(button.dataset.zoom));
+    }
+    let width = this.slider.clientWidth;
+    addEventListener("resize", () => {
+      if (width !== this.slider.clientWidth) { width = this.slider.clientWidth; this.ticks(); }
+    });
+  }
+
+  moveTo(event) {
+    const bar = this.bar(event);
+    const lsn = bar.lsn || this.shown.bars.find((each) => each.lsn)?.lsn;
+    this.place(bar.to_us);
+    if (lsn && lsn !== section.dataset.lsn) show(pageUrl(lsn));
+  }
+
+  key(event) {
+    const far = Math.max(10, Math.round(this.shown.commits / 20));
+    const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -far, PageUp: far };
+    const zooms = { "+": "in", "=": "in", "-": "out", 0: "all" };
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key in steps) this.step(steps[event.key] * (event.shiftKey ? 10 : 1));
+    else if (event.key === "Home") this.step(-(2 ** 39));
+    else if (event.key === "End") this.step(2 ** 39);
+    else if (event.key in zooms) this.zoomBy(zooms[event.key]);
+    else return;
+    event.preventDefault();
+  }
+
+  async step(by) {
+    const response = await fetch(`/api/v1/step?${new URLSearchParams({ at: section.dataset.lsn, by })}`);
+    if (!response.ok) return;
+    const commit = await response.json();
+    section.dataset.lsn = commit.lsn;
+    this.at = commit.time_us;
+    if (this.share(commit.time_us) < 0 || this.share(commit.time_us) > 1) await this.zoom(1, commit.time_us);
+    this.place(commit.time_us);
+    await show(pageUrl(commit.lsn));
+  }
+
+  zoomBy(way) {
+    const middle = this.at ?? (this.shown.from_us + this.shown.to_us) / 2;
+    if (way === "all") return this.load(this.shown.first_us, this.shown.last_us + 1);
+    return this.zoom(way === "in" ? 0.4 : 2.5, middle);
+  }
+
+  zoom(factor, around) {
+    const { first_us: first, last_us: last, from_us: from, to_us: to } = this.shown;
+    const length = Math.max(1000, Math.min((to - from) * factor, last + 1 - first));
+    const share = Math.min(1, Math.max(0, (around - from) / (to - from)));
+    let begin = around - length * (factor === 1 ? 0.5 : share);
+    begin = Math.max(first, Math.min(begin, last + 1 - length));
+    return this.load(begin, begin + length);
+  }
+
+  async load(from, to) {
+    if (this.shown.first_us === null) return;
+    const mine = ++this.zooms;
+    const bars = Math.max(60, Math.min(600, Math.round(this.slider.clientWidth / 4)));
+    const asked = { from_us: Math.floor(from), to_us: Math.max(Math.ceil(to), Math.floor(from) + 1), bars };
+    const response = await fetch(`/api/v1/timeline?${new URLSearchParams(asked)}`);
+    if (!response.ok || mine !== this.zooms) return;
+    this.shown = await response.json();
+    this.draw();
+  }
+}
+
+function label(micros, length) {
+  const iso = new Date(micros / 1000).toISOString();
+  const day = 86400e6;
+  if (length > 3 * day) return iso.slice(0, 10);
+  if (length > day / 2) return `${iso.slice(5, 10)} ${iso.slice(11, 16)}`;
+  return length > 10e6 ? iso.slice(11, 19) : iso.slice(11, 23);
+}
+
+// --- Parts of pages --------------------------------------------------------------------------------------------------
+
+function ready() {
+  const column = document.getElementById("fc");
+  const ops = document.getElementById("fo");
+  if (column && ops) {
+    const all = [...ops.options];
+    const fit = () => {
+      const allowed = (column.selectedOptions[0]?.dataset.ops || "").split(" ");
+      const chosen = ops.value;
+      ops.replaceChildren(...all.filter((option) => !column.value || allowed.includes(option.value)));
+      if ([...ops.options].some((option) => option.value === chosen)) ops.value = chosen;
+    };
+    column.addEventListener("change", fit);
+    fit();
+  }
+  document.querySelector("[data-undo]")?.addEventListener("click", (event) => undo(event.currentTarget));
+  if (document.getElementById("sql")) readySql();
+  readyLive();
+}
+
+async function undo(button) {
+  const place = document.getElementById("script");
+  button.disabled = true;
+  const response = await fetch(button.dataset.undo);
+  const text = await response.text();
+  place.textContent = response.ok ? text : JSON.parse(text).error;
+  place.hidden = false;
+  button.disabled = false;
+  const copy = document.getElementById("copy");
+  copy.hidden = !response.ok;
+  copy.onclick = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const range = document.createRange();
+      range.selectNodeContents(place);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      document.execCommand("copy");
+    }
+    copy.textContent = "Copied";
+    announce("The script is copied.");
+  };
+}
+
+// --- SQL -------------------------------------------------------------------------------------------------------------
+
+let sqlReady = null;
+let ran = false;
+
+function readySql() {
+  const form = document.getElementById("sql");
+  if (sqlReady === form) { if (ran) runSql(); return; }
+  sqlReady = form;
+  const area = document.getElementById("statement");
+  form.addEventListener("submit", (event) => { event.preventDefault(); runSql(); });
+  area.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); runSql(); }
+    else completionKey(event, area);
+  });
+  area.addEventListener("input", () => suggest(area));
+  area.addEventListener("blur", () => setTimeout(hideCompletions, 150));
+  if (area.value) runSql();
+}
+
+let asking = null;
+
+async function runSql() {
+  const area = document.getElementById("statement");
+  const state = document.getElementById("sql-state");
+  const place = document.getElementById("sql-answer");
+  if (!area.value.trim()) return;
+  ran = true;
+  if (asking) asking.abort();
+  const mine = new AbortController();
+  asking = mine;
+  state.textContent = "running…";
+  try {
+    const body = { sql: area.value, at: section.dataset.now === "true" ? null : section.dataset.lsn };
+    const response = await fetch("/sql/answer", {
+      method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal: mine.signal,
+    });
+    const answer = await response.json();
+    if (!response.ok) {
+      state.textContent = "";
+      const box = document.createElement("section");
+      box.className = "problem";
+      box.append(...[answer.error, answer.hint].filter(Boolean).map((text) => {
+        const made = document.createElement("p");
+        made.textContent = text;
+        return made;
+      }));
+      place.replaceChildren(box);
+      return;
+    }
+    const shown = `${answer.rows.toLocaleString("en")}${answer.more ? "+" : ""} ${answer.rows === 1 ? "row" : "rows"}`;
+    state.textContent = `${shown} · ${(answer.seconds * 1000).toFixed(0)} ms · ${answer.engine} · as of ${answer.at.lsn}`;
+    place.innerHTML = answer.html;
+    const url = new URL(location.href);
+    url.searchParams.set("sql", area.value);
+    history.replaceState(null, "", url);
+  } catch (error) {
+    if (error.name !== "AbortError") state.textContent = "The server cannot be reached.";
+  }
+}
+
+let completions = [];
+let chosen = -1;
+let suggesting = 0;
+
+async function suggest(area) {
+  const mine = ++suggesting;
+  const text = area.value.slice(0, area.selectionStart);
+  if (!/[\w.]$/.test(text)) { hideCompletions(); return; }
+  await new Promise((resolve) => setTimeout(resolve, 80));
+  if (mine !== suggesting) return;
+  const response = await fetch("/api/v1/complete", {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ sql: text }),
+  });
+  if (!response.ok || mine !== suggesting) return;
+  completions = (await response.json()).completions;
+  chosen = completions.length ? 0 : -1;
+  const list = document.getElementById("completions");
+  list.replaceChildren(...completions.map((each, place) => {
+    const item = document.createElement("li");
+    item.id = `completion-${place}`;
+    item.role = "option";
+    item.textContent = each.text;
+    item.addEventListener("pointerdown", (event) => { event.preventDefault(); chosen = place; complete(area); });
+    return item;
+  }));
+  list.hidden = !completions.length;
+  const line = text.split("\n").length;
+  list.style.top = `${Math.min(line, 6) * 1.4 + 1.2}rem`;
+  markChosen(area);
+}
+
+function markChosen(area) {
+  const items = document.getElementById("completions").children;
+  [...items].forEach((item, place) => item.setAttribute("aria-selected", place === chosen));
+  items[chosen]?.scrollIntoView({ block: "nearest" });
+  if (chosen >= 0) area.setAttribute("aria-activedescendant", `completion-${chosen}`);
+  else area.removeAttribute("aria-activedescendant");
+}
+
+function hideCompletions() {
+  completions = [];
+  chosen = -1;
+  const list = document.getElementById("completions");
+  if (list) list.hidden = true;
+}
+
+function complete(area) {
+  const each = completions[chosen];
+  if (!each) return;
+  const end = area.selectionStart;
+  area.setRangeText(each.text, end - each.replaces, end, "end");
+  hideCompletions();
+}
+
+function completionKey(event, area) {
+  if (!completions.length) return;
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    chosen = (chosen + (event.key === "ArrowDown" ? 1 : -1) + completions.length) % completions.length;
+    markChosen(area);
+  } else if (event.key === "Tab") complete(area);
+  else if (event.key === "Escape") hideCompletions();
+  else return;
+  event.preventDefault();
+}
+
+// --- Live changes ----------------------------------------------------------------------------------------------------
+
+let source = null;
+
+function readyLive() {
+  const button = document.getElementById("live");
+  if (!button || !window.EventSource || section.dataset.now !== "true") return;
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    if (source) { source.close(); source = null; button.setAttribute("aria-pressed", "false"); return; }
+    source = new EventSource("/api/v1/changes");
+    button.setAttribute("aria-pressed", "true");
+    let later = null;
+    source.addEventListener("transaction", () => {
+      later ??= setTimeout(() => { later = null; show(location.href); }, 400);
+    });
+  });
+  if (source) button.setAttribute("aria-pressed", "true");
+}
+
+const timeline = section ? new Timeline() : null;
+addEventListener("popstate", () => location.reload());
+if (document.querySelector("[data-refresh]")) setInterval(() => { if (!document.hidden) show(location.href); }, 10000);
+ready();

@@ -1,0 +1,298 @@
+"""Tables at a moment: the list with counts, rows, facets, and rows found by a former value."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pydantic import Field
+
+from auditlake.audit.changes import Values, changes_of
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.versions import Mark, Version, versions_of
+from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lsn import Lsn
+from auditlake.relation import Column
+from auditlake.serve import models
+from auditlake.serve.filters import Where, column_named, ops_of, parse_order, parse_where
+from auditlake.serve.moment_answers import At, moment
+from auditlake.serve.readings import Readings
+from auditlake.serve.table_rows import Selection, TableState
+from auditlake.sql_names import standard_literal
+from auditlake.temporal.when import format_us
+from auditlake.values.input_syntax import type_name
+from auditlake.values.types import Kind
+
+_NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT})
+_MOST_FACETS = 20
+
+
+class Listed(At):
+    """Which tables."""
+
+    contains: str | None = Field(default=None, description="Tables whose name contains this.", max_length=200)
+    offset: int = Field(default=0, ge=0, le=1_000_000)
+    limit: int = Field(default=50, ge=1, le=200)
+
+
+class OfTable(At):
+    """A table."""
+
+    table: str = Field(description="Name of the table, as schema.table.", max_length=300)
+
+
+class OfRows(OfTable):
+    """Rows of a table."""
+
+    where: list[str] = Field(default=[], description="Filters, COLUMN:OP:VALUE; all must hold.", max_length=20)
+    sort: str | None = Field(default=None, description="Column to sort by, then by the key; -COLUMN: descending.")
+    offset: int = Field(default=0, ge=0, le=10_000_000)
+    limit: int = Field(default=50, ge=1, description="Number of rows; at most 500.")
+
+
+class OfFacets(OfTable):
+    """A column, and filters on the rows."""
+
+    column: str
+    where: list[str] = Field(default=[], description="Filters, COLUMN:OP:VALUE; all must hold.", max_length=20)
+
+
+class OfFind(OfTable):
+    """A value that a row has or had."""
+
+    value: str = Field(description="The value.", max_length=10_000)
+    column: str | None = Field(default=None, description="The column; any by default.")
+    contains: bool = Field(default=False, description="Texts that contain the value, too.")
+    limit: int = Field(default=25, ge=1, le=100)
+
+
+def state_of(readings: Readings, name: str, at: str | None) -> tuple[TableState, models.Moment]:
+    """Return a table at a moment.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    reader = readings.reader(at)
+    table = reader.table(name)
+    lsn, shown = moment(readings, reader, at)
+    reader.check(table, lsn, at)
+    return TableState(reader, table, lsn), shown
+
+
+def column_model(column: Column) -> models.Column:
+    """Describe a column."""
+    return models.Column(
+        name=column.name,
+        type=type_name(column.type_oid, column.typmod),
+        key=column.key,
+        numeric=type_of(column).kind in _NUMBERS,
+        ops=list(ops_of(column)),
+    )
+
+
+def list_tables(readings: Readings, asked: Listed) -> models.Tables:
+    """List the tables with the number of their rows."""
+    reader = readings.reader(asked.at)
+    lsn, at = moment(readings, reader, asked.at)
+    names = [
+        t for n, t in sorted(reader.known.tables.items()) if (asked.contains or "").casefold() in str(n).casefold()
+    ]
+    page = names[asked.offset : asked.offset + asked.limit]
+    tables = [_summary(readings, reader, table, lsn, asked.at) for table in page]
+    return models.Tables(at=at, total=len(names), tables=tables)
+
+
+def _summary(readings: Readings, reader: Reader, table: HistoryTable, lsn: Lsn, at: str | None) -> models.TableSummary:
+    parked = reader.known.parked.get(table.name)
+    reason = None if parked is None or parked.ended else parked.reason
+    try:
+        reader.check(table, lsn, at)
+        count = _count(readings, TableState(reader, table, lsn), ())
+    except AuditlakeError as exc:
+        return models.TableSummary(
+            table=str(table.name), rows=None, columns=None, problem=exc.message, hint=exc.hint, parked=reason
+        )
+    columns = len(reader.columns_at(table, lsn))
+    return models.TableSummary(
+        table=str(table.name), rows=count, columns=columns, problem=None, hint=None, parked=reason
+    )
+
+
+def _count(readings: Readings, state: TableState, where: tuple[Where, ...]) -> int:
+    key = ("count", state.table.name, state.lsn, where)
+
+    def count() -> int:
+        with readings.cursor() as cursor:
+            return state.count(cursor, where)
+
+    return readings.cache.get(key, count, lambda _: 200)
+
+
+def rows(readings: Readings, asked: OfRows) -> models.Rows:
+    """Return a page of the rows of a table.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    state, at = state_of(readings, asked.table, asked.at)
+    if asked.limit > readings.limits.page_rows:
+        raise BadUsage(f"limit is {asked.limit}, need at most {readings.limits.page_rows}", "Ask for several pages.")
+    where = parse_where(asked.where, state.by_name)
+    selection = Selection(where, parse_order(asked.sort, state.by_name, state.key), asked.offset, asked.limit)
+
+    def page() -> pa.Table:
+        with readings.cursor() as cursor:
+            return state.page(cursor, selection)
+
+    found = readings.cache.get(("rows", state.table.name, state.lsn, selection), page, lambda rows: rows.nbytes)
+    return models.Rows(
+        at=at,
+        table=str(state.table.name),
+        columns=[column_model(column) for column in state.columns],
+        rows=list(_row_models(state, found)),
+        count=_count(readings, state, where),
+        offset=asked.offset,
+        limit=asked.limit,
+        where=[str(each) for each in where],
+        sort=asked.sort,
+    )
+
+
+def _row_models(state: TableState, found: pa.Table) -> Iterator[models.Row]:
+    keys = [column.name for column in state.key]
+    for row in found.to_pylist():
+        yield models.Row(values=list(row.values()), key=[str(row[name]) for name in keys] if keys else None)
+
+
+def facets(readings: Readings, asked: OfFacets) -> models.Facets:
+    """Return the most frequent values of a column."""
+    state, at = state_of(readings, asked.table, asked.at)
+    where = parse_where(asked.where, state.by_name)
+    column = column_named(asked.column, state.by_name)
+
+    def counts() -> Counter[str | None] | None:
+        with readings.cursor() as cursor:
+            return state.values_of(cursor, column, where)
+
+    key = ("facets", state.table.name, state.lsn, where, column.name)
+    found = readings.cache.get(key, counts, lambda counted: 100 * len(counted or ()) + 100)
+    values = None
+    if found is not None:
+        ranked = sorted(found.items(), key=lambda item: (-item[1], item[0] is not None, item[0] or ""))
+        values = [models.Facet(value=value, rows=count) for value, count in ranked[:_MOST_FACETS]]
+    distinct = None if found is None else len(found)
+    return models.Facets(at=at, table=str(state.table.name), column=column.name, distinct=distinct, values=values)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A value searched for in some columns: conditions by column."""
+
+    where: Mapping[str, Where]
+
+    def matches(self, values: Values) -> list[str]:
+        """Return the columns of a row that match."""
+        found = []
+        for name, where in self.where.items():
+            text = values.get(name)
+            if text is not None and (where.text in text if where.op == "has" else where.text == text):
+                found.append(name)
+        return found
+
+    def in_changes(self) -> str:
+        """Return a condition that every change with a matching value fulfils."""
+        parts = []
+        for where in {(each.op, each.text) for each in self.where.values()}:
+            text = standard_literal(where[1])
+            for side in ('"new"', '"old"'):
+                whole = f"strpos(array_to_string({side}, chr(31)), {text}) > 0"
+                parts.append(whole if where[0] == "has" else f"array_has({side}, {text})")
+        return " or ".join(parts) or "false"
+
+
+def find(readings: Readings, asked: OfFind) -> models.Finds:
+    """Find rows by a value that they have, or had in any version up to the moment; deleted rows first.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    state, at = state_of(readings, asked.table, asked.at)
+    search = _search(state, asked)
+    versions = _matching(readings, state, search, asked.limit + 1)
+    found = [each for each in (_found(readings, state, search, group) for group in versions) if each is not None]
+    found.sort(key=lambda each: each.state == "exists")
+    return models.Finds(
+        at=at,
+        table=str(state.table.name),
+        columns=[column_model(column) for column in state.columns],
+        found=found[: asked.limit],
+        more=len(found) > asked.limit,
+    )
+
+
+def _search(state: TableState, asked: OfFind) -> Search:
+    stored = {column.name: column for column in state.table.columns}
+    columns = [stored[c.name] for c in state.columns if c.name in stored and asked.column in {None, c.name}]
+    if asked.column is not None and not columns:
+        raise BadUsage(f"there is no column {asked.column} at this moment", None)
+    where = {}
+    for column in columns:
+        op = "has" if asked.contains and type_of(column).kind is Kind.TEXT else "is"
+        try:
+            where[column.name] = parse_where([f"{column.name}:{op}:{asked.value}"], {column.name: column})[0]
+        except BadUsage:  # the value is not one of this column's type
+            continue
+    return Search(where)
+
+
+def _matching(readings: Readings, state: TableState, search: Search, limit: int) -> list[list[Version]]:
+    """Return the versions of every row of which some version matches, at most `limit` rows."""
+    reader, table = state.reader, state.table
+    names = [column.name for column in table.key]
+    with readings.cursor() as cursor:
+        found = list(state.versions(cursor, [where.sql() for where in search.where.values()], 10 * limit))
+    if not table.key:
+        return [[_version(row, state.lsn)] for row in found][:limit]
+    keys = dict.fromkeys(tuple(str(row[name]) for name in names) for row in found)
+    keys |= dict.fromkeys(_keys_in_tail(reader, table, state.lsn, search))
+    return [versions_of(reader, table, [key], state.lsn) for key in list(keys)[:limit]]
+
+
+def _version(row: dict[str, Any], lsn: Lsn) -> Version:
+    """Return a version of a table without a key."""
+    end = row["_to_lsn"]
+    begin = Mark(row["_from_lsn"], 0, "", None)
+    values = {name: value for name, value in row.items() if name not in {"_from_lsn", "_to_lsn"}}
+    return Version((), values, begin, None if end is None or end > lsn else Mark(end, 0, "", None))
+
+
+def _keys_in_tail(reader: Reader, table: HistoryTable, lsn: Lsn, search: Search) -> Iterator[tuple[str, ...]]:
+    names = tuple(column.name for column in table.key)
+    span = Span(Lsn(table.position), lsn)
+    for change in changes_of(reader, table.name, span, f"op <> 'truncate' and ({search.in_changes()})"):
+        yield change.key_after(names)
+        yield change.key_before(names)
+
+
+def _found(readings: Readings, state: TableState, search: Search, versions: Sequence[Version]) -> models.Found | None:
+    """Describe a row by its last matching version."""
+    matching = [version for version in versions if search.matches(version.values)]
+    if not matching:
+        return None
+    last = matching[-1]
+    end = last.end
+    return models.Found(
+        key=list(last.key) if state.table.key else None,
+        state="exists" if any(version.end is None for version in versions) else "deleted",
+        columns=search.matches(last.values),
+        values=[last.values.get(column.name) for column in state.columns],
+        from_lsn=str(Lsn(last.begin.lsn)),
+        from_time=_time(readings, last.begin),
+        to_lsn=None if end is None else str(Lsn(end.lsn)),
+        to_time=None if end is None else _time(readings, end),
+        versions=len(versions),
+    )
+
+
+def _time(readings: Readings, mark: Mark) -> str | None:
+    time_us = mark.time_us or readings.timeline.time_us(mark.lsn)
+    return None if time_us is None else format_us(time_us)

@@ -1,0 +1,90 @@
+"""The page of `auditlake serve` without a server: requests to the ASGI application, over the small lake.
+
+The small lake gets one more table, `public.hostile`, with values that attack a page, and values beyond their types:
+
+    id  text                              amount     day
+    1   <script>alert(1)</script>         1.50       2026-01-02
+    2   bell, right-to-left override      NaN        0044-03-15 BC
+    3   the empty text                    -Infinity  infinity
+    4   NULL                              NULL       NULL
+    5   500 characters                    -2.00      1999-12-31
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.manifest import Manifest, write_manifest
+from auditlake.relation import Column, TableName
+from auditlake.serve.access import Access
+from auditlake.serve.app import create_app
+from auditlake.serve.readings import Limits, Readings
+from tests.small_lake import T0_US, version, write_history, write_small_lake
+
+HOST = "127.0.0.1:8640"
+SCRIPT = "<script>alert(1)</script>"
+UNSEEN = "bell \x07 and override \u202e"
+LONG = "x" * 500
+_COLUMNS = (
+    Column("id", 23, -1, key=True),
+    Column("text", 25, -1, key=False),
+    Column("amount", 1700, ((10 << 16) | 2) + 4, key=False),
+    Column("day", 1082, -1, key=False),
+)
+
+
+def write_lake(root: Path) -> Lake:
+    """Write the small lake, its manifest, and the table `hostile`."""
+    write_manifest(Lake(root), Manifest("7", 1, "shop", "auditlake", "auditlake"))
+    lake = write_small_lake(root)
+    rows = [
+        _row(1, SCRIPT, Decimal("1.50"), date(2026, 1, 2), {}),
+        _row(2, UNSEEN, None, None, {"amount": "NaN", "day": "0044-03-15 BC"}),
+        _row(3, "", None, None, {"amount": "-Infinity", "day": "infinity"}),
+        _row(4, None, None, None, {}),
+        _row(5, LONG, Decimal("-2.00"), date(1999, 12, 31), {}),
+    ]
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    write_history(lake, TableName("public", "hostile"), _COLUMNS, rows, positions)
+    return lake
+
+
+def _row(
+    number: int, text: str | None, amount: Decimal | None, day: date | None, raw: Mapping[str, str]
+) -> dict[str, Any]:
+    values = {"id": number, "text": text, "amount": amount, "day": day}
+    return values | version(0x100, None, "snapshot", None) | {"_raw": list(raw.items()) or None}
+
+
+class Page:
+    """A client of the page of one lake."""
+
+    def __init__(self, lake: Lake, access: Access | None = None, limits: Limits | None = None) -> None:
+        self.readings = Readings(lake, UTC, limits or Limits())
+        self.app = create_app(self.readings, access or Access(frozenset({HOST})))
+
+    def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
+        """Send one request."""
+
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self.app)
+            async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+                return await client.request(method, path, **given)
+
+        return asyncio.run(send())
+
+    def get(self, path: str, **parameters: Any) -> httpx.Response:
+        """Get a path with parameters."""
+        return self.ask("GET", path, params=parameters)
+
+    def json(self, name: str, **parameters: Any) -> Any:
+        """Return the answer of an endpoint of the API."""
+        response = self.get(f"/api/v1/{name}", **parameters)
+        assert response.status_code == 200, response.text
+        return response.json()

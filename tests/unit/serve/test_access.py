@@ -1,0 +1,186 @@
+"""Access to the page: names of the server, token, session, reverse proxy, other sites, headers."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from auditlake.errors import ConfigError
+from auditlake.lake.layout import Lake
+from auditlake.serve.access import COOKIE, Access, hosts_of, require_safe
+from auditlake.serve.run import parse_listen
+from tests.page import HOST, Page, write_lake
+
+TOKEN = "a-token-of-more-than-twenty-characters"
+_HOSTS = frozenset({HOST})
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The small lake."""
+    return write_lake(tmp_path_factory.mktemp("access") / "lake")
+
+
+def test_another_host_name_is_refused(lake: Lake) -> None:
+    """A name that another site has made resolve to this address is not served, on any path."""
+    page = Page(lake)
+    for path in ("/", "/api/v1/lake", "/static/app.js"):
+        assert page.ask("GET", path, headers={"host": "attacker.example:8640"}).status_code == 421
+    assert page.get("/api/v1/lake").status_code == 200
+
+
+def test_a_token_is_required_everywhere_but_to_sign_in(lake: Lake) -> None:
+    """Without it: 401 for programs, the form for people; a wrong one is no better."""
+    page = Page(lake, Access(_HOSTS, TOKEN))
+    assert page.get("/api/v1/lake").status_code == 401
+    assert page.get("/rows", table="orders").headers["location"] == "/sign-in?next=%2Frows%3Ftable%3Dorders"
+    for wrong in ("", TOKEN[:-1], TOKEN + "x"):
+        headers = {"authorization": f"Bearer {wrong}"}
+        assert page.ask("GET", "/api/v1/lake", headers=headers).status_code == 401
+    assert page.ask("GET", "/api/v1/lake", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert page.get("/static/app.css").status_code == 200
+
+
+def test_signing_in_gives_a_session(lake: Lake) -> None:
+    """The cookie proves knowledge of the token without containing it; forged and expired ones do not."""
+    page = Page(lake, Access(_HOSTS, TOKEN))
+    form = {"token": TOKEN, "next": "/log"}
+    signed = page.ask("POST", "/sign-in", data=form, headers={"origin": f"http://{HOST}"})
+    assert (signed.status_code, signed.headers["location"]) == (303, "/log")
+    cookie = signed.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert TOKEN not in cookie
+    value = re.findall(rf"{COOKIE}=([^;]+)", cookie)[0]
+    until, signature = value.split(".")
+    for kept, status in (
+        (value, 303),
+        (f"{int(until) + 1}.{signature}", 401),
+        (f"1.{signature}", 401),
+        (f"{until}.", 401),
+        ("x", 401),
+    ):
+        found = page.ask("GET", "/api/v1/lake", headers={"cookie": f"{COOKIE}={kept}"}).status_code
+        assert found == (200 if status == 303 else 401), kept
+    other = Access(_HOSTS, TOKEN + "2")
+    assert Page(lake, other).ask("GET", "/api/v1/lake", headers={"cookie": f"{COOKIE}={value}"}).status_code == 401
+
+
+def test_sign_in_leads_to_this_server_only(lake: Lake) -> None:
+    """`next` is a path of this server, or the first page."""
+    page = Page(lake, Access(_HOSTS, TOKEN))
+    for wanted in ("//attacker.example", "https://attacker.example", "/\\attacker.example", "/\nx"):
+        form = {"token": TOKEN, "next": wanted}
+        signed = page.ask("POST", "/sign-in", data=form, headers={"origin": f"http://{HOST}"})
+        assert signed.headers["location"] == "/"
+    wrong = page.ask("POST", "/sign-in", data={"token": "wrong"}, headers={"origin": f"http://{HOST}"})
+    assert wrong.status_code == 401
+    assert "set-cookie" not in wrong.headers
+
+
+def test_a_reverse_proxy_names_the_user(lake: Lake) -> None:
+    """Its header authenticates; without it nobody is served."""
+    page = Page(lake, Access(_HOSTS, None, "X-Forwarded-User"))
+    assert page.get("/api/v1/lake").status_code == 401
+    assert page.ask("GET", "/api/v1/lake", headers={"x-forwarded-user": "ann"}).status_code == 200
+
+
+def test_a_post_must_come_from_this_page(lake: Lake) -> None:
+    """Another origin is refused; so is a browser's request without one."""
+    page = Page(lake)
+    for headers in (
+        {"origin": "https://attacker.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"cookie": "a=b"},
+    ):
+        asked = page.ask("POST", "/api/v1/complete", json={"sql": "sel"}, headers=headers)
+        assert asked.status_code == 403, headers
+    own = {"origin": f"http://{HOST}"}
+    assert page.ask("POST", "/api/v1/complete", json={"sql": "sel"}, headers=own).status_code == 200
+    for method in ("POST", "PUT", "DELETE"):
+        assert page.ask(method, "/api/v1/rows").status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/lake", "/static/app.js", "/nothing", "/sign-in", "/api/v1/rows"])
+def test_every_response_has_the_headers(lake: Lake, path: str) -> None:
+    """No inline script or style, no frame, no other site, no sniffing, no referrer."""
+    headers = Page(lake).get(path).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_pages_have_nothing_that_the_policy_forbids(lake: Lake) -> None:
+    """No inline script, style or handler, and no address of another site."""
+    page = Page(lake)
+    for path in (
+        "/",
+        "/rows?table=orders",
+        "/row?table=orders&key=1",
+        "/log",
+        "/compare?before=0/200",
+        "/sql",
+        "/status",
+    ):
+        html = page.ask("GET", path).text
+        assert re.findall(r"<script(?![^>]*\bsrc=)", html) == [], path
+        assert re.findall(r"""\s(?:style|on\w+)\s*=\s*["']""", html) == [], path
+        assert re.findall(r"""(?:href|src|action)="(?:https?:)?//""", html) == [], path
+
+
+def test_static_files_do_not_leave_their_folder(lake: Lake) -> None:
+    """Only the files of the page, by name."""
+    for path in ("/static/..%2fapp.py", "/static/%2e%2e/app.py", "/static/app.py", "/static/"):
+        assert Page(lake).ask("GET", path).status_code == 404
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.168.1.5", "example.com"])  # noqa: S104 - refused here
+def test_other_addresses_need_authentication(address: str) -> None:
+    """A token or a reverse proxy; the machine itself needs neither. A short token is refused."""
+    with pytest.raises(ConfigError, match="need a token"):
+        require_safe(address, None, None)
+    require_safe(address, TOKEN, None)
+    require_safe(address, None, "X-Forwarded-User")
+    require_safe("127.0.0.1", None, None)
+    require_safe("::1", None, None)
+    with pytest.raises(ConfigError, match="need at least 20"):
+        require_safe("127.0.0.1", "short", None)
+
+
+def test_the_server_is_known_by_its_names() -> None:
+    """The address bound, localhost if that is this machine, and the names given."""
+    assert hosts_of("127.0.0.1", 80, ()) == {
+        "127.0.0.1:80",
+        "localhost:80",
+        "[::1]:80",
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+    }
+    assert "audit.example.com" in hosts_of("10.0.0.1", 8640, ("audit.example.com",))
+    assert "localhost:8640" not in hosts_of("10.0.0.1", 8640, ())
+
+
+def test_listen_is_an_address_and_a_port() -> None:
+    """IPv6 in brackets; a port alone is on this machine."""
+    assert parse_listen("[::1]:8640") == ("::1", 8640)
+    assert parse_listen("8640") == ("127.0.0.1", 8640)
+    for wrong in ("localhost", "1:2:x", "127.0.0.1:99999"):
+        with pytest.raises(ConfigError):
+            parse_listen(wrong)
+
+
+def test_the_token_is_nowhere(lake: Lake, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Not in a page, a header or a message."""
+    page = Page(lake, Access(_HOSTS, TOKEN))
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    for path in ("/", "/status", "/api/v1/status", "/api/openapi.json", "/sign-in", "/rows?table=nope", "/nothing"):
+        response = page.ask("GET", path, headers=headers)
+        assert TOKEN not in response.text + str(response.headers), path
+    assert TOKEN not in "".join(capfd.readouterr())
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,264 @@
+"""JSON API of the page: answers as of several moments, each valid by the OpenAPI document; errors with their status."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from auditlake.serve.readings import Limits
+from tests.page import LONG, SCRIPT, Page, write_lake
+from tests.small_lake import T0_US
+
+_ROWS: dict[str, list[list[str | None]]] = {
+    "0/100": [["1", "a", "1.00"], ["2", "", "10.50"]],
+    "0/150": [["1", "b", "2.00"], ["2", "", "10.50"]],
+    "0/200": [["1", "b", "2.00"], ["3", None, None]],
+    "0/250": [["1", "c", "3.00"], ["3", None, None], ["4", "new", "4.00"]],
+    "0/300": [["1", "c", "3.00"], ["4", "new", "4.00"]],
+}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The page of the small lake."""
+    return Page(write_lake(tmp_path_factory.mktemp("serve") / "lake"))
+
+
+@pytest.mark.parametrize("lsn", _ROWS)
+def test_rows_are_those_of_the_moment(page: Page, lsn: str) -> None:
+    """By hand from the docstring of the small lake: below and above the table's position, with the count."""
+    answer = page.json("rows", table="orders", at=lsn)
+    assert _ROWS[lsn] == [row["values"][:3] for row in answer["rows"]]
+    assert answer["count"] == len(_ROWS[lsn])
+    assert answer["at"]["lsn"] == lsn
+    listed = {each["table"]: each["rows"] for each in page.json("tables", at=lsn)["tables"]}
+    assert listed["public.orders"] == len(_ROWS[lsn])
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (["amount:is:NaN"], [2]),
+        (["amount:is:1.5"], [1]),
+        (["amount:lt:0"], [3, 5]),
+        (["amount:ge:-2"], [1, 2, 5]),
+        (["amount:null:"], [4]),
+        (["amount:notnull:", "day:gt:2000-01-01"], [1, 3]),
+        (["day:le:1999-12-31"], [2, 5]),
+        (["text:has:alert"], [1]),
+        (["text:begins:bell"], [2]),
+        (["text:is:"], [3]),
+        (["text:null:"], [4]),
+        (["id:gt:3"], [4, 5]),
+    ],
+)
+def test_filters_compare_as_postgresql_does(page: Page, where: list[str], expected: list[int]) -> None:
+    """Values beyond their type are before or after all others; NULL matches nothing but `null`."""
+    answer = page.json("rows", table="hostile", where=where)
+    assert expected == [int(row["key"][0]) for row in answer["rows"]]
+    assert answer["count"] == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [("amount", [3, 5, 1, 2, 4]), ("-amount", [4, 2, 1, 5, 3]), ("day", [2, 5, 1, 3, 4]), ("-id", [5, 4, 3, 2, 1])],
+)
+def test_rows_sort_as_in_postgresql(page: Page, sort: str, expected: list[int]) -> None:
+    """-Infinity first, NaN and infinity last, NULL after all, first if descending."""
+    assert expected == [int(row["key"][0]) for row in page.json("rows", table="hostile", sort=sort)["rows"]]
+    second = page.json("rows", table="hostile", sort=sort, offset=1, limit=2)["rows"]
+    assert expected[1:3] == [int(row["key"][0]) for row in second]
+
+
+def test_facets_count_exact_values(page: Page) -> None:
+    """Every text of a column with its number of rows, at the moment."""
+    values = page.json("facets", table="hostile", column="amount")["values"]
+    assert {each["value"]: each["rows"] for each in values} == dict.fromkeys(
+        ["1.50", "NaN", "-Infinity", None, "-2.00"], 1
+    )
+    assert page.json("facets", table="orders", column="note", at="0/250")["distinct"] == 3
+
+
+def test_a_deleted_row_is_found_by_a_former_value(page: Page) -> None:
+    """`b` was order 1's note from 0/150 to 0/250; order 3 is gone."""
+    (found,) = page.json("find", table="orders", value="b")["found"]
+    assert (found["key"], found["state"], found["columns"]) == (["1"], "exists", ["note"])
+    assert (found["from_lsn"], found["to_lsn"]) == ("0/150", "0/250")
+    (gone,) = page.json("find", table="orders", value="3", column="id")["found"]
+    assert (gone["key"], gone["state"]) == (["3"], "deleted")
+    assert page.json("find", table="orders", value="ne", contains=True)["found"][0]["key"] == ["4"]
+    assert page.json("find", table="orders", value="new", at="0/200")["found"] == []
+
+
+def test_the_life_of_a_row_has_every_version(page: Page) -> None:
+    """Order 1: snapshot, then b, then c; newest first."""
+    answer = page.json("row", table="orders", key="1")
+    assert [(e["lsn"], e["op"]) for e in answer["events"]] == [
+        ("0/250", "update"),
+        ("0/150", "update"),
+        ("0/100", "snapshot"),
+    ]
+    note = next(each for each in answer["events"][0]["values"] if each["column"] == "note")
+    assert (note["old"], note["new"]) == ("b", "c")
+    assert answer["exists"]
+    assert not page.json("row", table="orders", key="3")["exists"]
+    assert {each["column"]: each["lsn"] for each in answer["blame"]}["note"] == "0/250"
+
+
+def test_a_transaction_has_its_changes_and_neighbours(page: Page) -> None:
+    """0/250 changes two tables; the neighbours are by commit and by table, and by the row that was asked for."""
+    answer = page.json("transaction", transaction="0/250", table="orders", key="1")
+    changes = [(c["ordinal"], c["kind"], c["table"], c["key"]) for c in answer["changes"]]
+    assert changes == [
+        (0, "update", "public.orders", ["1"]),
+        (1, "insert", "public.orders", ["4"]),
+        (2, "update", "public.customers", ["1"]),
+    ]
+    around = {each["by"]: (each["before"], each["after"]) for each in answer["neighbours"]}
+    assert around == {
+        "transaction": ("0/200", "0/300"),
+        "row": ("0/150", None),
+        "table public.orders": ("0/200", "0/300"),
+        "table public.customers": (None, None),
+    }
+
+
+def test_the_log_is_paged(page: Page) -> None:
+    """Newest first, up to the moment, and before the last one of the page before."""
+    first = page.json("log", limit=3)
+    assert [each["lsn"] for each in first["transactions"]] == ["0/300", "0/250", "0/200"]
+    assert [each["lsn"] for each in page.json("log", before=first["before"])["transactions"]] == ["0/150"]
+    assert [each["lsn"] for each in page.json("log", table="customers")["transactions"]] == ["0/250"]
+    assert page.json("log", at="0/200", since="0/200")["transactions"][0]["lsn"] == "0/200"
+
+
+def test_two_moments_are_compared_and_undone(page: Page) -> None:
+    """From 0/200 to 0/300: order 1 modified, 3 removed, 4 added; the script goes back."""
+    tables = page.json("compare", before="0/200", after="0/300")["tables"]
+    orders = next(each for each in tables if each["table"] == "public.orders")
+    assert (orders["added"], orders["removed"], orders["modified"]) == (1, 1, 1)
+    assert [(entry["kind"], entry["key"]) for entry in orders["entries"]] == [
+        ("added", ["4"]),
+        ("removed", ["3"]),
+        ("modified", ["1"]),
+    ]
+    script = page.get("/api/v1/undo", before="0/200", after="0/300", table="orders").text
+    assert "begin isolation level repeatable read read write;" in script
+    assert "array['1','c','3.00'" in script.replace(", ", ",")
+
+
+def test_the_timeline_counts_every_commit_once(page: Page) -> None:
+    """Four commits, at 6, 10, 10 and 30 s; steps go from one to the next and stay within the lake."""
+    whole = page.json("timeline", bars=24)
+    assert (whole["first_us"], whole["last_us"]) == (T0_US + 6_000_000, T0_US + 30_000_000)
+    assert [bar["commits"] for bar in whole["bars"] if bar["commits"]] == [1, 2, 1]
+    zoomed = page.json("timeline", from_us=T0_US + 9_000_000, to_us=T0_US + 11_000_000, bars=2)
+    assert [(bar["commits"], bar["lsn"]) for bar in zoomed["bars"]] == [(0, "0/150"), (2, "0/250")]
+    assert page.json("step", at="0/200", by=1)["lsn"] == "0/250"
+    assert page.json("step", at="0/150", by=-9)["lsn"] == "0/150"
+    assert page.json("step", time_us=T0_US + 12_000_000)["lsn"] == "0/250"
+
+
+def test_exports_have_every_value(page: Page) -> None:
+    """CSV distinguishes NULL from the empty text; JSON and Parquet have the texts."""
+    assert page.get("/api/v1/export", table="orders", at="0/200").text.splitlines()[1:] == [
+        "1,b,2.00,2026-01-01 12:00:00.25+00",
+        "3,,,2026-01-01 12:00:00.25+00",
+    ]
+    lines = page.get("/api/v1/export", table="hostile", format="json", sort="id").text.splitlines()
+    assert [json.loads(line)["text"] for line in lines][0:4:2] == [SCRIPT, ""]
+    assert json.loads(lines[4])["text"] == LONG
+    assert page.get("/api/v1/export", table="orders", at="0/150").text.splitlines()[2].startswith('2,"",10.50')
+    parquet = pa.BufferReader(page.get("/api/v1/export", table="hostile", format="parquet", sort="id").content)
+    assert pq.read_table(parquet)["amount"].to_pylist() == ["1.50", "NaN", "-Infinity", None, "-2.00"]
+
+
+def test_an_export_is_refused_rather_than_cut(tmp_path: Path) -> None:
+    """More rows than the server allows is an error before the first byte."""
+    page = Page(write_lake(tmp_path / "lake"), limits=Limits(export_rows=4))
+    response = page.get("/api/v1/export", table="hostile")
+    assert response.status_code == 422
+    assert "5 rows" in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status"),
+    [
+        ("rows", {"table": "nope"}, 400),
+        ("rows", {}, 400),
+        ("rows", {"table": "orders", "limit": "501"}, 400),
+        ("rows", {"table": "orders", "where": "nope:is:1"}, 400),
+        ("rows", {"table": "orders", "where": "id:is:x"}, 400),
+        ("rows", {"table": "orders", "at": "0/99"}, 422),
+        ("rows", {"table": "orders", "at": "0/999"}, 422),
+        ("rows", {"table": "orders", "at": "soon"}, 400),
+        ("rows", {"table": "orders", "strange": "1"}, 400),
+        ("timeline", {"bars": "many"}, 400),
+        ("transaction", {"transaction": "0/151"}, 422),
+        ("nothing", {}, 404),
+    ],
+)
+def test_what_cannot_be_answered_is_a_problem(page: Page, path: str, parameters: Any, status: int) -> None:
+    """Errors have a status, a message and the exit code of the command; never the values of a request."""
+    response = page.get(f"/api/v1/{path}", **parameters)
+    assert response.status_code == status
+    assert set(response.json()) == {"error", "hint", "code"}
+
+
+_ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("lake", {}),
+    ("tables", {"at": "0/200"}),
+    ("rows", {"table": "hostile"}),
+    ("facets", {"table": "hostile", "column": "text"}),
+    ("find", {"table": "orders", "value": "b"}),
+    ("row", {"table": "orders", "key": "3"}),
+    ("log", {}),
+    ("transaction", {"transaction": "0/250"}),
+    ("compare", {"before": "0/150"}),
+    ("timeline", {}),
+    ("step", {"by": -1}),
+    ("status", {}),
+]
+
+
+def test_every_answer_is_valid_by_the_document(page: Page) -> None:
+    """Each path of the OpenAPI document is asked, and answers with its schema; so do errors."""
+    document = page.get("/api/openapi.json").json()
+    for name, parameters in _ASKED:
+        operation = document["paths"][f"/api/v1/{name}"]["get"]
+        known = {each["name"] for each in operation["parameters"]}
+        assert set(parameters) <= known
+        _validate(document, operation, "200", page.json(name, **parameters))
+    problem = page.get("/api/v1/rows", table="nope").json()
+    _validate(document, document["paths"]["/api/v1/rows"]["get"], "400", problem)
+    completed = page.ask("POST", "/api/v1/complete", json={"sql": "select * from ord"}).json()
+    assert completed["completions"][0]["text"] == "orders"
+    _validate(document, document["paths"]["/api/v1/complete"]["post"], "200", completed)
+    asked = {f"/api/v1/{name}" for name, _ in _ASKED} | {"/api/v1/sql", "/api/v1/complete"}
+    assert set(document["paths"]) == asked
+
+
+def _validate(document: Any, operation: Any, status: str, answer: Any) -> None:
+    reference = operation["responses"][status]["content"]["application/json"]["schema"]["$ref"]
+    schema = {"$ref": reference, "components": document["components"]}
+    jsonschema.Draft202012Validator(schema).validate(answer)
+
+
+def test_answers_of_the_past_may_be_kept(page: Page) -> None:
+    """An answer as of a passed LSN is fresh for an hour; any answer has an ETag, and is not sent twice."""
+    past = page.get("/api/v1/rows", table="orders", at="0/200")
+    assert past.headers["cache-control"] == "private, max-age=3600"
+    now = page.get("/api/v1/rows", table="orders")
+    assert now.headers["cache-control"] == "private, no-cache"
+    again = page.ask("GET", "/api/v1/rows?table=orders", headers={"if-none-match": now.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize("sql", ["drop table orders", "select reflect('a', 'b')", "select * from csv.`/etc/passwd`"])
+def test_sql_only_reads_the_lake(page: Page, sql: str) -> None:
+    """Anything else is refused before an engine starts."""
+    assert page.ask("POST", "/api/v1/sql", json={"sql": sql}).status_code == 400

@@ -1,0 +1,162 @@
+"""Pages: every one shows the moment and keeps it in its links; hostile values are shown, not executed."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from auditlake.feed.request import Request
+from auditlake.serve.live import event
+from auditlake.serve.readings import Busy, Limits
+from auditlake.serve.value_html import SHORT, value
+from tests.page import Page, write_lake
+
+_PAGES = {
+    "/": "Tables",
+    "/rows?table=orders": "public.orders",
+    "/rows?table=orders&facet=note&where=id:ge:1&sort=-id": "Values of note",
+    "/row?table=orders&key=1": "history",
+    "/log": "Transactions",
+    "/transaction?transaction=0/250": "neighbours",
+    "/compare": "Compare two moments",
+    "/compare?before=0/200": "Undo",
+    "/find": "Find a row",
+    "/find?table=orders&value=b": "history",
+    "/sql": "Statement",
+    "/status": "Watermark",
+}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The page of the small lake."""
+    return Page(write_lake(tmp_path_factory.mktemp("pages") / "lake"))
+
+
+@pytest.mark.parametrize("path", _PAGES)
+def test_every_page_shows_the_moment(page: Page, path: str) -> None:
+    """Landmarks, one heading of the first level, the slider with its value, and the page's own part."""
+    response = page.ask("GET", path)
+    assert response.status_code == 200
+    html = response.text
+    assert _PAGES[path] in html
+    assert len(re.findall("<h1", html)) == 1
+    assert '<main id="main"' in html
+    assert re.search(r'role="slider" tabindex="0".*?aria-valuetext="[^"]*0/\d+', html, re.DOTALL)
+    assert html.count("<table") == html.count("<caption")
+    assert not re.search(r"<input(?![^>]*type=\"hidden\")(?![^>]*\bid=)[^>]*>(?!.*</label>)", html)
+
+
+def test_links_carry_the_moment(page: Page) -> None:
+    """A page of the past leads to pages of the same past; one of now leads to now."""
+    html = page.get("/", at="0/200").text
+    links = [link for link in re.findall(r'href="(/[^"]*)"', html) if not link.startswith("/static")]
+    to_now = [link for link in links if "at=0%2F" not in link]
+    assert to_now == ["/?"]
+    assert 'data-lsn="0/200"' in html
+    assert not any("at=" in link for link in re.findall(r'href="(/rows[^"]*)"', page.get("/").text)[:3])
+
+
+def test_a_fragment_is_the_part_below_the_timeline(page: Page) -> None:
+    """What the script asks for when the slider moves: the main block, with the moment in a header."""
+    response = page.get("/rows", table="orders", at="0/150", _fragment="1")
+    assert json.loads(response.headers["x-moment"])["lsn"] == "0/150"
+    assert "<html" not in response.text
+    assert "10.50" in response.text
+    assert page.get("/rows", table="orders", at="0/99", _fragment="1").status_code == 422
+
+
+def test_an_error_is_a_page(page: Page) -> None:
+    """With its message and hint, and the timeline to choose another moment."""
+    response = page.get("/rows", table="orders", at="0/99")
+    assert response.status_code == 422
+    assert 'role="alert"' in response.text
+    assert "its history begins at 0/100" in response.text
+    assert 'role="slider"' in response.text
+    assert page.get("/nothing").status_code == 404
+
+
+def test_hostile_values_are_shown_and_not_executed(page: Page) -> None:
+    """Scripts are text, control characters and changes of direction are escapes, NULL differs from the empty text."""
+    html = page.get("/rows", table="hostile").text
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "\x07" not in html
+    assert "\u202e" not in html
+    assert '<span class="ctl">\\u202e</span>' in html
+    assert '<span class="null">NULL</span>' in html
+    assert '<span class="empty" title="empty text">' in html
+    assert "500 characters" in html
+    for exact in ("NaN", "-Infinity", "0044-03-15 BC", "infinity", "-2.00"):
+        assert f"<bdi>{exact}</bdi>" in html
+
+
+def test_hostile_parameters_are_escaped(page: Page) -> None:
+    """Those of the URL come back in forms, links and errors."""
+    attack = '"><script>alert(1)</script>'
+    for path, parameters in (
+        ("/rows", {"table": attack}),
+        ("/rows", {"table": "orders", "where": f"note:is:{attack}", "sort": "id"}),
+        ("/find", {"table": "orders", "value": attack}),
+        ("/log", {"actor": attack}),
+        ("/compare", {"before": attack}),
+        ("/sql", {"sql": attack}),
+        ("/", {"at": attack}),
+    ):
+        assert "<script>alert" not in page.get(path, **parameters).text, path
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("a b", "<bdi>a b</bdi>"),
+        ("a\nb", '<bdi>a<span class="ctl">\\n</span><wbr>b</bdi>'),
+        ("\x00xff", '<bdi><span class="ctl">\\xff</span></bdi>'),
+        ("NULL", "<bdi>NULL</bdi>"),
+        ("\u200f", '<bdi><span class="ctl">\\u200f</span></bdi>'),
+    ],
+)
+def test_values_are_exact(text: str, html: str) -> None:
+    """Every character is visible or an escape."""
+    assert value(text) == html
+
+
+def test_long_values_are_folded() -> None:
+    """Up to the limit they are whole; beyond, the whole value is in the part that opens."""
+    assert "details" not in value("y" * SHORT)
+    assert "<bdi>" + "y" * (SHORT + 1) + "</bdi></details>" in value("y" * (SHORT + 1))
+
+
+def test_a_form_adds_a_filter(page: Page) -> None:
+    """Without the script too: the form leads to the URL with the filter, from the first page of rows on."""
+    response = page.get("/rows", table="orders", offset="50", fc="note", fo="is", fv="b")
+    assert response.headers["location"] == "/rows?table=orders&where=note%3Ais%3Ab"
+
+
+def test_a_change_is_an_event(page: Page) -> None:
+    """An event has the transaction, its changes, and the cursor to go on after."""
+    with Request(since="0/300", follow=False).open(page.readings.lake) as feed:
+        (text,) = map(event, feed)
+    lines = dict(line.split(": ", 1) for line in text.strip().splitlines())
+    data = json.loads(lines["data"])
+    assert (lines["event"], data["lsn"], data["changes"][0]["op"]) == ("transaction", "0/300", "delete")
+    assert lines["id"].endswith("0/300")
+
+
+def test_a_slow_answer_is_refused(tmp_path: Path) -> None:
+    """A request that takes too long, or finds too many waiting, is answered that the server is busy."""
+    page = Page(write_lake(tmp_path / "lake"), limits=Limits(timeout_s=0.2))
+
+    def slow() -> None:
+        with page.readings.cursor() as cursor:
+            cursor.execute("select count(*) from range(100000000) a, range(100000) b").fetchall()
+
+    async def ask() -> None:
+        with pytest.raises(Busy, match="longer than"):
+            await page.readings.run(slow)
+
+    asyncio.run(ask())
+    full = Page(write_lake(tmp_path / "full"), limits=Limits(waiting=0))
+    assert full.get("/api/v1/lake").status_code == 503

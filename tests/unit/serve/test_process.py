@@ -1,0 +1,51 @@
+"""Process of the page: it says where it listens, answers without a JVM, and ends on a signal."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.page import write_lake
+
+
+@contextmanager
+def _started(lake: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "auditlake", "serve", "--lake", str(lake), *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_server_answers_and_ends(tmp_path: Path) -> None:
+    """No JVM, and no line on stderr but the address; SIGTERM ends it with 0."""
+    with _started(write_lake(tmp_path / "lake").root, "--listen", "127.0.0.1:0") as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "serving" in line, line + process.stderr.read()
+        connection = http.client.HTTPConnection(urlsplit(line.split(" at ")[1].split(";")[0]).netloc)
+        connection.request("GET", "/api/v1/rows?table=orders&at=0/200")
+        assert json.loads(connection.getresponse().read())["count"] == 2
+        connection.request("GET", "/")
+        assert b"public.orders" in connection.getresponse().read()
+        connection.close()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        assert not children.exists() or children.read_text() == ""
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+
+
+def test_an_unsafe_address_is_refused(tmp_path: Path) -> None:
+    """Before anything listens, with the remedy."""
+    with _started(write_lake(tmp_path / "lake").root, "--listen", "0.0.0.0:0") as process:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 3
+        assert "0.0.0.0 can be reached from other machines, need a token" in errors
