@@ -32,7 +32,7 @@ from auditlake.demo.server import Server
 from auditlake.lake.history import create_history, history_ddl, type_of
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.ctid_ranges import CopyTask, PageRange, SnapshotMark

@@ -34,7 +34,7 @@ from auditlake.lake.layout import (
     Lake,
 )
 from auditlake.lake.relations import RelationsLog
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
 T0 = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)

@@ -27,7 +27,7 @@ from auditlake.lake.history import create_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.messages import report_error
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.spark import class_archive
 from auditlake.spark.jars import delta_jars

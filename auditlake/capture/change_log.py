@@ -30,7 +30,7 @@ from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TR
 from auditlake.lake.positions import CLOCK_TOLERANCE_US
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.missing_values import AddedLog, Ask
 

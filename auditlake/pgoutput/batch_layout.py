@@ -1,29 +1,24 @@
-"""Frames: many pgoutput payloads in one buffer, with vectorized reads by numpy.
+"""Layout of a buffer: which transactions, rows and relation versions its messages make, read by numpy.
 
-The gathers (`u8` … `i64`) take offsets into the buffer and do not check them: the caller first checks with `require`
-that the bytes belong to the message. A failed check raises `Refused` with the number of the first malformed message,
-which `columnar` turns into a DecodeError; malformed bytes never raise IndexError.
+`Frames` is the buffer: many pgoutput payloads with vectorized reads. The gathers (`u8` … `i64`) take offsets into the
+buffer and do not check them: the caller first checks with `require` that the bytes belong to the message. A failed
+check raises `Refused` with the number of the first malformed message, which `batch_decoder` turns into a DecodeError;
+malformed bytes never raise IndexError. A buffer must be smaller than 2 GiB, because its offsets become Arrow's 32-bit
+offsets.
 
-A buffer must be smaller than 2 GiB, because its offsets become Arrow's 32-bit offsets.
+`lay_out` then finds, in this order:
 
-Transactions of one buffer, and the transaction of each message.
-
-Transactions are numbered from 0. Number 0 is the one open at the start of the buffer and is reserved if there is none;
-each Begin starts the next. Checked: Begin and Commit alternate, every message other than a non-transactional logical
-message is between them, and a Commit repeats the commit LSN of its Begin.
-
-Rows of `changes` in one buffer: the message, transaction, ordinal and table of each.
-
-An insert, update, delete or transactional logical message is one row, a truncate one row per table. Messages that are
-not row changes are rare; `wire` reads them one by one.
-
-Relation version of each row: the relations known by OID, and how they change within a buffer.
-
-A row's relation is the last Relation message for its OID before it. The server sends one before the first change of a
-table and again after anything that may have changed it, each time after a Type message for every type that is not
-built in. For a domain the Type message names the base type. The base type then replaces the domain in the relation
-(`values.types.base_type`), as in relations read from the catalog (`postgres.catalog`), because it determines the text
-of a value.
+1. Transactions, numbered from 0. Number 0 is the one open at the start of the buffer and is reserved if there is none;
+   each Begin starts the next. Checked: Begin and Commit alternate, every message other than a non-transactional logical
+   message is between them, and a Commit repeats the commit LSN of its Begin.
+2. Messages that are not row changes. They are rare; `decoder` reads them one by one.
+3. Rows of `changes`: message, transaction, ordinal and table of each. An insert, update, delete or transactional
+   logical message is one row, a truncate one row per table.
+4. The relation version of each row: the last Relation message for its OID before it. The server sends one before the
+   first change of a table and again after anything that may have changed it, each time after a Type message for every
+   type that is not built in. For a domain the Type message names the base type. The base type then replaces the domain
+   in the relation (`values.types.base_type`), as in relations read from the catalog (`source.catalog`), because it
+   determines the text of a value.
 """
 
 from collections.abc import Callable, Mapping
@@ -206,7 +201,7 @@ _LEGAL, _CHANGE, _RARE = _marks("BCORYIUDTM"), _marks("IUD"), _marks("ORYTM")
 
 @dataclass(slots=True)
 class Rare:
-    """The messages that `wire` read, each with its number in the buffer."""
+    """The messages that `decoder` read, each with its number in the buffer."""
 
     described: list[tuple[int, Relation | Type]] = field(default_factory=list)
     truncates: list[tuple[int, Truncate]] = field(default_factory=list)
@@ -214,7 +209,7 @@ class Rare:
     origins: list[tuple[int, Origin]] = field(default_factory=list)
 
 
-def read_rare(frames: Frames, spans: Spans) -> Rare:
+def _read_rare(frames: Frames, spans: Spans) -> Rare:
     """Check that every message is allowed at its place, and read those that are not row changes."""
     numbers = np.arange(frames.count)
     require(_LEGAL[frames.tags], numbers)
@@ -231,7 +226,7 @@ def _decoded(frames: Frames, number: int) -> Message:
     try:
         return decode(frames.payload(number))
     except DecodeError:
-        raise Refused(number) from None  # `explain` adds its place in the stream
+        raise Refused(number) from None  # `batch_decoder` adds its place in the stream
 
 
 def _place(rare: Rare, number: int, message: Message, *, inside: bool) -> None:
@@ -269,7 +264,7 @@ class Rows:
         return self.message.size
 
 
-def assign_rows(frames: Frames, spans: Spans, rare: Rare) -> Rows:
+def _assign_rows(frames: Frames, spans: Spans, rare: Rare) -> Rows:
     """Assign rows to messages, and to each row its transaction and ordinal.
 
     Raises Unsupported for an ordinal beyond 2^31 - 1.
@@ -380,3 +375,20 @@ class RelationVersions:
         described[described] = keys[place[described]] >> _NUMBER_BITS == oids[described]
         require(described, messages, "a change without a Relation message for its table")
         return order[place]
+
+
+def lay_out(
+    frames: Frames,
+    carried: OpenTransaction | None,
+    relations: RelationVersions,
+    register: Callable[[Relation, int], int],
+) -> Layout:
+    """Find transactions, rows and relation versions of a buffer; `relations` takes in its Relation messages.
+
+    Raises Refused for a message that is malformed or out of place, Unsupported for an ordinal beyond 2^31 - 1.
+    """
+    spans = Spans(frames, carried)
+    rare = _read_rare(frames, spans)
+    rows = _assign_rows(frames, spans, rare)
+    relations.follow(rare, spans, register)
+    return Layout(frames, spans, rare, rows, relations.slots(rows), relations.versions)

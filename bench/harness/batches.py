@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 from auditlake.lake.history import PERIOD_COLUMNS, create_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 
 _BEGIN = 1_000

@@ -18,7 +18,7 @@ from auditlake.lake.history import HistoryTable, create_history, open_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.spark.session import read_version
 from tests import model

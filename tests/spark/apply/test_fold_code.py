@@ -11,7 +11,7 @@ from auditlake.apply.codegen import WIDE_COLUMNS, interpreted_if_wide
 from auditlake.apply.fold import fold
 from auditlake.apply.tail_stats import TailShape
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column
 
 pytestmark = pytest.mark.spark

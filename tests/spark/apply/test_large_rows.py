@@ -17,7 +17,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, Lake
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from tests.small_lake import CUSTOMERS, ORDERS, T0, write_small_lake
 
 pytestmark = pytest.mark.spark

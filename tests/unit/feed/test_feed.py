@@ -20,7 +20,7 @@ from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from tests.small_lake import CUSTOMERS, ORDERS, T0_US, write_small_lake
 
 _SYSTEM = "7486193712053354519"

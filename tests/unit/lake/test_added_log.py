@@ -12,7 +12,7 @@ from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.history import add_columns, create_history, open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot, write_catalog_snapshot
 from auditlake.schema.missing_values import Added, CatalogSnapshot, Existing, Question, read_added

@@ -11,7 +11,7 @@ from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 
 
 def _changes(*lsns: int) -> pa.RecordBatch:

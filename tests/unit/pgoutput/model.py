@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.pgoutput.messages import (
     UNCHANGED,
     Begin,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError, InvariantBroken
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
-from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA, ChangeDecoder, Decoded
 from auditlake.pgoutput.decoder import decode
 from auditlake.pgoutput.messages import (
     Begin,

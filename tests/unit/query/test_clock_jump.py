@@ -11,7 +11,7 @@ from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.commit import begin_table, commit_table
 from auditlake.snapshot.ctid_ranges import SnapshotMark
