@@ -47,8 +47,7 @@ from auditlake.pgoutput.batch_layout import (
     lay_out,
     require,
 )
-from auditlake.pgoutput.decoder import decode
-from auditlake.pgoutput.messages import Begin, Boundary, Commit, Message
+from auditlake.pgoutput.decoder import Begin, Boundary, Commit, Message, decode
 from auditlake.relation import Relation, ReplicaIdentity
 from auditlake.values.encoding import texts_of
 

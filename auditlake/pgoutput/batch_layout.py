@@ -30,8 +30,17 @@ import numpy.typing as npt
 
 from auditlake.attribution import Scope
 from auditlake.errors import DecodeError, InvariantBroken, Unsupported
-from auditlake.pgoutput.decoder import MAX_TIME_US, MIN_TIME_US, decode
-from auditlake.pgoutput.messages import EPOCH_UNIX_US, LogicalMessage, Message, Origin, Truncate, Type
+from auditlake.pgoutput.decoder import (
+    EPOCH_UNIX_US,
+    MAX_TIME_US,
+    MIN_TIME_US,
+    LogicalMessage,
+    Message,
+    Origin,
+    Truncate,
+    Type,
+    decode,
+)
 from auditlake.relation import Relation
 from auditlake.values.types import base_type
 

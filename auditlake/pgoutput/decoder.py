@@ -1,33 +1,14 @@
-"""Cursor over one payload: every read is checked against the end of the message.
+"""Messages of pgoutput, protocol versions 1 to 4 in text format: what they mean, and how one is decoded.
 
-A read returns a value and advances, or raises DecodeError with the message's tag, the offset, and the requirement that
-failed. Errors never contain bytes of rows.
+Messages are frozen dataclasses named after the manual; `Relation` is `auditlake.relation.Relation`. A value is `str`
+(PostgreSQL's text output, with escapes for bytes that are not UTF-8: `values.encoding`), `None` for SQL NULL, or
+`UNCHANGED` for a TOASTed value that the update did not change and the server did not send. Times are UTC.
 
-Boundary messages of streamed and prepared transactions, from pgoutput's protocol versions 2 to 4.
-
-    S  u32 xid  u8 first (0 or 1)
-    E
-    c  u32 xid  u8 flags (0)  u64 commit_lsn  u64 end_lsn  i64 time
-    A  u32 xid  u32 subxid  [u64 abort_lsn  i64 time]
-    b  u64 prepare_lsn  u64 end_lsn  i64 time  u32 xid  gid
-    P  u8 flags (0)  u64 prepare_lsn  u64 end_lsn  i64 time  u32 xid  gid
-    p  as P
-    K  u8 flags (0)  u64 commit_lsn  u64 end_lsn  i64 time  u32 xid  gid
-    r  u8 flags (0)  u64 prepare_end_lsn  u64 end_lsn  i64 prepare_time  i64 time  u32 xid  gid
-
-The server sends the bracketed end of A only with `streaming 'parallel'` (version 4). `wire.decode` reads the tag and
-then calls the reader for it.
-
-Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html; src/backend/replication/logical/proto.c
-
-Decode one pgoutput message, protocol versions 1 to 4, text format.
-
-`decode()` takes one complete payload. It returns a frozen Message, or raises DecodeError: the bytes break the protocol,
-or use a part of it that was not asked for. It does no I/O, keeps no state and does not know which transaction it is in.
-Inside a block of a streamed transaction (from Stream Start to Stream Stop) messages have another form, which their
-bytes do not reveal: `decode_streamed()` reads that one.
-It is the readable definition of the format. `columnar` is the fast implementation and reports a malformed message with
-the error that this module raises for it.
+`decode()` takes one complete payload. It returns a message, or raises DecodeError: the bytes break the protocol, or use
+a part of it that was not asked for. It does no I/O, keeps no state and does not know which transaction it is in. Inside
+a block of a streamed transaction (from Stream Start to Stream Stop) messages have another form, which their bytes do
+not reveal: `decode_streamed()` reads that one. This module is the readable definition of the format. `batch_decoder` is
+the fast implementation, and reports a malformed message with the error that this module raises for it.
 
     B  u64 final_lsn  i64 time  u32 xid
     C  u8 flags (0)  u64 commit_lsn  u64 end_lsn  i64 time
@@ -39,50 +20,259 @@ the error that this module raises for it.
     D  u32 oid  ('K' | 'O') tuple
     T  u32 n  u8 options  n x u32 oid
     M  u8 flags  u64 lsn  prefix  u32 size  content
-    S E c A b P p K r: see `boundaries`
     tuple: u16 n  n x ('n' null | 'u' unchanged TOAST | 't' u32 size  text)
 
 An empty schema stands for pg_catalog. In a block R, Y, I, U, D, T and M have a u32 xid after the tag, that of the
-subtransaction if there is one; O has none, and no other message is allowed.
+subtransaction if there is one; O has none, and no other message is allowed. Boundaries of streamed and prepared
+transactions, from protocol versions 2 to 4:
+
+    S  u32 xid  u8 first (0 or 1)
+    E
+    c  u32 xid  u8 flags (0)  u64 commit_lsn  u64 end_lsn  i64 time
+    A  u32 xid  u32 subxid  [u64 abort_lsn  i64 time]
+    b  u64 prepare_lsn  u64 end_lsn  i64 time  u32 xid  gid
+    P  u8 flags (0)  u64 prepare_lsn  u64 end_lsn  i64 time  u32 xid  gid
+    p  as P
+    K  u8 flags (0)  u64 commit_lsn  u64 end_lsn  i64 time  u32 xid  gid
+    r  u8 flags (0)  u64 prepare_end_lsn  u64 end_lsn  i64 prepare_time  i64 time  u32 xid  gid
+
+The server sends the bracketed end of A only with `streaming 'parallel'` (version 4).
+
+Every read by the `Cursor` is checked against the end of the message: it returns a value and advances, or raises
+DecodeError with the message's tag, the offset, and the requirement that failed. Errors never contain bytes of rows.
 
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html; src/backend/replication/logical/proto.c
 """
 
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Final, TypeAlias
 
 from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.messages import (
-    EPOCH,
-    UNCHANGED,
-    Begin,
-    BeginPrepare,
-    Boundary,
-    Commit,
-    CommitPrepared,
-    Delete,
-    Insert,
-    LogicalMessage,
-    Message,
-    OldKind,
-    OldTuple,
-    Origin,
-    Prepare,
-    RollbackPrepared,
-    StreamAbort,
-    StreamCommit,
-    StreamPrepare,
-    StreamStart,
-    StreamStop,
-    Truncate,
-    Type,
-    Update,
-    Value,
-)
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.encoding import text_of
+
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+"""Origin of the times on the wire, which count microseconds."""
+EPOCH_UNIX_US = 946_684_800_000_000
+"""`EPOCH` in microseconds since 1970."""
+
+
+class Unchanged(Enum):
+    """Marker of a value that did not change and was not sent."""
+
+    TOAST = "unchanged TOAST"
+
+
+UNCHANGED: Final = Unchanged.TOAST
+
+Value: TypeAlias = str | Unchanged | None
+
+
+class OldKind(Enum):
+    """Columns that an old tuple holds: those of the replica identity, or all."""
+
+    KEY = "K"
+    FULL = "O"
+
+
+@dataclass(frozen=True, slots=True)
+class OldTuple:
+    """The row before the change; in a KEY tuple only the columns flagged as key are set."""
+
+    kind: OldKind
+    values: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Start of a transaction; `final_lsn` is the commit LSN, `time` the time of the commit."""
+
+    final_lsn: Lsn
+    time: datetime
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """End of a transaction; `end_lsn` is the byte after the COMMIT record."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Replication origin from which the transaction was replicated, with its commit LSN there."""
+
+    commit_lsn: Lsn
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type that is not built in; for a domain the server names the base type."""
+
+    oid: int
+    schema: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A new row; a row filter can turn an update into an insert, so a value may be UNCHANGED."""
+
+    oid: int
+    new: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A changed row; `old` is None if the key did not change and the replica identity is not FULL."""
+
+    oid: int
+    old: OldTuple | None
+    new: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A deleted row."""
+
+    oid: int
+    old: OldTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Tables truncated by one statement."""
+
+    oids: tuple[int, ...]
+    cascade: bool
+    restart_identity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """A message from `pg_logical_emit_message`; only a transactional one belongs to a transaction."""
+
+    transactional: bool
+    lsn: Lsn
+    prefix: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """Start of a block of changes of a transaction still in progress; `first` marks its first block."""
+
+    xid: int
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop:
+    """End of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    """Commit of a streamed transaction."""
+
+    xid: int
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """Rollback of a streamed transaction or its subtransaction `subxid`; only parallel mode sends LSN and time."""
+
+    xid: int
+    subxid: int
+    abort_lsn: Lsn | None = None
+    time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPrepare:
+    """Start of a prepared transaction; `time` is that of PREPARE TRANSACTION."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """PREPARE TRANSACTION of the transaction that the last BeginPrepare started."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPrepare:
+    """PREPARE TRANSACTION of a streamed transaction."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPrepared:
+    """COMMIT PREPARED."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    time: datetime
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPrepared:
+    """ROLLBACK PREPARED."""
+
+    prepare_end_lsn: Lsn
+    end_lsn: Lsn
+    prepare_time: datetime
+    time: datetime
+    xid: int
+    gid: str
+
+
+Boundary: TypeAlias = (
+    StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    | BeginPrepare
+    | Prepare
+    | StreamPrepare
+    | CommitPrepared
+    | RollbackPrepared
+)
+"""Messages that start or end streamed (version 2) and prepared (version 3) transactions."""
+
+Message: TypeAlias = (
+    Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage | Boundary
+)
+
 
 MIN_TIME_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 MAX_TIME_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)

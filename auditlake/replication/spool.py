@@ -42,8 +42,16 @@ import numpy as np
 
 from auditlake.errors import DecodeError, InvariantBroken, LakeUnusable, WrongSource
 from auditlake.pgoutput.batch_layout import Bools, Frames, Ints, Refused, require
-from auditlake.pgoutput.decoder import IN_BLOCKS, decode, decode_streamed
-from auditlake.pgoutput.messages import Message, StreamAbort, StreamCommit, StreamStart, StreamStop
+from auditlake.pgoutput.decoder import (
+    IN_BLOCKS,
+    Message,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
+    decode,
+    decode_streamed,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from psycopg.pq.abc import PGconn
 from auditlake.errors import AuditlakeError, DecodeError, SourceUnreachable, WrongSource
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_layout import Ints
-from auditlake.pgoutput.messages import EPOCH_UNIX_US
+from auditlake.pgoutput.decoder import EPOCH_UNIX_US
 from auditlake.replication.spool import Segment, Spool
 from auditlake.replication.start import ENDED, failed
 from auditlake.source.connection import translated_errors

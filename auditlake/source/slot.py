@@ -27,7 +27,7 @@ from psycopg.pq.abc import PGconn
 
 from auditlake.errors import LakeConflict, SourceUnready
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.messages import EPOCH_UNIX_US
+from auditlake.pgoutput.decoder import EPOCH_UNIX_US
 from auditlake.source.connection import Row, fetch, fetch_one
 from auditlake.source.lock_waits import format_age
 from auditlake.source.refusals import unreachable

@@ -12,8 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.errors import SourceUnready
 from auditlake.pgoutput.ddl_message import PREFIX
-from auditlake.pgoutput.decoder import decode
-from auditlake.pgoutput.messages import Insert, LogicalMessage
+from auditlake.pgoutput.decoder import Insert, LogicalMessage, decode
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install, read_ddl_trigger, remove
 from tests import command

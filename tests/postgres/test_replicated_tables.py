@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditlake.errors import ConfigError
-from auditlake.pgoutput.decoder import decode
-from auditlake.pgoutput.messages import Insert
+from auditlake.pgoutput.decoder import Insert, decode
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.ctid_ranges import CopyTask, SnapshotMark, page_ranges

@@ -4,7 +4,7 @@ import struct
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from auditlake.pgoutput.messages import (
+from auditlake.pgoutput.decoder import (
     UNCHANGED,
     Begin,
     BeginPrepare,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
-from auditlake.pgoutput.messages import (
+from auditlake.pgoutput.decoder import (
     UNCHANGED,
     Begin,
     Commit,

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.messages import (
+from auditlake.pgoutput.decoder import (
     UNCHANGED,
     Begin,
     BeginPrepare,

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from auditlake.errors import DecodeError
-from auditlake.pgoutput.decoder import decode, decode_streamed
-from auditlake.pgoutput.messages import (
+from auditlake.pgoutput.decoder import (
     Begin,
     Boundary,
     Commit,
@@ -19,6 +18,8 @@ from auditlake.pgoutput.messages import (
     StreamCommit,
     StreamStart,
     StreamStop,
+    decode,
+    decode_streamed,
 )
 from auditlake.relation import Relation
 from auditlake.replication.spool import Segment, Spool

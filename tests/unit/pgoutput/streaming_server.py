@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.messages import (
+from auditlake.pgoutput.decoder import (
     Begin,
     Commit,
     Insert,

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from auditlake.errors import DecodeError, InvariantBroken
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA, ChangeDecoder, Decoded
-from auditlake.pgoutput.decoder import decode
-from auditlake.pgoutput.messages import (
+from auditlake.pgoutput.decoder import (
     Begin,
     Commit,
     Delete,
@@ -28,6 +27,7 @@ from auditlake.pgoutput.messages import (
     StreamStart,
     Truncate,
     Update,
+    decode,
 )
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from tests.unit.pgoutput.encode import encode

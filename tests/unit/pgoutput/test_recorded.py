@@ -11,8 +11,7 @@ import pytest
 
 from auditlake.errors import DecodeError
 from auditlake.pgoutput.batch_decoder import ChangeDecoder
-from auditlake.pgoutput.decoder import decode
-from auditlake.pgoutput.messages import LogicalMessage, Truncate
+from auditlake.pgoutput.decoder import LogicalMessage, Truncate, decode
 from auditlake.relation import Column, Relation
 from tests.unit.pgoutput.encode import encode
 from tests.unit.pgoutput.framing import frame

@@ -11,8 +11,7 @@ import pytest
 
 from auditlake.errors import DecodeError, WrongSource
 from auditlake.pgoutput.batch_decoder import ChangeDecoder
-from auditlake.pgoutput.decoder import decode, decode_streamed
-from auditlake.pgoutput.messages import Message, StreamAbort
+from auditlake.pgoutput.decoder import Message, StreamAbort, decode, decode_streamed
 from auditlake.replication.spool import Spool
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.framing import frame

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError
-from auditlake.pgoutput.decoder import decode, decode_streamed
-from auditlake.pgoutput.messages import Insert, Message
+from auditlake.pgoutput.decoder import Insert, Message, decode, decode_streamed
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.strategies import effort, in_blocks, messages, u32
 from tests.unit.pgoutput.vectors import BOUNDARIES, IN_BLOCKS, VECTORS

@@ -7,7 +7,7 @@ IN_BLOCKS those of version 1 in the form they have in a block of a streamed tran
 from datetime import UTC, datetime
 
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.messages import (
+from auditlake.pgoutput.decoder import (
     UNCHANGED,
     Begin,
     BeginPrepare,

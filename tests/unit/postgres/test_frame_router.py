@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.decoder import decode
-from auditlake.pgoutput.messages import Begin, Commit, LogicalMessage, StreamAbort, StreamCommit, StreamStart
+from auditlake.pgoutput.decoder import Begin, Commit, LogicalMessage, StreamAbort, StreamCommit, StreamStart, decode
 from auditlake.replication.spool import Spool
 from auditlake.replication.stream import FrameBuffer, Intake, Limits
 from tests.unit.pgoutput.encode import encode

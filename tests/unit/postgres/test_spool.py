@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from auditlake.errors import DecodeError, LakeUnusable, WrongSource
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import ChangeDecoder
-from auditlake.pgoutput.decoder import decode
-from auditlake.pgoutput.messages import (
+from auditlake.pgoutput.decoder import (
     Begin,
     BeginPrepare,
     Commit,
@@ -23,6 +22,7 @@ from auditlake.pgoutput.messages import (
     StreamCommit,
     StreamStart,
     StreamStop,
+    decode,
 )
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.replication.spool import Spool
