@@ -1,7 +1,8 @@
-"""Messages, errors and bugs on stderr, as plain lines, so that no command imports a terminal library for them.
+"""Output of a process without a terminal library: results on stdout, messages, errors and bugs on stderr.
 
 Messages are lower case without a final period, prefixed with the program's name; hints are sentences. While progress is
-shown, its library captures these lines and prints them above the progress.
+shown, its library captures these lines and prints them above the progress. Results for other programs are UTF-8, byte
+for byte; `click.echo` would remove escape sequences.
 """
 
 import sys
@@ -10,7 +11,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from auditlake.errors import AuditlakeError
+from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.values.encoding import visible
 
 _LOCK = threading.Lock()
 
@@ -47,3 +49,17 @@ def exit_on_errors() -> Iterator[None]:
     except Exception as exc:  # noqa: BLE001 - the one handler of bugs in such a program
         report_bug(exc)
         sys.exit(1)
+
+
+def write_exactly(text: str) -> None:
+    """Write a text and a newline.
+
+    Raises BadUsage if stdout is a terminal and the text has control characters, which a terminal would execute.
+    """
+    if sys.stdout.isatty() and any(line != visible(line) for line in text.split("\n")):
+        raise BadUsage(
+            "the output has control characters, which a terminal would execute", "Write it to a file or a pipe."
+        )
+    sys.stdout.flush()
+    sys.stdout.buffer.write(f"{text}\n".encode())
+    sys.stdout.buffer.flush()

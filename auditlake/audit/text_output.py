@@ -18,11 +18,11 @@ from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry, Stat
 from auditlake.audit.row_history import Blame, Event
 from auditlake.audit.transaction_detail import Message, Shown
 from auditlake.audit.transactions import Transaction
-from auditlake.escape import visible
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.temporal.when import format_age, format_us
 from auditlake.terminal import console_for, plain_table, show
+from auditlake.values.encoding import visible
 
 _SIGNS = {ADDED: ("+", "green"), REMOVED: ("-", "red"), MODIFIED: ("~", "yellow")}
 _OLD, _NEW, _DIM = "red", "green", "dim"

@@ -43,11 +43,11 @@ from rich.table import Table
 from rich.text import Text
 
 from auditlake.errors import BadUsage
-from auditlake.escape import visible
 from auditlake.lsn import Lsn
 from auditlake.query.arrow_batches import JSON_TEXT, LSN, batches
 from auditlake.temporal.when import format_us
 from auditlake.terminal import console_for, show
+from auditlake.values.encoding import visible
 
 
 class Json(str):

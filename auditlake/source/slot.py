@@ -15,10 +15,10 @@ runtime-config-replication.html, synchronized_standby_slots
 """
 
 import select
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple, cast
 
 import psycopg
@@ -27,7 +27,7 @@ from psycopg.pq.abc import PGconn
 
 from auditlake.errors import LakeConflict, SourceUnready
 from auditlake.lsn import Lsn
-from auditlake.pgoutput.decoder import EPOCH_UNIX_US
+from auditlake.pgoutput.decoder import EPOCH, EPOCH_UNIX_US, Begin, decode
 from auditlake.source.connection import Row, fetch, fetch_one
 from auditlake.source.lock_waits import format_age
 from auditlake.source.refusals import unreachable
@@ -68,7 +68,6 @@ _STANDBYS = """
 select coalesce(pg_catalog.current_setting('synchronized_standby_slots', true), ''),
        array(select slot_name::text from pg_catalog.pg_replication_slots where slot_type = 'physical' order by 1)
 """
-_BEGIN = struct.Struct(">cqqI")
 _BEGINS = """
 select substring(data from 1 for 21)
   from pg_catalog.pg_logical_slot_peek_binary_changes(
@@ -328,5 +327,7 @@ def read_resent(conn: psycopg.Connection[Row], slot: str, publication: str, upto
 
 
 def _committed(begin: bytes) -> Committed:
-    _, lsn, time_us, xid = _BEGIN.unpack(begin)
-    return Committed(Lsn(lsn), xid, time_us + EPOCH_UNIX_US)
+    message = decode(begin)
+    assert isinstance(message, Begin)  # noqa: S101  # selected by its tag
+    time_us = (message.time - EPOCH) // timedelta(microseconds=1)
+    return Committed(message.final_lsn, message.xid, time_us + EPOCH_UNIX_US)

@@ -1,28 +1,33 @@
-r"""Escapes for text that is not UTF-8: exact and reversible.
+r"""Escapes of text: bytes that are not UTF-8 when it is read, control characters when it is shown. Pure.
 
 PostgreSQL validates text on input, not on output, so a UTF-8 database can contain invalid bytes (from an extension's
 function, a binary-coercible cast, an old release). Arrow, Parquet and Spark require UTF-8. Each byte that is not part
 of a character becomes NUL, `x` and two hexadecimal digits; all others stay unchanged. PostgreSQL's text never contains
-NUL, so the escape is unambiguous, and texts are equal exactly if their escaped forms are. Terminals show it as `\xe9`
-(`visible`).
+NUL, so the escape is unambiguous, and texts are equal exactly if their escaped forms are.
+
+`visible` escapes control characters, so that the text of a row cannot move the cursor or command the terminal. It shows
+an invalid byte as `\xe9`.
 """
 
 import codecs
 import re
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+if TYPE_CHECKING:  # the decoder of single messages needs no Arrow, and its importers start sooner without it
+    import pyarrow as pa
 
 _HANDLER = "auditlake-bytes"
-_BYTE = re.compile("\0x([0-9a-f]{2})")
+_CONTROL = re.compile(r"\x00x[0-9a-f]{2}|[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
+def _escaped_bytes(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "".join(f"\0x{byte:02x}" for byte in error.object[error.start : error.end]), error.end
 
 
-codecs.register_error(_HANDLER, _escaped)
+codecs.register_error(_HANDLER, _escaped_bytes)
 
 
 def text_of(raw: bytes) -> str:
@@ -30,17 +35,25 @@ def text_of(raw: bytes) -> str:
     return raw.decode(errors=_HANDLER)
 
 
-def bytes_of(text: str) -> bytes:
-    """Encode text, with escapes as the bytes they stand for."""
-    parts = _BYTE.split(text)
-    return b"".join(bytes.fromhex(part) if place % 2 else part.encode() for place, part in enumerate(parts))
-
-
-def texts_of(values: pa.Array) -> pa.Array:
+def texts_of(values: "pa.Array") -> "pa.Array":
     """Escape the invalid bytes in a column of unchecked strings; a valid column is returned unchanged."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:
         raws = values.cast(pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary())
         return pa.array([None if raw is None else text_of(raw) for raw in raws.to_pylist()], values.type)
     return values
+
+
+def visible(text: str) -> str:
+    """Escape control characters, and bytes that are not valid text."""
+    return _CONTROL.sub(_escaped_control, text)
+
+
+def _escaped_control(match: re.Match[str]) -> str:
+    found = match[0]
+    if len(found) > 1:
+        return "\\" + found[1:]
+    return _NAMED.get(found) or f"\\u{ord(found):04x}"

@@ -12,10 +12,9 @@ import pytest
 from psycopg import sql
 
 from auditlake.errors import SourceUnready
-from auditlake.escape import visible
 from auditlake.snapshot.plan import make_plan
 from auditlake.source.connection import connect
-from auditlake.values.encoding import bytes_of
+from auditlake.values.encoding import text_of, visible
 from tests.roads import both_roads
 from tests.server import Server
 
@@ -103,7 +102,7 @@ def test_invalid_utf8_is_exact_in_copy_and_stream(database: str, tmp_path: Path)
         == streamed
         == [["1", text, text, f'{{"{text}",b,NULL}}', None, "NaN"], ["2", "plain", "é", "{é}", "{}", "1.0"]]
     )
-    assert bytes_of(text) == b"c\xc3\xa9\xe9,"
+    assert text_of(b"c\xc3\xa9\xe9,") == text
     assert visible(text) == "cé\\xe9,"
 
 

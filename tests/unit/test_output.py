@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 import pytest
 
 from auditlake.errors import BadUsage
-from auditlake.output import write_exactly
+from auditlake.messages import write_exactly
 
 
 class _Stdout(io.TextIOWrapper):

@@ -200,7 +200,7 @@ def diff(  # noqa: PLR0913 - the arguments of a command
     from auditlake.audit.queries import DiffQuestion
     from auditlake.audit.text_output import show_diff, show_stat
     from auditlake.audit.undo_script import patch
-    from auditlake.output import write_exactly
+    from auditlake.messages import write_exactly
 
     found = DiffQuestion(moment_a, moment_b, names, reverse).diffs(_reader(settings))
     if output == "sql":

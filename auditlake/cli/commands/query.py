@@ -161,7 +161,7 @@ def views(settings: Settings, engine: str, as_of: str | None, open_end: str, **g
       auditlake views --engine duckdb --parametrised
     """
     from auditlake.lake.manifest import require_manifest
-    from auditlake.output import write_exactly
+    from auditlake.messages import write_exactly
     from auditlake.query.exported_views import Choice, view_script
 
     lake = Lake(settings.lake)

@@ -27,7 +27,7 @@ from auditlake.snapshot.worker_pool import SparkWorkers
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
 from auditlake.temporal.moments import read_known
-from auditlake.values.encoding import bytes_of
+from auditlake.values.encoding import text_of
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -154,14 +154,15 @@ def _run(conn: "psycopg.Connection[Any]", *statements: str) -> tuple[Lsn, Lsn]:
 def _shown(conn: "psycopg.Connection[Any]", table: str) -> Counter[tuple[Any, ...]]:
     cursor = conn.execute(f"select * from {table} limit 0")
     texts = ", ".join(f"{column.name}::text::bytea" for column in cursor.description or ())
-    return Counter(conn.execute(f"select {texts} from {table}").fetchall())
+    rows = conn.execute(f"select {texts} from {table}").fetchall()
+    return Counter(tuple(None if raw is None else text_of(raw) for raw in row) for row in rows)
 
 
 def _read(spark: "SparkSession", lake: Lake, table: str, as_of: str | None) -> Counter[tuple[Any, ...]]:
     columns = [column.name for column in read_known(lake).tables[TableName("public", table)].columns]
     texts = ", ".join(f"exact_text({name})" for name in columns)
     rows = auditlake.sql(spark, lake.root, f"select {texts} from {table}", as_of).collect()
-    return Counter(tuple(None if text is None else bytes_of(text) for text in row) for row in rows)
+    return Counter(tuple(row) for row in rows)
 
 
 def _check_refused(spark: "SparkSession", lake: Lake, table: str, parked: Parked) -> None:
