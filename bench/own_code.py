@@ -22,7 +22,7 @@ from psycopg.adapt import Transformer
 from psycopg.pq import Format
 from pyarrow import csv
 
-from auditlake.values.arrays import elements
+from auditlake.values.exact_text import elements
 
 _TIMES = 20_000
 _TEXTS = ("{1,2,NULL}", '{"a b","say \\"hi\\"",""}', "{}", "{" + ",".join(f'"x {n}"' for n in range(50)) + "}")

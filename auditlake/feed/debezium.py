@@ -32,7 +32,7 @@ from decimal import Decimal
 from typing import Any
 
 from auditlake.feed.change import UNCHANGED, Change, ChangedTransaction
-from auditlake.values.floats import double_text
+from auditlake.values.exact_text import double_text
 
 UNAVAILABLE = "__debezium_unavailable_value"
 _OPS = {"insert": "c", "update": "u", "delete": "d", "truncate": "t"}

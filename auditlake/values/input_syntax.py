@@ -22,7 +22,7 @@ from functools import partial
 
 import numpy as np
 
-from auditlake.values.floats import double_text, real_text
+from auditlake.values.exact_text import double_text, real_text
 from auditlake.values.types import BUILT_IN
 
 _SPACE = " \t\n\r\v\f"

@@ -25,7 +25,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from auditlake.values.arrays import elements
+from auditlake.values.exact_text import elements
 from auditlake.values.types import BUILT_IN, DATE_LENGTH, NUMERIC_OID, TEXT, YEAR_LENGTH, ColumnType, Kind, column_type
 
 Decoder = Callable[[str], Any]

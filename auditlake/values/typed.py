@@ -10,7 +10,7 @@ Tests hold this equal to `apply.typing`, which says the same in Spark SQL.
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.values.arrays import elements
+from auditlake.values.exact_text import elements
 from auditlake.values.types import DATE_LENGTH, NOT_FINITE, YEAR_LENGTH, ColumnType, Kind
 
 _SCALARS = {

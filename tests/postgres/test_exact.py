@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditlake.source.connection import connect
-from auditlake.values.arrays import array_text, elements
-from auditlake.values.exact_text import exact_text, exact_texts
+from auditlake.values.exact_text import array_text, elements, exact_text, exact_texts
 from auditlake.values.types import BUILT_IN, ColumnType, column_type
 from tests.server import Server
 

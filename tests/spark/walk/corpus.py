@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from auditlake.values.arrays import array_text
+from auditlake.values.exact_text import array_text
 
 HOSTILE = {
     "datestyle": "German, DMY",

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditlake.values.floats import double_text
+from auditlake.values.exact_text import double_text
 from auditlake.verify.digest import Digest, Sums
 from auditlake.verify.key_diff import SIDE_SCHEMA, Difference, chosen_buckets, differences, rows_of_buckets
 
