@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply.apply import apply_tail
 from auditlake.apply.fold import fold
-from auditlake.apply.tail_stats import TailShape
+from auditlake.apply.tails import TailShape
 from auditlake.demo.server import Server
 from auditlake.lake.history import create_history, history_ddl, type_of
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake

@@ -34,7 +34,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply.added_columns import changes_in_shape, history_in_shape, null_before_added
-from auditlake.apply.codegen import interpreted_if_wide
 from auditlake.apply.errors import CannotFold
 from auditlake.apply.fold import Folded, OpenVersions, fold
 from auditlake.apply.heap import TooLarge, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
@@ -54,7 +53,7 @@ from auditlake.lake.parking import Cause, Parked, park, read_parked, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW
-from auditlake.spark.session import PATHS_AS_THEY_ARE, read_version
+from auditlake.spark.session import PATHS_AS_THEY_ARE, interpreted_if_wide, read_version
 from auditlake.values.types import is_built_in
 
 # More concurrent plans only cost memory of the driver.

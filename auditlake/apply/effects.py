@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typing
-from auditlake.apply.tail_stats import TailShape
+from auditlake.apply.tails import TailShape
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 

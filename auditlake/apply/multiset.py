@@ -29,7 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typing
 from auditlake.apply.effects import BEFORE, FIRST_EPOCH, is_unchanged, place_names, with_truncates
-from auditlake.apply.tail_stats import TailShape
+from auditlake.apply.tails import TailShape
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 

@@ -4,7 +4,8 @@ A table's tail is its changes above its position, up to a limit that is at most 
 transaction with a shape of the table that its history cannot follow (`schema.evolution`); `refusal` is the reason, and
 the changes before can still be folded.
 
-Only `op`, the presence of tuples and flags are read here, never values.
+Only `op`, the presence of tuples and flags are read here, never values. The fold's plan depends on these statistics
+(`TailShape`): a flag that is true without need makes the fold slower, never different.
 """
 
 from collections import defaultdict
@@ -16,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from auditlake.apply.tail_stats import TailShape
 from auditlake.apply.windows import WINDOW_BYTES, ChangeFile, Window, cut, held_within
 from auditlake.delta.append_table import open_delta, select
 from auditlake.errors import Unsupported
@@ -85,6 +85,33 @@ class Log:
     def window(self, after: int) -> Window:
         """Return the changes above `after` up to the watermark, or the first part that fits into memory."""
         return cut(self.files(after + 1, self.watermark), after, self.watermark, WINDOW_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class TailShape:
+    """Possible contents of one table's tail; `unchanged` are the columns that an UPDATE omits as TOAST, by position.
+
+    `has_key_change`: an UPDATE has an old tuple. `old_is_whole`: all old tuples are of REPLICA IDENTITY FULL.
+    """
+
+    rows: int
+    inserts_only: bool
+    has_truncate: bool
+    has_key_change: bool
+    old_is_whole: bool
+    unchanged: frozenset[int]
+
+    @classmethod
+    def anything(cls, rows: int, columns: tuple[Column, ...]) -> "TailShape":
+        """Return the shape that excludes nothing."""
+        return cls(
+            rows=rows,
+            inserts_only=False,
+            has_truncate=True,
+            has_key_change=True,
+            old_is_whole=False,
+            unchanged=frozenset(range(len(columns))),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,12 @@ spark-submit, whose jars are used unchanged.
 All three time zones (session, JVM default, `user.timezone`) are UTC: otherwise every commit to a small Delta table
 reconstructs its whole state to verify itself (Delta's Snapshot.scala, `forceOnNonUTC`).
 
-Authority: spark.apache.org/docs/4.2.0/configuration.html; docs.delta.io, "Set up Apache Spark with Delta Lake"
+`interpreted_if_wide` makes Spark interpret plans whose compilation would take longer than the batch. Spark generates
+and compiles Java for each projection, again for every batch of a table; with hundreds of columns that is most of a
+MERGE's time. Results do not depend on it.
+
+Authority: spark.apache.org/docs/4.2.0/configuration.html; Spark's SQLConf.scala; docs.delta.io, "Set up Apache Spark
+with Delta Lake"
 """
 
 import os
@@ -202,3 +207,33 @@ def _local_defaults() -> dict[str, str]:
         # Nothing is written to it, but Spark creates it: keep it out of the working folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"auditlake-{os.getuid()}", "warehouse")),
     }
+
+
+WIDE_COLUMNS = 200
+"""Plans are interpreted from this number of columns on. Above 100 Spark does no whole-stage compilation anyway."""
+
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.constraintPropagation.enabled": "false",  # quadratic in the number of columns
+}
+
+
+@contextmanager
+def interpreted_if_wide(session: SparkSession, width: int) -> Iterator[None]:
+    """Disable code generation in this session for the duration of the block if `width` columns are wide."""
+    if width < WIDE_COLUMNS:
+        yield
+        return
+    before = {name: str(session.conf.get(name)) for name in _INTERPRETED}
+    try:
+        _set(session, _INTERPRETED)
+        yield
+    finally:
+        _set(session, before)
+
+
+def _set(session: SparkSession, settings: dict[str, str]) -> None:
+    for name, value in settings.items():
+        session.conf.set(name, value)

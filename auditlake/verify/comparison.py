@@ -21,7 +21,6 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from auditlake.apply.codegen import interpreted_if_wide
 from auditlake.errors import AuditlakeError, NotAnswerable, SourceUnreachable, SourceUnready, Unsupported
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.layout import Lake
@@ -31,6 +30,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import bundled
 from auditlake.source.replicated_tables import FollowedTable
+from auditlake.spark.session import interpreted_if_wide
 from auditlake.temporal.moments import Known, read_known
 from auditlake.values.typed import arrow_type
 from auditlake.values.types import Kind

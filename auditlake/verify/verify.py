@@ -20,7 +20,6 @@ from itertools import groupby
 
 from pyspark.sql import SparkSession
 
-from auditlake.apply.codegen import interpreted_if_wide
 from auditlake.apply.tails import Log, open_log
 from auditlake.capture.preconditions import check_timeline, current_manifest, require_primary
 from auditlake.delta.append_table import open_delta
@@ -33,6 +32,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
+from auditlake.spark.session import interpreted_if_wide
 from auditlake.verify.comparison import AT_ONCE, Bounds, Comparison, Notify
 from auditlake.verify.damage import Unreadable, reading
 from auditlake.verify.data_files import check_files

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.apply.codegen import WIDE_COLUMNS, interpreted_if_wide
 from auditlake.apply.fold import fold
-from auditlake.apply.tail_stats import TailShape
+from auditlake.apply.tails import TailShape
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column
+from auditlake.spark.session import WIDE_COLUMNS, interpreted_if_wide
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.apply import apply_tail, fold_tail
 from auditlake.apply.merge import Plan
-from auditlake.apply.tail_stats import TailShape
-from auditlake.apply.tails import find_tails, open_log
+from auditlake.apply.tails import TailShape, find_tails, open_log
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import overlay
