@@ -25,11 +25,11 @@ from harness.usage import cpu_s, jvm_of
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.apply.fold import fold
 from auditlake.apply.tails import TailShape
 from auditlake.demo.server import Server
-from auditlake.lake.history import create_history, history_ddl, type_of
+from auditlake.lake.history import create_history, type_of
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
@@ -71,10 +71,9 @@ def main() -> None:
         compare("copy", lambda: copy_range(task), copy_unguarded(), time.process_time)
     spark = spark_session({"spark.master": "local[2]", "spark.driver.memory": "2g"})
     changes = tail(spark, columns, rows)
-    nothing = spark.createDataFrame([], history_ddl(columns))
     shape = TailShape(rows, True, False, False, False, frozenset())
     jvm = jvm_of(spark)
-    fold_rows = lambda: run(fold(changes, lambda: nothing, columns, shape).rows)  # noqa: E731
+    fold_rows = lambda: run(fold(changes, None, columns, shape).rows)  # noqa: E731
     compare("fold", fold_rows, fold_unguarded(), lambda: jvm_seconds(jvm))
     with tempfile.TemporaryDirectory() as folder:
         apply_rows = batch(spark, Lake(Path(folder)), columns, changes)
@@ -103,7 +102,7 @@ def batch(spark: SparkSession, lake: Lake, columns: tuple[Column, ...], changes:
         shutil.rmtree(lake.history(NAME), ignore_errors=True)
         history = create_history(lake, NAME, columns)
         history.create_write_transaction([], "append", history.schema(), ["_part"], commit_properties=begin)
-        apply_tail(spark, lake)
+        apply_pending(lambda: spark, lake)
 
     return apply_all
 

@@ -3,7 +3,7 @@
 Order of effects, for every table with a tail (others get no commit):
   1. Read its changes in (position, upto] from one version of `changes`. Its watermark is the upper limit, so half a
      transaction is never folded.
-  2. Fold them (`fold`).
+  2. Fold them (`tail_fold`).
   3. Add columns that the history lacks, NULL in every row, in a commit of their own.
   4. Commit the folded versions together with the new position (`merge`). For added columns, this commit also sets the
      values that older rows show in them, in open versions.
@@ -26,34 +26,29 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import SparkSession
 
-from auditlake.apply.added_columns import changes_in_shape, history_in_shape, null_before_added
 from auditlake.apply.errors import CannotFold
-from auditlake.apply.fold import Folded, OpenVersions, fold
 from auditlake.apply.heap import TooLarge, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
 from auditlake.apply.merge import choose_plan, merge
-from auditlake.apply.tails import FOLDED_OPS, Tail, find_commits, find_tails, open_log, read_watermark
+from auditlake.apply.tail_fold import fold_tail
+from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read_watermark
 from auditlake.apply.windows import Window
 from auditlake.delta.conflicts import COMMIT_CONFLICTS
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
 from auditlake.lake.file_errors import writing
-from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
+from auditlake.lake.history import HistoryTable, list_histories, open_history
 from auditlake.lake.history_cache import Histories
-from auditlake.lake.history_files import find_files
-from auditlake.lake.history_rows import read_rows
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park, read_parked, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW
-from auditlake.spark.session import PATHS_AS_THEY_ARE, interpreted_if_wide, read_version
+from auditlake.spark.session import interpreted_if_wide
 from auditlake.values.types import is_built_in
 
 # More concurrent plans only cost memory of the driver.
@@ -61,11 +56,6 @@ _MOST_PARALLEL = 8
 _ATTEMPTS = 10
 _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
-_CHANGES = (
-    "lsn bigint, ordinal int, xid bigint, time timestamp, op string, `schema` string, `table` string, relation bigint, "
-    "`old` array<string>, `new` array<string>, `unchanged` array<smallint>"
-)
-
 
 StartSpark = Callable[[], SparkSession]
 """Starts Spark, or returns the session that is running."""
@@ -91,19 +81,6 @@ class Applied:
     parked: Mapping[TableName, Parked] = field(default_factory=dict)
     freed: frozenset[TableName] = frozenset()
     """Tables no longer parked: folded past the reason for parking, but not up to the limit yet."""
-
-
-def apply_tail(  # noqa: PLR0913 - the task, and state of earlier calls
-    spark: SparkSession,
-    lake: Lake,
-    upto: int | None = None,
-    known: Mapping[TableName, Reached] | None = None,
-    *,
-    retry: bool = True,
-    histories: Histories | None = None,
-) -> Applied:
-    """Fold every table up to `upto`, at most the watermark, in a running session; see `apply_pending`."""
-    return apply_pending(lambda: spark, lake, upto, known, retry=retry, histories=histories)
 
 
 def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
@@ -185,7 +162,7 @@ def _find_stopped(
 def next_window(lake: Lake, after: int | None) -> Window | None:
     """Cut the backlog above `after`, or above the position of every table; None if there is nothing to apply to.
 
-    Calling `apply_tail` window by window needs memory for one window at a time.
+    Calling `apply_pending` window by window needs memory for one window at a time.
     """
     if after is not None and read_watermark(lake) == after:
         return Window(Lsn(after), 0, more=False)
@@ -202,60 +179,6 @@ def _least_position(lake: Lake) -> int | None:
     waiting = {name for name, parking in parked.items() if not parking.silent}
     followed = [table.position for table in tables if table.name not in waiting]
     return min(followed or (table.position for table in tables), default=None)
-
-
-def apply_table(spark: SparkSession, lake: Lake, table: HistoryTable, upto: int) -> int:
-    """Fold one table up to `upto`, at most the watermark; return the number of changes."""
-    watermark = read_watermark(lake)
-    if watermark is None:
-        return 0
-    limit, parked = Lsn(min(upto, watermark)), read_parked(lake, [table])
-    tails = _find_followed(lake, {table: table.position}, limit, parked)
-    _merge_all(spark, lake, tails)
-    return sum(tail.shape.rows for tail in tails if tail.shape)
-
-
-def fold_tail(spark: SparkSession, tail: Tail, open_versions: OpenVersions | None = None) -> Folded | None:
-    """Plan the fold of one tail; return None if none of it can be folded.
-
-    `open_versions` returns the versions open before the tail, if they are not the open versions of its table.
-    """
-    if tail.shape is None:
-        return None
-    changes = changes_in_shape(_changes(spark, tail), tail)
-    before = open_versions or (lambda: _open_versions(spark, tail.table))
-    folded = fold(changes, lambda: history_in_shape(before(), tail), tail.columns, tail.shape)
-    return replace(folded, rows=null_before_added(folded.rows, tail.added), added=tail.added)
-
-
-def _open_versions(spark: SparkSession, table: HistoryTable) -> DataFrame:
-    if files := find_files(table):
-        return read_rows(spark, files.of_part(OPEN_PART))
-    return read_version(spark, str(table.path), table.delta_version).where(F.col("_part") == OPEN_PART)
-
-
-def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
-    name = tail.table.name
-    paths = [file.path for file in tail.files]
-    # The files are known and plain Parquet, so the JVM need not load the Delta log of `changes`.
-    rows = (
-        spark.read.schema(_CHANGES)
-        .option(*PATHS_AS_THEY_ARE)
-        .parquet(*map(str, paths))
-        .where(
-            (F.struct("lsn") > _lsn(tail.table.position))
-            & (F.struct("lsn") <= _lsn(tail.upto))
-            & (F.col("schema") == name.schema)
-            & (F.col("table") == name.table)
-            & F.col("op").isin(*FOLDED_OPS)
-        )
-    )
-    return rows.coalesce(1) if has_large_rows(tail) else rows
-
-
-def _lsn(lsn: int) -> Expression:
-    """Return a literal that Spark passes to generated code by reference, so that the next batch can reuse the code."""
-    return F.struct(F.lit(int(lsn)).cast("bigint").alias("lsn"))  # py4j would format an Lsn as PostgreSQL does
 
 
 def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Reached]) -> dict[HistoryTable, int]:

@@ -16,10 +16,10 @@ Rules, per key and transaction, in the order of (lsn, ordinal); a *birth* is the
     versions                      [10, 20) update…delete    [20, 30) insert…delete
 
 Limits: the caller removes logical messages and gap markers, which are not changes of a table, and passes changes with
-the history's columns in its order (`added_columns`).
+the history's columns in its order (`tail_fold`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -32,11 +32,11 @@ from auditlake.apply import multiset as copies
 from auditlake.apply.effects import BEFORE, effects_of, open_rows, with_epochs, with_truncates
 from auditlake.apply.tails import TailShape
 from auditlake.apply.toast import filled
+from auditlake.errors import InvariantBroken
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, type_of
 from auditlake.relation import Column
 from auditlake.schema.evolution import AddedColumn
 
-OpenVersions = Callable[[], DataFrame]
 BROADCAST_ROWS = 500_000
 _NOTHING = "cast(null as struct<lsn: bigint, time: timestamp, xid: bigint, end_op: string>)"
 _NO_TEXT = "cast(null as string)"
@@ -81,27 +81,33 @@ class Folded:
         return self.rows.where(F.col("_kind") != Kind.CLOSE).drop("_kind")
 
 
-def fold(changes: DataFrame, open_versions: OpenVersions, columns: Sequence[Column], shape: TailShape) -> Folded:
-    """Fold the changes; `open_versions` returns the history's rows with `_part = 'open'` before them.
+def needs_open_versions(columns: Sequence[Column], shape: TailShape) -> bool:
+    """Return whether `fold` needs the open versions; most tails do not."""
+    if shape.inserts_only:
+        return False
+    return shape.has_truncate or not keys.key_of(columns) or bool(_omitted(shape))
 
-    Most tails do not need the open versions; then it is not called.
-    """
+
+def fold(changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape) -> Folded:
+    """Fold the changes; `open_versions` are the history's rows with `_part = 'open'` before them, if needed."""
+    if open_versions is None and needs_open_versions(columns, shape):
+        raise InvariantBroken("a tail was folded without the open versions that it needs")
     if shape.has_truncate:
         changes = with_epochs(changes)
     if not keys.key_of(columns):
         return _fold_copies(changes, open_versions, columns, shape)
     effects = effects_of(changes, columns, shape)
-    if not shape.inserts_only:
+    if open_versions is not None:
         effects = _in_context(effects, changes, open_versions, columns, shape)
     return Folded(_rows(_net(effects, columns, shape), columns, shape), tuple(columns))
 
 
 def _fold_copies(
-    changes: DataFrame, open_versions: OpenVersions, columns: Sequence[Column], shape: TailShape
+    changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape
 ) -> Folded:
     effects = copies.effects_of(changes, columns, shape)
-    if not shape.inserts_only:
-        before = copies.open_rows(open_versions(), columns, shape)
+    if open_versions is not None:
+        before = copies.open_rows(open_versions, columns, shape)
         if not shape.has_truncate:
             before = _of_keys_in(before, effects, ["row"], shape)
         effects = copies.numbered(effects.unionByName(before), changes, columns, shape)
@@ -110,21 +116,23 @@ def _fold_copies(
 
 
 def _in_context(
-    effects: DataFrame, changes: DataFrame, open_versions: OpenVersions, columns: Sequence[Column], shape: TailShape
+    effects: DataFrame, changes: DataFrame, open_versions: DataFrame, columns: Sequence[Column], shape: TailShape
 ) -> DataFrame:
     """Add the effects that depend on the open versions: keys that a TRUNCATE ends, and unchanged values."""
-    wanted = frozenset() if shape.old_is_whole else shape.unchanged
-    if not (shape.has_truncate or wanted):
-        return effects
-    before = open_rows(open_versions(), columns, shape)
+    before = open_rows(open_versions, columns, shape)
     if not shape.has_truncate:
         before = _of_keys_in(before, effects, keys.names(columns), shape)
     effects = effects.unionByName(before)
     if shape.has_truncate:
         effects = with_truncates(effects, changes, columns)
-    if wanted:
+    if _omitted(shape):
         effects = filled(effects, columns, shape)
     return effects.where(F.col("lsn") > BEFORE)
+
+
+def _omitted(shape: TailShape) -> frozenset[int]:
+    """Return the columns whose unchanged TOAST values no change of the tail contains."""
+    return frozenset() if shape.old_is_whole else shape.unchanged
 
 
 def _of_keys_in(before: DataFrame, effects: DataFrame, key: Sequence[str], shape: TailShape) -> DataFrame:

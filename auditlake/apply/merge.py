@@ -40,11 +40,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys
-from auditlake.apply.added_columns import missing_value, with_missing_raw
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, TooLarge, mark
 from auditlake.apply.errors import CLOSED_WITHOUT_OPEN, OPENED_TWICE, cannot_fold, conflict, fold_failure
 from auditlake.apply.fold import ENDS, Folded, Kind
 from auditlake.apply.replace import whole_source, write_source
+from auditlake.apply.tail_fold import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
 from auditlake.delta.log_reader import entry
 from auditlake.delta.table import open_table

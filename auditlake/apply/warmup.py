@@ -20,7 +20,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.config import load_settings
 from auditlake.errors import AuditlakeError
 from auditlake.lake.history import create_history
@@ -51,7 +51,7 @@ def warm_up(spark: SparkSession, stop: threading.Event) -> None:
         _begin(lake)
         _capture(lake)
         if not stop.is_set():
-            apply_tail(spark, lake)
+            apply_pending(lambda: spark, lake)
     except PySparkException:
         # Warm-up saves time only: a persistent failure of Spark is reported by the first real batch.
         return

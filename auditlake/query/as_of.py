@@ -18,10 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
-from auditlake.apply.added_columns import history_in_shape, null_before_added
-from auditlake.apply.apply import fold_tail
 from auditlake.apply.fold import ENDS, Folded
 from auditlake.apply.heap import find_too_large, heap_bytes
+from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added
 from auditlake.apply.tails import Tail
 from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.data_files import DataFile

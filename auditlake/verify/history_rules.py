@@ -28,10 +28,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typing
-from auditlake.apply.added_columns import history_in_shape, null_before_added
-from auditlake.apply.apply import fold_tail
 from auditlake.apply.fold import ENDS, Folded
 from auditlake.apply.heap import find_too_large, heap_bytes
+from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added
 from auditlake.apply.tails import Log, Tail, find_tails
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
@@ -130,7 +129,7 @@ def _expected(session: SparkSession, history: History, tail: Tail | None) -> Dat
     """Plan the history that the changes imply."""
     horizon = history.table.horizon
     snapshot = _as_begun(history.rows.where(F.col("_from_lsn") <= horizon), history.table.columns_at(horizon))
-    folded = None if tail is None else fold_tail(session, tail, lambda: snapshot)
+    folded = None if tail is None else fold_tail(session, tail, snapshot)
     if tail is None or folded is None:
         return snapshot
     rows = _ended(history_in_shape(snapshot, tail), folded, tail.columns).unionByName(folded.versions)

@@ -78,7 +78,7 @@ def test_a_killed_follow_continues_and_produces_the_same_histories(
     spark: "SparkSession", database: str, tmp_path: Path, kill: Kill
 ) -> None:
     """Histories change by complete commits only; the states as of two moments are PostgreSQL's."""
-    from auditlake.apply.apply import apply_tail  # noqa: PLC0415 - imports Spark
+    from auditlake.apply.apply import apply_pending  # noqa: PLC0415 - imports Spark
 
     with psycopg.connect(database) as conn:
         conn.execute(SCHEMA)
@@ -87,7 +87,7 @@ def test_a_killed_follow_continues_and_produces_the_same_histories(
     _written(database, seed=1)
     if kill.place == After.FILES_JOINED:
         capture(database, lake)
-        apply_tail(spark, lake)
+        apply_pending(lambda: spark, lake)
     with psycopg.connect(database) as conn:
         conn.execute("alter table orders add column tax numeric(10,2) default 0.19")
     moments = [_written(database, seed=2)]
@@ -95,7 +95,7 @@ def test_a_killed_follow_continues_and_produces_the_same_histories(
     assert kill.shows(lake)
     moments.append(_written(database, seed=3))
     capture(database, lake)
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
 
     assert all(table.position > table.horizon for table in list_histories(lake))
     assert oracle.assert_histories_at(lake, moments) == [len(TABLES)] * len(moments)

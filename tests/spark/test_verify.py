@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
@@ -133,7 +133,7 @@ def site(server: Server, tmp_path_factory: pytest.TempPathFactory, spark: "Spark
             for name in _DAMAGED:
                 site.execute(changes.format(name, name))
             site.captured()
-            apply_tail(spark, site.lake)
+            apply_pending(lambda: spark, site.lake)
         for name in _DAMAGED:
             _DAMAGE[name](_history(site, name))
         yield site
@@ -156,7 +156,7 @@ def test_an_intact_lake_is_equal_while_both_sides_change(site: Site, spark: "Spa
     try:
         runs.append(site.verify(*tables))
         site.captured()
-        apply_tail(spark, site.lake)
+        apply_pending(lambda: spark, site.lake)
         site.execute("alter table parts add w int default 7; update parts set v = 'w' where id = 3")
         site.captured()
         runs.append(site.verify(*tables))

@@ -169,7 +169,6 @@ MUTATIONS = (
         "read unchanged TOAST values as NULL",
         "notes",
         (f"{_FOLD}:_in_context", "effects = filled(effects, columns, shape)", "pass"),
-        (f"{_FOLD}:_in_context", "shape.has_truncate or wanted", "shape.has_truncate"),
         (f"{_FOLD}:_state", "F.when(state.isNotNull(), state['value']).otherwise(missing)", "state['value']"),
     ),
     _apply(
@@ -217,7 +216,7 @@ MUTATIONS = (
         "begin the tail at its position",
         "accounts orders",
         (
-            "apply.apply:_changes",
+            "apply.tail_fold:_changes",
             "F.struct('lsn') > _lsn(tail.table.position)",
             "F.struct('lsn') >= _lsn(tail.table.position)",
         ),

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 import auditlake.capture.capture as stage
 import auditlake.capture.change_log as log
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.capture.preconditions import Source
 from auditlake.capture.supervisor import open_capture
 from auditlake.delta.log_writer import commit_id_of, moved, put_commit
@@ -297,8 +297,8 @@ def apply_copy(spark: SparkSession, evidence: checks.Evidence, root: Path, table
     for table in set(TABLES) - set(tables):
         shutil.rmtree(lake.histories / "public" / table)
     for upto in _thirds(lake, tables[0]):
-        apply_tail(spark, lake, upto=upto)
-    apply_tail(spark, lake)
+        apply_pending(lambda: spark, lake, upto=upto)
+    apply_pending(lambda: spark, lake)
     _put_twice(spark, root)
     states = [
         oracle.Moment(each.lsn, {name: Counter(each.states[name]) for name in tables}) for each in evidence.moments

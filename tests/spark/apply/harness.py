@@ -11,8 +11,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from auditlake.apply.apply import fold_tail
 from auditlake.apply.merge import Plan, merge
+from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.lake.history import HistoryTable, create_history, open_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.apply.apply import apply_tail, fold_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
+from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import TailShape, find_tails, open_log
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -166,7 +167,7 @@ def test_ending_more_copies_than_exist_parks_the_table(spark: SparkSession, tmp_
     source.start([begun])
     place = {"lsn": 110, "xid": 1, "time": time_of(110), "schema": NAME.schema, "table": NAME.table, "relation": 1}
     source.capture([{**place, "ordinal": ordinal, "op": "delete", "old": row} for ordinal in range(2)])
-    (parked,) = apply_tail(spark, source.lake).parked.values()
+    (parked,) = apply_pending(lambda: spark, source.lake).parked.values()
     assert "has no open copy" in parked.reason
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
@@ -178,5 +179,5 @@ def test_a_replica_identity_that_is_no_longer_full_parks_the_table(spark: SparkS
     source.register(2, COLUMNS)
     place = {"lsn": 110, "xid": 1, "time": time_of(110), "schema": NAME.schema, "table": NAME.table, "relation": 2}
     source.capture([{**place, "ordinal": 0, "op": "delete", "old": _texts(ROWS[0])}])
-    (parked,) = apply_tail(spark, source.lake).parked.values()
+    (parked,) = apply_pending(lambda: spark, source.lake).parked.values()
     assert "0/6E: replica identity is id, day, the history's key is the whole row" in parked.reason

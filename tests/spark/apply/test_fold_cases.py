@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.apply.apply import apply_tail, fold_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan, merge
+from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.errors import InvariantBroken, LakeConflict, NotAnswerable, Unsupported
 from auditlake.lake.layout import Lake
@@ -76,7 +77,7 @@ def capture(source: Source, rows: dict[Any, Values], transactions: dict[int, Seq
 
 def history(spark: SparkSession, lake: Lake) -> set[Version]:
     """Apply the tail and read the history."""
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
     table = the_history(lake)
     versions = versions_in(read_version(spark, str(table.path), table.delta_version))
     assert len(set(versions)) == len(versions)
@@ -243,7 +244,7 @@ def test_text_that_is_not_a_value_of_its_type_parks_the_table(
     values = [*row("x")]
     values[column] = text
     stream(source, snapshot(A), {110: [Insert(B, tuple(values))]})
-    (parked,) = apply_tail(spark, source.lake).parked.values()
+    (parked,) = apply_pending(lambda: spark, source.lake).parked.values()
     assert (parked.lsn, parked.cause) == (109, Cause.APPLY)
     assert "cannot be applied" in parked.reason
     assert text not in parked.reason
@@ -268,7 +269,7 @@ def test_a_fold_planned_before_another_commit_is_refused(
     assert folded is not None
     assert tail.shape is not None
 
-    apply_tail(spark, source.lake, theirs)
+    apply_pending(lambda: spark, source.lake, theirs)
     after = delta_version(source.lake)
     with pytest.raises(LakeConflict):
         merge(tail, folded, plan)
@@ -284,7 +285,7 @@ def test_a_changed_table_is_applied_up_to_the_schema_change(spark: SparkSession,
     update = source.changes(Transaction(120, 1120, time_of(120), [Update(A, A, row("y"))]), {A: row("x")})
     source.capture([each | {"relation": 2} for each in update])
     for _ in range(2):
-        (parked,) = apply_tail(spark, source.lake).parked.values()
+        (parked,) = apply_pending(lambda: spark, source.lake).parked.values()
         assert (parked.lsn, parked.until) == (119, 120)
         assert re.search(r'public\."it.s odd" changed at 0/78: .* lsn \(type 25, modifier -1\)', parked.reason)
     table = the_history(source.lake)
@@ -301,7 +302,7 @@ def test_a_value_that_was_never_sent_parks_the_table(spark: SparkSession, tmp_pa
     stream(source, snapshot(A, note="of another row"), {110: [Delete(A)]})
     ((sent,),) = [source.changes(Transaction(120, 1120, time_of(120), [Insert(A, row(None))]), {})]
     source.capture([{**sent, "unchanged": [0]}])
-    (parked,) = apply_tail(spark, source.lake).parked.values()
+    (parked,) = apply_pending(lambda: spark, source.lake).parked.values()
     assert "row filter without its unchanged large value of column note" in parked.reason
     assert the_history(source.lake).position == 110
 
@@ -314,20 +315,20 @@ def test_a_contradiction_parks_the_table_right_before_its_commit(spark: SparkSes
     }
     stream(source, snapshot(A), inserts)
     park(source.lake, Parked(NAME, Cause.APPLY, Lsn(109), Lsn(110), "of an earlier version", ""))
-    first = apply_tail(spark, source.lake, 111)
+    first = apply_pending(lambda: spark, source.lake, 111)
     assert first.parked == {}
     assert first.freed == {NAME}
     assert the_history(source.lake).position == 110
     wrong = source.changes(Transaction(120, 1120, time_of(120), [Delete(B)]), {B: row("b")})
     source.capture([*wrong, *source.changes(Transaction(130, 1130, time_of(130), [Insert(C, row("c"))]), {})])
-    applied = apply_tail(spark, source.lake)
+    applied = apply_pending(lambda: spark, source.lake)
     (parked,) = applied.parked.values()
     assert (parked.lsn, parked.until) == (119, 120)
     assert "the commit at 0/78 cannot be applied: they contradict the history" in parked.reason
     assert NAME not in applied.upto
     assert the_history(source.lake).position == 117
     before = delta_version(source.lake)
-    assert apply_tail(spark, source.lake, known=applied.upto, retry=False).parked == applied.parked
+    assert apply_pending(lambda: spark, source.lake, known=applied.upto, retry=False).parked == applied.parked
     assert delta_version(source.lake) == before
     with pytest.raises(NotAnswerable, match=r"as of 0/82, it is known up to 0/77: its changes in the commit at 0/78"):
         check_parked(read_known(source.lake), the_history(source.lake), Lsn(130), None)

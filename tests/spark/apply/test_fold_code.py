@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.fold import fold
 from auditlake.apply.tails import TailShape
-from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column
 from auditlake.spark.session import WIDE_COLUMNS, interpreted_if_wide
@@ -29,14 +28,11 @@ def test_each_value_is_parsed_once_in_a_compiled_stage(spark: SparkSession, tmp_
     """A text is parsed once for its column and for `_raw`, in methods short enough for the JVM to compile."""
     pq.write_table(CHANGES_SCHEMA.empty_table(), tmp_path / "changes.parquet")
     changes = spark.read.parquet(str(tmp_path))
-    typed = ", ".join(f"{column.stored} {type_of(column).delta}" for column in LINEITEM)
-    period = ", ".join(f"{name} {delta}" for name, delta in PERIOD_COLUMNS)
-    nothing = spark.createDataFrame([], f"{typed}, {period}")
     before = {name: str(spark.conf.get(name)) for name in _COMPILED}
     try:
         for name, value in _COMPILED.items():
             spark.conf.set(name, value)
-        rows = fold(changes, lambda: nothing, LINEITEM, TailShape(1, True, False, False, False, frozenset())).rows
+        rows = fold(changes, None, LINEITEM, TailShape(1, True, False, False, False, frozenset())).rows
         (stage,) = code_of(spark, rows._jdf.queryExecution())  # noqa: SLF001  # PySpark has no public way to it
     finally:
         for name, value in before.items():

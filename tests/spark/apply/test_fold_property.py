@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.apply.apply import apply_tail, fold_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
+from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import TailShape, find_tails, open_log
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -208,7 +209,7 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
         assert the_history(twin).position == upto
         assert all_rows(spark, lake) == all_rows(spark, twin)
 
-    apply_tail(spark, lake, upto)
+    apply_pending(lambda: spark, lake, upto)
     assert delta_version(lake) == after.delta_version
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import auditlake
 from auditlake.apply import heap
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.apply.heap import HEAP_PER_ROW, find_too_large, has_large_rows, one_row_at_a_time
 from auditlake.apply.tails import Tail, find_tails, open_log
 from auditlake.delta.append_table import AppendLog
@@ -62,20 +62,20 @@ def test_a_row_too_large_for_the_heap_parks_its_table(
     with pytest.raises(NotAnswerable, match=r"a row of 0 MB in or before its commit at 0/510 needs a heap of 1 MB"):
         auditlake.read(spark, lake.root, "orders")
     for _ in range(2):  # every start finds the same
-        (parked,) = apply_tail(spark, lake).parked.values()
+        (parked,) = apply_pending(lambda: spark, lake).parked.values()
         assert (parked.table, parked.lsn, parked.until) == (ORDERS, 0x50F, 0x510)
         assert "needs a heap of 1 MB, Spark has 0 MB" in parked.reason
         assert "spark.driver.memory" in parked.remedy
         assert _positions(lake) == [0x50F, 0x520]
     monkeypatch.undo()
-    while apply_tail(spark, lake).freed:
+    while apply_pending(lambda: spark, lake).freed:
         pass
     assert _positions(lake) == [0x520, 0x520]
 
 
 def test_a_large_row_of_the_history_counts_where_it_is_read(spark: SparkSession, lake: Lake) -> None:
     """An update looks for the versions that end; an insert does not."""
-    apply_tail(spark, lake, 0x510)
+    apply_pending(lambda: spark, lake, 0x510)
     later = [_change(0x600, 0, "insert", ["9", "z", None, None], {"table": "orders", "relation": 1})]
     batch = pa.RecordBatch.from_pylist(later, schema=CHANGES_SCHEMA)
     log = AppendLog(lake.changes, CHANGES_SCHEMA)
@@ -112,7 +112,7 @@ def test_settings_for_large_rows_last_no_longer_than_they_do(
 
     monkeypatch.setattr("auditlake.apply.apply.has_large_rows", noted)
     assert auditlake.read(spark, lake.root, "orders").count() == 5
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
     assert used
     assert all(used)
     assert _positions(lake) == [0x520, 0x520]

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import auditlake.apply.deletion_vector_writer as marking
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.follow import Applier
 from auditlake.lake.layout import Lake
 from tests.model import Delete, Update
@@ -29,9 +29,9 @@ EXPECTED = {
 def applied_twice(spark: SparkSession, source: Source) -> list[str]:
     """Apply two transactions one after the other; return the writers of the two commits."""
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
-    apply_tail(spark, source.lake)
+    apply_pending(lambda: spark, source.lake)
     capture(source, {**snapshot(B), A: row("x")}, {120: [Update(A, A, row("y")), Delete(B)]})
-    apply_tail(spark, source.lake)
+    apply_pending(lambda: spark, source.lake)
     table = the_history(source.lake)
     assert table.position == 120
     return [_writer(table.path, table.delta_version - 1), _writer(table.path, table.delta_version)]
@@ -93,6 +93,6 @@ def test_a_table_with_a_foreign_feature_is_written_by_delta(spark: SparkSession,
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
     table = the_history(source.lake)
     spark.sql(f"alter table delta.`{table.path}` add constraint begun check (_from_lsn > 0)")
-    apply_tail(spark, source.lake)
+    apply_pending(lambda: spark, source.lake)
     after = the_history(source.lake)
     assert (after.position, _writer(after.path, after.delta_version)) == (110, "Apache-Spark")

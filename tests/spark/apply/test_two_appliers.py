@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import auditlake.apply.deletion_vector_writer as marking
 import auditlake.apply.merge as merging
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
@@ -30,7 +30,7 @@ def test_a_commit_during_the_read_of_the_source_is_a_conflict(
     stream(source, snapshot(A), {110: first, 120: [Insert(C, row("c"))]})
     theirs = Lake(tmp_path / "theirs")
     shutil.copytree(source.lake.root, theirs.root)
-    apply_tail(spark, theirs, 115)
+    apply_pending(lambda: spark, theirs, 115)
 
     if plan is Plan.MARK:
         monkeypatch.setattr(marking, "put_commit", between.committed_before_entry(theirs, source.lake))
@@ -41,6 +41,6 @@ def test_a_commit_during_the_read_of_the_source_is_a_conflict(
     assert the_history(source.lake).position == 115
     monkeypatch.undo()
 
-    apply_tail(spark, theirs)
-    apply_tail(spark, source.lake)
+    apply_pending(lambda: spark, theirs)
+    apply_pending(lambda: spark, source.lake)
     assert all_rows(spark, source.lake) == all_rows(spark, theirs)

@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 import auditlake.apply.apply as applying
 import auditlake.apply.deletion_vector_writer as marking
 import auditlake.apply.merge as merging
-from auditlake.apply.apply import apply_tail, fold_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan, merge
+from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_tails, open_log
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.lake import maintenance as upkeep
@@ -60,9 +61,9 @@ def test_large_partitions_are_compacted_by_spark(
     source = Source(Lake(tmp_path))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
     capture(source, snapshot(A, B), {120: [Update(A, A, row("y"))]})
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
     before, rows = the_history(lake), all_rows(spark, lake)
     monkeypatch.setattr(upkeep, "fits", lambda _: False)
     if not known:
@@ -82,7 +83,7 @@ def test_a_merge_finds_rows_compacted_since_its_plan(spark: SparkSession, tmp_pa
     source = Source(Lake(tmp_path))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
     capture(source, snapshot(A, B), {120: [Update(A, A, row("y")), Insert(D, row("d"))]})
     table, log = the_history(lake), open_log(lake)
     assert log is not None
@@ -106,7 +107,7 @@ def test_a_compaction_during_a_write_makes_the_tail_be_planned_again(
     source = Source(Lake(tmp_path / "ours"))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Insert(C, row("c"))]})
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
     capture(source, snapshot(A, B, C), {120: [Update(A, A, row("y")), Insert(D, row("d"))]})
     theirs = Lake(tmp_path / "theirs")
     shutil.copytree(lake.root, theirs.root)
@@ -120,7 +121,7 @@ def test_a_compaction_during_a_write_makes_the_tail_be_planned_again(
     monkeypatch.setattr(applying, "choose_plan", planned_on)
     monkeypatch.setattr(marking, "put_commit", between.committed_before_entry(theirs, lake))
     monkeypatch.setattr(merging, "_checked", between.committed_while_read(theirs, lake))
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
     assert planned == [before, before + 1], "the first was planned before files were joined, the second after"
     assert (the_history(lake).position, delta_version(lake)) == (120, before + 2)
     assert history(spark, lake) == {

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from auditlake.apply import warmup
-from auditlake.apply.apply import Applied, apply_tail
+from auditlake.apply.apply import Applied, StartSpark, apply_pending
 from auditlake.lake.layout import Lake
 
 pytestmark = pytest.mark.spark
@@ -21,10 +21,10 @@ def test_warm_up_merges_a_batch_and_leaves_no_files(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     done: list[Applied] = []
 
-    def applied(spark: SparkSession, lake: Lake) -> None:
-        done.append(apply_tail(spark, lake))
+    def applied(start_spark: StartSpark, lake: Lake) -> None:
+        done.append(apply_pending(start_spark, lake))
 
-    monkeypatch.setattr(warmup, "apply_tail", applied)
+    monkeypatch.setattr(warmup, "apply_pending", applied)
     warmup.warm_up(spark, threading.Event())
     assert [[*each.rows.values()] for each in done] == [[1]]
     assert not [*tmp_path.iterdir()]

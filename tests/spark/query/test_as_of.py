@@ -14,7 +14,7 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
 import auditlake
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.query import as_of as state
@@ -73,7 +73,7 @@ def test_applying_the_tail_changes_no_answer(spark: SparkSession, lake: Lake) ->
     assert periods(spark, lake) == PERIODS
     versions = auditlake.sql(spark, lake.root, "select * from orders for system_time all").localCheckpoint()
     with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(apply_tail, spark, lake)
+        merging = pool.submit(apply_pending, lambda: spark, lake)
         asked = 0
         while not merging.done():
             assert states(spark, lake) == STATES
@@ -90,7 +90,7 @@ def test_both_readers_of_a_history_return_the_same_rows(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With many marked rows Delta reads the open versions, and with foreign table features the whole history."""
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
     assert states(spark, lake) == STATES
     monkeypatch.setattr(state, "_MARKED_ROWS", -1)
     assert states(spark, lake) == STATES

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.source.connection import connect
 from tests.audit_oracle import AuditOracle
 from tests.audit_walk import SCHEMA, Walk
@@ -30,10 +30,10 @@ def test_answers_do_not_depend_on_apply(database: str, spark: "SparkSession", tm
     with Walk(database, seed=5) as walk:
         walk.step(_TRANSACTIONS)
         capture(database, lake)
-        apply_tail(spark, lake)
+        apply_pending(lambda: spark, lake)
         walk.step(_TRANSACTIONS)
         capture(database, lake)
     moments = walk.placed(lake)
     AuditOracle(lake, moments, _MOST).check(pairs=3)
-    apply_tail(spark, lake)
+    apply_pending(lambda: spark, lake)
     AuditOracle(lake, moments, _MOST).check(pairs=3)

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import auditlake
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
@@ -224,7 +224,7 @@ def test_tables_of_every_kind_equal_postgresql_before_and_after_apply(walk: Walk
         assert states[table] == _spelled(rows), table
 
     _check_states(walk)
-    apply_tail(spark, walk.lake)
+    apply_pending(lambda: spark, walk.lake)
     _check_histories(walk)
     _check_states(walk)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
@@ -158,11 +158,11 @@ def test_every_moment_equals_postgresql_before_during_and_after_apply(walk: Walk
     _check_versions(walk, spark)
     _check_moment(walk, spark, len(_STEPS) // 2, _by_time)
 
-    apply_tail(spark, walk.lake, upto=walk.moments[len(walk.moments) // 2][0])
+    apply_pending(lambda: spark, walk.lake, upto=walk.moments[len(walk.moments) // 2][0])
     _check_moment(walk, spark, -3, _by_lsn)
     _check_states(walk)
 
-    apply_tail(spark, walk.lake)
+    apply_pending(lambda: spark, walk.lake)
     _check_states(walk)
     _check_versions(walk, spark)
     for number, when in ((0, _by_lsn), (4, _by_time), (len(_STEPS), _by_lsn)):
@@ -193,4 +193,4 @@ def _check_idle_run(walk: Walk, spark: "SparkSession") -> None:
     assert before is not None
     assert after is not None
     assert before.watermark == after.watermark
-    assert dict(apply_tail(spark, walk.lake).rows) == {}
+    assert dict(apply_pending(lambda: spark, walk.lake).rows) == {}

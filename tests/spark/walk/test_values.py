@@ -22,7 +22,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 import auditlake
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.errors import ConfigError
 from auditlake.lake.history import open_history, type_of
@@ -83,7 +83,7 @@ def versions(server: Server, spark: "SparkSession", tmp_path_factory: pytest.Tem
         conn.execute("delete from public.v where id < 0")
         _change_moods(conn)
         run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
-        apply_tail(spark, lake)
+        apply_pending(lambda: spark, lake)
         conn.execute(f"update public.names set {_set_names()} where {_quoted(_KEY)} = 2".encode())
         run_capture(make_task(conninfo, lake, "current"), Event(), lambda _: None)
         query = "select * from public.v for system_time all where id >= 0 order by id"

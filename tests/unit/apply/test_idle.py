@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 import auditlake.apply.apply as applying
-from auditlake.apply.apply import Applied, Reached, apply_tail
+from auditlake.apply.apply import Applied, Reached, apply_pending
 from auditlake.capture.change_log import CaptureLog
 from auditlake.delta.conflicts import Overtaken
 from auditlake.delta.log_writer import moved, put_commit
@@ -53,7 +53,9 @@ def move(lake: Lake, name: TableName, version: int, position: int) -> None:
 
 def apply(lake: Lake, known: Histories, reached: Applied | None) -> Applied:
     """Apply without a session, as no table has a tail."""
-    return apply_tail(cast("SparkSession", None), lake, known=reached.upto if reached else None, histories=known)
+    return apply_pending(
+        lambda: cast("SparkSession", None), lake, known=reached.upto if reached else None, histories=known
+    )
 
 
 def test_an_idle_batch_opens_no_table(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

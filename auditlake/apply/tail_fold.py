@@ -1,24 +1,82 @@
-"""Added columns: convert changes and history rows of older shapes to the columns at a tail's end.
+"""Fold of a tail: read its changes, and the open versions if needed, in the columns at its end, and fold them.
 
-A row that existed when a column was added shows in it what it shows in PostgreSQL: the column's *missing value*
-(`schema.missing_values`), until the row is changed. Hence:
+The shapes of a tail's changes and of its history may be older than the columns at its end (`schema.evolution` decides
+which columns a tail adds). A row that existed when a column was added shows in it what it shows in PostgreSQL: the
+column's *missing value* (`schema.missing_values`), until the row is changed. Hence:
   1. A change in the older shape is treated as a change that sets the missing value.
   2. Open versions of the history get the missing value.
   3. A version closed before the column existed never showed it: the column is NULL there.
 
-Builds expressions only. `schema.evolution` decides which columns a tail adds.
+Builds plans only; Spark runs them when the result is written (`merge`) or read (`query.as_of`).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typing
-from auditlake.apply.tails import Tail
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, type_of
+from auditlake.apply.fold import Folded, fold, needs_open_versions
+from auditlake.apply.heap import has_large_rows
+from auditlake.apply.tails import FOLDED_OPS, Tail
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.history_files import find_files
+from auditlake.lake.history_rows import read_rows
 from auditlake.schema.evolution import AddedColumn, Layout
+from auditlake.spark.session import PATHS_AS_THEY_ARE, read_version
+
+_CHANGES = (
+    "lsn bigint, ordinal int, xid bigint, time timestamp, op string, `schema` string, `table` string, relation bigint, "
+    "`old` array<string>, `new` array<string>, `unchanged` array<smallint>"
+)
+
+
+def fold_tail(spark: SparkSession, tail: Tail, open_versions: DataFrame | None = None) -> Folded | None:
+    """Plan the fold of one tail; return None if none of it can be folded.
+
+    `open_versions` are the versions open before the tail, if they are not the open versions of its table.
+    """
+    if tail.shape is None:
+        return None
+    changes = changes_in_shape(_changes(spark, tail), tail)
+    before = None
+    if needs_open_versions(tail.columns, tail.shape):
+        versions = _open_versions(spark, tail.table) if open_versions is None else open_versions
+        before = history_in_shape(versions, tail)
+    folded = fold(changes, before, tail.columns, tail.shape)
+    return replace(folded, rows=null_before_added(folded.rows, tail.added), added=tail.added)
+
+
+def _open_versions(spark: SparkSession, table: HistoryTable) -> DataFrame:
+    if files := find_files(table):
+        return read_rows(spark, files.of_part(OPEN_PART))
+    return read_version(spark, str(table.path), table.delta_version).where(F.col("_part") == OPEN_PART)
+
+
+def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
+    name = tail.table.name
+    paths = [file.path for file in tail.files]
+    # The files are known and plain Parquet, so the JVM need not load the Delta log of `changes`.
+    rows = (
+        spark.read.schema(_CHANGES)
+        .option(*PATHS_AS_THEY_ARE)
+        .parquet(*map(str, paths))
+        .where(
+            (F.struct("lsn") > _lsn(tail.table.position))
+            & (F.struct("lsn") <= _lsn(tail.upto))
+            & (F.col("schema") == name.schema)
+            & (F.col("table") == name.table)
+            & F.col("op").isin(*FOLDED_OPS)
+        )
+    )
+    return rows.coalesce(1) if has_large_rows(tail) else rows
+
+
+def _lsn(lsn: int) -> Expression:
+    """Return a literal that Spark passes to generated code by reference, so that the next batch can reuse the code."""
+    return F.struct(F.lit(int(lsn)).cast("bigint").alias("lsn"))  # py4j would format an Lsn as PostgreSQL does
 
 
 def changes_in_shape(changes: DataFrame, tail: Tail) -> DataFrame:
