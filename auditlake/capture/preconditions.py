@@ -3,8 +3,9 @@
 Order of effects; only step 3 changes anything at the source:
 
 1. Check the source. It accepts writes, and its system identifier and database are those of lake.json. Its timeline is
-   the recorded one, or that of a promoted standby which left the recorded one after everything the lake holds: up to
-   the fork both timelines are the same log.
+   the recorded one, or that of a promoted standby which left the recorded one after everything the lake holds. A
+   promotion starts a new timeline at the last record that the standby had: up to this fork both timelines are the same
+   log, and what the old one has later never happened on the new one.
 2. Check the slot and the publication. The slot can continue at the lake's position, and the publication publishes what
    it did. The slot is never ahead of the lake, because a position is recorded before it is acknowledged. If it is,
    another client has read from the slot, or the slot was dropped and created again: changes are missing, and only a new
@@ -15,6 +16,9 @@ Before step 3 another capture may have moved slot and lake, so `capture.open_log
 
 A walsender without a client holds the slot until it notices, at the latest after `wal_sender_timeout`. Step 3 ends a
 walsender that this process left behind. It waits for any other, unless that one shows that its client is alive.
+
+Authority: postgresql.org/docs/current/continuous-archiving.html, "Timelines"; protocol-replication.html,
+TIMELINE_HISTORY
 """
 
 import threading
@@ -24,25 +28,28 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 import psycopg
+from psycopg import pq
 from psycopg.pq.abc import PGconn
 
 from auditlake.capture.publication_watch import PublicationWatch
-from auditlake.errors import LakeConflict, LakeUnusable, SourceUnreachable, SourceUnready, WrongSource
+from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable, SourceUnreachable, SourceUnready, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.replication.start import Timeouts, read_timeouts, start_stream
 from auditlake.source.connection import Row, connect, connect_replication, hung_up_after
+from auditlake.source.refusals import unreachable
 from auditlake.source.server import identify
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_resent, read_slot, terminate_reader
-from auditlake.source.timeline import read_fork
 from auditlake.streaming_mode import Streaming
 
 _NEW_LAKE = "Bootstrap a new lake with a new slot; this one can still be queried."
 _OTHER_SLOT = "Choose another slot."
 _STOP_READER = "Stop that process first; if it is dead, PostgreSQL releases the slot after wal_sender_timeout."
 _WAIT_S = 0.1
+_FIELDS = 2
+"""Fields of a timeline history file that are read: timeline and switch point."""
 # Older servers also send transactions without a published change, and the lake does not hold those.
 _EMPTY_SKIPPED_SINCE = 150000
 
@@ -114,7 +121,7 @@ def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork
         )
     replication = connect_replication(conninfo)
     try:
-        lsn = read_fork(replication, current.timeline, recorded.timeline)
+        lsn = _read_fork(replication, current.timeline, recorded.timeline)
     finally:
         replication.finish()
     if lsn is None:
@@ -124,6 +131,30 @@ def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork
             _NEW_LAKE,
         )
     return Fork(current.timeline, recorded.timeline, lsn)
+
+
+def _read_fork(replication: PGconn, timeline: int, recorded: int) -> Lsn | None:
+    """Read the LSN at which the history of `timeline` left `recorded`, None if `recorded` is not in that history.
+
+    Raises SourceUnreachable if the server does not return the timeline's history.
+    """
+    result = replication.exec_(f"TIMELINE_HISTORY {timeline:d}".encode())
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        raise unreachable(replication.get_error_message())
+    return find_fork((result.get_value(0, 1) or b"").decode(), recorded)
+
+
+def find_fork(history: str, recorded: int) -> Lsn | None:
+    """Return the switch point of timeline `recorded` in the text of a timeline history file."""
+    for line in history.splitlines():
+        fields = line.split("#", 1)[0].split(maxsplit=_FIELDS)
+        if not fields:
+            continue
+        if len(fields) < _FIELDS or not fields[0].isdigit():
+            raise InvariantBroken(f"cannot parse a line of the timeline history: {line[:100]!r}")
+        if int(fields[0]) == recorded:
+            return Lsn.parse(fields[1])
+    return None
 
 
 def check_main_slot(control: psycopg.Connection[Row], lake: Lake, name: str) -> Lsn | None:
@@ -308,11 +339,9 @@ class Claimer:
         slot = read_slot(control, self._slot)
         if slot is None or slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn >= start:
             return
-        from auditlake.lake.transactions import read_committed  # noqa: PLC0415 - slow to load, and rarely needed
-
         since = slot.confirmed_flush_lsn
         resent = read_resent(control, self._slot, self.source.manifest.publication, start)
-        held = read_committed(self.lake, since, start)
+        held = _read_held(self.lake, since, start)
         other = held - resent if control.info.server_version < _EMPTY_SKIPPED_SINCE else held ^ resent
         if other:
             raise WrongSource(
@@ -324,3 +353,17 @@ class Claimer:
     @staticmethod
     def _is_alive(reader: SlotReader | None, first: SlotReader | None) -> bool:
         return reader is not None and reader.replied_since(first)
+
+
+def _read_held(lake: Lake, since: Lsn, upto: Lsn) -> frozenset[tuple[Lsn, int, int]]:
+    """Read LSN, xid and time (us since 1970) of the visible transactions with commit LSN in `[since, upto)`."""
+    from auditlake.delta.append_table import open_delta, select  # noqa: PLC0415 - slow to load, and rarely needed
+
+    table, positions = open_delta(lake.transactions), read_positions(lake)
+    if table is None or positions is None:
+        return frozenset()
+    query = f"select lsn, xid, time from transactions where lsn >= {since:d} and lsn < {upto:d}"
+    rows = select(table, "transactions", query)
+    columns = (rows["lsn"], rows["xid"], rows["time"].cast("int64"))
+    transactions = zip(*(column.to_pylist() for column in columns), strict=True)
+    return frozenset((Lsn(lsn), xid, time_us) for lsn, xid, time_us in transactions if lsn <= positions.watermark)

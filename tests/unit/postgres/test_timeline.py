@@ -2,9 +2,9 @@
 
 import pytest
 
+from auditlake.capture.preconditions import find_fork
 from auditlake.errors import InvariantBroken
 from auditlake.lsn import Lsn
-from auditlake.source.timeline import find_fork
 
 # Written by PostgreSQL 18 at two promotions, one of them to a point in time.
 HISTORY = "1\t0/3002880\tno recovery target specified\n\n2\t0/50000A0\tbefore 2026-11-21 12:00:00.5+00\n"
