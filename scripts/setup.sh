@@ -96,6 +96,21 @@ ensure_class_archive() {
   "$venv/bin/python" -m auditlake.apply.warmup || say "no class-data archive: commands that use Spark start slower"
 }
 
+# The usual case, with one start of Python: every `make` target runs this script.
+is_complete() {
+  [ -f "$made" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(cksum pyproject.toml)" ] || return 1
+  command -v openssl >/dev/null || return 1
+  "$venv/bin/python" -c '
+import sys
+from auditlake.spark.class_archive import archive_path
+from auditlake.spark.jars import delta_jars, jars_folder
+sys.exit(not (jars_folder().is_dir() and archive_path(delta_jars({})).is_file()))
+' 2>/dev/null
+}
+
+if is_complete; then
+  exit 0
+fi
 ensure_environment
 ensure_packages
 ensure_java

@@ -161,11 +161,12 @@ def test_a_state_of_clustered_files_has_the_right_versions(
             found = [tuple(row) for row in state.collect()]
             assert len(found) == len(expected)
             assert set(found) == expected
-            state.createOrReplaceTempView("state")
-            counted = session.sql("select count(*), sum(id), max(_age) from state where id % 3 = 1").collect()[0]
+            third_of_state = state.where("id % 3 = 1")
+            counted = third_of_state.selectExpr("count(*)", "sum(id)", "max(_age)").collect()[0]
             third = [row for row in there if row["id"] % 3 == 1]
             most = max((row["_age"] for row in third if row["_age"]), default=None)
             assert tuple(counted) == (len(third), sum(row["id"] for row in third) if third else None, most)
-        plan = compiled.sql("explain select sum(id) from state").collect()[0][0]
+        # The state read last is that of the compiling session.
+        plan = compiled.sql("explain select sum(id) from {state}", state=state).collect()[0][0]
         fused += ") Union" in plan
     assert fused > 3
