@@ -80,11 +80,13 @@ def write_groups(writer: pq.ParquetWriter, rows: pa.Table) -> None:
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Join batches that follow each other into tables of up to `GROUP_BYTES`; one that is larger stays alone."""
     held: list[pa.RecordBatch] = []
+    size_bytes = 0
     for batch in batches:
-        if held and sum(each.nbytes for each in held) + batch.nbytes > GROUP_BYTES:
+        if held and size_bytes + batch.nbytes > GROUP_BYTES:
             yield pa.Table.from_batches(held)
-            held = []
+            held, size_bytes = [], 0
         held.append(batch)
+        size_bytes += batch.nbytes
     if held:
         yield pa.Table.from_batches(held)
 
