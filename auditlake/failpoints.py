@@ -41,6 +41,11 @@ class After(StrEnum):
     TABLE_MERGED = "table-merged"
     PARKED = "parked"  # the reason why a table is not folded further
     FILES_JOINED = "files-joined"
+    HELD = "held"  # tables that get a new snapshot are not folded further
+    COPIED_AGAIN = "copied-again"  # a new snapshot of all these tables, in no commit yet
+    DIFFERENCE_WRITTEN = "difference-written"  # of one table, in no commit yet
+    GAP = "gap"
+    RESYNCED = "resynced"
 
 
 _times: Counter[str] = Counter()

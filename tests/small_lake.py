@@ -20,8 +20,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from auditlake.capture.change_log import GAPS_SCHEMA, MONO_SCHEMA
+from auditlake.capture.change_log import MONO_SCHEMA
 from auditlake.delta.append_table import AppendLog
+from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import (
     ACKNOWLEDGED_APP,

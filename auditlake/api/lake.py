@@ -113,8 +113,8 @@ class Lake:
         life = life_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), since, until))
         entries = list(life.entries())
         events = (_event(reader, life.table, each, by) for each, by in entries if isinstance(each, Event))
-        gaps = (_gap(life.table, each) for each, _ in entries if isinstance(each, dict))
-        return RowHistory(tuple(events), results.EVENTS, tuple(gaps))
+        gaps = tuple(each for each, _ in entries if isinstance(each, Gap))
+        return RowHistory(tuple(events), results.EVENTS, gaps)
 
     def blame(self, table: str, key: object, *, as_of: str | None = None) -> Found[BlamedColumn]:
         """Return who set each column of a row, in the table's order; for a deleted row, of its last state.
@@ -340,10 +340,6 @@ def _commit(mark: Mark | None, transaction: Transaction | None) -> Commit:
     context = transaction.context if transaction else None
     actor, reason, db_user = (context.actor, context.reason, context.db_user) if context else (None, None, None)
     return Commit(Lsn(mark.lsn), _EPOCH + timedelta(microseconds=mark.time_us), mark.xid, actor, reason, db_user)
-
-
-def _gap(table: HistoryTable, row: Mapping[str, Any]) -> Gap:
-    return Gap(table.name, Lsn(row["lsn_from"]), Lsn(row["lsn_to"]), row["reason"])
 
 
 def _event(reader: Reader, table: HistoryTable, event: Event, transaction: Transaction | None) -> RowEvent:

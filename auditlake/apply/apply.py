@@ -44,7 +44,7 @@ from auditlake.lake.file_errors import writing
 from auditlake.lake.history import HistoryTable, list_histories, open_history
 from auditlake.lake.history_cache import Histories
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, park, read_parked, unpark
+from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW
@@ -181,6 +181,19 @@ def _least_position(lake: Lake) -> int | None:
     return min(followed or (table.position for table in tables), default=None)
 
 
+def fold_held(spark: SparkSession, lake: Lake, name: TableName, upto: int) -> Parked | None:
+    """Fold one table up to `upto`, at most the watermark, wherever it is parked.
+
+    Returns where it is parked by this stage, if it cannot be folded that far.
+    """
+    table, log = open_history(lake, name), open_log(lake)
+    if table is None or log is None or table.position >= upto:
+        return None
+    tails = find_tails(lake, log, {table: table.position}, Lsn(min(upto, log.watermark)))
+    stopped = _merge_all(spark, lake, tails)
+    return stopped[0] if stopped else None
+
+
 def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Reached]) -> dict[HistoryTable, int]:
     return {table: _searched(table, known.get(table.name)) for table in tables}
 
@@ -289,7 +302,9 @@ def _merge_in(session: SparkSession, lake: Lake, tail: Tail) -> None:
             return
         try:
             merge(tail, folded, choose_plan(tail))
-        except COMMIT_CONFLICTS:  # files were compacted meanwhile; the position is the same
+        except (*COMMIT_CONFLICTS, LakeConflict) as exc:  # files were compacted meanwhile; the position is the same
+            if isinstance(exc, LakeConflict) and not _is_resynced(lake, tail.table):
+                raise
             time.sleep(_pause_s(attempt))
             again = _read_again(lake, tail, tail.upto)
             if not again:
@@ -302,6 +317,15 @@ def _merge_in(session: SparkSession, lake: Lake, tail: Tail) -> None:
         f"{_ATTEMPTS} attempts to commit to the history of {tail.table.name} lost against commits of other processes",
         "Stop the other writer (auditlake maintain, for example), then start again.",
     )
+
+
+def _is_resynced(lake: Lake, table: HistoryTable) -> bool:
+    """Return whether `resync` may have moved the position: it folds the table that it holds, and commits a snapshot."""
+    now = open_history(lake, table.name)
+    if now is None or now.resynced != table.resynced:
+        return now is not None
+    held = find_parked(lake, table.name, Cause.RESYNC)
+    return held is not None and held.until > table.snapshot_lsn
 
 
 def _pause_s(attempt: int) -> float:

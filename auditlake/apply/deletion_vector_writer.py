@@ -75,7 +75,7 @@ def mark(files: Files, folded: Folded, upto: int, *, inserts_only: bool) -> None
         raise
     begun = (rows if inserts_only else rows.filter(pc.not_equal(rows["_kind"], Kind.CLOSE))).drop_columns("_kind")
     del rows
-    actions = [*_added(table, pa.concat_tables([begun, closed])), *_marked(files, places)]
+    actions = [*_added(table, pa.concat_tables([begun, closed])), *marked(files, places)]
     reach(After.ROWS_WRITTEN)
     _commit(table, [*moved({HISTORY_APP: upto}), *actions])
 
@@ -168,8 +168,8 @@ def _of_part(rows: pa.Table, part: str, *, alone: bool) -> pa.Table:
     return kept.drop_columns("_part")
 
 
-def _marked(files: Files, places: Mapping[str, BitMap64]) -> list[Action]:
-    """Mark these rows as deleted; remove files without any rows left."""
+def marked(files: Files, places: Mapping[str, BitMap64]) -> list[Action]:
+    """Return the actions that mark these rows as deleted, and remove files without any rows left."""
     gone = {name: rows | files.gone(name) for name, rows in places.items()}
     left = [name for name, rows in gone.items() if len(rows) < files.by_name[name].rows]
     vectors = write_vectors(files.table.path, [gone[name] for name in left]) if left else []

@@ -60,15 +60,11 @@ def effects_of(changes: DataFrame, columns: Sequence[Column], shape: TailShape) 
 
 def open_rows(versions: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
     """Return the open versions as effects before all others, with the columns of `effects_of`."""
-    parts = []
-    for column in columns:
-        raw = typing.raw_of(column, F.col("_raw"))
-        parts.append(_distinct_text(column, keys.source(column.stored), raw))
     kinds = {"xid": "bigint", "time": "timestamp", "op": "string", "new": "array<string>"}
     epoch = [F.lit(FIRST_EPOCH).cast("bigint").alias("epoch")] if shape.has_truncate else []
     nothing = {name: F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()}
     return versions.select(
-        _digest(parts).alias("row"),
+        row_digest(columns).alias("row"),
         F.lit(False).alias("born"),
         F.lit(False).alias("died"),
         F.lit(BEFORE).cast("bigint").alias("lsn"),
@@ -77,6 +73,12 @@ def open_rows(versions: DataFrame, columns: Sequence[Column], shape: TailShape) 
         *nothing.values(),
         F.struct(F.col("_from_lsn").alias("lsn"), F.col("_ordinal").alias("ordinal")).alias("began"),
     )
+
+
+def row_digest(columns: Sequence[Column]) -> Expression:
+    """Return a digest of a history row's values: two rows have the same if the exact texts of all values are equal."""
+    raws = [typing.raw_of(column, F.col("_raw")) for column in columns]
+    return _digest([_distinct_text(c, keys.source(c.stored), raw) for c, raw in zip(columns, raws, strict=True)])
 
 
 def numbered(effects: DataFrame, changes: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:

@@ -16,6 +16,7 @@ from auditlake.audit.row_history import Blame, Event
 from auditlake.audit.transaction_detail import Message, Shown
 from auditlake.audit.transactions import Transaction
 from auditlake.audit.versions import Mark
+from auditlake.lake.gaps import Gap
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.temporal.when import format_us
@@ -100,9 +101,9 @@ def event(each: Event, committed: Transaction | None, key: tuple[Column, ...], *
     return {**fields, "row": after} if full else fields
 
 
-def gap(row: Mapping[str, Any]) -> Fields:
+def gap(gap: Gap) -> Fields:
     """Return the fields of a gap among the events of a row."""
-    return {"op": "gap", "lsn": str(Lsn(row["lsn_from"])), "to_lsn": str(Lsn(row["lsn_to"])), "reason": row["reason"]}
+    return {"op": "gap", "lsn": str(gap.lsn_from), "to_lsn": str(gap.lsn_to), "reason": gap.reason}
 
 
 def blame(each: Blame, committed: Transaction | None, ended: tuple[Mark | None, Transaction | None]) -> Fields:

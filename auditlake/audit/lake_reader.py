@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -18,6 +17,7 @@ from auditlake.audit.added_columns import Described, Later, check_missing_values
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.table import open_version
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.publication_record import read_recorded
@@ -31,6 +31,7 @@ from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (
     begins_at,
+    check_gaps,
     check_horizon,
     check_known,
     check_parked,
@@ -101,10 +102,6 @@ class Reader:
         """`transactions` at its latest version: a query must limit it to the watermark."""
         return open_delta(self.lake.transactions) if self.watermark else None
 
-    @cached_property
-    def _gaps(self) -> DeltaTable | None:
-        return open_delta(self.lake.gaps)
-
     def history(self, table: HistoryTable) -> DeltaTable:
         """Open a table's history at the pinned version."""
         return self._open(table.path, table.delta_version)
@@ -163,13 +160,7 @@ class Reader:
         check_parked(self.known, table, lsn, moment)
         self._check_followed(table, lsn)
         check_missing_values(table, lsn, self._described(table), self.later(table.name))
-        for gap in self.gaps_of(table):
-            if gap["lsn_from"] <= lsn < gap["lsn_to"]:
-                first, last, why = Lsn(gap["lsn_from"]), Lsn(gap["lsn_to"]), gap["reason"]
-                raise NotAnswerable(
-                    f"{table.name} cannot be shown as of {lsn}: its changes from {first} to {last} are missing: {why}",
-                    f"Ask for a moment before {first}, or from {last} on.",
-                )
+        check_gaps(self.known, table, lsn, lsn, moment)
 
     def _check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
         """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not."""
@@ -188,13 +179,9 @@ class Reader:
                 f"Ask for a moment up to {last}. {followed.refusal.hint}",
             )
 
-    def gaps_of(self, table: HistoryTable) -> list[dict[str, Any]]:
-        """Return the gaps of a table: `lsn_from` (inclusive), `lsn_to` (exclusive), `reason`."""
-        if self._gaps is None:
-            return []
-        sql = f"select lsn_from, lsn_to, reason from gaps where {about(table.name)} order by lsn_from"
-        gaps: list[dict[str, Any]] = self.query(sql, gaps=self._gaps).to_pylist()
-        return gaps
+    def gaps_of(self, table: HistoryTable) -> list[Gap]:
+        """Return the gaps of a table."""
+        return [gap for gap in self.known.gaps if gap.is_of(table.name)]
 
     def columns_at(self, table: HistoryTable, lsn: int) -> tuple[Column, ...]:
         """Return the columns that `table` had at `lsn`: of its last relation message, else of the snapshot."""

@@ -18,6 +18,7 @@ from auditlake.audit.transaction_filter import lsns_of_table, touches_key
 from auditlake.audit.transactions import Transaction, Wanted, find, transactions_at
 from auditlake.audit.versions import Mark
 from auditlake.errors import BadUsage
+from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
@@ -119,16 +120,16 @@ class Life:
         """The table's key columns."""
         return self.table.key
 
-    def entries(self) -> Iterator[tuple[Event | dict[str, Any], Transaction | None]]:
+    def entries(self) -> Iterator[tuple[Event | Gap, Transaction | None]]:
         """Yield events and gaps, newest first, each event with its transaction."""
         events = [event for event in self.events if event.mark.lsn in self.span]
         transactions = transactions_at(self.reader, (event.mark.lsn for event in events))
-        gaps = [gap for gap in self.reader.gaps_of(self.table) if gap["lsn_to"] in self.span]
-        entries: list[tuple[int, Event | dict[str, Any]]] = [(event.mark.lsn, event) for event in events]
-        entries += [(gap["lsn_to"], gap) for gap in gaps]
+        gaps = [gap for gap in self.reader.gaps_of(self.table) if gap.lsn_to in self.span]
+        entries: list[tuple[int, Event | Gap]] = [(event.mark.lsn, event) for event in events]
+        entries += [(gap.lsn_to, gap) for gap in gaps]
         entries.sort(key=lambda pair: pair[0])
         for lsn, entry in reversed(entries):
-            if isinstance(entry, dict):
+            if isinstance(entry, Gap):
                 yield entry, None
             else:
                 yield self._as_shown(entry), transactions.get(lsn)

@@ -86,8 +86,7 @@ class Book:
         while version is not None:
             seen.add(_place(version))
             before = self._before(version)
-            op = "insert" if before is None and version.begin.op == "update" else version.begin.op
-            yield Event(replace(version.begin, op=op), before, version)
+            yield Event(replace(version.begin, op=self._begin_op(version, before)), before, version)
             version = before
         version = start
         while version is not None and version.end is not None:
@@ -97,13 +96,26 @@ class Book:
                 yield Event(replace(version.end, op=op), version, None)
             else:
                 seen.add(_place(following))
-                yield Event(following.begin, version, following)
+                op = self._begin_op(following, version)
+                yield Event(replace(following.begin, op=op), version, following)
             version = following
+
+    def _begin_op(self, version: Version, before: Version | None) -> str:
+        """Return the operation that began a version: `resync` for a snapshot after the table's first."""
+        op = version.begin.op
+        if op == "snapshot" and version.begin.lsn > self._table.horizon:
+            return "resync"
+        return "insert" if before is None and op == "update" else op
+
+    def _resynced(self, version: Version) -> Version | None:
+        """Return the version of the key that ended with the snapshot with which this one began."""
+        begin = version.begin.lsn
+        return next((v for v in self.versions(version.key) if v.end and v.end.lsn == begin), None)
 
     def _before(self, version: Version) -> Version | None:
         """Return the row's version before this one, None if the row began with this one."""
         if version.begin.op == "snapshot":
-            return None
+            return self._resynced(version)
         key: Key | None = version.key
         ordinal: float = float("inf")
         while key is not None:

@@ -160,6 +160,9 @@ def show_event(
     console, (key, now) = _lines(), shown
     if event.mark.op == "snapshot":
         console.print(Text(f"{BEFORE_CAPTURE} (≤ {Lsn(event.mark.lsn)})", "bold"))
+    elif event.mark.op == "resync":
+        head = f"{_time(event.mark.time_us, now, console)}  {Lsn(event.mark.lsn)}  found by a new snapshot"
+        console.print(Text(head, "bold"))
     else:
         by = "unknown" if transaction is None else who(transaction.context)
         reason = transaction.context.reason if transaction else None

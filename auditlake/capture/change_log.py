@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from auditlake.delta.append_table import AppendLog, select
 from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
+from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.positions import CLOCK_TOLERANCE_US
 from auditlake.lake.relations import RelationsLog
@@ -36,16 +37,6 @@ from auditlake.schema.missing_values import AddedLog, Ask
 
 _TIME = pa.timestamp("us", tz="UTC")
 MONO_SCHEMA = TRANSACTIONS_SCHEMA.insert(TRANSACTIONS_SCHEMA.get_field_index("time") + 1, pa.field("time_mono", _TIME))
-GAPS_SCHEMA = pa.schema(
-    [
-        ("schema", pa.string()),
-        ("table", pa.string()),
-        ("lsn_from", pa.int64()),
-        ("lsn_to", pa.int64()),
-        ("reason", pa.string()),
-        ("time", _TIME),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class PartitionWatch:
         )
         history = open_history(self.lake, name)
         parked = Parked(name, Cause.PARTITIONS, Lsn(held.lsn - 1), read_at, problem, remedy, held.time_us)
-        park(self.lake, parked, history.horizon if history else 0)
+        park(self.lake, parked, history.snapshot_lsn if history else 0)
 
 
 def _lost_or_gained(

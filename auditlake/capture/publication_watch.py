@@ -106,7 +106,7 @@ class PublicationWatch:
             ended = name in found.dropped
             parked = Parked(name, Cause.PUBLICATION, Lsn(first - 1), end, reason, remedy, time_us, ended)
             history = open_history(self._lake, name)
-            if park(self._lake, parked, history.horizon if history else 0) or name not in self._reported:
+            if park(self._lake, parked, history.snapshot_lsn if history else 0) or name not in self._reported:
                 self._report(f"{reason}: it is known up to {parked.lsn}; capture goes on with all other tables")
             self._reported.add(name)
 

@@ -1,29 +1,68 @@
-"""The `gaps` table: LSN ranges in which a table's changes are known to be missing. Reads only, no JVM.
+"""The `gaps` table: LSN ranges in which a table's changes are known to be missing. No JVM.
 
 In a gap (from, to) the state at `lsn_from` is known, the state at `lsn_to` is known again, and every state in between
-is unknown. A gap without a table applies to all tables.
+is unknown: the history still shows the one at `lsn_from`. The same holds for the times `from_us` and `to_us`, because a
+moment without a commit may be inside a gap, too. A gap without a table applies to all tables.
+
+A gap is recorded before the commit that ends it. If a process is killed in between, the next snapshot records a longer
+one, and the first is part of it. Only `resync` writes here, under its lock.
 """
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from auditlake.delta.append_table import open_delta, select
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
+
+from auditlake.delta.append_table import AppendLog, open_delta, select
+from auditlake.delta.log_writer import put_commit, with_plain_fields
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
+_TIME = pa.timestamp("us", tz="UTC")
+GAPS_SCHEMA = pa.schema(
+    [
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("lsn_from", pa.int64()),
+        ("lsn_to", pa.int64()),
+        ("reason", pa.string()),
+        ("time", _TIME),
+        ("time_from", _TIME),
+        ("time_to", _TIME),
+    ]
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Changes in (`lsn_from`, `lsn_to`) are missing, of all tables if `table` is None."""
+    """Changes in (`lsn_from`, `lsn_to`) are missing, of all tables if `table` is None.
+
+    `from_us` is the last known moment before, None if it is not known better than by `lsn_from`; `to_us` the first one
+    after. Both are in microseconds since 1970.
+    """
 
     table: TableName | None
     lsn_from: Lsn
     lsn_to: Lsn
     reason: str
+    from_us: int | None = None
+    to_us: int | None = None
+
+    def is_of(self, name: TableName) -> bool:
+        """Return whether changes of the table are missing."""
+        return self.table in {None, name}
 
     def meets(self, name: TableName, first: Lsn, last: Lsn) -> bool:
         """Return whether a state of the table in [`first`, `last`] is unknown."""
-        return self.table in {None, name} and self.lsn_from < last and first < self.lsn_to
+        return self.is_of(name) and self.lsn_from < last and first < self.lsn_to
+
+    def contains_time(self, time_us: int, lsn: Lsn) -> bool:
+        """Return whether a time, whose last commit is at `lsn`, is after the last known moment and before the next."""
+        begun = lsn >= self.lsn_from if self.from_us is None else time_us > self.from_us
+        return begun and self.to_us is not None and time_us < self.to_us
 
 
 def read_gaps(lake: Lake) -> tuple[Gap, ...]:
@@ -31,9 +70,58 @@ def read_gaps(lake: Lake) -> tuple[Gap, ...]:
     table = open_delta(lake.gaps)
     if table is None:
         return ()
-    query = 'select "schema", "table", lsn_from, lsn_to, reason from gaps order by lsn_from'
-    rows = select(table, "gaps", query).to_pylist()
-    return tuple(Gap(_table(row), Lsn(row["lsn_from"]), Lsn(row["lsn_to"]), row["reason"]) for row in rows)
+    fields = {field.name for field in table.schema().fields}
+    later = ("cast(time_from as bigint) as from_us", "cast(time_to as bigint) as to_us")
+    names = ['"schema"', '"table"', "lsn_from", "lsn_to", "reason", *(later if "time_from" in fields else ())]
+    rows = select(table, "gaps", f"select {', '.join(names)} from gaps order by lsn_from, lsn_to").to_pylist()
+    return tuple(
+        Gap(
+            _table(row),
+            Lsn(row["lsn_from"]),
+            Lsn(row["lsn_to"]),
+            row["reason"],
+            row.get("from_us"),
+            row.get("to_us"),
+        )
+        for row in rows
+    )
+
+
+def record_gaps(lake: Lake, gaps: Iterable[Gap]) -> None:
+    """Record gaps that are not recorded yet.
+
+    Raises LakeUnusable.
+    """
+    known = set(read_gaps(lake))
+    rows = [_row(gap) for gap in gaps if gap not in known]
+    if rows:
+        _complete_columns(lake)
+        AppendLog(lake.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist(rows, schema=GAPS_SCHEMA), {})
+
+
+def _complete_columns(lake: Lake) -> None:
+    """Add the columns that an earlier release did not create."""
+    table = open_delta(lake.gaps)
+    if table is not None and (lacking := _lacking(table)):
+        put_commit(lake.gaps, table.version() + 1, "ADD COLUMN", with_plain_fields(table, lacking))
+
+
+def _lacking(table: DeltaTable) -> list[Field]:
+    names = {field.name for field in table.schema().fields}
+    return [field for field in Schema.from_arrow(GAPS_SCHEMA).fields if field.name not in names]
+
+
+def _row(gap: Gap) -> dict[str, object]:
+    return {
+        "schema": None if gap.table is None else gap.table.schema,
+        "table": None if gap.table is None else gap.table.table,
+        "lsn_from": gap.lsn_from,
+        "lsn_to": gap.lsn_to,
+        "reason": gap.reason,
+        "time": time.time_ns() // 1000,
+        "time_from": gap.from_us,
+        "time_to": gap.to_us,
+    }
 
 
 def _table(row: dict[str, str | None]) -> TableName | None:

@@ -48,7 +48,7 @@ from auditlake.delta.log_writer import (
 )
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
-from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, Lake
 from auditlake.relation import Column, Former, TableName
 from auditlake.sql_names import spark_identifier
 from auditlake.store.files import remove_folder
@@ -89,7 +89,8 @@ class HistoryTable:
     `columns` are all physical columns, those of the past too. `as_made`: it requires no more of its readers and writers
     than when it was created. `name` is the name under which it was copied, and that of its folder. `oid` is the OID of
     the source's table, None in a lake of an earlier release. `names` are the names that the table had later, each with
-    the commit LSN from which on.
+    the commit LSN from which on. `resynced` is the LSN of the last snapshot that it was compared with after its first
+    one; 0 without one.
     """
 
     name: TableName
@@ -101,6 +102,12 @@ class HistoryTable:
     as_made: bool
     oid: int | None = None
     names: tuple[tuple[int, TableName], ...] = ()
+    resynced: int = 0
+
+    @property
+    def snapshot_lsn(self) -> int:
+        """Return the LSN of the table's last snapshot."""
+        return max(self.horizon, self.resynced)
 
     @property
     def key(self) -> tuple[Column, ...]:
@@ -252,7 +259,8 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     made, properties = has_own_features(delta), delta.metadata().configuration
     oid = int(properties[_OID]) if _OID in properties else None
     names = tuple((since, TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
-    return HistoryTable(name, lake.history(name), columns, delta.version(), position, horizon, made, oid, names)
+    version, resynced = delta.version(), delta.transaction_version(RESYNC_APP) or 0
+    return HistoryTable(name, lake.history(name), columns, version, position, horizon, made, oid, names, resynced)
 
 
 def list_histories(lake: Lake) -> Iterator[HistoryTable]:

@@ -17,14 +17,21 @@ from auditlake.spark.session import PATHS_AS_THEY_ARE
 
 def read_rows(spark: SparkSession, files: Files) -> DataFrame:
     """Read the rows of these files, without the deleted ones."""
-    deleted = deleted_places(files)
-    if deleted is None:
+    if not any(file.is_marked for file in files.by_name.values()):
         return _read(spark, files)
-    marked = read_places(spark, files.which(lambda file: file.is_marked)).alias("t")
+    left = read_kept_places(spark, files.which(lambda file: file.is_marked))
+    left = left.withColumn("_part", F.col("_part.part"))
+    return _read(spark, files.which(lambda file: not file.is_marked)).unionByName(left)
+
+
+def read_kept_places(spark: SparkSession, files: Files) -> DataFrame:
+    """Read the rows of these files, without the deleted ones, with the `_part` of `read_places`."""
+    rows, deleted = read_places(spark, files), deleted_places(files)
+    if deleted is None:
+        return rows
     place = F.struct("t._part.file", "t._part.row")
     marks = F.broadcast(spark.createDataFrame(deleted).alias("g"))
-    left = marked.join(marks, on=place == F.col("g.place"), how="left_anti").withColumn("_part", F.col("t._part.part"))
-    return _read(spark, files.which(lambda file: not file.is_marked)).unionByName(left)
+    return rows.alias("t").join(marks, on=place == F.col("g.place"), how="left_anti")
 
 
 def read_places(spark: SparkSession, files: Files) -> DataFrame:

@@ -5,6 +5,7 @@
     <root>/parked/<schema>/<table>.<cause>.json
     <root>/partitions/<schema>.<table>.json
     <root>/locks/<stage>.lock
+    <root>/resync/<schema>/<table>/
     <root>/changes/  relations/  added/  transactions/  gaps/  history/<schema>/<table>/
 
 A source name becomes one path segment by escaping every byte outside [a-z0-9_-] as `~` and two hex digits; `~` is legal
@@ -34,6 +35,10 @@ SNAPSHOT_APP = "auditlake/snapshot"
 """Application transaction of a history table: its horizon, the snapshot LSN."""
 SNAPSHOT_TIME_APP = "auditlake/snapshot_time"
 """Application transaction of a history table: the server's time, in us since 1970, just after its horizon was fixed."""
+
+
+RESYNC_APP = "auditlake/resync"
+"""Application transaction of a history table: the LSN of the last snapshot that it was compared with."""
 
 
 def path_segment(name: str) -> str:
@@ -114,6 +119,10 @@ class Lake:
     def parked(self, name: TableName, cause: str) -> Path:
         """Return the file that records the LSN after which one table is not followed, for this cause."""
         return self.all_parked / path_segment(name.schema) / f"{path_segment(name.table)}.{cause}.json"
+
+    def copied_again(self, name: TableName) -> Path:
+        """Return the folder of one table's new snapshot while it is compared with the history."""
+        return self.root / "resync" / path_segment(name.schema) / path_segment(name.table)
 
     @property
     def partitions(self) -> Path:

@@ -8,7 +8,9 @@ A table is parked, never a stage: capture and all other tables continue.
    then `read_parked`, therefore misses none.
 3. Parking is idempotent, so a killed process does no harm.
 
-A record applies to one history. It ends with a later snapshot of the table (`until` is not after its horizon).
+4. A record ends with a later snapshot of the table: it is in force while `until` is after the table's last snapshot,
+   so the commit of that snapshot also ends it. `resync` therefore leaves its own record behind, and no reader can see
+   the old history without a record.
 """
 
 import json
@@ -26,11 +28,16 @@ from auditlake.store.place import Place
 
 
 class Cause(StrEnum):
-    """The process that parked a table: apply (APPLY), or capture, which compares the catalog with its records."""
+    """The process that parked a table.
+
+    Apply (APPLY), `resync` (RESYNC), which holds a table while it takes a new snapshot, or capture, which compares the
+    catalog with its records.
+    """
 
     APPLY = "apply"
     PUBLICATION = "publication"
     PARTITIONS = "partitions"
+    RESYNC = "resync"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ class Parked:
         return f"{self.table} is {'known' if self.ended else 'parked'} at {self.lsn}: {self.reason}"
 
 
-def park(lake: Lake, parked: Parked, horizon: int = 0) -> bool:
+def park(lake: Lake, parked: Parked, snapshot_lsn: int = 0) -> bool:
     """Record that a table is parked; return False if that is already recorded.
 
     If the stream does not contain the reason, the first record is kept, because it has the last certain moment.
@@ -68,7 +75,7 @@ def park(lake: Lake, parked: Parked, horizon: int = 0) -> bool:
     """
     path = lake.parked(parked.table, parked.cause)
     recorded = _read(path)
-    if recorded and parked.silent and recorded.until > horizon and recorded.lsn <= parked.lsn:
+    if recorded and parked.silent and recorded.until > snapshot_lsn and recorded.lsn <= parked.lsn:
         if not recorded.ended or parked.ended:
             return False
         # The table was dropped, and has been created again since.
@@ -107,8 +114,8 @@ def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = Fa
     records = [record for place in places if (record := _read(place)) is not None]
     if not records:
         return {}
-    horizons = {table.name: table.horizon for table in tables}
-    current = (record for record in records if record.table in horizons and record.until > horizons[record.table])
+    taken = {table.name: table.snapshot_lsn for table in tables}
+    current = (record for record in records if record.table in taken and record.until > taken[record.table])
     latest_first = sorted((record for record in current if record.silent or not silent), key=lambda record: -record.lsn)
     return {record.table: record for record in latest_first}
 

@@ -52,6 +52,7 @@ class Stage(StrEnum):
     CAPTURE = "capture"
     APPLY = "apply"
     MAINTAIN = "maintain"
+    RESYNC = "resync"
 
 
 @dataclass(slots=True)

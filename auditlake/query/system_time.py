@@ -111,7 +111,7 @@ def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None)
     check_horizon(table, lsn, when)
     check_known(known, table, lsn)
     check_parked(known, table, lsn, when)
-    check_gaps(known, table, lsn, lsn)
+    check_gaps(known, table, lsn, lsn, when)
     return State(lsn)
 
 
@@ -135,7 +135,7 @@ def _bounds(known: Known, table: HistoryTable, period: FromTo | Between | Contai
     check_horizon(table, end, period.end)
     check_known(known, table, end)
     check_parked(known, table, end, period.end)
-    check_gaps(known, table, start, end)
+    check_gaps(known, table, start, end, period.start, period.end)
     if _reversed(period.start, start, period.end, end):
         return None
     match period:

@@ -1,6 +1,6 @@
 """Transactions and rows over time: the log, one transaction, the life of a row, two moments compared."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from pydantic import Field
@@ -19,6 +19,7 @@ from auditlake.audit.transactions import Transaction, Wanted, find
 from auditlake.audit.undo_script import patch
 from auditlake.audit.versions import Version
 from auditlake.errors import AuditlakeError
+from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.serve import models
@@ -269,7 +270,7 @@ def row(readings: Readings, asked: OfRow) -> models.RowHistory:
         key=list(parse_key(table, question.key).key),
         exists=bool(life.events) and blamed.ended[0] is None,
         events=[_event(entry, committed) for entry, committed in entries if isinstance(entry, Event)],
-        gaps=[_gap(entry) for entry, _ in entries if isinstance(entry, dict)],
+        gaps=[_gap(entry) for entry, _ in entries if isinstance(entry, Gap)],
         blame=[
             models.Blame(
                 column=each.column,
@@ -305,10 +306,8 @@ def _values(version: Version | None) -> Values | None:
     return None if version is None else version.values
 
 
-def _gap(row: Mapping[str, object]) -> models.Gap:
-    return models.Gap(
-        lsn=str(Lsn(int(str(row["lsn_from"])))), to_lsn=str(Lsn(int(str(row["lsn_to"])))), reason=str(row["reason"])
-    )
+def _gap(gap: Gap) -> models.Gap:
+    return models.Gap(lsn=str(gap.lsn_from), to_lsn=str(gap.lsn_to), reason=gap.reason)
 
 
 def _moments(

@@ -34,15 +34,16 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.publication_record import record_tables
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.schema.catalog_snapshot import save_first_snapshots
+from auditlake.snapshot.commit import NewHistories
 from auditlake.snapshot.concurrent_capture import capturing
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
 from auditlake.snapshot.progress import CopiedTable, Progress
-from auditlake.snapshot.scheduler import Copier, Limits, Snapshot
+from auditlake.snapshot.scheduler import Copier, Limits, exported
 from auditlake.snapshot.worker_pool import Workers
 from auditlake.source import lock_waits as blockers
 from auditlake.source.catalog import read_sizes
-from auditlake.source.connection import Row, connect, connect_replication, pinned_conninfo, unlimited
+from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.publication import read_membership
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.slot import CreatedSlot, Waiting, alter_failover, create_slot, read_slot
@@ -171,17 +172,14 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
         is_first = created.name == target.slot
         with capturing(run.source, target.lake, run.control, run.report, first=is_first) as capture:
             copier = Copier(
-                workers.result(), target.lake, _snapshot(run, holder, snapshot_id, mark), target.limits, run.progress
+                workers.result(),
+                NewHistories(target.lake),
+                exported(target.conninfo, holder, snapshot_id, mark),
+                target.limits,
+                run.progress,
             )
             copier.copy(todo, sizes)
             capture.await_passed(created.consistent_point)
-
-
-def _snapshot(run: _Run, holder: SnapshotHolder, snapshot_id: str, mark: SnapshotMark) -> Snapshot:
-    # A session that waits for ACCESS EXCLUSIVE waits for our lock, and our later readers queue behind it: a deadlock
-    # that PostgreSQL cannot detect, so readers need a lock_timeout.
-    waits = {"lock_timeout": f"{int(blockers.LOCK_TIMEOUT_S * 1000)}ms", **unlimited(run.control.info.server_version)}
-    return Snapshot(pinned_conninfo(run.target.conninfo, waits), snapshot_id, mark, holder.verify)
 
 
 def _locked(run: _Run, holder: SnapshotHolder, todo: Sequence[FollowedTable]) -> list[FollowedTable]:

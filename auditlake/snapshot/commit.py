@@ -5,7 +5,7 @@ that a killed copy left behind is deleted when the table's copy begins again. In
 commit instead: a process that was paused must not delete what its successor has committed (`lake/lease`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,11 +16,14 @@ from auditlake.delta.log_writer import added_file, moved, put_commit
 from auditlake.delta.table import place_of
 from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import OPEN_PART, open_history, recreate_history
+from auditlake.lake.column_names import as_stored
+from auditlake.lake.history import OPEN_PART, RESERVED, open_history, recreate_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
+from auditlake.source.replicated_tables import FollowedTable
 from auditlake.store.file_sync import sync
+from auditlake.store.place import Place
 
 _AGAIN = "Run auditlake bootstrap again: it continues from here."
 
@@ -55,6 +58,30 @@ def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotM
         except FileExistsError:
             raise LakeUnusable(f"another process committed to the history of {name}", _AGAIN) from None
     reach(After.TABLE_COPIED)
+
+
+class NewHistories:
+    """Destination of a copy: each table becomes a history."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._begun: dict[TableName, DeltaTable] = {}
+
+    def folder(self, name: TableName) -> Place:
+        """Return the folder of the history."""
+        return self._lake.history(name)
+
+    def columns(self, table: FollowedTable) -> tuple[Column, ...]:
+        """Return the published columns."""
+        return as_stored(table.relation.columns, RESERVED)
+
+    def begin(self, name: TableName, columns: tuple[Column, ...], oid: int) -> None:
+        """Create the empty history."""
+        self._begun[name] = begin_table(self._lake, name, columns, oid)
+
+    def commit(self, name: TableName, files: Sequence[CopiedFile], mark: SnapshotMark) -> None:
+        """Add the files to the history, with position and horizon."""
+        commit_table(self._begun[name], files, mark)
 
 
 @contextmanager

@@ -15,20 +15,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-
-from deltalake import DeltaTable
+from typing import Protocol
 
 from auditlake.errors import AuditlakeError
-from auditlake.lake.column_names import as_stored
-from auditlake.lake.history import RESERVED
-from auditlake.lake.layout import Lake
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.commit import begin_table, commit_table
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark, bundled, page_ranges, pages_per_range
 from auditlake.snapshot.progress import CopiedTable, Progress
 from auditlake.snapshot.worker_pool import Workers
 from auditlake.source.catalog import TableSize
+from auditlake.source.connection import pinned_conninfo, unlimited
+from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.replicated_tables import FollowedTable
+from auditlake.source.snapshot_session import SnapshotHolder
+from auditlake.store.place import Place
 
 # A commit is a few small files: four at a time keep up with any number of small tables.
 _COMMITS_AT_ONCE = 4
@@ -58,6 +57,37 @@ class Snapshot:
     verify: Callable[[TableName, Sequence[int]], None]
 
 
+def exported(conninfo: str, holder: SnapshotHolder, snapshot_id: str, mark: SnapshotMark) -> Snapshot:
+    """Describe the snapshot that `holder` has exported again, for the workers."""
+    # A session that waits for ACCESS EXCLUSIVE waits for our lock, and our later readers queue behind it: a deadlock
+    # that PostgreSQL cannot detect, so readers need a lock_timeout.
+    version = holder.connection.info.server_version
+    waits = {"lock_timeout": f"{int(LOCK_TIMEOUT_S * 1000)}ms", **unlimited(version)}
+    return Snapshot(pinned_conninfo(conninfo, waits), snapshot_id, mark, holder.verify)
+
+
+class Destination(Protocol):
+    """Where copied tables go."""
+
+    def folder(self, name: TableName) -> Place:
+        """Return the folder for a table's files."""
+
+    def columns(self, table: FollowedTable) -> tuple[Column, ...]:
+        """Return the columns of a table under the names in which they are written."""
+
+    def begin(self, name: TableName, columns: tuple[Column, ...], oid: int) -> None:
+        """Prepare the folder before the first range of a table is copied.
+
+        Raises LakeUnusable.
+        """
+
+    def commit(self, name: TableName, files: Sequence[CopiedFile], mark: SnapshotMark) -> None:
+        """Take all files of a table, whose locks and snapshot were held until now.
+
+        Raises LakeUnusable.
+        """
+
+
 class _Job:
     """A table being copied: its tasks, and the files written so far."""
 
@@ -69,16 +99,17 @@ class _Job:
         self.files: list[CopiedFile] = []
         self.failed = False
         self.lock = threading.Lock()
-        self.delta: DeltaTable | None = None
-        self.begun_at = 0.0
+        self.begun_at: float | None = None
 
 
 class Copier:
-    """Copy the tables of one lake under one snapshot."""
+    """Copy tables under one snapshot."""
 
-    def __init__(self, workers: Workers, lake: Lake, snapshot: Snapshot, limits: Limits, progress: Progress) -> None:
+    def __init__(
+        self, workers: Workers, destination: Destination, snapshot: Snapshot, limits: Limits, progress: Progress
+    ) -> None:
         self._workers = workers
-        self._lake = lake
+        self._destination = destination
         self._snapshot = snapshot
         self._at_once = max(1, min(limits.connections, workers.at_once))
         self._bytes_per_s = None if limits.bytes_per_s is None else limits.bytes_per_s / self._at_once
@@ -116,7 +147,7 @@ class Copier:
             sum(size.size_bytes for _, size in parts),
             None if None in estimates else sum(estimate or 0 for estimate in estimates),
         )
-        columns = as_stored(table.relation.columns, RESERVED)
+        columns = self._destination.columns(table)
         return _Job(table, columns, self._tasks(table, columns, parts))
 
     def _tasks(
@@ -135,7 +166,7 @@ class Copier:
                 name,
                 columns,
                 pages,
-                self._lake.history(table.name),
+                self._destination.folder(table.name),
                 self._snapshot.mark,
                 row_filter=table.row_filter,
                 # Interleaved, because the number of rows in a range is unknown before it is read.
@@ -160,13 +191,13 @@ class Copier:
                 self._add_files(job, [result])
 
     def _begin(self, job: _Job) -> bool:
-        """Create the empty table before its first range; return False if the table has failed."""
+        """Prepare the destination before a table's first range; return False if the table has failed."""
         with job.lock:
-            if job.delta is None and not job.failed:
+            if job.begun_at is None and not job.failed:
                 job.begun_at = time.monotonic()
                 self._progress.begin(job.name)
                 try:
-                    job.delta = begin_table(self._lake, job.name, job.columns, job.oids[0])
+                    self._destination.begin(job.name, job.columns, job.oids[0])
                 except AuditlakeError as exc:
                     job.failed = True
                     self._progress.fail(job.name, exc)
@@ -190,11 +221,11 @@ class Copier:
             self._committing.append(self._commits.submit(self._commit, job))
 
     def _commit(self, job: _Job) -> None:
-        assert job.delta is not None  # noqa: S101 - begun before its first range
+        assert job.begun_at is not None  # noqa: S101 - begun before its first range
         if not self._verify(job, job.oids):
             return
         try:
-            commit_table(job.delta, job.files, self._snapshot.mark)
+            self._destination.commit(job.name, job.files, self._snapshot.mark)
         except AuditlakeError as exc:
             self._fail(job, exc)
             return

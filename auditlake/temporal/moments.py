@@ -10,7 +10,7 @@ LSN. T must not be later than the currency of capture, because a later commit ma
 A moment outside of what is known raises NotAnswerable, which names both; it is never replaced by the nearest moment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -26,6 +26,7 @@ from auditlake.lake.layout import SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.parking import Parked, read_parked, refuse
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lsn import Lsn
+from auditlake.messages import say
 from auditlake.relation import TableName
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 
@@ -34,7 +35,10 @@ _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), cur
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """State of a lake: positions, and each history at one Delta version; tables in `copying` have no state yet."""
+    """State of a lake: positions, and each history at one Delta version; tables in `copying` have no state yet.
+
+    `allow_gaps`: questions about a moment inside a gap are answered, and marked, instead of refused.
+    """
 
     lake: Lake
     positions: Positions
@@ -42,6 +46,7 @@ class Known:
     gaps: tuple[Gap, ...] = ()
     copying: tuple[TableName, ...] = ()
     parked: Mapping[TableName, Parked] = field(default_factory=dict)
+    allow_gaps: bool = False
 
     @property
     def last_lsn(self) -> Lsn:
@@ -51,10 +56,10 @@ class Known:
     @property
     def now_lsn(self) -> Lsn:
         """The LSN of a statement without a moment: the watermark, or a newer snapshot that capture has passed."""
-        horizons = [table.horizon for table in self.tables.values()]
+        snapshots = [table.snapshot_lsn for table in self.tables.values()]
         if not self.positions.known_lsn:
-            return Lsn(max(horizons))
-        passed = (horizon for horizon in horizons if horizon <= self.positions.known_lsn)
+            return Lsn(max(snapshots))
+        passed = (lsn for lsn in snapshots if lsn <= self.positions.known_lsn)
         return Lsn(max([self.positions.watermark, *passed]))
 
     def changes_up_to(self, lsn: Lsn) -> Lsn:
@@ -144,6 +149,8 @@ def check_parked(known: Known, table: HistoryTable, lsn: Lsn, when: When | None)
     if parked is None:
         return
     last = Lsn(max(parked.lsn, table.horizon))
+    if lsn == table.resynced:  # that snapshot is exact, whatever came before or after
+        return
     if lsn > last or (parked.silent and _is_after(when, parked)):
         raise refuse(replace(parked, lsn=last), _asked(lsn, when))
 
@@ -155,19 +162,30 @@ def _is_after(when: When | None, parked: Parked) -> bool:
     return when is None or isinstance(when, AtNow)
 
 
-def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn) -> None:
-    """Check that no state of `table` in [`first`, `last`] is inside a gap.
+def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn, *whens: When | None) -> None:
+    """Check that no state of `table` in [`first`, `last`], to which `whens` resolved, is inside a gap.
+
+    With `known.allow_gaps`, say it instead: the answer is then made of what is known.
 
     Raises NotAnswerable.
     """
     for gap in known.gaps:
-        if gap.meets(table.name, first, last):
-            asked = f"as of {first}" if first == last else f"from {first} to {last}"
+        if not (gap.meets(table.name, first, last) or (gap.is_of(table.name) and _in_time(gap, first, last, whens))):
+            continue
+        asked = f"as of {first}" if first == last else f"from {first} to {last}"
+        missing = f"its changes between {gap.lsn_from} and {gap.lsn_to} are missing: {gap.reason}"
+        if not known.allow_gaps:
             raise NotAnswerable(
-                f"asked for {table.name} {asked}, its changes between {gap.lsn_from} and {gap.lsn_to} are missing: "
-                f"{gap.reason}",
-                f"{gap.lsn_from} and {gap.lsn_to} themselves can be answered; auditlake.gaps lists what is missing.",
+                f"asked for {table.name} {asked}, {missing}",
+                f"{gap.lsn_from} and {gap.lsn_to} themselves can be answered; auditlake.gaps lists what is missing."
+                " With --allow-gap, the last known state before a gap stands for every state inside it.",
             )
+        say(f"gap: {table.name} {asked}: {missing}; inside the gap the answer shows the state at {gap.lsn_from}")
+
+
+def _in_time(gap: Gap, first: Lsn, last: Lsn, whens: Sequence[When | None]) -> bool:
+    ends = zip(whens, (first, last), strict=False)
+    return any(isinstance(when, AtTime) and gap.contains_time(when.time_us, lsn) for when, lsn in ends)
 
 
 def _at_time(known: Known, when: AtTime) -> Lsn:
@@ -219,7 +237,7 @@ def _check_clock(known: Known, when: AtTime) -> None:
 
 def begins_at(known: Known) -> int | None:
     """Return the time of the first snapshot, in microseconds since 1970; None if no table records one."""
-    return min((time_us for time_us in snapshot_times(known).values() if time_us is not None), default=None)
+    return min((time for table in known.tables.values() if (time := _snapshot_time(table)) is not None), default=None)
 
 
 def catch_up(known: Known) -> str:
@@ -254,7 +272,8 @@ def _at_xid(known: Known, when: AtXid) -> Lsn:
 
 def snapshot_times(known: Known) -> dict[int, int | None]:
     """Return when each snapshot was taken, in microseconds since 1970, by its LSN; None if it was not recorded."""
-    return {table.horizon: _snapshot_time(table) for table in known.tables.values()}
+    taken: dict[int, int | None] = {gap.lsn_to: gap.to_us for gap in known.gaps}
+    return taken | {table.horizon: _snapshot_time(table) for table in known.tables.values()}
 
 
 def _snapshot_time(table: HistoryTable) -> int | None:

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from auditlake.apply.tails import Log, open_log
 from auditlake.capture.preconditions import check_timeline, current_manifest, require_primary
 from auditlake.delta.append_table import open_delta
+from auditlake.delta.file_check import FileProblem, check_files
 from auditlake.errors import BadUsage
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import HistoryTable, list_histories, open_history
@@ -35,7 +36,6 @@ from auditlake.source.slot import Waiting
 from auditlake.spark.session import interpreted_if_wide
 from auditlake.verify.comparison import AT_ONCE, Bounds, Comparison, Notify
 from auditlake.verify.damage import Unreadable, reading
-from auditlake.verify.data_files import check_files
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_state import session_of
 from auditlake.verify.report import Finding, Report, TableReport, cut
@@ -135,7 +135,8 @@ def _history_files(request: Request, histories: Iterable[HistoryTable]) -> Itera
             yield _of_files(str(table.name), findings, request.limit)
 
 
-def _of_files(name: str, findings: Sequence[Finding], limit: int) -> TableReport:
+def _of_files(name: str, problems: Sequence[FileProblem], limit: int) -> TableReport:
+    findings = [Finding(problem.kind, file=problem.file, detail=problem.detail) for problem in problems]
     shown, more = cut(findings, limit)
     return TableReport(name, findings=shown, more=more)
 

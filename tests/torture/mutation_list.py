@@ -201,11 +201,11 @@ MUTATIONS = (
         "accounts orders",
         (f"{_MARK}:mark", "{HISTORY_APP: upto}", "{HISTORY_APP: upto - 1}"),
     ),
-    _apply("write no deletion vectors", "accounts", (f"{_MARK}:mark", "[*_1, *_marked(_2, _3)]", "[*_1]")),
+    _apply("write no deletion vectors", "accounts", (f"{_MARK}:mark", "[*_1, *marked(_2, _3)]", "[*_1]")),
     _apply(
         "forget the rows that a deletion vector already marks",
         "accounts",
-        (f"{_MARK}:_marked", "rows | files.gone(name)", "rows"),
+        (f"{_MARK}:marked", "rows | files.gone(name)", "rows"),
     ),
     _apply(
         "match rows that a deletion vector marks",

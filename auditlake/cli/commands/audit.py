@@ -148,13 +148,14 @@ def row(settings: Settings, *, full: bool, as_json: bool, **asked: object) -> No
     from auditlake.audit import json_output as objects
     from auditlake.audit.queries import RowQuestion, life_of, never
     from auditlake.audit.text_output import show_event, show_gap
+    from auditlake.lake.gaps import Gap
 
     reader = _reader(settings)
     life = life_of(reader, RowQuestion.read(asked))
     if not life.events:
         say(never(life.table, life.span.upto))
     for each, transaction in life.entries():
-        if isinstance(each, dict):
+        if isinstance(each, Gap):
             fields = objects.gap(each)
             click.echo(objects.line(fields)) if as_json else show_gap(
                 f"gap {fields['lsn']} to {fields['to_lsn']}: {fields['reason']}"

@@ -109,6 +109,43 @@ def maintain(settings: Settings) -> None:
 
 @click.command()
 @with_settings
+@with_streaming
+@click.option("--table", "names", multiple=True, metavar="TABLE", help="Only these tables: orders, sales.orders.")
+@click.option("--all", "every", is_flag=True, help="All tables, and the slot anew if it is lost.")
+@click.option("--copy-connections", metavar="N", help="Ranges to copy at a time, each in a connection [8].")
+@click.option("--copy-bytes-per-s", metavar="N", help="Bytes to read from the source per second, at most [no limit].")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for the progress of the copy.")
+def resync(settings: Settings, *, names: tuple[str, ...], every: bool, as_json: bool) -> None:
+    """Give tables a new snapshot and keep their history; without options, the tables that are parked.
+
+    \b
+    Example:
+      auditlake resync
+      auditlake resync --table orders
+    """
+    from auditlake.lake.history import list_histories
+    from auditlake.resync.choice import choose_tables
+    from auditlake.resync.resync import Starters, Target
+    from auditlake.resync.resync import resync as run
+    from auditlake.snapshot.progress_display import shown
+    from auditlake.snapshot.scheduler import Limits
+    from auditlake.snapshot.worker_pool import start_workers
+    from auditlake.spark.session import spark_session
+
+    lake = Lake(settings.lake)
+    limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
+    target = Target(settings.source_required(), lake, settings.how_to_stream, limits)
+    tables = choose_tables(lake, list(list_histories(lake)), names, every=every)
+    if not tables:
+        say("no table is parked, none gets a new snapshot")
+        return
+    start = Starters(lambda: spark_session(settings.spark), lambda: start_workers(settings.spark))
+    with shown(as_json=as_json) as progress:
+        run(target, tables, start, say, progress)
+
+
+@click.command()
+@with_settings
 @click.option("--check", "check_only", is_flag=True, help="Only the verdict; the exit code is its cause.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def status(settings: Settings, *, check_only: bool, as_json: bool) -> None:
@@ -140,4 +177,4 @@ def status(settings: Settings, *, check_only: bool, as_json: bool) -> None:
         sys.exit(verdict.code)
 
 
-COMMANDS = (follow, capture, apply, maintain, status)
+COMMANDS = (follow, capture, apply, resync, maintain, status)

@@ -7,15 +7,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import auditlake
-from auditlake.capture.change_log import GAPS_SCHEMA
-from auditlake.delta.append_table import AppendLog
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake import layout
-from tests.small_lake import T0, write_small_lake
+from auditlake.lake.gaps import Gap, record_gaps
+from auditlake.lsn import Lsn
+from tests.small_lake import ORDERS, T0, write_small_lake
 
 _AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 _ROW = {"id": 1, "note": "c", "price": Decimal("3.00"), "at": _AT}
@@ -62,8 +61,7 @@ def test_the_history_of_a_row_has_python_values(lake: auditlake.Lake) -> None:
 def test_a_gap_is_part_of_a_rows_history(tmp_path: Path) -> None:
     """What happened in it is not known."""
     made = _make_lake(tmp_path)
-    row = {"schema": "public", "table": "orders", "lsn_from": 0x150, "lsn_to": 0x200, "reason": "slot lost"}
-    AppendLog(made.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist([row], schema=GAPS_SCHEMA), {})
+    record_gaps(made, [Gap(ORDERS, Lsn(0x150), Lsn(0x200), "slot lost")])
     (gap,) = auditlake.Lake(made.root).row("orders", 1).gaps
     assert (gap.lsn_from, gap.lsn_to, gap.reason) == (0x150, 0x200, "slot lost")
 

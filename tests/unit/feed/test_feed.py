@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import auditlake
-from auditlake.capture.change_log import GAPS_SCHEMA, CaptureLog, CommitEnd
-from auditlake.delta.append_table import AppendLog
+from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed import feed as feed_module
 from auditlake.feed.change import UNCHANGED, ChangedTransaction
+from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, park
@@ -157,8 +157,7 @@ def _parked(lake: Lake) -> None:
 
 
 def _gap(lake: Lake) -> None:
-    row = {"schema": "public", "table": "customers", "lsn_from": 0x200, "lsn_to": 0x2FF, "reason": "slot lost"}
-    AppendLog(lake.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist([row], schema=GAPS_SCHEMA), {})
+    record_gaps(lake, [Gap(CUSTOMERS, Lsn(0x200), Lsn(0x2FF), "slot lost")])
 
 
 @pytest.mark.parametrize("miss", [_parked, _gap])

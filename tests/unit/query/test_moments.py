@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction
 
-from auditlake.capture.change_log import GAPS_SCHEMA
-from auditlake.delta.append_table import AppendLog
 from auditlake.errors import LakeUnusable, NotAnswerable
+from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
@@ -224,8 +222,7 @@ def test_all_tables_of_a_statement_share_one_lsn(lake: Lake) -> None:
 def test_a_moment_inside_a_gap_is_refused(tmp_path: Path) -> None:
     """The ends of the gap, other tables and ALL are answered."""
     lake = write_small_lake(tmp_path / "lake")
-    gap = {"schema": "public", "table": "orders", "lsn_from": 0x150, "lsn_to": 0x250, "reason": "the slot was lost"}
-    AppendLog(lake.gaps, GAPS_SCHEMA).append(pa.RecordBatch.from_pylist([gap], schema=GAPS_SCHEMA), {})
+    record_gaps(lake, [Gap(ORDERS, Lsn(0x150), Lsn(0x250), "the slot was lost")])
     for sql in (
         "select * from orders for system_time as of '0/151'",
         "select * from orders for system_time as of '0/24F'",

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from auditlake.delta.file_check import check_files
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lsn import Lsn
-from auditlake.verify.data_files import check_files
 from auditlake.verify.report import Finding, Report, TableReport, as_json_lines, as_lines
 from tests.small_lake import ORDERS, write_small_lake
 

@@ -1,0 +1,82 @@
+"""Hold: keep tables as they are while they get a new snapshot, and remember up to which LSN they are certain.
+
+A held table is parked (`lake.parking`, cause RESYNC) with a record of our own, because whoever recorded the reason may
+remove its record once the catalog is compared with a new one. The record is on the disk before anything else happens,
+is in force until the commit of the snapshot, and says what a later run has to know:
+
+- a table that was parked stays certain up to the same LSN, for the same reason;
+- a table that was not is *complete*: the stream has all of its changes, and they are folded up to the snapshot.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.layout import Lake
+from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked
+from auditlake.lake.positions import Positions
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+
+_COMPARED = "it is being compared with the source"
+REMEDY = "Run auditlake resync: it takes a new snapshot of the table."
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A held table, by its record."""
+
+    record: Parked
+
+    @property
+    def table(self) -> TableName:
+        return self.record.table
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the stream had all changes of the table when it was held."""
+        return self.record.reason == _COMPARED
+
+    def first_doubt(self, lake: Lake, snapshot_lsn: Lsn) -> Parked | None:
+        """Return the earliest reason why the stream alone does not give the state at `snapshot_lsn`; None without one.
+
+        Capture may have recorded another one since the table is held.
+        """
+        known = [] if self.is_complete else [self.record]
+        doubts = [*known, *_others(lake, open_history(lake, self.table))]
+        return min((each for each in doubts if each.lsn < snapshot_lsn), key=lambda each: each.lsn, default=None)
+
+
+def hold_table(lake: Lake, table: HistoryTable, positions: Positions, until: Lsn) -> Hold:
+    """Hold a table; `until` is the end of the source's log, read before. A hold of an earlier run is continued.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    held = find_parked(lake, table.name, Cause.RESYNC)
+    parked = read_parked(lake, [table]).get(table.name)
+    if held is not None and held.until > table.snapshot_lsn and (parked is None or parked.lsn >= held.lsn):
+        return Hold(held)
+    if parked is not None:
+        record = Parked(table.name, Cause.RESYNC, parked.lsn, until, parked.reason, REMEDY, parked.time_us)
+    else:
+        record = Parked(table.name, Cause.RESYNC, positions.known_lsn, until, _COMPARED, REMEDY, positions.current_us)
+    park(lake, record, table.snapshot_lsn)
+    return Hold(record)
+
+
+def held_tables(lake: Lake, tables: Iterable[HistoryTable]) -> list[TableName]:
+    """Return the tables that an earlier run held and did not finish."""
+    return [table.name for table in tables if _is_held(lake, table)]
+
+
+def _is_held(lake: Lake, table: HistoryTable) -> bool:
+    held = find_parked(lake, table.name, Cause.RESYNC)
+    return held is not None and held.until > table.snapshot_lsn
+
+
+def _others(lake: Lake, table: HistoryTable | None) -> list[Parked]:
+    """Return the records in force other than our own."""
+    if table is None:
+        return []
+    found = (find_parked(lake, table.name, cause) for cause in Cause if cause is not Cause.RESYNC)
+    return [record for record in found if record is not None and record.until > table.snapshot_lsn]

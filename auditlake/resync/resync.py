@@ -1,0 +1,311 @@
+"""Resync: give tables of a lake a new snapshot, and keep all of their history.
+
+The snapshot of a table at S is compared with the open versions of its history. What differs ends or begins at S; the
+range between the last certain LSN and S is a gap. Later changes are applied from S on, while capture and apply go on.
+
+Order of effects:
+  1. Check that source and slot are the lake's, and that the tables are published. A refusal leaves nothing behind.
+  2. Hold the tables (`hold`): from here on, apply folds none of them past its last certain LSN.
+  3. Publish what is not published, lock the tables, and record anew how they are published and partitioned. From here
+     on, capture compares the catalog with these records, and parks the table again if anything changes later.
+  4. Take the snapshot through a temporary slot, as bootstrap does for late tables, and copy it into a folder of its
+     own. Release the snapshot.
+  5. Wait until the lake has every commit up to S, for tables whose stream is complete.
+  6. Supersede the open versions, one Delta commit per table (`supersede`).
+After a kill at any point, held tables stay as they are, known up to the last certain LSN, and other tables are not
+affected. The same command, or a running `follow`, takes another snapshot of them; tables that reached 6 are done.
+
+Changes of a table up to S that came through the stream stay in `changes`. Those after the last certain LSN are not
+folded: the snapshot has their result, and what the table was between two of them is unknown.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg.pq.abc import PGconn
+from pyspark.sql import SparkSession
+
+from auditlake.capture.partition_watch import record_partitions
+from auditlake.capture.preconditions import Source, check_main_slot, check_timeline, current_manifest, require_primary
+from auditlake.errors import AuditlakeError, BadUsage, SourceUnready, Unsupported, all_in_one
+from auditlake.failpoints import After, reach
+from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import require_manifest
+from auditlake.lake.parking import read_parked
+from auditlake.lake.positions import read_positions
+from auditlake.lake.publication_record import record_tables
+from auditlake.lake.stage_lock import Stage
+from auditlake.lake.stage_lock import hold as locked
+from auditlake.relation import Column, TableName
+from auditlake.resync.hold import Hold, hold_table
+from auditlake.resync.supersede import Copied, Resynced, supersede
+from auditlake.schema.catalog_snapshot import save_first_snapshots
+from auditlake.snapshot.concurrent_capture import capturing
+from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
+from auditlake.snapshot.plan import Plan, publish, read_source
+from auditlake.snapshot.progress import Progress
+from auditlake.snapshot.scheduler import Copier, Limits, exported
+from auditlake.snapshot.worker_pool import Workers
+from auditlake.source.catalog import read_sizes
+from auditlake.source.connection import Row, connect, connect_replication
+from auditlake.source.lock_waits import LOCK_TIMEOUT_S
+from auditlake.source.partitions import read_insert_lsn
+from auditlake.source.publication import read_membership
+from auditlake.source.replicated_tables import FollowedTable, choose
+from auditlake.source.slot import CreatedSlot, Waiting, create_slot
+from auditlake.source.snapshot_session import SnapshotHolder
+from auditlake.store.files import remove_folder
+from auditlake.store.place import Place
+from auditlake.streaming_mode import Streaming
+
+_SLOT_TIMEOUT_S = 120.0
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Source and lake of a resync; `limits` bound the copy.
+
+    `captures`: run capture during the copy, unless another process does; False if this process captures already.
+    """
+
+    conninfo: str
+    lake: Lake
+    streaming: Streaming = field(default_factory=Streaming)
+    limits: Limits = field(default_factory=Limits)
+    captures: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Starters:
+    """Functions that start Spark, which compares, and the workers, which copy."""
+
+    spark: Callable[[], SparkSession]
+    workers: Callable[[], Workers]
+
+
+def resync(
+    target: Target, names: Collection[TableName], start: Starters, report: Report, progress: Progress | None = None
+) -> list[Resynced]:
+    """Give these tables a new snapshot; return what changed in those that were done.
+
+    Raises:
+        BadUsage, SourceUnready, WrongSource, LakeUnusable: before anything was written.
+        LakeConflict: if another resync is running.
+        AuditlakeError: names the tables that were not done, after all others were.
+    """
+    progress = progress or Progress(report)
+    with locked(target.lake, "resync", Stage.RESYNC), connect(target.conninfo) as control:
+        run = _Run(target, control, report, progress, start)
+        tables = _check(run, names)
+        holds = _hold(run, tables)
+        reach(After.HELD)
+        with ThreadPoolExecutor(1) as starter, _closed_at_end(starter.submit(start.workers)) as workers:
+            done = _take(run, holds, workers)
+    state = progress.state()
+    if state.failed:
+        raise all_in_one([why for _, why in sorted(state.failed)])
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    target: Target
+    control: psycopg.Connection[Row]
+    report: Report
+    progress: Progress
+    start: Starters
+
+
+def _check(run: _Run, names: Collection[TableName]) -> list[HistoryTable]:
+    """Check source and slot, and return the histories of the tables."""
+    lake, manifest = run.target.lake, require_manifest(run.target.lake)
+    require_primary(run.control)
+    current = current_manifest(run.control, manifest.slot, manifest.publication)
+    check_timeline(run.target.conninfo, manifest, current)
+    check_main_slot(run.control, lake, manifest.slot)
+    histories = {table.name: table for table in list_histories(lake)}
+    if unknown := [str(name) for name in names if name not in histories]:
+        raise BadUsage(f"{', '.join(unknown)} has no history in this lake", "auditlake status lists the tables.")
+    parked = read_parked(lake, histories.values())
+    if ended := [str(name) for name in names if name in parked and parked[name].ended]:
+        raise SourceUnready(f"{', '.join(ended)} was dropped at the source", "Its history up to then can be queried.")
+    return [histories[name] for name in sorted(names)]
+
+
+def _hold(run: _Run, tables: Sequence[HistoryTable]) -> dict[TableName, Hold]:
+    """Hold the tables, at the position that the lake has after the end of the log was read."""
+    until, positions = read_insert_lsn(run.control), read_positions(run.target.lake)
+    assert positions is not None  # noqa: S101 - `check_main_slot` found a slot, which bootstrap records
+    return {table.name: hold_table(run.target.lake, table, positions, until) for table in tables}
+
+
+@contextmanager
+def _closed_at_end(workers: Future[Workers]) -> Iterator[Future[Workers]]:
+    """Close the workers, which start concurrently with the block, at its end."""
+    try:
+        yield workers
+    finally:
+        if workers.exception() is None:
+            workers.result().close()
+
+
+def _take(run: _Run, holds: dict[TableName, Hold], workers: Future[Workers]) -> list[Resynced]:
+    target = run.target
+    source = Source(target.conninfo, require_manifest(target.lake), target.streaming)
+    chosen = _published(run, holds.keys())
+    with ExitStack() as held:
+        if target.captures:
+            capture = held.enter_context(capturing(source, target.lake, run.control, run.report, first=False))
+        staging, created = _copy(run, chosen, holds, workers)
+        reach(After.COPIED_AGAIN)
+        if target.captures and staging.copied:
+            capture.await_passed(created.consistent_point)
+        done = [_superseded(run, holds[name], copied) for name, copied in sorted(staging.copied.items())]
+    _remove(target.lake.root / "resync")
+    return [each for each in done if each is not None]
+
+
+def _superseded(run: _Run, hold: Hold, copied: Copied) -> Resynced | None:
+    try:
+        done = supersede(run.start.spark(), run.target.lake, hold, copied)
+    except AuditlakeError as exc:
+        run.progress.fail(copied.name, exc)
+        return None
+    run.report(str(done))
+    return done
+
+
+def _published(run: _Run, names: Collection[TableName]) -> list[FollowedTable]:
+    """Publish the tables that are not published, and return all of them."""
+    name = require_manifest(run.target.lake).publication
+    source = read_source(run.control, name)
+    chosen = choose(source, lambda table: table.name in names)
+    for lacking in sorted({*names} - {table.name for table in chosen}):
+        why = f"table {lacking} is not at the source, or cannot be published"
+        run.progress.fail(lacking, SourceUnready(why, "auditlake check says why; its history can still be queried."))
+    if source.publication is None:
+        raise SourceUnready(f"publication {name} is gone", "Run auditlake resync --all: it creates the publication.")
+    unpublished = tuple(table for table in chosen if source.published(table.name) is None)
+    publish(run.control, name, Plan(chosen, unpublished, source.publication, None, ()))
+    return list(choose(read_source(run.control, name), lambda table: table.name in {each.name for each in chosen}))
+
+
+def _copy(
+    run: _Run, todo: Sequence[FollowedTable], holds: dict[TableName, Hold], workers: Future[Workers]
+) -> tuple["_Staging", CreatedSlot]:
+    """Copy the tables under one snapshot, and release it."""
+    target, histories = run.target, {table.name: table for table in list_histories(run.target.lake)}
+    with ExitStack() as held:
+        holder = held.enter_context(SnapshotHolder(target.conninfo))
+        todo = _locked(run, holder, todo)
+        _record_anew(run, todo, holds)
+        replication = connect_replication(target.conninfo)
+        held.callback(replication.finish)
+        created = _temporary_slot(run, replication)
+        snapshot_id = holder.import_snapshot(created.snapshot_id)
+        run.progress.record_snapshot()
+        mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
+        columns = _comparable(run, todo, holder, histories)
+        replication.finish()
+        todo = [table for table in todo if table.name in columns]
+        sizes = read_sizes(holder.connection, [part.relation.oid for table in todo for part in table.parts])
+        staging = _Staging(target.lake, columns)
+        snapshot = exported(target.conninfo, holder, snapshot_id, mark)
+        Copier(workers.result(), staging, snapshot, target.limits, run.progress).copy(todo, sizes)
+    return staging, created
+
+
+def _locked(run: _Run, holder: SnapshotHolder, todo: Sequence[FollowedTable]) -> list[FollowedTable]:
+    """Lock the tables, and return those locked in time; the others stay held."""
+    failed = holder.lock({table.name: table.locked for table in todo}, LOCK_TIMEOUT_S)
+    for name, why in failed.items():
+        run.progress.fail(name, why)
+    return [table for table in todo if table.name not in failed]
+
+
+def _record_anew(run: _Run, todo: Sequence[FollowedTable], holds: dict[TableName, Hold]) -> None:
+    """Record how the tables are published and partitioned: the snapshot, which is later, has all rows of that."""
+    lake, oids = run.target.lake, {table.name: table.relation.oid for table in todo}
+    membership = read_membership(run.control, require_manifest(lake).publication)
+    if membership is None:
+        raise SourceUnready("the publication was dropped meanwhile", "Run auditlake resync again.")
+    record_tables(lake, membership, oids.keys())
+    record_partitions(run.control, lake, oids)
+    # The stream of a complete table may have a new column, which the catalog must not show as an old one.
+    save_first_snapshots(run.control, lake, {n: oid for n, oid in oids.items() if not holds[n].is_complete})
+
+
+def _temporary_slot(run: _Run, replication: PGconn) -> CreatedSlot:
+    slot = require_manifest(run.target.lake).slot
+    name = f"{slot[:40]}_resync_{replication.backend_pid}"
+    return create_slot(replication, run.control, name, temporary=True, waiting=Waiting(_SLOT_TIMEOUT_S, run.report))
+
+
+def _comparable(
+    run: _Run, todo: Sequence[FollowedTable], holder: SnapshotHolder, histories: Mapping[TableName, HistoryTable]
+) -> dict[TableName, tuple[Column, ...]]:
+    """Return the columns in which each table is compared with its history, as it is under the snapshot."""
+    source = read_source(holder.connection, require_manifest(run.target.lake).publication)
+    now = {table.name: table for table in choose(source, lambda table: table.name in histories)}
+    columns = {}
+    for table in todo:
+        if table.name not in now or now[table.name].shape != table.shape:
+            why = f"table {table.name} changed while it was being locked"
+            run.progress.fail(table.name, SourceUnready(why, "Run auditlake resync again."))
+            continue
+        try:
+            columns[table.name] = shared_columns(histories[table.name], table)
+        except Unsupported as exc:
+            run.progress.fail(table.name, exc)
+    return columns
+
+
+def shared_columns(history: HistoryTable, table: FollowedTable) -> tuple[Column, ...]:
+    """Return the history's columns, in their order.
+
+    Raises Unsupported if the source has others now.
+    """
+    now = {column.name: (column.type_oid, column.typmod, column.key) for column in table.relation.columns}
+    columns = history.current
+    was = {column.name: (column.type_oid, column.typmod, column.key) for column in columns}
+    if now != was:
+        differing = sorted(name for name in now.keys() | was.keys() if now.get(name) != was.get(name))
+        raise Unsupported(
+            f"table {table.name} has other columns or another key than its history: {', '.join(differing)}",
+            "Its history up to then can be queried.",
+        )
+    return columns
+
+
+def _remove(folder: Place) -> None:
+    """Remove a folder of copied files; what stays is removed by the next run."""
+    with suppress(OSError):
+        remove_folder(folder)
+
+
+class _Staging:
+    """Destination of the copy: a folder per table beside the histories."""
+
+    def __init__(self, lake: Lake, columns: dict[TableName, tuple[Column, ...]]) -> None:
+        self._lake = lake
+        self._columns = columns
+        self._begun: dict[TableName, tuple[Column, ...]] = {}
+        self.copied: dict[TableName, Copied] = {}
+
+    def folder(self, name: TableName) -> Place:
+        return self._lake.copied_again(name)
+
+    def columns(self, table: FollowedTable) -> tuple[Column, ...]:
+        return self._columns[table.name]
+
+    def begin(self, name: TableName, columns: tuple[Column, ...], oid: int) -> None:  # noqa: ARG002 - of the interface
+        _remove(self.folder(name))
+        self._begun[name] = columns
+
+    def commit(self, name: TableName, files: Sequence[CopiedFile], mark: SnapshotMark) -> None:
+        self.copied[name] = Copied(name, self.folder(name), self._begun[name], tuple(files), mark)

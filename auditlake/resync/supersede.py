@@ -1,0 +1,214 @@
+"""Supersede one table's open versions by a new snapshot, in one Delta commit that also moves the position.
+
+Order of effects, for a table that is held (`hold`) and whose snapshot at S is copied:
+  1. Fold its changes up to the last certain LSN: from there on, the snapshot decides.
+  2. Compare the snapshot with the open versions (`difference`).
+  3. Write and fsync the data files and deletion vectors. Without a log entry they are orphans.
+  4. Record the gap. Before the commit of 5, questions after the last certain LSN are refused because the table is held.
+  5. Commit: versions that end with `_end_op = resync`, versions that begin at S with `_op = snapshot`, position and
+     `auditlake/resync` := S. This commit ends the hold, and every earlier reason for which the table was parked.
+After a kill, the next run takes another snapshot and begins again with 1; a gap that was recorded is part of its own.
+
+The commit takes the version after the one that was compared. If another commit was first (a fold, a compaction), the
+table is compared again. Equal rows are not touched, and closed versions are never rewritten.
+
+The gap of a table whose stream is complete, because only the lake was damaged, begins before the versions that were
+wrong. It is the whole history if rows were missing: nothing shows since when.
+
+Data files that are missing or unreadable are removed from the log. What was open is taken from the snapshot; closed
+versions in them cannot be restored, and the gap begins before them.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from auditlake.apply.apply import fold_held
+from auditlake.apply.codegen import interpreted_if_wide
+from auditlake.apply.deletion_vector_writer import marked
+from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.data_files import DataFile
+from auditlake.delta.file_check import file_problems
+from auditlake.delta.log_writer import Action, moved, put_commit, removed
+from auditlake.errors import LakeConflict, LakeUnusable, Unsupported
+from auditlake.failpoints import After, reach
+from auditlake.lake.file_errors import writing
+from auditlake.lake.gaps import Gap, record_gaps
+from auditlake.lake.history import OPEN_PART, HistoryTable, adopt_rows, open_history
+from auditlake.lake.history_files import Files, find_files, is_open
+from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, Lake
+from auditlake.lake.parking import Parked
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, TableName
+from auditlake.resync.difference import Difference, compare
+from auditlake.resync.hold import Hold
+from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
+from auditlake.store.file_sync import make_folder
+from auditlake.store.files import parquet, remove_folder
+from auditlake.store.place import Place
+
+_ATTEMPTS = 20
+_PAUSE_S = 0.2
+_CHECKPOINT_EVERY = 10
+_DIFFERED = "the history differed from the source"
+_FILES_LOST = "data files of the history were damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A new snapshot of a table: its files in `folder`, and the columns that they have."""
+
+    name: TableName
+    folder: Place
+    columns: tuple[Column, ...]
+    files: tuple[CopiedFile, ...]
+    mark: SnapshotMark
+
+    @property
+    def paths(self) -> list[Place]:
+        return [self.folder / file.path for file in self.files if file.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Resynced:
+    """A table at its new snapshot: how many versions ended and began, and how many were removed with damaged files."""
+
+    name: TableName
+    lsn: Lsn
+    closed: int
+    begun: int
+    removed: int
+    lost_files: int
+    gap: Gap | None
+
+    def __str__(self) -> str:
+        parts = [f"{self.closed:,} versions ended", f"{self.begun:,} began"]
+        parts += [f"{self.removed:,} contradicting versions removed"] if self.removed else []
+        parts += [f"{self.lost_files} damaged files removed"] if self.lost_files else []
+        missing = f"; changes between {self.gap.lsn_from} and {self.gap.lsn_to} are missing" if self.gap else ""
+        return f"{self.name} is at its new snapshot {self.lsn}: {', '.join(parts)}{missing}"
+
+
+def supersede(spark: SparkSession, lake: Lake, hold: Hold, copied: Copied) -> Resynced:
+    """Give a table's history the state of a new snapshot.
+
+    Raises:
+        Unsupported: if the history has foreign table features.
+        LakeConflict: if other processes commit again and again.
+    """
+    session = spark.newSession()
+    with writing(f"the history of {copied.name}"), interpreted_if_wide(session, len(copied.columns)):
+        for _ in range(_ATTEMPTS):
+            doubt = _fold(session, lake, hold, copied.mark)
+            try:
+                return _supersede(session, lake, doubt, _files(lake, copied.name), copied)
+            except FileExistsError:
+                time.sleep(_PAUSE_S)
+    raise LakeConflict(
+        f"{_ATTEMPTS} attempts to commit to the history of {copied.name} lost against commits of other processes",
+        "Stop the other writer (auditlake maintain, for example), then run auditlake resync again.",
+    )
+
+
+def _fold(session: SparkSession, lake: Lake, hold: Hold, mark: SnapshotMark) -> Parked | None:
+    """Fold up to the last certain LSN; return why it is before the snapshot, None if the stream is complete."""
+    doubt = hold.first_doubt(lake, Lsn(mark.lsn))
+    stopped = fold_held(session, lake, hold.table, mark.lsn if doubt is None else doubt.lsn)
+    return doubt if stopped is None else stopped
+
+
+def _files(lake: Lake, name: TableName) -> Files:
+    table = open_history(lake, name)
+    if table is None:
+        raise LakeUnusable(f"the history of {name} is gone", "Run auditlake bootstrap: it copies the table anew.")
+    files = find_files(table)
+    if files is None:
+        raise Unsupported(
+            f"the history of {name} has table features of another program",
+            "resync writes only to histories as auditlake created them.",
+        )
+    return files
+
+
+def _supersede(session: SparkSession, lake: Lake, doubt: Parked | None, files: Files, copied: Copied) -> Resynced:
+    mark, table = copied.mark, files.table
+    lost = files.which(lambda file: any(file_problems(table.path, file.add)))
+    readable = files.which(lambda file: file.name not in lost.by_name)
+    difference = compare(session, readable, copied.paths, copied.columns, mark)
+    actions = [
+        *(removed(file.add) for file in lost.by_name.values()),
+        *_written(table, difference, copied),
+        *(marked(readable, difference.ended) if difference.ended else ()),
+    ]
+    reach(After.DIFFERENCE_WRITTEN)
+    gap = _gap(doubt, difference, lost, mark)
+    if gap is not None:
+        record_gaps(lake, [gap])
+        reach(After.GAP)
+    _commit(table, [*actions, *moved({HISTORY_APP: mark.lsn, RESYNC_APP: mark.lsn})])
+    reach(After.RESYNCED)
+    counts = (difference.closed_rows, difference.begun_rows, difference.removed_rows, len(lost.by_name))
+    return Resynced(copied.name, Lsn(mark.lsn), *counts, gap)
+
+
+def _written(table: HistoryTable, difference: Difference, copied: Copied) -> list[Action]:
+    """Write the versions that end and those that begin; return the actions that add them."""
+    month = datetime.fromtimestamp(copied.mark.time_us / 1_000_000, UTC).strftime("%Y-%m")
+    actions: list[Action] = []
+    for part, rows, count in (
+        (month, difference.closed, difference.closed_rows),
+        (OPEN_PART, difference.begun, difference.begun_rows),
+    ):
+        if count:
+            actions += _write(table, part, rows, copied.folder / f"difference-{part}")
+    return actions
+
+
+def _write(table: HistoryTable, part: str, rows: DataFrame, folder: Place) -> list[Action]:
+    if folder.exists():
+        remove_folder(folder)
+    rows.write.parquet(str(folder))
+    make_folder(table.path / f"_part={part}")
+    return adopt_rows(table, part, _filled(sorted(folder.glob("*.parquet"), key=str)))
+
+
+def _filled(files: Iterable[Place]) -> list[Place]:
+    return [file for file in files if pq.read_metadata(parquet(file)).num_rows]
+
+
+def _gap(doubt: Parked | None, difference: Difference, lost: Files, mark: SnapshotMark) -> Gap | None:
+    """Return the range in which the table's state is not known; None if the history was right up to the snapshot."""
+    name, upto = lost.table.name, Lsn(mark.lsn)
+    if doubt is not None and not lost.by_name:
+        return Gap(name, doubt.lsn, upto, doubt.reason, doubt.time_us, mark.time_us)
+    if not difference and not lost.by_name:
+        return None
+    since = _wrong_since(lost, difference)
+    reason = _FILES_LOST if lost.by_name else _DIFFERED
+    return Gap(name, since if doubt is None else min(since, doubt.lsn), upto, reason, None, mark.time_us)
+
+
+def _wrong_since(lost: Files, difference: Difference) -> Lsn:
+    """Return the last LSN before the first version that was wrong."""
+    begins = [difference.since] if difference.since is not None else []
+    begins += [_first_begin(file, lost.table) for file in lost.by_name.values()]
+    held_rows = sum(file.rows for file in lost.by_name.values() if is_open(file) and file.is_counted)
+    if difference.unmatched > held_rows:
+        begins.append(lost.table.horizon)
+    return Lsn(max(0, min(begins, default=lost.table.horizon) - 1))
+
+
+def _first_begin(file: DataFile, table: HistoryTable) -> int:
+    bounds = file.bounds("_from_lsn")
+    return table.horizon if bounds is None else int(bounds[0])
+
+
+def _commit(table: HistoryTable, actions: Sequence[Action]) -> None:
+    version = table.delta_version + 1
+    put_commit(table.path, version, "MERGE", actions)
+    if version % _CHECKPOINT_EVERY == 0:
+        checkpoint(table.path)
