@@ -28,7 +28,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from auditlake.apply.apply import fold_held
-from auditlake.apply.codegen import interpreted_if_wide
 from auditlake.apply.deletion_vector_writer import marked
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.data_files import DataFile
@@ -47,6 +46,7 @@ from auditlake.relation import Column, TableName
 from auditlake.resync.difference import Difference, compare
 from auditlake.resync.hold import Hold
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
+from auditlake.spark.session import interpreted_if_wide
 from auditlake.store.file_sync import make_folder
 from auditlake.store.files import parquet, remove_folder
 from auditlake.store.place import Place

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import auditlake
-from auditlake.apply.apply import apply_tail
+from auditlake.apply.apply import apply_pending
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.errors import NotAnswerable
 from auditlake.lake.gaps import read_gaps
@@ -71,7 +71,7 @@ class Site:
     def catch_up(self) -> None:
         """Capture and apply everything."""
         run_capture(make_task(self.dsn, self.lake, "current"), Event(), lambda _: None)
-        apply_tail(self.spark, self.lake)
+        apply_pending(lambda: self.spark, self.lake)
 
     def resync(self, *tables: str) -> list[Resynced]:
         """Give tables a new snapshot."""
