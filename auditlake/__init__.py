@@ -141,6 +141,7 @@ def exact_text(name: str, of: str | None = None) -> "Column":
 
 
 def _lake(root: str | Path) -> "Layout":
+    from auditlake.config import lake_place  # noqa: PLC0415 - as above
     from auditlake.lake.layout import Lake as Layout  # noqa: PLC0415 - as above
 
-    return Layout(Path(root).expanduser().absolute())
+    return Layout(lake_place(root))

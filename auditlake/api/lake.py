@@ -44,6 +44,7 @@ from auditlake.audit.row_history import Event
 from auditlake.audit.state import Filter, Page, Reading, columns_of, connect, open_state, state_query
 from auditlake.audit.transactions import Transaction
 from auditlake.audit.versions import Mark
+from auditlake.config import lake_place
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import Request, key_arguments
@@ -67,11 +68,11 @@ class Lake:
     """A lake, by its folder."""
 
     def __init__(self, location: str | Path) -> None:
-        """Open the lake.
+        """Open the lake in a folder, or at the URL of an object store (`s3://bucket/folder`).
 
         Raises LakeUnusable if there is none.
         """
-        self._lake = layout.Lake(Path(location).expanduser().absolute())
+        self._lake = layout.Lake(lake_place(location))
         require_manifest(self._lake)
 
     def __repr__(self) -> str:

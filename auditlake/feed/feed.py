@@ -1,7 +1,7 @@
 """Feed: whole transactions in commit order, from a place in the lake on, and new ones as capture makes them durable.
 
 The feed only reads files of the lake, so a slow or dead subscriber delays neither capture nor the source. It polls for
-the next entry of the Delta log of `changes`, which costs one attempt to open a file.
+the next entry of the Delta log of `changes`, which costs one attempt to open a file, on an object store a request.
 
 1. Read the watermark, then which LSNs are complete (`missing`), then the rows of `transactions` up to there.
 2. Take the next transactions, as many as fit into memory together, and read their changes (`reading`).
@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
@@ -30,8 +31,9 @@ from auditlake.feed.reading import ChangeReader, Selection
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
+from auditlake.store.place import Place
 
-POLL_S = 0.01
+_POLL_S, _POLL_OF_STORE_S = 0.01, 1.0
 _MOST_CHANGES = 10_000
 _MOST_BYTES = 64 << 20
 _MOST_TRANSACTIONS = 20_000
@@ -60,6 +62,7 @@ class Feed(Iterator[ChangedTransaction]):
         """Open the feed; setting `closed` ends it, as `close` does."""
         self._selection = selection or Selection()
         self._start = start
+        self._poll_s = _poll_s(lake.root)
         self._system = require_manifest(lake).system_identifier
         self._changes = LogTail(lake.changes, CHANGES_APP)
         self._transactions = LogTail(lake.transactions, TRANSACTIONS_APP)
@@ -109,7 +112,7 @@ class Feed(Iterator[ChangedTransaction]):
             if self._closed.is_set() or (not more and not self._start.follow):
                 raise StopIteration
             if not more:
-                self._closed.wait(POLL_S)
+                self._closed.wait(self._poll_s)
         found = self._ready.popleft()
         self._delivered = found.lsn
         return found
@@ -127,7 +130,7 @@ class Feed(Iterator[ChangedTransaction]):
                 continue
             if not self._start.follow or (until is not None and time.monotonic() >= until):
                 break
-            self._closed.wait(POLL_S)
+            self._closed.wait(self._poll_s)
         found = list(self._ready)
         self._ready.clear()
         if found:
@@ -227,3 +230,7 @@ class Feed(Iterator[ChangedTransaction]):
         if sum(each.count for each in chunk) > _MOST_CHANGES:
             return True
         return self._reader.held_bytes(chunk[0].lsn - 1, chunk[-1].lsn) > _MOST_BYTES
+
+
+def _poll_s(place: Place) -> float:
+    return _POLL_S if isinstance(place, Path) else _POLL_OF_STORE_S

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +24,8 @@ import pyarrow.parquet as pq
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.data_files import list_any_files
 from auditlake.delta.log_reader import Add, entry, file_path
+from auditlake.store.files import parquet
+from auditlake.store.place import Place
 
 _LISTED_AGAIN_S = 30.0
 _ANY = (0, 2**63 - 1)
@@ -34,7 +35,7 @@ _ANY = (0, 2**63 - 1)
 class Group:
     """A row group of a file, with the least and greatest LSN in it."""
 
-    file: Path
+    file: Place
     number: int
     rows: int
     held_bytes: int
@@ -46,18 +47,18 @@ class Group:
 
         Raises FileNotFoundError if the writer has replaced the file and deleted it.
         """
-        with pq.ParquetFile(self.file, pre_buffer=False) as file:
+        with pq.ParquetFile(parquet(self.file), pre_buffer=False) as file:
             return file.read_row_group(self.number, columns=list(columns), use_threads=False)
 
 
 @lru_cache(maxsize=4096)
-def _groups(file: Path) -> tuple[Group, ...]:
-    footer = pq.read_metadata(file)
+def _groups(file: Place) -> tuple[Group, ...]:
+    footer = pq.read_metadata(parquet(file))
     place = next(place for place in range(footer.num_columns) if footer.schema.column(place).path == "lsn")
     return tuple(_group(file, number, footer.row_group(number), place) for number in range(footer.num_row_groups))
 
 
-def _group(file: Path, number: int, group: pq.RowGroupMetaData, place: int) -> Group:
+def _group(file: Place, number: int, group: pq.RowGroupMetaData, place: int) -> Group:
     statistics = group.column(place).statistics
     first, last = (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else _ANY
     return Group(file, number, group.num_rows, group.total_byte_size, first, last)
@@ -66,12 +67,12 @@ def _group(file: Path, number: int, group: pq.RowGroupMetaData, place: int) -> G
 class LogTail:
     """Data files of a table with a column `lsn`, as of the newest version that `refresh` has seen."""
 
-    def __init__(self, table: Path, app: str) -> None:
+    def __init__(self, table: Place, app: str) -> None:
         """Open the table; its position is the version of the application transaction `app`."""
         self._table = table
         self._app = app
         self._version = -1
-        self._files: dict[str, tuple[Path, int, int]] = {}
+        self._files: dict[str, tuple[Place, int, int]] = {}
         self.position = 0
         """The position in the version that was seen last; 0 if there is none."""
         self._listed_at = time.monotonic()
@@ -148,7 +149,7 @@ def within(rows: pa.Table, after: int, upto: int) -> pa.Table:
     return rows.filter(pc.and_(pc.greater(lsns, after), pc.less_equal(lsns, upto)))
 
 
-def _located(table: Path, add: Add, stats: Mapping[str, Any]) -> tuple[Path, int, int]:
+def _located(table: Place, add: Add, stats: Mapping[str, Any]) -> tuple[Place, int, int]:
     first, last = (stats.get(bound, {}).get("lsn") for bound in ("minValues", "maxValues"))
     bounds = _ANY if first is None or last is None else (int(first), int(last))
     return (file_path(table, add), *bounds)

@@ -9,7 +9,6 @@ none. They are read again only when their files change.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from auditlake.errors import NotAnswerable
 from auditlake.lake.gaps import Gap, read_gaps
@@ -18,6 +17,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Parked, read_parked
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.store.files import fingerprint
 
 _HINT = "Read the state of the table after that, and continue without what is missing (allow_gaps, --allow-gaps)."
 
@@ -56,8 +56,7 @@ class Completeness:
 
     def _refresh(self) -> None:
         records = sorted(self._lake.all_parked.glob("*/*.json"))
-        log = self._lake.gaps / "_delta_log"
-        seen = tuple((path, _changed_at(path)) for path in (log, *records))
+        seen = (fingerprint(self._lake.gaps / "_delta_log"), *((path, path.stat().st_mtime_ns) for path in records))
         if seen != self._seen:
             self._missing = [*self._of_gaps(), *(self._of_parked() if records else ())]
             self._seen = seen
@@ -74,13 +73,6 @@ class Completeness:
         for parked in read_parked(self._lake, list_histories(self._lake), silent=True).values():
             if self._selects(parked.table) and not parked.ended:
                 yield _Missing(parked.lsn, None, _parked_refusal(parked))
-
-
-def _changed_at(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
 
 
 def _gap_refusal(gap: Gap) -> NotAnswerable:

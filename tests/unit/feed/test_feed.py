@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -15,12 +15,15 @@ from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed import feed as feed_module
 from auditlake.feed.change import UNCHANGED, ChangedTransaction
+from auditlake.feed.log_tail import LogTail
+from auditlake.feed.missing import Completeness
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import open_history
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.store.place import Remote
 from tests.small_lake import CUSTOMERS, ORDERS, T0_US, write_small_lake
 
 _SYSTEM = "7486193712053354519"
@@ -272,3 +275,22 @@ def _listing(root: Path) -> list[tuple[str, int]]:
         return (Path(folder) / name for folder, _, names in os.walk(root) for name in names)
 
     return sorted((str(path), path.stat().st_mtime_ns) for path in files())
+
+
+def test_the_log_of_an_object_store_is_followed(remote_folder: Remote) -> None:
+    """By the same code: files, row groups and new entries; missing changes are noticed there too."""
+    lake = Lake(cast("Path", remote_folder))
+    log = CaptureLog(lake)
+    log.start_at(Lsn(0x400))
+    tail = LogTail(lake.changes, CHANGES_APP)
+    assert (tail.refresh(), tail.position) == (False, 0x3FF)
+    _append(log, 0x500, [_insert(1), _insert(2)])
+    assert (tail.refresh(), tail.position) == (True, 0x500)
+    rows = tail.rows(0x4FF, 0x500, ("lsn", "ordinal"))
+    assert rows is not None
+    assert rows.to_pylist() == [{"lsn": 0x500, "ordinal": 0}, {"lsn": 0x500, "ordinal": 1}]
+    complete = Completeness(lake, None)
+    assert complete.limit(Lsn(0x400), Lsn(0x500)) == 0x500
+    _gap(lake)
+    with pytest.raises(NotAnswerable, match="slot lost"):
+        complete.limit(Lsn(0x200), Lsn(0x500))
