@@ -46,7 +46,7 @@ def serve(readings: Readings, listen: Listen, spark: dict[str, str], started: Ca
     Raises ConfigError if the address is not safe without authentication, or cannot be bound.
     """
     require_safe(listen.address, listen.token, listen.proxy_header)
-    bound = _bind(listen)
+    bound = bind(listen)
     port = bound.getsockname()[1]
     access = Access(hosts_of(listen.address, port, listen.names), listen.token, listen.proxy_header)
     config = uvicorn.Config(
@@ -77,7 +77,11 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _bind(listen: Listen) -> socket.socket:
+def bind(listen: Listen) -> socket.socket:
+    """Bind the address.
+
+    Raises ConfigError.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(listen.address, listen.port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)

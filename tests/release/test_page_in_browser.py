@@ -1,0 +1,188 @@
+"""The page in Chromium, as a person uses it: slider by mouse and keyboard, zoom, links, SQL's completion, undo script.
+
+Needs Debian's packages chromium and chromium-driver. The lake is the small one of tests.page.
+"""
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC
+from typing import Any
+
+import pytest
+import uvicorn
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+from auditlake.serve.access import Access, hosts_of
+from auditlake.serve.app import create_app
+from auditlake.serve.readings import Readings
+from auditlake.serve.run import Listen, bind
+from tests.page import write_lake
+
+_WIDTHS = ((1440, 900), (390, 844))
+_PAGES = (
+    "/",
+    "/rows?table=hostile",
+    "/rows?table=orders&facet=note",
+    "/row?table=orders&key=1",
+    "/log",
+    "/transaction?transaction=0/250",
+    "/compare?before=0/200",
+    "/find?table=orders&value=b",
+    "/sql",
+    "/status",
+)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page of the small lake on a port of its own."""
+    lake = write_lake(tmp_path_factory.mktemp("browser") / "lake")
+    bound = bind(Listen(port=0))
+    port = bound.getsockname()[1]
+    app = create_app(Readings(lake, UTC), Access(hosts_of("127.0.0.1", port, ())))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=lambda: server.run(sockets=[bound]), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(10)
+    bound.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    """Headless Chromium."""
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("needs chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--force-device-scale-factor=1"):
+        options.add_argument(argument)
+    with started(options, driver) as found:
+        yield found
+
+
+@contextmanager
+def started(options: webdriver.ChromeOptions, driver: str) -> Iterator[webdriver.Chrome]:
+    """Start a browser, and end it."""
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        yield found
+    finally:
+        found.quit()
+
+
+def _resize(browser: webdriver.Chrome, width: int, height: int) -> None:
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def _wait(browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any]) -> Any:
+    return WebDriverWait(browser, 10, 0.05).until(condition)
+
+
+def _slider(browser: webdriver.Chrome) -> WebElement:
+    return browser.find_element(By.ID, "slider")
+
+
+def _cells(browser: webdriver.Chrome) -> list[list[str]]:
+    return browser.execute_script(
+        "return [...document.querySelectorAll('.rows tbody tr')].map((r) => [...r.querySelectorAll('td')].map((c) =>"
+        " c.innerText))"
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), _WIDTHS)
+@pytest.mark.parametrize("path", _PAGES)
+def test_pages_fit_and_have_no_errors(browser: webdriver.Chrome, url: str, path: str, width: int, height: int) -> None:
+    """No error in the console (a violated policy is one), no page wider than the window, every control has a name."""
+    _resize(browser, width, height)
+    browser.get_log("browser")
+    browser.get(url + path)
+    _wait(browser, lambda b: b.execute_script("return document.readyState") == "complete")
+    assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
+    assert browser.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
+    tree = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    controls = [
+        n for n in tree if n.get("role", {}).get("value") in {"button", "link", "textbox", "combobox", "slider"}
+    ]
+    assert controls
+    assert [n["role"]["value"] for n in controls if not n.get("ignored") and not n.get("name", {}).get("value")] == []
+
+
+def test_the_slider_moves_by_keyboard(browser: webdriver.Chrome, url: str) -> None:
+    """Arrow keys go to the next commit, Home and End to the first and last; rows, address and announcement follow."""
+    _resize(browser, *_WIDTHS[0])
+    browser.get(f"{url}/rows?table=orders")
+    for key, lsn, rows in (
+        (Keys.HOME, "0/150", [["1", "b"], ["2", "''"]]),
+        (Keys.ARROW_RIGHT, "0/200", [["1", "b"], ["3", "NULL"]]),
+        (Keys.ARROW_RIGHT, "0/250", [["1", "c"], ["3", "NULL"], ["4", "new"]]),
+        (Keys.ARROW_LEFT, "0/200", [["1", "b"], ["3", "NULL"]]),
+        (Keys.END, "0/300", [["1", "c"], ["4", "new"]]),
+    ):
+        _slider(browser).send_keys(key)
+        _wait(browser, lambda b, lsn=lsn: f"at={lsn.replace('/', '%2F')}" in b.current_url)
+        assert [row[1:3] for row in _cells(browser)] == rows
+        assert lsn in (_slider(browser).get_attribute("aria-valuetext") or "")
+        assert lsn in (browser.find_element(By.ID, "announcement").get_attribute("textContent") or "")
+    assert browser.execute_script("return document.activeElement.id") == "slider"
+
+
+def test_the_slider_moves_by_mouse(browser: webdriver.Chrome, url: str) -> None:
+    """A click at the left end is the first commit; the count of the tables follows."""
+    _resize(browser, *_WIDTHS[0])
+    browser.get(f"{url}/?at=0/300")
+    slider = _slider(browser)
+    ActionChains(browser).move_to_element_with_offset(slider, -slider.size["width"] // 2 + 2, 0).click().perform()
+    _wait(browser, lambda b: "at=0%2F150" in b.current_url)
+    text = browser.find_element(By.CSS_SELECTOR, ".tables").text
+    assert "its history begins at 0/180" in text
+
+
+def test_zoom_shows_a_part_of_the_time(browser: webdriver.Chrome, url: str) -> None:
+    """Zooming in shortens the period of the chart, `All` shows the whole again."""
+    _resize(browser, *_WIDTHS[0])
+    browser.get(f"{url}/?at=0/250")
+    whole = browser.find_element(By.ID, "ticks").text
+    browser.find_element(By.CSS_SELECTOR, "[data-zoom=in]").click()
+    _wait(browser, lambda b: b.find_element(By.ID, "ticks").text != whole)
+    browser.find_element(By.CSS_SELECTOR, "[data-zoom=all]").click()
+    _wait(browser, lambda b: b.find_element(By.ID, "ticks").text == whole)
+
+
+def test_the_undo_script_is_shown(browser: webdriver.Chrome, url: str) -> None:
+    """The button shows the script as text, and the next one copies it."""
+    browser.get(f"{url}/compare?before=0/200&after=0/300&table=orders")
+    browser.find_element(By.CSS_SELECTOR, "[data-undo]").click()
+    _wait(browser, lambda b: "begin isolation level" in b.find_element(By.ID, "script").text)
+    assert browser.find_element(By.ID, "copy").is_displayed()
+
+
+def test_sql_is_completed(browser: webdriver.Chrome, url: str) -> None:
+    """What is typed gets completions, which Tab takes; a statement that writes is refused with a message."""
+    browser.get(f"{url}/sql")
+    area = browser.find_element(By.ID, "statement")
+    area.send_keys("delete from cust")
+    _wait(browser, lambda b: b.find_element(By.ID, "completions").is_displayed())
+    area.send_keys(Keys.TAB)
+    assert area.get_attribute("value") == "delete from customers"
+    area.send_keys(Keys.CONTROL, Keys.ENTER)
+    _wait(browser, lambda b: "changes a lake" in b.find_element(By.ID, "sql-answer").text)
+
+
+def test_hostile_values_do_not_run(browser: webdriver.Chrome, url: str) -> None:
+    """The script of a value is text, after the page was loaded and after the slider has replaced its main part."""
+    browser.get(f"{url}/rows?table=hostile")
+    _slider(browser).send_keys(Keys.HOME)
+    _wait(browser, lambda b: "at=0%2F150" in b.current_url)
+    assert "<script>alert(1)</script>" in browser.find_element(By.CSS_SELECTOR, ".rows").text
+    assert browser.execute_script("return document.querySelectorAll('main script').length") == 0
