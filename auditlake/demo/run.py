@@ -2,10 +2,13 @@
 
 A shop's database on an embedded server is bootstrapped and followed while transactions run. Three times the shop is
 paused and PostgreSQL runs the queries of `CHECKED`: whole tables and a join, in SQL common to both engines. Later the
-lake runs them as of those moments, by LSN and by time. `run_demo` returns 0 only if all answers are equal, row for row.
+lake runs them as of those moments, by LSN and by time. One transaction is undone in PostgreSQL by the script of
+`auditlake diff`. `run_demo` returns 0 only if all answers are equal, row for row, and the undo has restored its rows.
 """
 
 import shlex
+import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -18,9 +21,16 @@ from typing import LiteralString
 
 from pyspark.sql import SparkSession
 
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.queries import DiffQuestion, RowQuestion, life_of
+from auditlake.audit.row_history import Event
+from auditlake.audit.text_output import show_event, show_transaction
+from auditlake.audit.transaction_detail import contents
+from auditlake.audit.transactions import Transaction, Wanted, find
+from auditlake.audit.undo_script import patch
 from auditlake.capture.supervisor import make_task
 from auditlake.demo.server import Server
-from auditlake.demo.shop import Moment, Shop
+from auditlake.demo.shop import ACTOR, Moment, Shop
 from auditlake.errors import ConfigError
 from auditlake.follow import follow
 from auditlake.lake.layout import Lake
@@ -31,7 +41,7 @@ from auditlake.query.sql import run_sql
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress_display import show_copied
 from auditlake.snapshot.worker_pool import LocalWorkers
-from auditlake.source.connection import Row
+from auditlake.source.connection import Row, connect, fetch
 from auditlake.spark.session import spark_session
 from auditlake.terminal import working
 
@@ -69,6 +79,8 @@ def compare(expected: list[Row], actual: list[Row]) -> str | None:
 _WORKERS = 2
 _PRODUCT, _ORDER = 3, 42
 _TRADE_S = 3.0
+_STATUS: LiteralString = f"select status from public.orders where order_id = {_ORDER}"
+_LINES: LiteralString = f"select count(*) from public.order_lines where order_id = {_ORDER}"
 
 _REVENUE = """
 select p.name, p.price, count(distinct o.order_id) as orders, sum(l.quantity * l.unit_price) as revenue
@@ -78,20 +90,10 @@ select p.name, p.price, count(distinct o.order_id) as orders, sum(l.quantity * l
  where o.status <> 'cancelled'
  group by p.name, p.price order by p.name
 """
-_LIFE = f"""
-select status, _from_time as since, _to_time as until, _op as began_by, _xid as xid
-  from public.orders for system_time all where order_id = {_ORDER} order by _from_lsn
-"""
-_WHO = f"""
-select t.lsn, t.time, t.context, t.updates, t.deletes, t.tables
-  from auditlake.transactions t
-  join public.orders for system_time all o on o._from_lsn = t.lsn
- where o.order_id = {_ORDER} and o.status = 'cancelled'
-"""
 
 
 def run_demo(keep: Path | None) -> int:
-    """Run the demo; return 0 if all answers were right, else 1. With `keep`, database and lake stay in that folder."""
+    """Run the demo; return 0 if all answers were right, else 1. With `keep`, the database stays too, in that folder."""
     with _folder(keep) as folder:
         server = Server(folder=folder / "postgres")
         try:
@@ -101,17 +103,23 @@ def run_demo(keep: Path | None) -> int:
         finally:
             if keep is None:
                 server.stop("immediate")
+                shutil.rmtree(server.folder, ignore_errors=True)
         if keep is not None:
             _report_kept(server, dsn, folder)
+    _report_page(folder / "lake", temporary=keep is None)
     return 0 if right else 1
 
 
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
     if keep is None:
-        with tempfile.TemporaryDirectory(prefix="auditlake-demo-") as folder:
-            Path(folder).chmod(0o755)  # started by root, the server runs as another user, who needs access
-            yield Path(folder)
+        folder = Path(tempfile.mkdtemp(prefix="auditlake-demo-"))
+        folder.chmod(0o755)  # started by root, the server runs as another user, who needs access
+        try:
+            yield folder
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         return
     if keep.exists() and any(keep.iterdir()):
         raise ConfigError(f"folder {keep} is not empty", "Give --keep a new folder.")
@@ -133,6 +141,15 @@ def _report_kept(server: Server, dsn: str, folder: Path) -> None:
         say(f"    {line}")
 
 
+def _report_page(lake: Path, *, temporary: bool) -> None:
+    """Say how to open the page of the demo's lake."""
+    ours = Path(sys.argv[0])
+    command = str(ours) if ours.name == "auditlake" else "auditlake"
+    stays = f"; the lake stays until you remove {lake.parent}" if temporary else ""
+    say(f"to see all of it in a browser, with a slider through time{stays}:")
+    say(f"    {command} serve --lake {shlex.quote(str(lake))}")
+
+
 class _Demo:
     def __init__(self, dsn: str, lake: Lake) -> None:
         self._dsn = dsn
@@ -151,10 +168,11 @@ class _Demo:
                 moments = self._trade(shop)
             self._report(f"the shop committed {shop.transactions:,} transactions and closes")
             moments["now"] = shop.pause_and_query(CHECKED)
+        undone = self._undo()
         with working("applying the remaining changes to the history"):
             follow(make_task(self._dsn, self._lake, "current"), self._spark, threading.Event(), say)
         self._ask(moments)
-        return self._check(moments)
+        return self._check(moments) and undone
 
     def _report(self, message: str) -> None:
         say(f"[{time.monotonic() - self._started:5.1f} s] {message}")
@@ -187,8 +205,37 @@ class _Demo:
         at = datetime.fromtimestamp(moments["before"].time_us / 1_000_000, UTC).isoformat()
         self._show("revenue by product now", _REVENUE, None)
         self._show("the same join as of the moment before the price change", _REVENUE, at)
-        self._show(f"the life of order {_ORDER}", _LIFE, None)
-        self._show("the transaction that cancelled it", _WHO, None)
+        reader = self._reader()
+        self._report(f"who changed order {_ORDER}, when and why: auditlake row orders {_ORDER}")
+        life = life_of(reader, RowQuestion("orders", (str(_ORDER),), None, None))
+        for entry, committed in life.entries():
+            if isinstance(entry, Event):
+                show_event(entry, committed, (life.key, reader.now), full=False)
+        cancelled = self._cancelled(reader)
+        self._report(f"the transaction that cancelled it: auditlake show {cancelled.lsn}")
+        show_transaction(cancelled, contents(reader, cancelled), reader.now)
+
+    def _reader(self) -> Reader:
+        return Reader(self._lake, datetime.now(UTC))
+
+    def _cancelled(self, reader: Reader) -> Transaction:
+        """Return the transaction that cancelled the order: the only one with an actor."""
+        return next(find(reader, Span(Lsn(0), reader.watermark), Wanted(actor=ACTOR), 1))
+
+    def _undo(self) -> bool:
+        """Undo that transaction in PostgreSQL; return whether its rows are back."""
+        reader = self._reader()
+        lsn = self._cancelled(reader).lsn
+        when = (str(Lsn(lsn - 1)), str(lsn))
+        script = "\n".join(patch(DiffQuestion(*when, ("orders", "order_lines"), reverse=True).diffs(reader)))
+        with connect(self._dsn) as conn:
+            lines_before = fetch(conn, _LINES)[0][0]
+            conn.execute(script.encode())
+            status, lines = fetch(conn, _STATUS)[0][0], fetch(conn, _LINES)[0][0]
+        command = f"auditlake diff {' '.join(when)} orders order_lines --format sql -R | psql"
+        self._report(f"undo the cancellation, across foreign keys: {command}")
+        self._report(f"order {_ORDER} is {status} again, with {lines} lines instead of {lines_before}")
+        return bool(status != "cancelled" and lines and not lines_before)
 
     def _show(self, title: str, statement: str, as_of: str | None) -> None:
         self._report(title + (f": auditlake sql --as-of {as_of} …" if as_of else ""))

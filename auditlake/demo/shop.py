@@ -16,6 +16,8 @@ from auditlake.lsn import Lsn
 from auditlake.source.connection import Row, connect, fetch
 from auditlake.source.server import wal_end
 
+ACTOR = "back office"
+"""Who changes the price and cancels the order."""
 _PAUSE_S = 0.01
 _CUSTOMERS, _ORDERS_AT_START = 200, 1000
 
@@ -134,7 +136,7 @@ class Shop:
 
     def change_price_and_cancel(self, product_id: int, order_id: int) -> None:
         """Raise a price and cancel an order in one transaction with actor and reason as its context."""
-        context = json.dumps({"actor": "back office", "reason": "supplier raised the price"})
+        context = json.dumps({"actor": ACTOR, "reason": "supplier raised the price"})
         with self._lock, self._conn.transaction():
             self._conn.execute("select pg_logical_emit_message(true, 'auditlake', %s)", (context,))
             self._conn.execute("update products set price = price * 1.25 where product_id = %s", (product_id,))

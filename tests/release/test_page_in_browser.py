@@ -89,15 +89,24 @@ def _wait(browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any
     return WebDriverWait(browser, 10, 0.05).until(condition)
 
 
+def _errors(browser: webdriver.Chrome) -> list[Any]:
+    """Return the messages of the console since the last call."""
+    return list(browser.get_log("browser"))  # type: ignore[no-untyped-call]
+
+
 def _slider(browser: webdriver.Chrome) -> WebElement:
     return browser.find_element(By.ID, "slider")
 
 
+def _wait_for(browser: webdriver.Chrome, lsn: str) -> None:
+    """Wait until the address has the LSN."""
+    _wait(browser, lambda b: f"at={lsn.replace('/', '%2F')}" in b.current_url)
+
+
 def _cells(browser: webdriver.Chrome) -> list[list[str]]:
-    return browser.execute_script(
-        "return [...document.querySelectorAll('.rows tbody tr')].map((r) => [...r.querySelectorAll('td')].map((c) =>"
-        " c.innerText))"
-    )
+    """Return the texts of the table of rows."""
+    rows = browser.find_elements(By.CSS_SELECTOR, ".rows tbody tr")
+    return [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in rows]
 
 
 @pytest.mark.parametrize(("width", "height"), _WIDTHS)
@@ -105,10 +114,10 @@ def _cells(browser: webdriver.Chrome) -> list[list[str]]:
 def test_pages_fit_and_have_no_errors(browser: webdriver.Chrome, url: str, path: str, width: int, height: int) -> None:
     """No error in the console (a violated policy is one), no page wider than the window, every control has a name."""
     _resize(browser, width, height)
-    browser.get_log("browser")
+    _errors(browser)
     browser.get(url + path)
     _wait(browser, lambda b: b.execute_script("return document.readyState") == "complete")
-    assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
+    assert _errors(browser) == []
     assert browser.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
     tree = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     controls = [
@@ -130,7 +139,7 @@ def test_the_slider_moves_by_keyboard(browser: webdriver.Chrome, url: str) -> No
         (Keys.END, "0/300", [["1", "c"], ["4", "new"]]),
     ):
         _slider(browser).send_keys(key)
-        _wait(browser, lambda b, lsn=lsn: f"at={lsn.replace('/', '%2F')}" in b.current_url)
+        _wait_for(browser, lsn)
         assert [row[1:3] for row in _cells(browser)] == rows
         assert lsn in (_slider(browser).get_attribute("aria-valuetext") or "")
         assert lsn in (browser.find_element(By.ID, "announcement").get_attribute("textContent") or "")
