@@ -22,6 +22,11 @@ def lean() -> None:
     sys.meta_path.insert(0, _NoFrames())
 
 
+def whole() -> None:
+    """Undo the hiding, for a process that turns out to need a data frame library."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _NoFrames)]
+
+
 class _NoFrames(MetaPathFinder):
     """Import hook that reports data frame libraries as not installed."""
 

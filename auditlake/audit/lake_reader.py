@@ -30,6 +30,7 @@ from auditlake.schema.missing_values import Answers, read_added
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (
+    Known,
     begins_at,
     check_gaps,
     check_horizon,
@@ -60,10 +61,11 @@ class Span:
 class Reader:
     """One state of a lake; relative times are relative to `now`, whose zone is used for times without one."""
 
-    def __init__(self, lake: Lake, now: datetime) -> None:
+    def __init__(self, lake: Lake, now: datetime, known: Known | None = None) -> None:
+        """Read the state of the lake, unless it is given."""
         self.lake = lake
         self.now = now
-        self.known = read_known(lake)
+        self.known = known or read_known(lake)
         self._tables: dict[Place, DeltaTable] = {}
         self._later: dict[TableName, Mapping[str, Later]] = {}
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from auditlake.startup import lean
 
-WITHOUT_PANDAS = frozenset({"bootstrap", "capture", "log", "show", "row", "diff", "blame", "deleted", "webhook"})
+WITHOUT_PANDAS = frozenset(
+    {"bootstrap", "capture", "log", "show", "row", "diff", "blame", "deleted", "webhook", "sql", "shell"}
+)
 
 
 def start() -> None:

@@ -25,12 +25,9 @@ from pyspark.sql.types import (
 )
 
 from auditlake.query.column_metadata import shows_lsn
+from auditlake.query.rows import JSON_TEXT, LSN
 from auditlake.query.spark_errors import statement_errors
 
-JSON_TEXT = b"auditlake.json"
-"""Marks a field whose texts are JSON."""
-LSN = b"auditlake.lsn"
-"""Marks a field whose integers are LSNs."""
 _INTERVALS = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 _TEXTS_INSIDE = ("interval", "variant")
 _JSON_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC", "ignoreNullFields": "false"}

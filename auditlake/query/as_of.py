@@ -31,11 +31,11 @@ from auditlake.lake.history_rows import read_rows
 from auditlake.lsn import Lsn
 from auditlake.query.json_variant import documents_of, shown
 from auditlake.query.pending_tail import Tails, upto
-from auditlake.query.system_time import Bounds, Selection, State, Versions
+from auditlake.query.system_time import Selection, State, Versions, within
 from auditlake.relation import Column
 from auditlake.spark.session import read_version
 from auditlake.temporal.as_of_files import of_state, some_as_of
-from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
+from auditlake.temporal.as_of_predicate import as_of_sql
 from auditlake.temporal.moments import Known
 
 
@@ -79,7 +79,7 @@ def read_selection(
             columns = table.columns_at(lsn) if tail is None else tail.columns
             return rows.selectExpr(*_shown(spark, columns, ["_raw"] if raw else []))
         case Versions(bounds):
-            rows = _versions(spark, table, tail).where("false" if bounds is None else _within(bounds))
+            rows = _versions(spark, table, tail).where("false" if bounds is None else within(bounds))
             columns = table.columns_at(table.position) if tail is None else tail.columns
             return rows.selectExpr(*_shown(spark, columns, _PERIOD))
         case _:
@@ -146,19 +146,6 @@ def _is_much_marked(files: Files) -> bool:
 
 def _through_delta(spark: SparkSession, table: HistoryTable) -> DataFrame:
     return read_version(spark, str(table.path), table.delta_version)
-
-
-def _within(limits: Bounds) -> str:
-    conditions = ["true"]
-    if limits.from_above is not None:
-        conditions.append(f"_from_lsn > {limits.from_above:d}")
-    if limits.from_up_to is not None:
-        conditions.append(f"_from_lsn <= {limits.from_up_to:d}")
-    if limits.open_after is not None:
-        conditions.append(ends_after_sql(limits.open_after))
-    if limits.to_up_to is not None:
-        conditions.append(f"_to_lsn <= {limits.to_up_to:d}")
-    return " and ".join(conditions)
 
 
 def _shown(spark: SparkSession, columns: Sequence[Column], others: Sequence[str]) -> list[str]:

@@ -31,23 +31,27 @@ from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Row
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
-from auditlake.query.arrow_batches import JSON_TEXT, LSN, batches
+from auditlake.query.rows import JSON_TEXT, LSN, Rows
 from auditlake.temporal.when import format_us
 from auditlake.terminal import console_for, show
 from auditlake.values.encoding import visible
+
+if TYPE_CHECKING:  # pyspark takes a second to import
+    from pyspark.sql import DataFrame
+
+    Results = Sequence[DataFrame | Rows]
 
 
 class Json(str):
@@ -86,7 +90,7 @@ def json_text(value: Any) -> str:  # noqa: ANN401, PLR0911 - any value of a row,
             return plain_text(value)
         case float() if math.isfinite(value):
             return plain_text(value)
-        case Row():
+        case tuple() if hasattr(value, "asDict"):  # a Row of Spark
             return json_text(value.asDict(recursive=False))
         case Mapping():
             entries = (f"{json_text(plain_text(name))}: {json_text(item)}" for name, item in value.items())
@@ -187,14 +191,26 @@ class Layout:
 _FITTING = Layout()
 
 
+def _batches(rows: "DataFrame | Rows") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    if isinstance(rows, Rows):
+        return rows.batches()
+    from auditlake.query.arrow_batches import batches  # noqa: PLC0415 - pyspark takes a second to import
+
+    return batches(rows)
+
+
 def render(
-    rows: DataFrame, form: str, out: TextIO | None = None, layout: Layout = _FITTING, nulls: set[int] | None = None
+    rows: "DataFrame | Rows",
+    form: str,
+    out: TextIO | None = None,
+    layout: Layout = _FITTING,
+    nulls: set[int] | None = None,
 ) -> int:
     """Run the query, write its rows to `out` (stdout) in one of `TEXT_FORMATS` and return their number.
 
     The indexes of columns that had a NULL are added to `nulls`. Raises BadUsage if the query fails on a row.
     """
-    schema, fetched = batches(rows)
+    schema, fetched = _batches(rows)
     if nulls is not None:
         fetched = _find_nulls(fetched, nulls)
     reader = layout.zone if form == "table" else None
@@ -222,9 +238,9 @@ def write_rows(
             raise BadUsage(f"{form!r} is not a format", f"Choose one of {', '.join(TEXT_FORMATS)}.")
 
 
-def write_parquet(rows: DataFrame, out: BinaryIO) -> int:
+def write_parquet(rows: "DataFrame | Rows", out: BinaryIO) -> int:
     """Run the query, write its rows to `out` as one Parquet file and return their number."""
-    schema, fetched = batches(rows)
+    schema, fetched = _batches(rows)
     need_distinct(rows.columns)
     count = 0
     with pq.ParquetWriter(_Forward(out), schema, compression="zstd") as writer:
@@ -346,7 +362,7 @@ Notes = Callable[[int, set[int]], None]
 """Called with the index of a result and the indexes of its columns that had a NULL, after all its rows are written."""
 
 
-def answer(results: Sequence[DataFrame], form: Form, *, first: bool = True, notes: Notes | None = None) -> int | None:
+def answer(results: "Results", form: Form, *, first: bool = True, notes: Notes | None = None) -> int | None:
     """Write the rows of each result; return their number, None if a pager was closed before the last.
 
     `first`: nothing was written before; `notes` is called for tables. Raises BadUsage if a query fails on a
@@ -363,7 +379,7 @@ def answer(results: Sequence[DataFrame], form: Form, *, first: bool = True, note
     return count
 
 
-def _stream(results: Sequence[DataFrame], form: Form, nulls: Sequence[set[int]], *, first: bool) -> int:
+def _stream(results: "Results", form: Form, nulls: Sequence[set[int]], *, first: bool) -> int:
     count = 0
     with _opened(form.path) as out:
         for number, rows in enumerate(results):
@@ -387,7 +403,7 @@ def _has_pager() -> bool:
     return bool(os.environ.get("PAGER")) or shutil.which("less") is not None
 
 
-def _page(results: Sequence[DataFrame], form: Form, nulls: Sequence[set[int]], *, first: bool) -> int | None:
+def _page(results: "Results", form: Form, nulls: Sequence[set[int]], *, first: bool) -> int | None:
     os.environ.setdefault("LESS", "-FRX")  # no pager for what fits the screen; colours; keep the text on leaving
     layout, count, complete = Layout(form.expanded, shutil.get_terminal_size().columns, form.zone), 0, False
     with click.get_pager_file() as pager:  # click expects that a pager may close the pipe early

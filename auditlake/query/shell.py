@@ -1,4 +1,4 @@
-r"""The shell: statements and backslash commands over one Spark session, from a prompt, a file or a pipe.
+r"""The shell: statements and backslash commands over one lake, from a prompt, a file or a pipe.
 
     select …;        a statement, over any number of lines; several on one line are a script
     \d               the tables; \d NAME the columns of one
@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, tzinfo
-from functools import partial
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -31,7 +30,6 @@ from prompt_toolkit.history import FileHistory, History
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
-from pyspark.sql import DataFrame, SparkSession
 from sqlglot import TokenType
 
 from auditlake.errors import AuditlakeError, BadUsage
@@ -40,10 +38,10 @@ from auditlake.lsn import Lsn
 from auditlake.messages import report_bug, report_error, say
 from auditlake.query.completion import Tables, complete
 from auditlake.query.dialect import tokenize
+from auditlake.query.engines import Engines
 from auditlake.query.output import TEXT_FORMATS, Form, answer
 from auditlake.query.script import split
-from auditlake.query.sql import footnotes, plan
-from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement, read_state
+from auditlake.query.statement import LakeState, prepare_statement, read_state
 from auditlake.terminal import working
 
 HELP = "\n".join(__doc__.splitlines()[2:11])
@@ -85,9 +83,12 @@ def inputs_of(lines: Iterable[str]) -> Iterator[str]:
 class Shell:
     """State between inputs: the moment, the format, the defined views, the first error."""
 
-    def __init__(self, lake: Lake, start: Callable[[], SparkSession], *, chatty: bool, zone: tzinfo = UTC) -> None:
+    def __init__(
+        self, lake: Lake, engines: Engines, stop_jobs: Callable[[], None], *, chatty: bool, zone: tzinfo = UTC
+    ) -> None:
         self._lake = lake
-        self._start = start
+        self._engines = engines
+        self._stop_jobs = stop_jobs
         self._chatty = chatty
         self._zone = zone
         self._form = Form("table", None, paged=chatty, zone=zone)
@@ -105,7 +106,7 @@ class Shell:
                 with self._reported():
                     self._one(text.strip())
             except KeyboardInterrupt:
-                self._start().sparkContext.cancelAllJobs()
+                self._stop_jobs()
                 say("stopped")
         return self._code
 
@@ -175,22 +176,24 @@ class Shell:
         if self._timing:
             say(f"{(time.monotonic() - started) * 1000:,.0f} ms")
 
-    def _note(self, query: PreparedQuery, rows: DataFrame, _: int, nulls: set[int]) -> None:
-        for note in footnotes(self._start(), query, rows, nulls):
-            say(note)
-
     def _statement(self, state: LakeState, sql: str, *, first: bool) -> bool:
         """Run one statement; return whether it has a result."""
         query = prepare_statement(state, sql, self._defined)
         with working("asking"):
-            rows = plan(self._start(), query)
+            answers = self._engines.answer(state, [query])
         self._defined |= query.defined
         if query.defines is not None:
             return False
-        count = answer([rows], self._form, first=first, notes=partial(self._note, query, rows))
+
+        def note(_: int, nulls: set[int]) -> None:
+            for text in answers[0].notes(nulls):
+                say(text)
+
+        count = answer([each.rows for each in answers], self._form, first=first, notes=note)
         if self._chatty:
             shown = "not all rows shown" if count is None else f"{count:,} row{'' if count == 1 else 's'}"
             say(f"{shown} as of {query.lsn}")
+        self._engines.report()
         return True
 
 

@@ -19,6 +19,7 @@ from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
 from auditlake.query.column_metadata import mark, origin_of
 from auditlake.query.exact_text_udf import register_function
+from auditlake.query.rows import inexact_note
 from auditlake.query.spark_errors import statement_errors
 from auditlake.query.statement import Log, PreparedQuery, prepare_sql, with_raw
 from auditlake.query.system_time import Selection, Versions
@@ -85,10 +86,7 @@ def footnotes(spark: SparkSession, query: PreparedQuery, rows: DataFrame, nulls:
         raws = (with_raw(chosen) for chosen in read if not isinstance(chosen, Log))
         held = f"map_contains_key(_raw, {spark_literal(origin.column)})"
         if any(not _read(spark, query, origin.table, raw).where(held).isEmpty() for raw in raws):
-            yield (
-                f"note: NULL in {origin.column} may be a value that its type here cannot hold, such as infinity: "
-                f"exact_text({origin.column}) shows it"
-            )
+            yield inexact_note(origin.column)
 
 
 def read_log(spark: SparkSession, known: Known, name: TableName, lsn: Lsn) -> DataFrame:

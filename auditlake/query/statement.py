@@ -57,7 +57,11 @@ def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> PreparedQuery
 
 def prepare_script(lake: Lake, script: str, as_of: str | None = None, zone: tzinfo = UTC) -> list[PreparedQuery]:
     """Prepare the statements of a script, from one state of the lake; raises as `prepare_sql` does."""
-    state = read_state(lake, as_of, zone)
+    return prepare_all(read_state(lake, as_of, zone), script)
+
+
+def prepare_all(state: "LakeState", script: str) -> list[PreparedQuery]:
+    """Prepare the statements of a script; raises as `prepare_sql` does."""
     queries: list[PreparedQuery] = []
     defined: frozenset[str] = frozenset()
     for sql in split(script) or [script]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.temporal.as_of_predicate import ends_after_sql
 from auditlake.temporal.moments import Known, check_gaps, check_horizon, check_known, check_parked, just_before, resolve
 from auditlake.temporal.when import AtTime, When
 
@@ -101,6 +102,20 @@ class Bounds:
     from_up_to: Lsn | None = None
     open_after: Lsn | None = None
     to_up_to: Lsn | None = None
+
+
+def within(limits: Bounds) -> str:
+    """Return the condition for the versions within these bounds."""
+    conditions = ["true"]
+    if limits.from_above is not None:
+        conditions.append(f"_from_lsn > {limits.from_above:d}")
+    if limits.from_up_to is not None:
+        conditions.append(f"_from_lsn <= {limits.from_up_to:d}")
+    if limits.open_after is not None:
+        conditions.append(ends_after_sql(limits.open_after))
+    if limits.to_up_to is not None:
+        conditions.append(f"_to_lsn <= {limits.to_up_to:d}")
+    return " and ".join(conditions)
 
 
 def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> State:

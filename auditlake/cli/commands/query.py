@@ -1,9 +1,8 @@
-"""Commands that query the history through Spark, and export views of it: sql, shell, views."""
+"""Commands that query the history, and export views of it: sql, shell, views."""
 
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -61,13 +60,21 @@ def _with_script(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def _with_engine(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the choice of the engine to a command, as `engine`."""
+    choices = click.Choice(["auto", "spark", "duckdb"])
+    text = "DuckDB if that means the same, else Spark; or only one of them."
+    return click.option("--engine", type=choices, default="auto", show_default=True, help=text)(command)
+
+
 @click.command()
 @with_settings
 @with_zone
 @as_of_option
+@_with_engine
 @_with_form
 @_with_script
-def sql(settings: Settings, as_of: str | None, form: "Form", script: str) -> None:
+def sql(settings: Settings, as_of: str | None, engine: str, form: "Form", script: str) -> None:
     """Run SQL on the history; schema.table is the table's state at WHEN.
 
     \b
@@ -78,34 +85,35 @@ def sql(settings: Settings, as_of: str | None, form: "Form", script: str) -> Non
       auditlake sql --as-of -1d --format parquet -o orders.parquet 'select * from orders'
     """
     from auditlake.lake.manifest import require_manifest
+    from auditlake.query.engines import Engines
     from auditlake.query.output import answer
-    from auditlake.query.sql import footnotes, plan_all
-    from auditlake.query.statement import prepare_script
-    from auditlake.spark.session import spark_session
+    from auditlake.query.statement import prepare_all, read_state
     from auditlake.terminal import working
 
     lake = Lake(settings.lake)
     require_manifest(lake)
+    state = read_state(lake, as_of, settings.zone)
     # Refuse what can be refused before a JVM starts, which takes seconds.
-    queries = prepare_script(lake, script, as_of, settings.zone)
+    queries = prepare_all(state, script)
     form.check(sum(query.defines is None for query in queries))
+    engines = Engines(engine, settings.spark, lambda: _start_spark(settings))
     with working("asking"):
-        spark = spark_session(settings.spark)
-        results = plan_all(spark, queries)
-    answering = [query for query in queries if query.defines is None]
+        answers = engines.answer(state, queries)
 
     def note(number: int, nulls: set[int]) -> None:
-        for text in footnotes(spark, answering[number], results[number], nulls):
+        for text in answers[number].notes(nulls):
             say(text)
 
-    answer(results, replace(form, zone=settings.zone), notes=note)
+    answer([each.rows for each in answers], replace(form, zone=settings.zone), notes=note)
+    engines.report()
 
 
 @click.command()
 @with_settings
 @with_zone
 @as_of_option
-def shell(settings: Settings, as_of: str | None) -> None:
+@_with_engine
+def shell(settings: Settings, as_of: str | None, engine: str) -> None:
     """Run statements one after the other, with completion and history; reads a pipe as well.
 
     \b
@@ -114,19 +122,40 @@ def shell(settings: Settings, as_of: str | None) -> None:
       auditlake shell --as-of -2h < questions.sql
     """
     from auditlake.lake.manifest import require_manifest
+    from auditlake.query.engines import Engines
     from auditlake.query.shell import Shell, inputs_of
 
     lake = Lake(settings.lake)
     require_manifest(lake)
-    with ThreadPoolExecutor(1) as starting:  # the JVM starts, for seconds, while the first statement is typed
-        spark = starting.submit(_start_spark, settings)
-        running = Shell(lake, spark.result, chatty=sys.stdin.isatty(), zone=settings.zone)
-        if as_of is not None:
-            running.set_as_of(as_of)
-        sys.exit(running.run(_prompted(lake, running) if sys.stdin.isatty() else inputs_of(sys.stdin)))
+    spark = _Started(settings)
+    engines = Engines(engine, settings.spark, spark.session)
+    running = Shell(lake, engines, spark.stop_jobs, chatty=sys.stdin.isatty(), zone=settings.zone)
+    if as_of is not None:
+        running.set_as_of(as_of)
+    sys.exit(running.run(_prompted(lake, running) if sys.stdin.isatty() else inputs_of(sys.stdin)))
+
+
+class _Started:
+    """The Spark session of a shell: started by the first statement that needs it, once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._session: SparkSession | None = None
+
+    def session(self) -> "SparkSession":
+        if self._session is None:
+            self._session = _start_spark(self._settings)
+        return self._session
+
+    def stop_jobs(self) -> None:
+        if self._session is not None:
+            self._session.sparkContext.cancelAllJobs()
 
 
 def _start_spark(settings: Settings) -> "SparkSession":
+    from auditlake.startup import whole
+
+    whole()  # Spark needs pandas
     from auditlake.spark.session import spark_session
 
     return spark_session(settings.spark)

@@ -1,12 +1,14 @@
 """Shell on a small lake: one session, many inputs."""
 
+from datetime import UTC, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.query.engines import Engines
 from auditlake.query.shell import Shell, inputs_of
 from auditlake.relation import Column, TableName
 from tests.small_lake import version, write_history, write_small_lake
@@ -42,12 +44,17 @@ _PRICE = ((10 << 16) | 2) + 4  # numeric(10,2)
 _EXPANDED = "── 1 ──\nid       1\nnote     c\n"
 
 
+def _shell(spark: SparkSession, lake: Lake, engine: str, *, chatty: bool, zone: tzinfo = UTC) -> Shell:
+    return Shell(lake, Engines(engine, {}, lambda: spark), lambda: None, chatty=chatty, zone=zone)
+
+
+@pytest.mark.parametrize("engine", ["auto", "spark"])
 def test_a_session_keeps_its_state_and_survives_errors(
-    spark: SparkSession, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+    spark: SparkSession, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], engine: str
 ) -> None:
     """Statements over several lines, several on one, a pinned moment, a view that keeps it."""
     lake = write_small_lake(tmp_path / "lake")
-    shell = Shell(lake, lambda: spark, chatty=True)
+    shell = _shell(spark, lake, engine, chatty=True)
     assert shell.run(inputs_of(INPUT.splitlines(keepends=True))) == 2
     said = capsysbinary.readouterr()
     described = "col_name,data_type,comment\nid,int,\nname,string,\n"
@@ -69,12 +76,13 @@ def test_nothing_is_read_after_the_end(
     r"""The end is \q or exit, in any case."""
     lake = write_small_lake(tmp_path / "lake")
     for end in ("\\q", "exit", "Quit;\n"):
-        assert Shell(lake, lambda: spark, chatty=False).run([end, "select 1;"]) == 0
+        assert _shell(spark, lake, "auto", chatty=False).run([end, "select 1;"]) == 0
     assert capsysbinary.readouterr().out == b""
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
 def test_a_person_sees_lsns_times_and_what_a_null_hides(
-    spark: SparkSession, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+    spark: SparkSession, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], engine: str
 ) -> None:
     """Also in renamed columns; computed integers and formats for programs are unchanged."""
     lake = write_small_lake(tmp_path / "lake")
@@ -85,7 +93,7 @@ def test_a_person_sees_lsns_times_and_what_a_null_hides(
     )
     row = {"id": 1, "price": None, "due": None, **version(0x180, None, "snapshot", None), "_raw": [("price", "NaN")]}
     write_history(lake, TableName("public", "prices"), columns, [row], {HISTORY_APP: 0x180, SNAPSHOT_APP: 0x180})
-    shell = Shell(lake, lambda: spark, chatty=False, zone=ZoneInfo("Europe/Paris"))
+    shell = _shell(spark, lake, engine, chatty=False, zone=ZoneInfo("Europe/Paris"))
     script = """\\x
         select _from_lsn as since, _from_lsn + 0 as plain, _from_time as at from prices for system_time all;
         select price as amount, due from prices; select p.price from prices p join orders using (id) where id = 2;

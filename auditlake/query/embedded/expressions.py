@@ -1,0 +1,725 @@
+"""Expressions of Spark SQL in DuckDB's SQL: an allow-list of nodes, functions, types and casts that mean the same.
+
+`Expressions.cell` returns the DuckDB text of an expression and its type in Spark, which is computed here by Spark's
+rules; every operand is cast to the type that Spark would give it, so DuckDB's own rules never apply. Anything else
+raises `NotEmbedded` with the name of the construct, and the statement goes to Spark.
+
+What differs between the engines, and how it is kept out:
+
+- integer overflow, division by zero, a value that is too large for its type: an error in Spark. DuckDB raises too (it
+  returns NULL for a division by zero, hence `error`), and the statement then goes to Spark, which says what is wrong.
+- decimals: Spark's precision and scale, as long as they need no adjustment (38 digits). No division of decimals.
+- sums and averages of floats depend on the order of rows; grouped floats may show 0 or -0. Neither is accepted.
+- case conversion of letters that are not ASCII: an error here, so Spark answers.
+- LIKE: only patterns without an escape; strings compare by bytes in both engines.
+- text to number, number to date and other casts between kinds: not accepted. A literal beside a date or a timestamp is
+  accepted in its full ISO form; the zone is UTC in both engines.
+
+Authority: spark.apache.org/docs/4.2.0/sql-ref-ansi-compliance.html; duckdb.org/docs/stable/sql
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from typing import ClassVar, Protocol
+
+from sqlglot import exp
+
+from auditlake.query.embedded.spark_types import (
+    INTEGRAL,
+    MOST_DIGITS,
+    VOID,
+    common,
+    decimal,
+    duckdb_type,
+    is_comparable,
+    is_decimal,
+    is_groupable,
+    precision_and_scale,
+)
+from auditlake.relation import TableName
+from auditlake.sql_names import standard_literal
+
+_INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
+_EXACT_DOUBLE = 2**53
+_DECIMAL_LITERAL = re.compile(r"(\d*)\.(\d+)")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(\.\d{1,6})?)?")
+_PLAIN_DECIMAL_SCALE = 6
+"""Up to this scale Spark prints every decimal without an exponent."""
+
+
+class NotEmbedded(Exception):
+    """A statement, or a part of it, that only Spark answers; the text names the construct."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An expression: its DuckDB text, its type in Spark, and the name that Spark gives a column of it, if known."""
+
+    sql: str
+    kind: str
+    name: str | None = None
+    origin: tuple[TableName, str] | None = None
+    """The column of a table that it shows unchanged, if that column's type cannot hold every value."""
+    is_lsn: bool = False
+    number: int | None = None
+    """The value of an integer literal."""
+    text: str | None = None
+    """The value of a string literal."""
+
+    @property
+    def computed(self) -> "Cell":
+        """The same value, without what only a column has."""
+        return replace(self, origin=None, is_lsn=False, number=None, text=None)
+
+
+class Scope(Protocol):
+    """What an expression may refer to."""
+
+    def column(self, node: exp.Column) -> Cell:
+        """Find a column.
+
+        Raises NotEmbedded.
+        """
+
+    def values_of(self, query: exp.Expr) -> Cell:
+        """Translate a subquery of one column that refers to nothing outside of it.
+
+        Raises NotEmbedded.
+        """
+
+
+def only(node: exp.Expr, *allowed: str) -> None:
+    """Raise NotEmbedded if a node has a part that is not among these."""
+    for name, part in node.args.items():
+        if part not in (None, False, []) and name not in allowed:
+            raise NotEmbedded(f"{_named(node)} with {name.strip('_').replace('_', ' ')}")
+
+
+def _named(node: exp.Expr) -> str:
+    if isinstance(node, exp.Anonymous):
+        return f"{node.name.lower()}()"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
+
+
+def cast(cell: Cell, kind: str) -> str:
+    """Return DuckDB text that has this type."""
+    return cell.sql if cell.kind == kind and cell.number is None else f"cast({cell.sql} as {duckdb_type(kind)})"
+
+
+_SIGNS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+_COMPARISONS = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "is not distinct from",
+    exp.NullSafeNEQ: "is distinct from",
+}
+_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
+_RANKS = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
+
+
+class Expressions:
+    """Translation of the expressions of one SELECT; `may_fail` is set by one that can fail on a row."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self.may_fail = False
+
+    def cell(self, node: exp.Expr) -> Cell:
+        """Translate an expression.
+
+        Raises NotEmbedded.
+        """
+        translate = self._NODES.get(type(node))
+        if translate is None:
+            raise NotEmbedded(_named(node))
+        return translate(self, node)
+
+    def condition(self, node: exp.Expr) -> str:
+        """Translate a condition.
+
+        Raises NotEmbedded.
+        """
+        cell = self.cell(node)
+        if cell.kind not in {"boolean", VOID}:
+            raise NotEmbedded(f"a condition of type {cell.kind}")
+        return cast(cell, "boolean")
+
+    def where(self, node: exp.Expr) -> str:
+        """Translate the condition of a WHERE, in which a conjunct may be [NOT] IN a query.
+
+        Elsewhere Spark shows false for an unknown result of IN (query), and DuckDB NULL. Raises NotEmbedded.
+        """
+        conjuncts = list(node.flatten()) if isinstance(node, exp.And) else [node]
+        return " and ".join(self._conjunct(each) for each in conjuncts)
+
+    def _conjunct(self, node: exp.Expr) -> str:
+        inner = node.this if isinstance(node, exp.Not) else node
+        if not isinstance(inner, exp.In) or inner.args.get("query") is None:
+            return f"({self.condition(node)})"
+        return f"{'not ' if inner is not node else ''}{self._in_query(inner)}"
+
+    def _in_query(self, node: exp.In) -> str:
+        only(node, "this", "query")
+        _plain_operands(node)
+        value, query = self.cell(node.this), node.args["query"]
+        found = self._scope.values_of(query.this if isinstance(query, exp.Subquery) else query)
+        if value.kind != found.kind or not is_groupable(value.kind):
+            raise NotEmbedded(f"IN of {value.kind} and {found.kind}")
+        return f"({value.sql} in {found.sql})"
+
+    def _cells(self, nodes: Iterable[exp.Expr]) -> list[Cell]:
+        return [self.cell(node) for node in nodes]
+
+    def _column(self, node: exp.Column) -> Cell:
+        return self._scope.column(node)
+
+    def _paren(self, node: exp.Paren) -> Cell:
+        only(node, "this")
+        inner = self.cell(node.this)
+        return replace(inner, sql=f"({inner.sql})")
+
+    def _literal(self, node: exp.Literal) -> Cell:
+        only(node, "this", "is_string")
+        text = str(node.this)
+        if node.is_string:
+            return Cell(standard_literal(text), "string", text, text=text)
+        if text.isdecimal():
+            return _integer(int(text))
+        if match := _DECIMAL_LITERAL.fullmatch(text):
+            whole, scale = match[1].lstrip("0"), len(match[2])
+            digits = len((whole + match[2]).lstrip("0")) if not whole else len(whole) + scale
+            kind = decimal(max(digits, scale), scale)
+            if kind is not None:
+                return Cell(f"cast({standard_literal(text)} as {kind})", kind)
+        raise NotEmbedded(f"the literal {text}")
+
+    def _null(self, node: exp.Null) -> Cell:
+        only(node)
+        return Cell("null", VOID, "NULL")
+
+    def _boolean(self, node: exp.Boolean) -> Cell:
+        only(node, "this")
+        return Cell("true" if node.this else "false", "boolean", "true" if node.this else "false")
+
+    def _negative(self, node: exp.Neg) -> Cell:
+        only(node, "this")
+        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+            if str(node.this.this).isdecimal():
+                return _integer(-int(node.this.this))
+            inner = self.cell(node.this)
+            return replace(inner, sql=f"(- {inner.sql})", name=None)
+        inner = self.cell(node.this)
+        if inner.kind not in (*INTEGRAL, "double") and not is_decimal(inner.kind):
+            raise NotEmbedded(f"- of {inner.kind}")
+        self.may_fail = True
+        return Cell(f"(- {cast(inner, inner.kind)})", inner.kind, _call("(- {})", inner))
+
+    def _arithmetic(self, node: exp.Binary) -> Cell:
+        only(node, "this", "expression", "typed", "safe")
+        left, right = self.cell(node.this), self.cell(node.expression)
+        sign = _SIGNS[type(node)]
+        kind, operands = _typed(sign, left, right)
+        self.may_fail = True
+        texts = [cast(each, to) for each, to in zip((left, right), operands, strict=True)]
+        if sign in "/%":
+            texts[1] = f"case when {texts[1]} = 0 then error('division by zero') else {texts[1]} end"
+        name = None if left.name is None or right.name is None else f"({left.name} {sign} {right.name})"
+        return Cell(f"cast(({texts[0]} {sign} {texts[1]}) as {duckdb_type(kind)})", kind, name)
+
+    def _comparison(self, node: exp.Binary) -> Cell:
+        only(node, "this", "expression")
+        _plain_operands(node)
+        left, right = self._alike(self.cell(node.this), self.cell(node.expression))
+        return Cell(f"({left} {_COMPARISONS[type(node)]} {right})", "boolean")
+
+    def _alike(self, *cells: Cell) -> list[str]:
+        """Return the texts of operands that are compared, in their common type."""
+        kind = _common_of(_literals_as(cells))
+        if not is_comparable(kind):
+            raise NotEmbedded(f"a comparison of {kind}")
+        return [cast(cell, kind) for cell in _literals_as(cells)]
+
+    def _and_or(self, node: exp.Connector) -> Cell:
+        only(node, "this", "expression")
+        word = "and" if isinstance(node, exp.And) else "or"
+        return Cell(f"({self.condition(node.this)} {word} {self.condition(node.expression)})", "boolean")
+
+    def _not(self, node: exp.Not) -> Cell:
+        only(node, "this")
+        return Cell(f"(not {self.condition(node.this)})", "boolean")
+
+    def _is(self, node: exp.Is) -> Cell:
+        only(node, "this", "expression")
+        _plain_operands(node)
+        inner = self.cell(node.this)
+        match node.expression:
+            case exp.Null():
+                return Cell(f"({inner.sql} is null)", "boolean")
+            case exp.Boolean() if inner.kind == "boolean":
+                return Cell(f"({inner.sql} is {'true' if node.expression.this else 'false'})", "boolean")
+            case _:
+                raise NotEmbedded("IS of a value")
+
+    def _between(self, node: exp.Between) -> Cell:
+        only(node, "this", "low", "high")
+        _plain_operands(node)
+        value, low, high = self._cells((node.this, node.args["low"], node.args["high"]))
+        above, below = self._alike(value, low), self._alike(value, high)
+        return Cell(f"({above[0]} >= {above[1]} and {below[0]} <= {below[1]})", "boolean")
+
+    def _in(self, node: exp.In) -> Cell:
+        if node.args.get("query") is not None:
+            raise NotEmbedded("IN of a query in an expression")
+        only(node, "this", "expressions")
+        _plain_operands(node)
+        value = self.cell(node.this)
+        texts = self._alike(value, *self._cells(node.expressions))
+        return Cell(f"({texts[0]} in ({', '.join(texts[1:])}))", "boolean")
+
+    def _scalar(self, node: exp.Subquery) -> Cell:
+        only(node, "this")
+        self.may_fail = True
+        return replace(self._scope.values_of(node.this).computed, name=None)
+
+    def _like(self, node: exp.Like) -> Cell:
+        only(node, "this", "expression", "negate")
+        _plain_operands(node)
+        value, pattern = self.cell(node.this), self.cell(node.expression)
+        if value.kind != "string" or pattern.text is None or "\\" in pattern.text:
+            raise NotEmbedded("LIKE with such a pattern")
+        return Cell(f"({value.sql} {'not ' if node.args.get('negate') else ''}like {pattern.sql})", "boolean")
+
+    def _case(self, node: exp.Case) -> Cell:
+        only(node, "this", "ifs", "default")
+        if node.this is not None:
+            raise NotEmbedded("CASE with a value")
+        conditions = [self.condition(branch.this) for branch in node.args["ifs"]]
+        values = self._cells(branch.args["true"] for branch in node.args["ifs"])
+        default = self.cell(node.args["default"]) if node.args.get("default") else Cell("null", VOID)
+        return self._chosen(conditions, values, default)
+
+    def _if(self, node: exp.If) -> Cell:
+        only(node, "this", "true", "false")
+        default = self.cell(node.args["false"]) if node.args.get("false") else Cell("null", VOID)
+        return self._chosen([self.condition(node.this)], [self.cell(node.args["true"])], default)
+
+    def _chosen(self, conditions: Sequence[str], values: Sequence[Cell], default: Cell) -> Cell:
+        kind = _common_of([*values, default])
+        pairs = zip(conditions, values, strict=True)
+        branches = " ".join(f"when {condition} then {cast(value, kind)}" for condition, value in pairs)
+        return Cell(f"case {branches} else {cast(default, kind)} end", kind)
+
+    def _coalesce(self, node: exp.Coalesce) -> Cell:
+        only(node, "this", "expressions")
+        cells = self._cells((node.this, *node.expressions))
+        kind = _common_of(cells)
+        return Cell(f"coalesce({', '.join(cast(cell, kind) for cell in cells)})", kind)
+
+    def _nullif(self, node: exp.Nullif) -> Cell:
+        only(node, "this", "expression")
+        left, right = self._cells((node.this, node.expression))
+        if left.kind != right.kind or not is_comparable(left.kind):
+            raise NotEmbedded(f"NULLIF of {left.kind} and {right.kind}")
+        return Cell(f"nullif({cast(left, left.kind)}, {cast(right, left.kind)})", left.kind)
+
+    def _extreme(self, node: exp.Greatest | exp.Least) -> Cell:
+        only(node, "this", "expressions", "ignore_nulls")
+        cells = self._cells((node.this, *node.expressions))
+        kind = cells[0].kind
+        if any(cell.kind != kind for cell in cells) or not is_groupable(kind):
+            raise NotEmbedded(f"{_named(node)} of several types")
+        return Cell(f"{type(node).__name__.lower()}({', '.join(cast(cell, kind) for cell in cells)})", kind)
+
+    def _strings(self, nodes: Sequence[exp.Expr], what: str) -> list[Cell]:
+        cells = self._cells(nodes)
+        if any(cell.kind != "string" for cell in cells):
+            raise NotEmbedded(f"{what} of {' and '.join(cell.kind for cell in cells)}")
+        return cells
+
+    def _joined(self, node: exp.Concat | exp.DPipe) -> Cell:
+        if isinstance(node, exp.Concat) and not node.args.get("safe"):
+            raise NotEmbedded("a string of several literals")
+        only(node, "this", "expression", "expressions", "safe", "coalesce")
+        operands = node.expressions if isinstance(node, exp.Concat) else [node.this, node.expression]
+        if isinstance(node, exp.DPipe) and any(
+            isinstance(each, exp.Binary) and type(each) is not exp.DPipe for each in operands
+        ):
+            raise NotEmbedded("|| beside another operator")
+        return Cell(f"({' || '.join(self._as_text(cell) for cell in self._cells(operands))})", "string")
+
+    def _as_text(self, cell: Cell) -> str:
+        """Return a value as Spark's text of it."""
+        if cell.kind == "string" or cell.kind in (*INTEGRAL, "boolean", "date"):
+            return f"cast({cell.sql} as varchar)"
+        parts = precision_and_scale(cell.kind)
+        if parts is None or parts[1] > _PLAIN_DECIMAL_SCALE:
+            raise NotEmbedded(f"text of {cell.kind}")
+        return f"cast({cell.sql} as varchar)"
+
+    def _ascii_case(self, node: exp.Lower | exp.Upper) -> Cell:
+        only(node, "this")
+        (cell,) = self._strings([node.this], _named(node))
+        self.may_fail = True
+        foreign = f"strlen({cell.sql}) <> length({cell.sql})"
+        name = type(node).__name__.lower()
+        return Cell(f"case when {foreign} then error('not ASCII') else {name}({cell.sql}) end", "string")
+
+    def _length(self, node: exp.Length) -> Cell:
+        only(node, "this")
+        (cell,) = self._strings([node.this], "LENGTH")
+        return Cell(f"cast(length({cell.sql}) as integer)", "int")
+
+    def _trim(self, node: exp.Trim) -> Cell:
+        only(node, "this")
+        (cell,) = self._strings([node.this], "TRIM")
+        return Cell(f"trim({cell.sql}, ' ')", "string")
+
+    def _substring(self, node: exp.Substring) -> Cell:
+        only(node, "this", "start", "length")
+        (cell,) = self._strings([node.this], "SUBSTRING")
+        bounds = self._cells([node.args["start"], *([node.args["length"]] if node.args.get("length") else [])])
+        numbers = [bound.number for bound in bounds]
+        if any(number is None or number < 0 for number in numbers) or not numbers[0]:
+            raise NotEmbedded("SUBSTRING with such bounds")
+        return Cell(f"substring({cell.sql}, {', '.join(map(str, numbers))})", "string")
+
+    def _replace(self, node: exp.Replace) -> Cell:
+        only(node, "this", "expression", "replacement")
+        cells = self._strings([node.this, node.expression, node.args["replacement"]], "REPLACE")
+        if not cells[1].text:
+            raise NotEmbedded("REPLACE of a value")
+        return Cell(f"replace({', '.join(cell.sql for cell in cells)})", "string")
+
+    def _abs(self, node: exp.Abs) -> Cell:
+        only(node, "this")
+        cell = self.cell(node.this)
+        if cell.kind not in INTEGRAL and not is_decimal(cell.kind):
+            raise NotEmbedded(f"ABS of {cell.kind}")
+        self.may_fail = True
+        return Cell(f"cast(abs({cast(cell, cell.kind)}) as {duckdb_type(cell.kind)})", cell.kind)
+
+    def _part(self, node: exp.Expr) -> Cell:
+        """Translate year(d) and its like."""
+        only(node, "this")
+        inner = node.this
+        if isinstance(inner, exp.TsOrDsToDate):
+            only(inner, "this")
+            inner = inner.this
+        return self._of_time(type(node).__name__.lower(), self.cell(inner))
+
+    def _extract(self, node: exp.Extract) -> Cell:
+        only(node, "this", "expression")
+        return self._of_time(node.name.lower(), self.cell(node.expression))
+
+    def _of_time(self, part: str, cell: Cell) -> Cell:
+        naive = f"cast({cell.sql} as timestamp)"
+        if part in {"year", "month", "day"} and cell.kind in {"date", "timestamp", "timestamp_ntz"}:
+            return Cell(f"cast({part}({naive}) as integer)", "int")
+        if part in {"hour", "minute"} and cell.kind in {"timestamp", "timestamp_ntz"}:
+            return Cell(f"cast({part}({naive}) as integer)", "int")
+        if part == "second" and cell.kind in {"timestamp", "timestamp_ntz"}:
+            micros = f"cast(extract(microseconds from {naive}) as decimal(8,0))"
+            return Cell(f"cast({micros} * cast('0.000001' as decimal(6,6)) as decimal(8,6))", "decimal(8,6)")
+        raise NotEmbedded(f"{part} of {cell.kind}")
+
+    def _days_between(self, node: exp.DateDiff) -> Cell:
+        only(node, "this", "expression")
+        cells = [
+            self.cell(each.this if isinstance(each, exp.TsOrDsToDate) else each)
+            for each in (node.this, node.expression)
+        ]
+        if any(cell.kind != "date" for cell in cells):
+            raise NotEmbedded("DATEDIFF of other types than dates")
+        return Cell(f"cast(({cells[0].sql} - {cells[1].sql}) as integer)", "int")
+
+    def _cast(self, node: exp.Cast) -> Cell:
+        only(node, "this", "to", "_type")
+        kind, cell = _type_of(node.args["to"]), self.cell(node.this)
+        if type(node) is exp.Cast or (cell.text is not None and kind in {"date", "timestamp", "timestamp_ntz"}):
+            if cell.text is None or kind not in {"date", "timestamp"}:
+                raise NotEmbedded(f"CAST of {cell.kind} to {kind}")
+            return _moment(cell, kind)
+        if not _is_exact_cast(cell.kind, kind):
+            raise NotEmbedded(f"CAST of {cell.kind} to {kind}")
+        self.may_fail = True
+        if kind == "string":
+            return Cell(self._as_text(cell), "string")
+        if cell.kind == "timestamp" and kind == "date":
+            return Cell(f"cast(cast({cell.sql} as timestamp) as date)", "date")
+        return Cell(f"cast({cast(cell, cell.kind)} as {duckdb_type(kind)})", kind)
+
+    def _filtered(self, node: exp.Filter) -> Cell:
+        only(node, "this", "expression")
+        only(node.expression, "this")
+        return self._aggregate(node.this, f" filter (where {self.condition(node.expression.this)})")
+
+    def _aggregate(self, node: exp.Expr, condition: str = "") -> Cell:
+        if type(node) not in _AGGREGATES:
+            raise NotEmbedded(_named(node))
+        only(node, "this", "big_int")
+        named = condition == ""
+        if isinstance(node, exp.Count):
+            return self._count(node, condition)
+        cell = self.cell(node.this)
+        if isinstance(node, exp.Min | exp.Max):
+            if not is_groupable(cell.kind):
+                raise NotEmbedded(f"{_named(node)} of {cell.kind}")
+            word = type(node).__name__.lower()
+            return Cell(
+                f"{word}({cast(cell, cell.kind)}){condition}", cell.kind, _call(word + "({})", cell) if named else None
+            )
+        self.may_fail = True
+        whole = _sum if isinstance(node, exp.Sum) else _average
+        sql, kind = whole(cell, condition)
+        word = "sum({})" if isinstance(node, exp.Sum) else "avg({})"
+        return Cell(sql, kind, _call(word, cell) if named else None)
+
+    def _count(self, node: exp.Count, condition: str) -> Cell:
+        if isinstance(node.this, exp.Star):
+            only(node.this)
+            return Cell(f"count(*){condition}", "bigint", None if condition else "count(1)")
+        if isinstance(node.this, exp.Distinct):
+            only(node.this, "expressions")
+            cells = self._cells(node.this.expressions)
+            if len(cells) != 1 or not is_groupable(cells[0].kind):
+                raise NotEmbedded("COUNT of such distinct values")
+            name = None if condition else _call("count(DISTINCT {})", cells[0])
+            return Cell(f"count(distinct {cells[0].sql}){condition}", "bigint", name)
+        cell = self.cell(node.this)
+        return Cell(f"count({cell.sql}){condition}", "bigint", None if condition else _call("count({})", cell))
+
+    def _window(self, node: exp.Window) -> Cell:
+        only(node, "this", "partition_by", "order", "over")
+        call = node.this
+        if type(call) not in _RANKS or node.args.get("order") is None:
+            raise NotEmbedded(f"{_named(call)} over a window")
+        only(call)
+        parts = self._cells(node.args.get("partition_by") or [])
+        if not all(is_groupable(part.kind) for part in parts):
+            raise NotEmbedded("PARTITION BY of such values")
+        by = f"partition by {', '.join(part.sql for part in parts)} " if parts else ""
+        order = ", ".join(self.ordered(each, self.cell(each.this)) for each in node.args["order"].expressions)
+        return Cell(f"cast({_RANKS[type(call)]}() over ({by}order by {order}) as integer)", "int")
+
+    def ordered(self, node: exp.Expr, cell: Cell) -> str:
+        """Translate one key of an ORDER BY, whose value is `cell`."""
+        only(node, "this", "desc", "nulls_first")
+        if not isinstance(node, exp.Ordered) or not is_comparable(cell.kind):
+            raise NotEmbedded(f"ORDER BY of {cell.kind}")
+        way = "desc" if node.args.get("desc") else "asc"
+        return f"{cell.sql} {way} nulls {'first' if node.args.get('nulls_first') else 'last'}"
+
+    _NODES: ClassVar[dict[type[exp.Expr], Callable[..., Cell]]] = {
+        exp.Column: _column,
+        exp.Paren: _paren,
+        exp.Literal: _literal,
+        exp.Null: _null,
+        exp.Boolean: _boolean,
+        exp.Neg: _negative,
+        **dict.fromkeys(_SIGNS, _arithmetic),
+        **dict.fromkeys(_COMPARISONS, _comparison),
+        exp.And: _and_or,
+        exp.Or: _and_or,
+        exp.Not: _not,
+        exp.Is: _is,
+        exp.Between: _between,
+        exp.In: _in,
+        exp.Subquery: _scalar,
+        exp.Like: _like,
+        exp.Case: _case,
+        exp.If: _if,
+        exp.Coalesce: _coalesce,
+        exp.Nullif: _nullif,
+        exp.Greatest: _extreme,
+        exp.Least: _extreme,
+        exp.Concat: _joined,
+        exp.DPipe: _joined,
+        exp.Lower: _ascii_case,
+        exp.Upper: _ascii_case,
+        exp.Length: _length,
+        exp.Trim: _trim,
+        exp.Substring: _substring,
+        exp.Replace: _replace,
+        exp.Abs: _abs,
+        **dict.fromkeys((exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second), _part),
+        exp.Extract: _extract,
+        exp.DateDiff: _days_between,
+        exp.Cast: _cast,
+        exp.TryCast: _cast,
+        exp.Filter: _filtered,
+        **dict.fromkeys(_AGGREGATES, _aggregate),
+        exp.Window: _window,
+    }
+
+
+def _integer(value: int) -> Cell:
+    if not -_BIGINT_MAX - 1 <= value <= _BIGINT_MAX:
+        raise NotEmbedded(f"the literal {value}")
+    kind = "int" if -_INT_MAX - 1 <= value <= _INT_MAX else "bigint"
+    return Cell(f"cast({value} as {duckdb_type(kind)})", kind, str(value), number=value)
+
+
+def _call(form: str, cell: Cell) -> str | None:
+    return None if cell.name is None else form.format(cell.name)
+
+
+def _typed(sign: str, left: Cell, right: Cell) -> tuple[str, tuple[str, str]]:
+    """Return the type of an arithmetic expression, and those to which its operands are cast."""
+    one, other = left.kind, right.kind
+    if one in INTEGRAL and other in INTEGRAL:
+        kind = "double" if sign == "/" else max(one, other, key=INTEGRAL.index)
+        return kind, (kind, kind)
+    if sign != "%" and "double" in {one, other} and {one, other} <= {"double", *INTEGRAL}:
+        return "double", ("double", "double")
+    parts = _decimal_parts(left), _decimal_parts(right)
+    if sign in "+-*" and (is_decimal(one) or is_decimal(other)) and parts[0] and parts[1]:
+        result = _decimal_result(sign, parts[0], parts[1])
+        if result is not None and sign in "+-":
+            return result, (result, result)
+        if result is not None:
+            return result, (decimal(*parts[0]) or result, decimal(*parts[1]) or result)
+    raise NotEmbedded(f"{one} {sign} {other}")
+
+
+def _decimal_parts(cell: Cell) -> tuple[int, int] | None:
+    """Return the precision and scale of an operand of decimal arithmetic; a literal has those of its digits."""
+    return (len(str(abs(cell.number))), 0) if cell.number is not None else precision_and_scale(cell.kind)
+
+
+def _decimal_result(sign: str, left: tuple[int, int], right: tuple[int, int]) -> str | None:
+    if sign == "*":
+        return decimal(left[0] + right[0] + 1, left[1] + right[1])
+    scale = max(left[1], right[1])
+    return decimal(max(left[0] - left[1], right[0] - right[1]) + scale + 1, scale)
+
+
+def _sum(cell: Cell, condition: str) -> tuple[str, str]:
+    if cell.kind in INTEGRAL:
+        return f"cast(sum({cast(cell, cell.kind)}){condition} as bigint)", "bigint"
+    parts = precision_and_scale(cell.kind)
+    if parts is None:
+        raise NotEmbedded(f"SUM of {cell.kind}")
+    kind = f"decimal({min(MOST_DIGITS, parts[0] + 10)},{parts[1]})"
+    return f"cast(sum({cell.sql}){condition} as {kind})", kind
+
+
+def _average(cell: Cell, condition: str) -> tuple[str, str]:
+    if cell.kind in INTEGRAL:
+        total = f"sum({cast(cell, 'bigint')}){condition}"
+        size = f"sum(abs(cast({cell.sql} as hugeint))){condition}"
+        count = f"count({cell.sql}){condition}"
+        exact = f"cast({total} as double) / nullif({count}, 0)"
+        return f"case when {size} > {_EXACT_DOUBLE} then error('not exact') else {exact} end", "double"
+    if not is_decimal(cell.kind):
+        raise NotEmbedded(f"AVG of {cell.kind}")
+    return _decimal_average(cell, condition)
+
+
+def _decimal_average(cell: Cell, condition: str) -> tuple[str, str]:
+    """Divide whole numbers: the sum in units of the last digit of the result, rounded half up."""
+    precision, scale = precision_and_scale(cell.kind) or (0, 0)
+    digits, behind = precision + 4, scale + 4
+    if digits + behind > MOST_DIGITS or precision + scale + 1 > MOST_DIGITS:
+        raise NotEmbedded(f"AVG of {cell.kind}")
+    units = f"cast({cell.sql} * cast({10**scale} as decimal({scale + 1},0)) as hugeint)"
+    total, count = f"sum({units}){condition}", f"count({cell.sql}){condition}"
+    rounded = f"((abs({total}) * 20000 + {count}) // nullif(2 * {count}, 0)) * sign({total})"
+    unit = f"cast('0.{'1'.rjust(behind, '0')}' as decimal({behind},{behind}))"
+    kind = f"decimal({digits},{behind})"
+    return f"cast(cast({rounded} as decimal({digits},0)) * {unit} as {kind})", kind
+
+
+def _common_of(cells: Sequence[Cell]) -> str:
+    kind = cells[0].kind
+    for cell in cells[1:]:
+        wider = common(kind, cell.kind)
+        if wider is None:
+            raise NotEmbedded(f"{kind} beside {cell.kind}")
+        kind = wider
+    return kind
+
+
+def _literals_as(cells: Sequence[Cell]) -> list[Cell]:
+    """Read string literals as dates or timestamps, if they are compared with one."""
+    kinds = {cell.kind for cell in cells if cell.text is None}
+    moments = kinds & {"date", "timestamp", "timestamp_ntz"}
+    if len(moments) != 1 or all(cell.text is None for cell in cells):
+        return list(cells)
+    (kind,) = moments
+    return [cell if cell.text is None else _moment(cell, kind) for cell in cells]
+
+
+def _moment(cell: Cell, kind: str) -> Cell:
+    """Read a literal in its ISO form."""
+    text = cell.text or ""
+    try:
+        if kind == "date" and _DATE.fullmatch(text):
+            return Cell(f"date '{date.fromisoformat(text).isoformat()}'", "date")
+        if kind != "date" and (match := _TIME.fullmatch(text)):
+            whole = f"{match[1]}T{match[2] or '00:00:00'}{(match[3] or '.0').ljust(7, '0')}"
+            moment = datetime.fromisoformat(whole).replace(tzinfo=UTC).isoformat(sep=" ", timespec="microseconds")
+            form = f"timestamptz '{moment}'" if kind == "timestamp" else f"timestamp '{moment[:-6]}'"
+            return Cell(form, kind)
+    except ValueError:
+        pass
+    raise NotEmbedded(f"a literal of {kind} in another form than ISO")
+
+
+def _plain_operands(node: exp.Expr) -> None:
+    """Refuse operands that sqlglot and Spark may group differently: predicates without parentheses."""
+    predicates = (exp.Predicate, exp.Not, exp.Connector)
+    for name in ("this", "expression", "low", "high"):
+        operand = node.args.get(name)
+        if isinstance(operand, predicates) and not isinstance(operand, exp.SubqueryPredicate | exp.Boolean):
+            raise NotEmbedded("a comparison of comparisons without parentheses")
+
+
+_CASTS = {
+    "smallint": {"smallint", "int", "bigint", "double", "string"},
+    "int": {"smallint", "int", "bigint", "double", "string"},
+    "bigint": {"smallint", "int", "bigint", "double", "string"},
+    "double": {"double"},
+    "float": {"float"},
+    "string": {"string"},
+    "boolean": {"boolean", "string"},
+    "date": {"date", "string"},
+    "timestamp": {"timestamp", "date"},
+    "timestamp_ntz": {"timestamp_ntz"},
+}
+
+
+def _is_exact_cast(kind: str, to: str) -> bool:
+    if is_decimal(to):
+        return kind in INTEGRAL or is_decimal(kind)
+    if is_decimal(kind):
+        return to == "string"
+    return to in _CASTS.get(kind, set())
+
+
+_TYPE_NAMES = {
+    exp.DType.SMALLINT: "smallint",
+    exp.DType.INT: "int",
+    exp.DType.BIGINT: "bigint",
+    exp.DType.DOUBLE: "double",
+    exp.DType.TEXT: "string",
+    exp.DType.DATE: "date",
+    exp.DType.TIMESTAMPTZ: "timestamp",
+}
+
+
+def _type_of(node: exp.Expr) -> str:
+    only(node, "this", "expressions")
+    sizes = [int(str(each.this.this)) for each in node.expressions]
+    kind = _TYPE_NAMES.get(node.this) if not sizes else None
+    if node.this == exp.DType.DECIMAL and len(sizes) == 2 and 0 < sizes[0] >= sizes[1]:  # noqa: PLR2004
+        kind = decimal(sizes[0], sizes[1])
+    if kind is None:
+        raise NotEmbedded(f"CAST to {node.sql('spark').lower()}")
+    return kind

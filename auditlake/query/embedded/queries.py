@@ -1,0 +1,507 @@
+"""Queries of Spark SQL in DuckDB's SQL: names, joins, grouping, order, set operations. See `expressions` for the rest.
+
+`translate` returns DuckDB text whose columns are `o0`, `o1` …, with the names and types that Spark gives them. Tables
+are views of DuckDB with columns `c0`, `c1` …, so that no name of the source is ever a name of DuckDB's. A name must
+have one meaning: if Spark would choose between an alias and a column, Spark is asked.
+
+The rows of a query without ORDER BY come in any order, as in Spark; of equal rows under LIMIT any may be chosen.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from auditlake.query.embedded.expressions import Cell, Expressions, NotEmbedded, cast, only
+from auditlake.query.embedded.spark_types import VOID, common, is_groupable
+from auditlake.relation import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a table or a result; `name` is None if Spark's name for it is not known here."""
+
+    name: str | None
+    kind: str
+    origin: tuple[TableName, str] | None = None
+    is_lsn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A query in DuckDB's SQL; `may_fail`: an expression of it can fail on a row."""
+
+    sql: str
+    fields: tuple[Field, ...]
+    may_fail: bool
+
+
+Tables = Mapping[str, Sequence[Field]]
+"""Columns of each view by the view's name."""
+
+
+def translate(tree: exp.Expr, tables: Tables) -> Translated:
+    """Translate a query over these views.
+
+    Raises NotEmbedded.
+    """
+    names = _Names(tables, {})
+    translated = names.query(tree)
+    for each in translated.fields:
+        if each.name is None:
+            raise NotEmbedded("a computed column without AS")
+        if each.kind == VOID:
+            raise NotEmbedded("a column of type void")
+    return translated
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or (one.isascii() and other.isascii() and one.lower() == other.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A table of a FROM clause: its alias, and its columns as `alias.name` in DuckDB."""
+
+    alias: str
+    fields: tuple[Field, ...]
+    cells: tuple[str, ...]
+
+    def found(self, name: str) -> list[Cell]:
+        pairs = zip(self.fields, self.cells, strict=True)
+        return [_cell(each, sql, name) for each, sql in pairs if each.name is not None and _same(each.name, name)]
+
+
+def _cell(of: Field, sql: str, name: str | None) -> Cell:
+    return Cell(sql, of.kind, name, of.origin, of.is_lsn)
+
+
+@dataclass
+class _Scope:
+    """The tables of one FROM clause, and the columns that USING joined; implements `expressions.Scope`."""
+
+    names: "_Names"
+    sources: list[_Source] = field(default_factory=list)
+    joined: list[tuple[Field, str]] = field(default_factory=list)
+    may_fail: bool = False
+
+    def column(self, node: exp.Column) -> Cell:
+        only(node, "this", "table")
+        if isinstance(node.this, exp.Star):
+            raise NotEmbedded("* in an expression")
+        found = self.find(node.name, node.text("table"))
+        if len(found) != 1:
+            raise NotEmbedded(f"the column {node.name}, found {len(found)} times")
+        return found[0]
+
+    def find(self, name: str, table: str = "") -> list[Cell]:
+        """Find the columns that a name can mean."""
+        if table:
+            return [cell for source in self.sources if _same(source.alias, table) for cell in source.found(name)]
+        whole = [_cell(of, sql, name) for of, sql in self.joined if of.name is not None and _same(of.name, name)]
+        return whole or [cell for source in self.sources for cell in source.found(name)]
+
+    def values_of(self, query: exp.Expr) -> Cell:
+        inner = self.names.query(query)
+        self.may_fail |= inner.may_fail
+        if len(inner.fields) != 1:
+            raise NotEmbedded("a subquery of several columns")
+        return Cell(f"({inner.sql})", inner.fields[0].kind)
+
+    def star(self, table: str | None) -> list[tuple[str | None, Cell]]:
+        """Return the columns of `*` or `table.*`, in Spark's order."""
+        if table is not None:
+            sources = [source for source in self.sources if _same(source.alias, table)]
+            if len(sources) != 1:
+                raise NotEmbedded(f"{table}.*, found {len(sources)} times")
+            return _columns(sources[0])
+        whole = [(of.name, _cell(of, sql, of.name)) for of, sql in self.joined]
+        rest = [pair for source in self.sources for pair in _columns(source) if not self._is_joined(pair[0])]
+        return [*whole, *rest]
+
+    def _is_joined(self, name: str | None) -> bool:
+        return name is not None and any(of.name is not None and _same(of.name, name) for of, _ in self.joined)
+
+
+def _columns(source: _Source) -> list[tuple[str | None, Cell]]:
+    return [(of.name, _cell(of, sql, of.name)) for of, sql in zip(source.fields, source.cells, strict=True)]
+
+
+class _Names:
+    """Translation of a query with the tables and common table expressions that it may name."""
+
+    def __init__(self, tables: Tables, queries: Mapping[str, Translated], counter: list[int] | None = None) -> None:
+        self._tables = tables
+        self._queries = queries
+        self._counter = counter if counter is not None else [0]
+
+    def query(self, node: exp.Expr) -> Translated:
+        """Translate a query of any form."""
+        names = self._with(node)
+        match node:
+            case exp.Select():
+                return _Select(names, node).translated()
+            case exp.Union():
+                return names.union(node)
+            case exp.Subquery() if not node.alias:
+                only(node, "this")
+                return names.query(node.this)
+            case exp.Values():
+                return names.values(node)
+            case _:
+                raise NotEmbedded(type(node).__name__.upper())
+
+    def _with(self, node: exp.Expr) -> "_Names":
+        if (clause := node.args.get("with_")) is None:
+            return self
+        only(clause, "expressions")
+        names = self
+        for cte in clause.expressions:
+            only(cte, "this", "alias")
+            inner = _renamed(names.query(cte.this), cte.args["alias"])
+            names = _Names(self._tables, {**names._queries, cte.alias.lower(): inner}, self._counter)
+        return names
+
+    def alias(self) -> str:
+        self._counter[0] += 1
+        return f"t{self._counter[0]}"
+
+    def source(self, node: exp.Expr, scope: _Scope) -> str:
+        """Add a table or subquery of a FROM clause to its scope, and return its text."""
+        inner, given = self._named_source(node)
+        alias = self.alias()
+        prefix = "c" if isinstance(inner, str) else "o"
+        fields = tuple(self._tables[inner]) if isinstance(inner, str) else inner.fields
+        text = f'"{inner}"' if isinstance(inner, str) else f"({inner.sql})"
+        scope.may_fail |= not isinstance(inner, str) and inner.may_fail
+        if isinstance(columns := node.args.get("alias"), exp.TableAlias):
+            fields = _with_names(fields, columns)
+        scope.sources.append(_Source(given, fields, tuple(f"{alias}.{prefix}{n}" for n in range(len(fields)))))
+        return f"{text} as {alias}"
+
+    def _named_source(self, node: exp.Expr) -> tuple["str | Translated", str]:
+        match node:
+            case exp.Table() if isinstance(node.this, exp.Identifier) and len(node.parts) == 1:
+                only(node, "this", "alias")
+                name = node.name
+                if name in self._tables:
+                    return name, node.alias or name
+                if (query := self._queries.get(name.lower())) is not None:
+                    return query, node.alias or name
+                raise NotEmbedded(f"the table {name}")
+            case exp.Subquery():
+                only(node, "this", "alias")
+                return self.query(node.this), node.alias
+            case exp.Values():
+                return self.values(node), node.alias
+            case _:
+                raise NotEmbedded(f"{type(node).__name__.upper()} in FROM")
+
+    def values(self, node: exp.Values) -> Translated:
+        """Translate VALUES."""
+        only(node, "expressions", "alias")
+        expressions = Expressions(_Scope(self))
+        rows = [
+            [expressions.cell(each) for each in row.expressions]
+            for row in node.expressions
+            if isinstance(row, exp.Tuple)
+        ]
+        if len(rows) != len(node.expressions) or len({len(row) for row in rows}) != 1:
+            raise NotEmbedded("VALUES of this form")
+        kinds = [_common(column) for column in zip(*rows, strict=True)]
+        selects = [
+            ", ".join(f"{cast(cell, kind)} as o{n}" for n, (cell, kind) in enumerate(zip(row, kinds, strict=True)))
+            for row in rows
+        ]
+        fields = tuple(Field(f"col{n + 1}", kind) for n, kind in enumerate(kinds))
+        return Translated(" union all ".join(f"select {each}" for each in selects), fields, expressions.may_fail)
+
+    def union(self, node: exp.Union) -> Translated:
+        """Translate UNION and UNION ALL."""
+        only(node, "this", "expression", "distinct", "order", "limit", "offset", "with_")
+        left, right = self.query(node.this), self.query(node.expression)
+        if len(left.fields) != len(right.fields):
+            raise NotEmbedded("UNION of different widths")
+        kinds = [_wider(one.kind, other.kind) for one, other in zip(left.fields, right.fields, strict=True)]
+        if node.args.get("distinct") and not all(map(is_groupable, kinds)):
+            raise NotEmbedded("UNION of such values")
+        sides = [f"select {_as_kinds(side.fields, kinds)} from ({side.sql})" for side in (left, right)]
+        pairs = zip(left.fields, kinds, strict=True)
+        fields = tuple(of if of.kind == kind else Field(of.name, kind) for of, kind in pairs)
+        word = "union" if node.args.get("distinct") else "union all"
+        cells = [_cell(of, f"o{n}", of.name) for n, of in enumerate(fields)]
+        tail = _Order(Expressions(_Scope(self)), cells).text(node)
+        return Translated(f"select * from ({f' {word} '.join(sides)}){tail}", fields, left.may_fail or right.may_fail)
+
+
+def _as_kinds(fields: Sequence[Field], kinds: Sequence[str]) -> str:
+    columns = [cast(Cell(f"o{n}", of.kind), kind) for n, (of, kind) in enumerate(zip(fields, kinds, strict=True))]
+    return _numbered(columns)
+
+
+def _numbered(columns: Sequence[str]) -> str:
+    return ", ".join(f"{column} as o{n}" for n, column in enumerate(columns))
+
+
+def _common(cells: Sequence[Cell]) -> str:
+    kind = cells[0].kind
+    for cell in cells[1:]:
+        kind = _wider(kind, cell.kind)
+    return kind
+
+
+def _wider(one: str, other: str) -> str:
+    kind = common(one, other)
+    if kind is None:
+        raise NotEmbedded(f"{one} beside {other}")
+    return kind
+
+
+def _renamed(query: Translated, alias: exp.TableAlias) -> Translated:
+    return replace(query, fields=_with_names(query.fields, alias))
+
+
+def _with_names(fields: tuple[Field, ...], alias: exp.TableAlias) -> tuple[Field, ...]:
+    only(alias, "this", "columns")
+    columns = alias.args.get("columns") or []
+    if not columns:
+        return fields
+    if len(columns) != len(fields):
+        raise NotEmbedded("an alias with another number of columns")
+    return tuple(replace(of, name=column.name) for of, column in zip(fields, columns, strict=True))
+
+
+class _Order:
+    """ORDER BY, LIMIT and OFFSET of a query with these columns."""
+
+    def __init__(self, expressions: Expressions, columns: Sequence[Cell]) -> None:
+        self._expressions = expressions
+        self._columns = columns
+
+    def text(self, node: exp.Expr) -> str:
+        parts = [
+            f" order by {', '.join(self._keys(order))}" for order in (node.args.get("order"),) if order is not None
+        ]
+        for name in ("limit", "offset"):
+            if (clause := node.args.get(name)) is not None:
+                only(clause, "expression")
+                if not isinstance(clause.expression, exp.Literal) or not str(clause.expression.this).isdecimal():
+                    raise NotEmbedded(f"{name.upper()} of an expression")
+                parts.append(f" {name} {clause.expression.this}")
+        return "".join(parts)
+
+    def _keys(self, order: exp.Expr) -> list[str]:
+        only(order, "expressions")
+        return [self._expressions.ordered(each, self._key(each.this)) for each in order.expressions]
+
+    def _key(self, node: exp.Expr) -> Cell:
+        if isinstance(node, exp.Literal) and not node.is_string:
+            place = int(str(node.this)) if str(node.this).isdecimal() else 0
+            if not 1 <= place <= len(self._columns):
+                raise NotEmbedded(f"ORDER BY {node.this}")
+            return replace(self._columns[place - 1], number=None)
+        named = _aliased(node, self._columns)
+        inside = self._inside(node)
+        if named is None or inside is None or named.sql == inside.sql:
+            cell = named or inside
+            if cell is not None:
+                return cell
+        raise NotEmbedded(f"ORDER BY {node.name or type(node).__name__.lower()}, which is ambiguous")
+
+    def _inside(self, node: exp.Expr) -> Cell | None:
+        try:
+            return self._expressions.cell(node)
+        except NotEmbedded:
+            if isinstance(node, exp.Column):
+                return None
+            raise
+
+
+def _aliased(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
+    """Return the column of a result that a name means; None if there is none.
+
+    Raises NotEmbedded if there are several.
+    """
+    if not isinstance(node, exp.Column) or node.text("table"):
+        return None
+    found = {cell.sql: cell for cell in columns if cell.name is not None and _same(cell.name, node.name)}
+    if len(found) > 1:
+        raise NotEmbedded(f"the column {node.name}, which is ambiguous")
+    return next(iter(found.values()), None)
+
+
+class _Select:
+    """One SELECT."""
+
+    def __init__(self, names: _Names, node: exp.Select) -> None:
+        only(node, *_CLAUSES)
+        self._names = names
+        self._node = node
+        self._scope = _Scope(names)
+        self._expressions = Expressions(self._scope)
+
+    def translated(self) -> Translated:
+        node = self._node
+        from_ = self._from()
+        where = f" where {self._expressions.where(node.args['where'].this)}" if node.args.get("where") else ""
+        columns = self._columns()
+        group = self._group(columns)
+        having = self._having(columns)
+        distinct = self._distinct(columns)
+        order = _Order(self._expressions_after(columns), columns).text(node)
+        shown = _numbered([cell.sql for cell in columns])
+        fields = tuple(Field(cell.name, cell.kind, cell.origin, cell.is_lsn) for cell in columns)
+        sql = f"select {distinct}{shown}{from_}{where}{group}{having}{order}"
+        return Translated(sql, fields, self._expressions.may_fail or self._scope.may_fail)
+
+    def _expressions_after(self, columns: Sequence[Cell]) -> Expressions:
+        if not self._node.args.get("distinct"):
+            return self._expressions
+        return Expressions(_OfResult(columns))
+
+    def _from(self) -> str:
+        clause = self._node.args.get("from_")
+        if clause is None:
+            return ""
+        only(clause, "this")
+        text = self._names.source(clause.this, self._scope)
+        for join in self._node.args.get("joins") or []:
+            text += self._join(join)
+        return f" from {text}"
+
+    def _join(self, join: exp.Join) -> str:
+        only(join, "this", "side", "kind", "on", "using")
+        side, kind = (str(join.args.get(name) or "").lower() for name in ("side", "kind"))
+        if side not in {"", "left", "right", "full"} or kind not in {"", "inner", "outer", "cross"}:
+            raise NotEmbedded(f"{side} {kind} JOIN".strip())
+        before = len(self._scope.sources)
+        text = self._names.source(join.this, self._scope)
+        if using := join.args.get("using"):
+            if before != 1 or self._scope.joined:
+                raise NotEmbedded("USING after another join")
+            return f" {side or 'inner'} join {text} on {self._using(using, side)}"
+        if (on := join.args.get("on")) is None:
+            if side:
+                raise NotEmbedded("an outer JOIN without ON")
+            return f" cross join {text}"
+        return f" {side or 'inner'} join {text} on {self._expressions.condition(on)}"
+
+    def _using(self, columns: Sequence[exp.Expr], side: str) -> str:
+        left, right = self._scope.sources
+        conditions = []
+        for column in columns:
+            one, other = left.found(column.name), right.found(column.name)
+            if len(one) != 1 or len(other) != 1 or one[0].kind != other[0].kind or not is_groupable(one[0].kind):
+                raise NotEmbedded(f"USING ({column.name})")
+            conditions.append(f"{one[0].sql} = {other[0].sql}")
+            chosen = other[0] if side == "right" else one[0]
+            name = next(
+                of.name for of in (right if side == "right" else left).fields if of.name and _same(of.name, column.name)
+            )
+            if side == "full":
+                chosen = Cell(f"coalesce({one[0].sql}, {other[0].sql})", one[0].kind)
+            self._scope.joined.append((Field(name, chosen.kind, chosen.origin, chosen.is_lsn), chosen.sql))
+        return " and ".join(conditions)
+
+    def _columns(self) -> list[Cell]:
+        columns: list[Cell] = []
+        for node in self._node.expressions:
+            match node:
+                case exp.Star():
+                    only(node)
+                    columns += [replace(cell, name=name) for name, cell in self._scope.star(None)]
+                case exp.Column() if isinstance(node.this, exp.Star):
+                    only(node, "this", "table")
+                    only(node.this)
+                    columns += [replace(cell, name=name) for name, cell in self._scope.star(node.text("table"))]
+                case exp.Alias():
+                    only(node, "this", "alias")
+                    columns.append(replace(self._expressions.cell(node.this), name=node.alias))
+                case _:
+                    columns.append(self._expressions.cell(node))
+        if not columns:
+            raise NotEmbedded("SELECT of no columns")
+        return columns
+
+    def _group(self, columns: Sequence[Cell]) -> str:
+        clause = self._node.args.get("group")
+        if clause is None:
+            return ""
+        only(clause, "expressions")
+        return f" group by {', '.join(self._group_key(each, columns) for each in clause.expressions)}"
+
+    def _group_key(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
+        if isinstance(node, exp.Literal):
+            place = int(str(node.this)) if not node.is_string and str(node.this).isdecimal() else 0
+            if not 1 <= place <= len(columns):
+                raise NotEmbedded(f"GROUP BY {node.this}")
+            cell = columns[place - 1]
+        else:
+            cell = self._either(node, columns, "GROUP BY")
+        if not is_groupable(cell.kind) or cell.number is not None or cell.text is not None:
+            raise NotEmbedded(f"GROUP BY of {cell.kind}")
+        return cell.sql
+
+    def _either(self, node: exp.Expr, columns: Sequence[Cell], clause: str) -> Cell:
+        """Return what a node means, inside or as the name of a column of the result."""
+        named = _aliased(node, columns)
+        if isinstance(node, exp.Column) and named is not None:
+            inside = self._scope.find(node.name, node.text("table"))
+            if inside and [cell.sql for cell in inside] != [named.sql]:
+                raise NotEmbedded(f"{clause} {node.name}, which is ambiguous")
+            return named
+        return self._expressions.cell(node)
+
+    def _having(self, columns: Sequence[Cell]) -> str:
+        clause = self._node.args.get("having")
+        if clause is None:
+            return ""
+        if self._node.args.get("group") is None:
+            raise NotEmbedded("HAVING without GROUP BY")
+        for column in clause.find_all(exp.Column):
+            self._either(column, columns, "HAVING")
+        expressions = Expressions(_WithResult(self._scope, columns))
+        text = expressions.condition(clause.this)
+        self._expressions.may_fail |= expressions.may_fail
+        return f" having {text}"
+
+    def _distinct(self, columns: Sequence[Cell]) -> str:
+        clause = self._node.args.get("distinct")
+        if clause is None:
+            return ""
+        only(clause)
+        if not all(is_groupable(cell.kind) for cell in columns):
+            raise NotEmbedded("DISTINCT of such values")
+        return "distinct "
+
+
+@dataclass(frozen=True, slots=True)
+class _OfResult:
+    """Scope of an ORDER BY after DISTINCT: the columns of the result."""
+
+    columns: Sequence[Cell]
+
+    def column(self, node: exp.Column) -> Cell:
+        raise NotEmbedded(f"ORDER BY {node.name}, which DISTINCT does not show")
+
+    def values_of(self, query: exp.Expr) -> Cell:
+        raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class _WithResult:
+    """Scope of HAVING: the columns of the tables, and of the result by their aliases."""
+
+    scope: _Scope
+    columns: Sequence[Cell]
+
+    def column(self, node: exp.Column) -> Cell:
+        return _aliased(node, self.columns) or self.scope.column(node)
+
+    def values_of(self, query: exp.Expr) -> Cell:
+        return self.scope.values_of(query)
+
+
+_CLAUSES = (
+    *("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_"),
+)

@@ -1,0 +1,89 @@
+"""The engine of a statement: DuckDB if the statement is known to mean the same there, else Spark.
+
+Spark is the reference. A script is answered by one engine: by Spark if one of its statements needs it. `Engines.report`
+says on stderr which engine answered, and why it was Spark.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from auditlake.messages import say
+from auditlake.query.embedded.engine import NAME, Embedded, EmbeddedRows, forced
+from auditlake.query.embedded.expressions import NotEmbedded
+from auditlake.query.statement import LakeState, PreparedQuery
+
+if TYPE_CHECKING:  # pyspark takes a second to import
+    from pyspark.sql import DataFrame, SparkSession
+
+    from auditlake.query.rows import Rows
+
+AUTO, SPARK = "auto", "spark"
+CHOICES = (AUTO, SPARK, NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a statement; `notes` yields notes on them, given the indexes of columns that had a NULL."""
+
+    rows: "Rows | DataFrame"
+    notes: Callable[[set[int]], Iterator[str]]
+
+
+class Engines:
+    """The engines of one process; `start` returns the Spark session, and starts it if it has to."""
+
+    def __init__(self, choice: str, settings: Mapping[str, str], start: "Callable[[], SparkSession]") -> None:
+        self._choice = choice
+        self._settings = settings
+        self._start = start
+        self.engine = ""
+        self._reason = ""
+
+    @cached_property
+    def _embedded(self) -> Embedded:
+        return Embedded(self._settings)
+
+    def answer(self, state: LakeState, queries: Sequence[PreparedQuery]) -> list[Answer]:
+        """Run the statements of a script; return an answer for each that has a result.
+
+        Raises BadUsage if an engine was demanded that cannot, or if Spark refuses a statement.
+        """
+        if self._choice != SPARK:
+            try:
+                return self._of_duckdb(state, queries)
+            except NotEmbedded as reason:
+                if self._choice != AUTO:
+                    raise forced(reason) from reason
+                self._reason = str(reason)
+        return self._of_spark(queries)
+
+    def _of_duckdb(self, state: LakeState, queries: Sequence[PreparedQuery]) -> list[Answer]:
+        answers = [self._noted(state, query, self._embedded.answer(state, query)) for query in queries]
+        self.engine, self._reason = NAME, ""
+        return answers
+
+    def _noted(self, state: LakeState, query: PreparedQuery, rows: EmbeddedRows) -> Answer:
+        return Answer(rows, lambda nulls: self._embedded.notes(state, query, rows, nulls))
+
+    def _of_spark(self, queries: Sequence[PreparedQuery]) -> list[Answer]:
+        from auditlake.query.sql import plan  # noqa: PLC0415 - pyspark takes a second to import
+
+        self.engine = SPARK
+        answers = []
+        for query in queries:
+            rows = plan(self._start(), query)
+            if query.defines is None:
+                answers.append(Answer(rows, partial(self._footnotes, query, rows)))
+        return answers
+
+    def _footnotes(self, query: PreparedQuery, rows: "DataFrame", nulls: set[int]) -> Iterator[str]:
+        from auditlake.query.sql import footnotes  # noqa: PLC0415 - as above
+
+        return footnotes(self._start(), query, rows, nulls)
+
+    def report(self) -> None:
+        """Say which engine answered, and why it was Spark."""
+        why = f", because of {self._reason}" if self._reason else ""
+        say(f"answered by {self.engine}{why}")

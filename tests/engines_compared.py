@@ -1,0 +1,135 @@
+"""Answers of both engines to the same statements: names, types and values of every column, or where they differ.
+
+Statements are random (`tests.random_sql`). What the embedded engine accepts is put into few statements of many columns,
+because a statement of Spark's costs a hundred times one of DuckDB's.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from auditlake.lake.layout import Lake
+from auditlake.query.arrow_batches import batches
+from auditlake.query.embedded.engine import Embedded
+from auditlake.query.embedded.expressions import NotEmbedded
+from auditlake.query.output import rows_of
+from auditlake.query.sql import run_sql
+from auditlake.query.statement import PreparedQuery, prepare_statement, read_state
+from auditlake.relation import TableName
+from tests.random_sql import TABLES, Draw, statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Names, types and rows."""
+
+    names: list[str]
+    types: list[pa.DataType]
+    rows: list[tuple[Any, ...]]
+
+
+@dataclass
+class Engines:
+    """Both engines over one lake; in Spark the tables are held in memory, as they are at the watermark."""
+
+    spark: "SparkSession"
+    lake: Lake
+    held: "dict[TableName, DataFrame]" = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.state = read_state(self.lake, None, UTC)
+        self.embedded = Embedded({})
+        for name in TABLES:
+            rows = run_sql(self.spark, self.lake, f"select * from {name}").coalesce(1).cache()
+            rows.count()
+            self.held[TableName("public", name)] = rows
+
+    def _prepared(self, sql: str) -> PreparedQuery:
+        return prepare_statement(self.state, sql, frozenset())
+
+    def of_duckdb(self, sql: str) -> Answer | None:
+        """Return DuckDB's answer; None if it leaves the statement to Spark."""
+        try:
+            rows = self.embedded.answer(self.state, self._prepared(sql))
+        except NotEmbedded:
+            return None
+        schema, fetched = rows.batches()
+        return Answer(rows.columns, [each.type for each in schema], list(rows_of(schema, fetched)))
+
+    def of_spark(self, sql: str) -> Answer:
+        """Return Spark's answer."""
+        query = self._prepared(sql)
+        for view, (name, _) in query.views.items():
+            self.held[name].createOrReplaceTempView(view)
+        try:
+            rows = self.spark.sql(query.sql)
+            schema, fetched = batches(rows)
+            return Answer(rows.columns, [each.type for each in schema], list(rows_of(schema, fetched)))
+        finally:
+            for view in query.views:
+                self.spark.catalog.dropTempView(view)
+
+    def differences(self, sql: str) -> list[str]:
+        """Compare the answers to one statement, whose rows may come in any order."""
+        found = self.of_duckdb(sql)
+        if found is None:
+            return []
+        expected = self.of_spark(sql)
+        if (found.names, found.types) != (expected.names, expected.types):
+            return [f"{sql}\n  {found.names} {found.types}\n  {expected.names} {expected.types}"]
+        rows, others = (Counter(map(repr, each.rows)) for each in (found, expected))
+        return [] if rows == others else [f"{sql}\n  only DuckDB {rows - others}\n  only Spark {others - rows}"]
+
+    def accepted(self, draw: random.Random, count: int, *, aggregates: bool) -> list[str]:
+        """Draw expressions over one table until DuckDB has accepted so many, some of them without a name."""
+        scope, found = Draw(draw, TABLES[:1]), list[str]()
+        while len(found) < count:
+            depth = draw.randint(0, 3)
+            text = scope.aggregate(depth) if aggregates else scope.of(scope.kind(), depth)
+            if self.of_duckdb(f"select {text} from {TABLES[0]}") is not None:
+                found.append(text)
+            elif self.of_duckdb(f"select {text} as c from {TABLES[0]}") is not None:
+                found.append(f"{text} as c{len(found)}")
+        return found
+
+    def columns_that_differ(self, expressions: Sequence[str], where: str = "") -> Iterator[str]:
+        """Compare the answers to one statement of all these columns, column by column; its rows are sorted by id."""
+        aggregates = where != ""
+        sql = f"select {'' if aggregates else 'id, '}{', '.join(expressions)} from {TABLES[0]}{where}"
+        found, expected = self.of_duckdb(sql), self.of_spark(sql)
+        assert found is not None
+        shown = expressions if aggregates else ["id", *expressions]
+        for place, text in enumerate(shown):
+            ours, theirs = (_column(each, place, in_order=aggregates) for each in (found, expected))
+            if ours != theirs:
+                values = [pair for pair in zip(ours[2], theirs[2], strict=True) if pair[0] != pair[1]]
+                yield f"{text}: {ours[:2]}, Spark {theirs[:2]}; {values[:3]}"
+
+
+def _column(answer: Answer, place: int, *, in_order: bool) -> tuple[str, pa.DataType, list[str]]:
+    rows = answer.rows if in_order else sorted(answer.rows, key=lambda row: int(row[0]))
+    return answer.names[place], answer.types[place], [repr(row[place]) for row in rows]
+
+
+def compare(engines: Engines, draw: random.Random, expressions: int, statements: int) -> list[str]:
+    """Compare random expressions, aggregates of all rows and of none, and whole statements; return what differs."""
+    columns = engines.accepted(draw, expressions, aggregates=False)
+    totals = engines.accepted(draw, expressions // 2, aggregates=True)
+    found = [*engines.columns_that_differ(columns)]
+    for where in (" where true", " where id < 0"):
+        found += engines.columns_that_differ(totals, where)
+    compared = 0
+    while compared < statements:
+        sql = statement(draw)
+        if engines.of_duckdb(sql) is not None:
+            found += engines.differences(sql)
+            compared += 1
+    return found
