@@ -27,7 +27,7 @@ from auditlake.lake.layout import (
     Lake,
 )
 from auditlake.lake.relations import RelationsLog
-from auditlake.pgoutput.arrow_schema import CHANGES_SCHEMA
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.exact_text import exact_text
 from auditlake.values.types import column_type

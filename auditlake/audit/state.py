@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -269,13 +270,18 @@ def versions_query(connection: "DuckDBPyConnection", table: HistoryTable, column
 
 
 def _files(table: HistoryTable) -> Files:
+    if not isinstance(table.path, Path):
+        raise Unsupported(f"{table.name} is on an object store", _THROUGH_SPARK)
     found = find_files(table)
     if found is None or any(column.stored.casefold() in _OF_DUCKDB for column in table.columns):
         raise Unsupported(
             f"the history of {table.name} has columns, table features or statistics that DuckDB cannot read here",
-            "Ask through Spark: auditlake sql --engine spark.",
+            _THROUGH_SPARK,
         )
     return found
+
+
+_THROUGH_SPARK = "Ask through Spark: auditlake sql --engine spark."
 
 
 def _rows(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], condition: str | None) -> str:

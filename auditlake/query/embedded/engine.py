@@ -168,9 +168,9 @@ class Embedded:
             if isinstance(selection, Log):
                 raise NotEmbedded(f"the table {name}")
             table = state.known.tables[name]
-            _check_row_length(table)
             columns = _columns(query, table, selection)
             rows = _rows(connection, reader, table, selection, columns)
+            _check_row_length(table)
             shown = [standard_identifier(each.name or "") for each in _fields(query, name, selection)]
             listed = ", ".join(f"{column} as c{n}" for n, column in enumerate(shown))
             connection.execute(f'create temp view "{view}" as select {listed or "1 as c0"} from ({rows})')
