@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditlake.capture.change_log import GAPS_SCHEMA, MONO_SCHEMA
+from auditlake.capture.change_log import MONO_SCHEMA
 from auditlake.delta.append_table import AppendLog
+from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.layout import (
     ACKNOWLEDGED_APP,
     CHANGES_APP,
