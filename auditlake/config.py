@@ -39,6 +39,7 @@ from auditlake.store.place import SCHEMES, parse
 from auditlake.streaming_mode import Streaming, StreamingMode
 
 _LOCALTIME = Path("/etc/localtime")
+_DOTS = 2
 DEFAULT_FILE = Path("auditlake.toml")
 _PREFIX = "AUDITLAKE_"
 _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
@@ -121,6 +122,14 @@ def _patterns(value: object) -> object:
     return patterns
 
 
+def _masks(value: object) -> object:
+    """Split a string at commas, the form used in the environment; keep a list."""
+    patterns = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if isinstance(patterns, list | tuple) and (wrong := [p for p in patterns if str(p).count(".") < _DOTS]):
+        raise ValueError(f"has {wrong[0]!r}, need patterns of schema, table and column such as public.people.email")
+    return patterns
+
+
 def _spark_settings(value: object) -> object:
     """Flatten tables (TOML reads a dotted key as one) and complete the names: `master` is `spark.master`."""
     table = _json(value) if isinstance(value, str) else value
@@ -167,6 +176,7 @@ class Settings(BaseModel):
     copy_connections: Annotated[int, Field(ge=1)] = 8
     copy_bytes_per_s: Annotated[int | None, Field(ge=1)] = None
     tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
+    mask: Annotated[tuple[str, ...], BeforeValidator(_masks)] = ()
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
 
     @property

@@ -9,12 +9,13 @@ Each method reads the lake when it is called, so two calls may see different mom
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditlake.api import results
 from auditlake.api.results import (
@@ -50,17 +51,19 @@ from auditlake.feed.feed import Feed
 from auditlake.feed.request import Request, key_arguments
 from auditlake.lake import layout
 from auditlake.lake.gaps import Gap
-from auditlake.lake.history import HistoryTable
+from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier
 from auditlake.status import Status, read_status
+from auditlake.values.exact_text import exact_texts
 from auditlake.values.python_values import decoder
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_RAW = "_raw"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -158,6 +161,13 @@ class Lake:
         reader = self._reader()
         compared = DiffQuestion(before, after or "now", tuple(tables), reverse=False).diffs(reader)
         return Found(tuple(each for table in compared for each in _differences(table)), results.DIFFERENCES)
+
+    def table_name(self, name: str) -> str:
+        """Return the name, with its schema, of the table that a name means.
+
+        Raises BadUsage.
+        """
+        return str(self._reader().table(name).name)
 
     def tables(self) -> Found[TableInfo]:
         """Return the tables of the lake with their columns of now."""
@@ -315,6 +325,23 @@ class Rows(Exportable):
         """Yield each row as a dictionary."""
         for batch in self.batches():
             yield from batch.to_pylist()
+
+    def texts(self) -> Iterator[dict[str, str | None]]:
+        """Yield each row with PostgreSQL's own text of every value."""
+        columns = {column.name: column for column in columns_of(self._reader, self._table, self._lsn)}
+        for batch in replace(self, _raw=True).batches():
+            raws = batch[_RAW]
+            texts = {
+                name: exact_texts(batch[name], type_of(columns[name]), _entries(raws, columns[name]))
+                for name in batch.schema.names
+                if name != _RAW
+            }
+            yield from pa.table(texts).to_pylist()
+
+
+def _entries(raws: pa.Array, column: Column) -> pa.Array | None:
+    outside = type_of(column).may_not_fit and raws.null_count < len(raws)
+    return pc.map_lookup(raws, column.stored, "first") if outside else None
 
 
 class _Types:

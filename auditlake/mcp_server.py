@@ -1,0 +1,274 @@
+"""MCP server: the audit questions as read-only tools for a language model, over stdio.
+
+Every tool is a question of `api.lake.Lake`, answered as JSON with PostgreSQL's text of every value. An answer has at
+most `rows` entries; `more` says that there are others, never silently. Values of masked columns are replaced wherever
+they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused, because its
+answer would reveal it. What an application wrote as actor or reason is shown.
+
+Errors are those of the command line, with their hint. An unexpected exception is reported by its type only: its message
+might quote a row. stdout is the protocol's; messages go to stderr.
+
+Authority: modelcontextprotocol.io/specification, "Tools"
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import wraps
+from itertools import islice
+from typing import Any, TypeVar
+
+from mcp.server.fastmcp import FastMCP
+from mcp.server.fastmcp.exceptions import ToolError
+from mcp.types import ToolAnnotations
+
+from auditlake.api.lake import Lake
+from auditlake.api.results import Commit
+from auditlake.audit import json_output
+from auditlake.errors import AuditlakeError, BadUsage, ConfigError
+from auditlake.status import judge
+from auditlake.temporal.when import format_us
+
+MASKED = "(masked)"
+_INSTRUCTIONS = """The history of a PostgreSQL database: every version of every row, who changed it and why.
+To learn why a value is what it is, call blame with table and key; row lists all changes of a row; deleted finds rows
+that are gone; diff compares two moments; rows reads a table as of a moment; log lists transactions. Keys are objects
+from column to value, {"id": 7}. Moments are ISO times, -2h, LSNs such as 0/16B3748, xid:750 or now. Answers are exact;
+a question without an exact answer is an error that says why."""
+T = TypeVar("T")
+Fields = dict[str, Any]
+Texts = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """At most `rows` entries in an answer; `masked` are patterns of schema.table.column."""
+
+    rows: int
+    masked: tuple[str, ...] = ()
+
+    def masks(self, table: str, column: str) -> bool:
+        """Return whether a column of a table, `schema.table`, is masked."""
+        return any(fnmatchcase(f"{table}.{column}", pattern) for pattern in self.masked)
+
+    def row(self, table: str, texts: Texts | None) -> Fields | None:
+        """Return a row with masked values replaced."""
+        if texts is None:
+            return None
+        return {name: MASKED if self.masks(table, name) else text for name, text in texts.items()}
+
+    def require_shown(self, table: str, columns: Iterable[str]) -> None:
+        """Require that a question does not depend on masked columns.
+
+        Raises BadUsage.
+        """
+        if hidden := [column for column in columns if self.masks(table, column)]:
+            raise BadUsage(f"column {hidden[0]} of {table} is masked", "Ask without it.")
+
+    def cut(self, found: Iterable[T], convert: Callable[[T], Fields]) -> Fields:
+        """Return the first entries, and whether there are more."""
+        first = list(islice(found, self.rows + 1))
+        return {"found": [convert(each) for each in first[: self.rows]], "more": len(first) > self.rows}
+
+
+class Tools:
+    """The tools, with the lake and the limits of the server."""
+
+    def __init__(self, lake: Lake, limits: Limits) -> None:
+        self._lake = lake
+        self._limits = limits
+
+    def tables(self) -> Fields:
+        """List the tables with their columns, key and the LSN from which on they are known."""
+        return self._limits.cut(
+            self._lake.tables(),
+            lambda each: {
+                "table": each.name,
+                "columns": list(each.columns),
+                "key": list(each.key),
+                "known_from": str(each.horizon),
+                "parked": each.parked,
+            },
+        )
+
+    def log(  # noqa: PLR0913, PLR0917 - the arguments of a tool
+        self,
+        table: str | None = None,
+        key: dict[str, Any] | None = None,
+        column: str | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Fields:
+        """List transactions, newest first: when, who, why, which tables, how many changes.
+
+        Filters: a table, a row of it by key, a column of it whose value changed, the actor, a part of the reason.
+        """
+        if table is not None:
+            self._limits.require_shown(self._name(table), [*(key or {}), *([column] if column else [])])
+        found = self._lake.log(
+            table=table,
+            key=key,
+            column=column,
+            actor=actor,
+            reason=reason,
+            since=since,
+            until=until,
+            limit=self._limits.rows + 1,
+        )
+        return self._limits.cut(found, json_output.transaction)
+
+    def row(self, table: str, key: dict[str, Any], since: str | None = None, until: str | None = None) -> Fields:
+        """Show the history of one row, newest first: what changed, when, who changed it and why."""
+        name = self._named(table, key)
+        found = self._lake.row(table, key, since=since, until=until)
+        gaps = [{"from": str(gap.lsn_from), "to": str(gap.lsn_to), "reason": gap.reason} for gap in found.gaps]
+        answer = self._limits.cut(
+            found,
+            lambda each: {
+                **_commit(each.commit),
+                "op": each.op,
+                "changed": list(each.changed),
+                "before": self._limits.row(name, each.before_texts),
+                "after": self._limits.row(name, each.after_texts),
+            },
+        )
+        return {**answer, "changes_unknown": gaps}
+
+    def blame(self, table: str, key: dict[str, Any], as_of: str | None = None) -> Fields:
+        """Show for each column of a row its value, and who set it, when and why; for a deleted row, who deleted it."""
+        name = self._named(table, key)
+        return self._limits.cut(
+            self._lake.blame(table, key, as_of=as_of),
+            lambda each: {
+                "column": each.column,
+                "value": MASKED if self._limits.masks(name, each.column) else each.text,
+                **_commit(each.commit),
+                "deleted": None if each.deleted is None else _commit(each.deleted),
+            },
+        )
+
+    def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Fields:
+        """List deleted rows of a table with their last state, newest deletion first, and who deleted them."""
+        name = self._name(table)
+        return self._limits.cut(
+            self._lake.deleted(table, since=since, as_of=as_of),
+            lambda each: {**_commit(each.commit), "op": each.op, "row": self._limits.row(name, each.texts)},
+        )
+
+    def diff(self, before: str, after: str = "now", tables: list[str] | None = None) -> Fields:
+        """Compare two moments, net: rows added, removed and modified, and the columns that differ."""
+        return self._limits.cut(
+            self._lake.diff(before, after, tables=tables or ()),
+            lambda each: {
+                "table": each.table,
+                "kind": each.kind,
+                "changed": list(each.changed),
+                "before": self._limits.row(each.table, each.before_texts),
+                "after": self._limits.row(each.table, each.after_texts),
+            },
+        )
+
+    def rows(  # noqa: PLR0913, PLR0917 - the arguments of a tool
+        self,
+        table: str,
+        as_of: str | None = None,
+        columns: list[str] | None = None,
+        where: list[tuple[str, str, str | None]] | None = None,
+        order_by: list[str] | None = None,
+        offset: int = 0,
+    ) -> Fields:
+        """Read a table as of a moment, now by default.
+
+        `where` are conditions [column, op, value], all of which must hold; op is =, <>, <, <=, >, >=, is null or
+        is not null. `order_by` are columns, -name descending. Read on with `offset`.
+        """
+        name = self._name(table)
+        asked = [each[0] for each in where or ()] + [each.removeprefix("-") for each in order_by or ()]
+        self._limits.require_shown(name, asked)
+        found = self._lake.as_of(as_of).table(
+            table,
+            columns=columns,
+            where=[(column, op, value) for column, op, value in where or ()],
+            order_by=order_by or (),
+            limit=self._limits.rows + 1,
+            offset=offset,
+        )
+        return self._limits.cut(found.texts(), lambda each: self._limits.row(name, each) or {})
+
+    def status(self) -> Fields:
+        """Tell how current the lake is, and whether something is wrong with it."""
+        status = self._lake.status()
+        verdict = judge(status)
+        positions = status.positions
+        return {
+            "verdict": verdict.sentence,
+            "watermark": None if positions is None else str(positions.watermark),
+            "known_up_to": None if positions is None or not positions.current_us else format_us(positions.current_us),
+            "tables": len(status.tables),
+        }
+
+    def _name(self, table: str) -> str:
+        return self._lake.table_name(table)
+
+    def _named(self, table: str, key: Mapping[str, Any]) -> str:
+        name = self._name(table)
+        self._limits.require_shown(name, key)
+        return name
+
+
+def _commit(commit: Commit) -> Fields:
+    time: datetime | None = commit.time
+    return {
+        "lsn": None if commit.lsn is None else str(commit.lsn),
+        "time": None if time is None else time.isoformat(),
+        "xid": commit.xid,
+        "actor": commit.actor,
+        "reason": commit.reason,
+        "db_user": commit.db_user,
+        "before_capture": commit.lsn is None,
+    }
+
+
+def _answered(tool: Callable[..., Fields]) -> Callable[..., Fields]:
+    """Turn errors into those of the protocol."""
+
+    @wraps(tool)
+    def answer(*given: Any, **named: Any) -> Fields:  # noqa: ANN401 - a tool's own arguments
+        try:
+            return tool(*given, **named)
+        except AuditlakeError as exc:
+            raise ToolError(f"{exc.message}. {exc.hint or ''}".strip()) from None
+        except Exception as exc:  # noqa: BLE001 - as the command line reports a bug
+            raise ToolError(f"a bug in auditlake: {type(exc).__name__}") from None
+
+    return answer
+
+
+def make_server(lake: Lake, limits: Limits) -> FastMCP:
+    """Return the server; `run("stdio")` serves until its input ends.
+
+    Raises ConfigError if a pattern matches no column, because a misspelt one would mask nothing.
+    """
+    columns = [f"{table.name}.{column}" for table in lake.tables() for column in table.columns]
+    for pattern in limits.masked:
+        if not any(fnmatchcase(column, pattern) for column in columns):
+            raise ConfigError(f"mask {pattern!r} matches no column of the lake", "Write schema.table.column.")
+    server = FastMCP("auditlake", instructions=_INSTRUCTIONS, log_level="WARNING")
+    tools = Tools(lake, limits)
+    listed: Sequence[Callable[..., Fields]] = (
+        tools.tables,
+        tools.log,
+        tools.row,
+        tools.blame,
+        tools.deleted,
+        tools.diff,
+        tools.rows,
+        tools.status,
+    )
+    for tool in listed:
+        reading = ToolAnnotations(readOnlyHint=True, destructiveHint=False, openWorldHint=False)
+        server.add_tool(_answered(tool), annotations=reading)
+    return server

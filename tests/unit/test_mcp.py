@@ -1,0 +1,124 @@
+"""The MCP server, asked by the SDK's own client: tools, caps, masks and errors; values are those of the small lake."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import TextContent
+
+from auditlake.errors import ConfigError
+from auditlake.lake.layout import Lake
+from tests.command import run_here
+from tests.small_lake import write_small_lake
+
+_ROOT = Path(__file__).parents[2]
+Ask = Callable[..., Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The small lake, with a manifest."""
+    made = write_small_lake(tmp_path_factory.mktemp("mcp") / "lake")
+    content = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
+    made.manifest.write_text(json.dumps({"format_version": 1, **content}))
+    return made
+
+
+def _session(lake: Lake, script: Callable[[ClientSession, Ask], Coroutine[Any, Any, None]], **settings: str) -> None:
+    """Start `auditlake mcp` and run a script of a client."""
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "AUDITLAKE_LAKE": str(lake.root), **settings}
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "auditlake", "mcp", "--rows", "2"], env=environment, cwd="/"
+    )
+
+    async def run() -> None:
+        async with stdio_client(command) as (reads, writes), ClientSession(reads, writes) as session:
+            await session.initialize()
+
+            async def ask(tool: str, **arguments: Any) -> Any:
+                answer = await session.call_tool(tool, arguments)
+                (content,) = answer.content
+                assert isinstance(content, TextContent)
+                return content.text if answer.isError else json.loads(content.text)
+
+            await script(session, ask)
+
+    anyio.run(run)
+
+
+def test_the_tools_answer_the_audit_questions(lake: Lake) -> None:
+    """Exact texts, at most as many entries as allowed, and whether there are more."""
+
+    async def script(session: ClientSession, ask: Ask) -> None:
+        tools = (await session.list_tools()).tools
+        assert {tool.name for tool in tools} == {
+            *("tables", "log", "row", "blame", "deleted", "diff", "rows", "status"),
+        }
+        assert all(tool.annotations is not None and tool.annotations.readOnlyHint for tool in tools)
+        blamed = await ask("blame", table="orders", key={"id": 1}, as_of="0/250")
+        assert (len(blamed["found"]), blamed["more"]) == (2, True)
+        note = blamed["found"][1]
+        assert (note["column"], note["value"], note["lsn"], note["xid"]) == ("note", "c", "0/250", 12)
+        assert (note["before_capture"], note["deleted"]) == (False, None)
+        history = await ask("row", table="public.orders", key={"id": 1})
+        assert [(each["op"], each["changed"]) for each in history["found"]] == [("update", ["note", "price"])] * 2
+        assert (history["found"][0]["after"]["price"], history["more"]) == ("3.00", True)
+        assert [each["row"]["id"] for each in (await ask("deleted", table="orders"))["found"]] == ["3", "2"]
+        assert [each["lsn"] for each in (await ask("log", since="0/250"))["found"]] == ["0/300", "0/250"]
+        differing = await ask("diff", before="0/200", tables=["orders"])
+        first = differing["found"][0]
+        assert (first["kind"], first["changed"]) == ("removed", ["id", "note", "price", "at"])
+        page = await ask("rows", table="orders", as_of="0/250", where=[["price", ">", "1"]], order_by=["-price"])
+        assert [each["price"] for each in page["found"]] == ["4.00", "3.00"]
+        assert [each["table"] for each in (await ask("tables"))["found"]] == ["public.customers", "public.orders"]
+        assert (await ask("status"))["watermark"] == "0/300"
+
+    _session(lake, script)
+
+
+def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> None:
+    """In no answer; a filter, an order or a key would reveal them. Errors carry message and hint."""
+
+    async def script(_: ClientSession, ask: Ask) -> None:
+        answers = [
+            await ask("row", table="orders", key={"id": 1}),
+            await ask("blame", table="orders", key={"id": 1}),
+            await ask("diff", before="0/180", tables=["orders"]),
+            await ask("deleted", table="orders"),
+            await ask("rows", table="orders", as_of="0/250"),
+        ]
+        assert {cell["note"] for cell in answers[4]["found"]} == {"(masked)"}
+        assert [each["row"]["note"] for each in answers[3]["found"]] == ["(masked)", "(masked)"]
+        everything = json.dumps(answers)
+        assert not any(f'"{note}"' in everything for note in ("a", "b", "c", "new"))
+        for arguments in ({"where": [["note", "=", "c"]]}, {"order_by": ["-note"]}):
+            refused = await ask("rows", table="orders", **arguments)
+            assert "column note of public.orders is masked. Ask without it." in refused
+        assert "is masked" in await ask("log", table="orders", column="note")
+        assert "its history begins at 0/180" in await ask("rows", table="customers", as_of="0/100")
+        assert "there is no table ordres" in await ask("row", table="ordres", key={"id": 1})
+
+    _session(lake, script, AUDITLAKE_MASK="public.orders.note")
+
+
+def test_a_mask_that_matches_nothing_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt one would mask nothing; so is a mask without three parts."""
+    for mask, message in (("public.orders.nose", "matches no column"), ("orders.note", "need patterns of schema")):
+        monkeypatch.setenv("AUDITLAKE_MASK", mask)
+        done = run_here(["mcp", "--lake", lake.root])
+        assert (done.code, message in done.stderr) == (ConfigError.exit_code, True), done.stderr
+
+
+def test_without_the_library_the_command_says_what_to_install(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra `mcp` is optional."""
+    monkeypatch.setitem(sys.modules, "mcp.server.fastmcp", None)
+    monkeypatch.delitem(sys.modules, "auditlake.mcp_server", raising=False)
+    done = run_here(["mcp", "--lake", lake.root])
+    assert (done.code, "pip install 'auditlake[mcp]'" in done.stderr) == (3, True)
