@@ -1,0 +1,75 @@
+"""Recipes of docs/bi.md: what it says is tested, is run here."""
+
+import ast
+import json
+import re
+import shlex
+from pathlib import Path
+
+import duckdb
+import pytest
+import sqlglot
+import yaml  # type: ignore[import-untyped]
+
+from auditlake.cli.main import auditlake
+from auditlake.lake.layout import Lake
+from auditlake.query.exported_views import Choice, view_script
+from tests.small_lake import write_small_lake
+
+_DOCUMENT = (Path(__file__).parents[2] / "docs" / "bi.md").read_text()
+_LIVE = Choice(None, open_end=False, parametrised=False)
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", _DOCUMENT, re.DOTALL)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """The small lake as `lake` in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    made = write_small_lake(tmp_path / "lake")
+    content = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
+    made.manifest.write_text(json.dumps({"format_version": 1, **content}))
+    return made
+
+
+def test_duckdb_reads_the_lake_without_a_network(lake: Lake) -> None:
+    """The history through the extension's wheel, up to its position; a moment through auditlake, with the tail."""
+    assert lake.root.exists()
+    by_hand, by_us = (block for block in _blocks("python") if "duckdb" in block)
+    found: dict[str, duckdb.DuckDBPyRelation] = {}
+    exec(by_hand, found)  # noqa: S102 - the document's example
+    assert sorted(row[0] for row in found["orders"].fetchall()) == [1, 3]
+    answered: dict[str, tuple[int]] = {}
+    exec(by_us.replace('"-2h"', '"0/250"'), answered)  # noqa: S102 - the same
+    assert answered["total"] == (3,)
+
+
+def test_the_dbt_source_names_views_and_columns_that_exist(lake: Lake) -> None:
+    """The schema, the table and the field of the freshness are in the script of `auditlake views`."""
+    (source,) = yaml.safe_load(_blocks("yaml")[0])["sources"]
+    script = view_script(lake, "duckdb", _LIVE)
+    created = [each for each in sqlglot.parse(script, dialect="duckdb") if each is not None]
+    names = {f"{each.this.db}.{each.this.name}" for each in created if isinstance(each, sqlglot.exp.Create)}
+    assert {f"{source['schema']}.{table['name']}" for table in source["tables"]} <= names
+    assert source["loaded_at_field"] in script
+
+
+def test_commands_and_options_of_the_airflow_recipe_exist() -> None:
+    """The file parses, and every command with its options is one of ours."""
+    (recipe,) = (block for block in _blocks("python") if "airflow" in block)
+    ast.parse(recipe)
+    for text in re.findall(r'bash_command="auditlake ([^"]+)"', recipe):
+        name, *options = shlex.split(text)
+        known = {option for parameter in auditlake.commands[name].params for option in parameter.opts}
+        assert set(options) <= known, text
+
+
+def test_the_configuration_of_a_client_starts_the_server() -> None:
+    """Command and options are ours."""
+    (server,) = json.loads(_blocks("json")[0])["mcpServers"].values()
+    name, *options = server["args"]
+    known = {option for parameter in auditlake.commands[name].params for option in parameter.opts}
+    assert server["command"] == "auditlake"
+    assert {option for option in options if option.startswith("--")} <= known
