@@ -33,7 +33,8 @@ _TAIL = """
 - **Domains**: the stream names a domain's base type, but not its modifier, so a domain over `numeric(10,2)` is text,
   like one over `numeric`. A domain over a domain or an array is treated as its base type; over an enum or a composite
   it is text.
-- **Enums** keep the label at the time: renaming a label later does not change earlier versions.
+- **Enums** keep the label at the time: renaming a label later does not change earlier versions
+  ([schema changes](schema-changes.md)).
 - **json** is kept byte for byte, including spaces and repeated keys; SQL NULL is NULL, JSON null is the text `null`.
   With `auditlake.json = "variant"` under `[spark]` queries show it as VARIANT ([asking](asking.md)). VARIANT is never
   stored: it sorts keys, prints 1.50 as 1.5 and 1e400 as infinity, is NULL if a key is repeated, and polars cannot read

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.preconditions import current_manifest
+from auditlake.capture.shape_watch import record_shapes
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import write_manifest
 from auditlake.schema.catalog_snapshot import save_first_snapshots
@@ -29,7 +30,9 @@ def make_lake(
         tables = [table for table in read_tables(control) if table.name.table not in without]
         write_manifest(lake, current_manifest(control, name, name))
         create_publication(control, name, [table.name for table in tables])
-        save_first_snapshots(control, lake, {table.name: table.relation.oid for table in tables})
+        oids = {table.name: table.relation.oid for table in tables}
+        save_first_snapshots(control, lake, oids)
+        record_shapes(control, lake, oids)
         replication = connect_replication(dsn)
         try:
             created = create_slot(replication, control, name, temporary=False, waiting=Waiting(60))

@@ -27,8 +27,10 @@ from dataclasses import dataclass
 import psycopg
 
 from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.ddl_recorder import DdlRecorder
 from auditlake.capture.partition_watch import Held, PartitionWatch
 from auditlake.capture.preconditions import Claim, Report, Source, check_slot
+from auditlake.capture.shape_watch import ShapeWatch
 from auditlake.capture.writer import Writer
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import list_histories
@@ -69,8 +71,9 @@ class Capture:
         self._control, self._stream, self._log = opened.control, opened.stream, opened.log
         self._publication, self._timeouts = claim.publication, claim.timeouts
         self._snapshots, self._partitions, self.reader = opened.snapshots, opened.partitions, opened.reader
+        self._shapes = opened.shapes
         self._heartbeat = Heartbeat(source.heartbeat_s)
-        self._writer = Writer(self._log)
+        self._writer = Writer(self._log, self._shapes.recorder)
         self._frames = FrameBuffer()
         self._in_parts = False
         self._idle_mark: WalEnd | None = None
@@ -88,16 +91,25 @@ class Capture:
                 self._step(until)
             self._collect_last()
             if until is not None and self.done_lsn >= until.lsn and self._log.current_us < until.time_us:
-                self._check_partitions()
+                self._check_catalog()
                 self._log.record_idle(self.done_lsn, until.time_us)
 
     def _is_before(self, until: WalEnd) -> bool:
-        return self.done_lsn < until.lsn or self._partitions.pending
+        return self.done_lsn < until.lsn or self._pending
 
-    def _check_partitions(self) -> None:
-        """Compare partitions with the record; required before anything received so far is made durable."""
+    @property
+    def _pending(self) -> bool:
+        return self._partitions.pending or self._shapes.pending
+
+    def _check_catalog(self) -> None:
+        """Compare shapes and partitions with the record; required before anything received so far is made durable."""
         with hung_up_after(self._control.fileno(), self._timeouts.silence_s):
-            self._partitions.check(self._control, Held(self.done_lsn, self._log.current_us))
+            held = Held(self.done_lsn, self._log.current_us)
+            self._shapes.check(self._control, held)
+            self._partitions.check(self._control, held)
+            if self._shapes.moved:
+                self._publication.refresh(self._control, held.lsn, held.time_us)
+                self._shapes.moved = False
 
     def _step(self, until: WalEnd | None) -> None:
         limits = _BATCH if self._frames.commits and not self._writer.busy else _FULL
@@ -106,8 +118,8 @@ class Capture:
             self._stream.acknowledge(self.done_lsn)
             reach(After.ACKNOWLEDGED)
         if not self._writer.busy:
-            if self._partitions.pending:
-                self._check_partitions()
+            if self._pending:
+                self._check_catalog()
                 self._next_mark_at = 0.0
             self._submit(until)
         self._send_status()
@@ -121,6 +133,7 @@ class Capture:
                 self._publication.record_checked(since, self._log.current_us)
                 self._snapshots.refresh(self._control, self._publication.present)
                 self._partitions.refresh(self._control, self._publication.present)
+                self._shapes.refresh(self._control, self._publication.present)
 
     def _send_status(self) -> None:
         """Send a status update in time, and require that the server answers."""
@@ -135,7 +148,7 @@ class Capture:
         frames = self._frames
         if frames.commits and (_BATCH.met_by(frames) or self._patience_s() <= 0):
             whole, self._frames = frames.split()
-            self._check_partitions()
+            self._check_catalog()
             self._writer.write(whole)
             self._in_parts = False
         elif not frames.commits and _FULL.met_by(frames):
@@ -174,7 +187,7 @@ class Capture:
         if mark is None:
             return
         if reached >= mark.lsn:
-            self._check_partitions()
+            self._check_catalog()
             self._writer.record_idle(reached, mark.time_us)
             self._idle_mark = None
         elif self._stream.silent_for_s > _REPLY_INTERVAL_S:
@@ -190,6 +203,7 @@ class Opened:
     log: CaptureLog
     snapshots: CatalogSnapshots
     partitions: PartitionWatch
+    shapes: ShapeWatch
     reader: SlotReader | None
 
 
@@ -205,17 +219,21 @@ def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened
         log = CaptureLog(
             lake, Asker(source.conninfo, lake, silence_s), AttributeNumbers(source.conninfo, lake, silence_s)
         )
+        recorder = DdlRecorder(lake, log.relations)
+        shapes = ShapeWatch(lake, log, recorder, report, source.manifest.publication)
         with hung_up_after(control.fileno(), claim.timeouts.silence_s):
             _check_again(claim, source.manifest.slot, lake, log, report)
             log.resolve_missing_values()
             claim.publication.record_checked(claim.start, log.current_us)
             snapshots.refresh(control, claim.publication.present)
             partitions.refresh(control, claim.publication.present)
+            shapes.refresh(control, claim.publication.present)
             partitions.check(control, Held(log.acknowledged, log.current_us))
+            shapes.check(control, Held(log.acknowledged, log.current_us))
             reader = read_reader(control, source.manifest.slot)
         stream = ReplicationStream.over(claim.replication, claim.start, source.streaming)
         opened.pop_all()
-        return Opened(control, stream, log, snapshots, partitions, reader)
+        return Opened(control, stream, log, snapshots, partitions, shapes, reader)
 
 
 def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, report: Report) -> None:

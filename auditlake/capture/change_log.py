@@ -112,7 +112,8 @@ class CaptureLog:
         versions = self.relations.versions
         self._added.resolve(versions, frozenset(relation.name for _, relation in versions))
 
-    def _flush_relations(self) -> None:
+    def flush_relations(self) -> None:
+        """Append the answers about new columns, and the relation versions, that are not durable yet."""
         if self._numbers is not None:
             self._numbers.close()
         if fresh := self.relations.fresh:
@@ -122,15 +123,23 @@ class CaptureLog:
         self.relations.flush()
         reach(After.RELATIONS)
 
+    def last_change(self, first: int, end: int, oid: int) -> tuple[int, int] | None:
+        """Return commit LSN and time, in us since 1970, of a relation's last change in [`first`, `end`), if any."""
+        numbers = ", ".join(str(number) for number in self.relations.numbers_of(oid))
+        condition = f"lsn >= {first:d} and lsn < {end:d} and relation in ({numbers})"
+        query = f"select lsn, cast(time as bigint) as time from changes where {condition} order by lsn desc limit 1"
+        rows = select(self._changes.table, "changes", query).to_pylist() if numbers else []
+        return (rows[0]["lsn"], rows[0]["time"]) if rows else None
+
     def append_part(self, changes: pa.RecordBatch) -> None:
         """Make part of an unfinished transaction durable; readers ignore it."""
-        self._flush_relations()
+        self.flush_relations()
         self._changes.append(changes, {})
         reach(After.PART)
 
     def append(self, changes: pa.RecordBatch, transactions: pa.RecordBatch, end: "CommitEnd") -> None:
         """Make whole transactions durable and visible, up to and including the commit at `end`."""
-        self._flush_relations()
+        self.flush_relations()
         self._append_transactions(transactions, end)
         reach(After.TRANSACTIONS)
         positions = {CHANGES_APP: end.commit_lsn, ACKNOWLEDGED_APP: end.end_lsn, CURRENT_APP: self._current_at(end)}

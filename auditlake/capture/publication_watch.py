@@ -17,7 +17,7 @@ from auditlake.errors import WrongSource
 from auditlake.lake.capture_status import read_seen, write_seen
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, park
+from auditlake.lake.parking import Cause, Parked, find_parked, park
 from auditlake.lake.positions import read_positions
 from auditlake.lake.publication_record import read_recorded, recorded_or_new
 from auditlake.lsn import Lsn
@@ -66,11 +66,14 @@ class PublicationWatch:
         """
         self._compare(control, since)
 
-    def refresh(self, control: psycopg.Connection[Row], since: Lsn) -> None:
-        """Check the publication, and park the tables that it no longer publishes as recorded; raise as `check`."""
+    def refresh(self, control: psycopg.Connection[Row], since: Lsn, certain_us: int | None = None) -> None:
+        """Check the publication, and park the tables that it no longer publishes as recorded; raise as `check`.
+
+        With `certain_us`, dropped tables are known to have existed up to `since` and up to this time.
+        """
         found = self._compare(control, since)
         if found.losses or found.dropped:
-            self._park(control, found, since)
+            self._park(control, found, since, certain_us)
         lost = {loss.table for loss in found.losses} | found.dropped
         self.present = {name: member.relation for name, member in found.recorded.tables.items() if name not in lost}
         self._next_at = time.monotonic() + _INTERVAL_S
@@ -98,12 +101,14 @@ class PublicationWatch:
         positions = read_positions(self._lake)
         return since, positions.current_us if positions and positions.acknowledged <= since else None
 
-    def _park(self, control: psycopg.Connection[Row], found: _Comparison, since: Lsn) -> None:
-        (first, time_us), end = self._last_complete(since), wal_end(control).lsn
-        gone = [(name, f"table {name} was dropped at the source", _DROPPED) for name in sorted(found.dropped)]
+    def _park(self, control: psycopg.Connection[Row], found: _Comparison, since: Lsn, certain_us: int | None) -> None:
+        complete, end = self._last_complete(since), wal_end(control).lsn
+        exact = {name for name in found.dropped if _is_ended(find_parked(self._lake, name, Cause.DDL))}
+        gone = [(name, f"table {name} was dropped at the source", _DROPPED) for name in sorted(found.dropped - exact)]
         lost = [(loss.table, loss.what, self._remedy(loss.table)) for loss in found.losses if loss.table is not None]
         for name, reason, remedy in (*gone, *lost):
             ended = name in found.dropped
+            first, time_us = (since, certain_us) if ended and certain_us is not None else complete
             parked = Parked(name, Cause.PUBLICATION, Lsn(first - 1), end, reason, remedy, time_us, ended)
             history = open_history(self._lake, name)
             if park(self._lake, parked, history.snapshot_lsn if history else 0) or name not in self._reported:
@@ -130,3 +135,7 @@ class PublicationWatch:
             return frozenset()
         existing = find_existing(control, missing.values())
         return frozenset(name for name, relation in missing.items() if relation not in existing)
+
+
+def _is_ended(parked: Parked | None) -> bool:
+    return parked is not None and parked.ended

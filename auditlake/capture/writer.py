@@ -18,15 +18,16 @@ from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import InvariantBroken
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
+from auditlake.pgoutput.batch_layout import RecordDdl
 from auditlake.replication.stream import FrameBuffer
 
 
 class Writer:
     """Makes frames durable in the background; its descriptor is readable when a job has ended."""
 
-    def __init__(self, log: CaptureLog) -> None:
+    def __init__(self, log: CaptureLog, record_ddl: RecordDdl) -> None:
         self._log = log
-        self._decoder = ChangeDecoder(log.relations.register)
+        self._decoder = ChangeDecoder(log.relations.register, record_ddl)
         self._partial = log.partial()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="auditlake-writer")
         self._job: Future[None] | None = None

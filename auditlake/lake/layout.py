@@ -4,6 +4,7 @@
     <root>/looks/<schema>/<table>.json
     <root>/parked/<schema>/<table>.<cause>.json
     <root>/partitions/<schema>.<table>.json
+    <root>/shapes/<schema>.<table>.json
     <root>/locks/<stage>.lock
     <root>/resync/<schema>/<table>/
     <root>/changes/  relations/  added/  transactions/  gaps/  history/<schema>/<table>/
@@ -132,7 +133,23 @@ class Lake:
         """Return the file that records the partitions of one table."""
         return self.partitions / f"{path_segment(name.schema)}.{path_segment(name.table)}.json"
 
+    @property
+    def shapes(self) -> Path:
+        return self.root / "shapes"
+
+    def shape(self, name: TableName) -> Path:
+        """Return the file that records the shape of one table."""
+        return self.shapes / f"{path_segment(name.schema)}.{path_segment(name.table)}.json"
+
+    def shape_names(self) -> list[TableName]:
+        """Return the tables whose shapes are recorded, sorted."""
+        return _names_of(self.shapes)
+
     def partitioned_names(self) -> list[TableName]:
         """Return the tables whose partitions are recorded, sorted."""
-        stems = sorted(path.stem.partition(".") for path in self.partitions.glob("*.json"))
-        return [TableName(source_name(schema), source_name(table)) for schema, _, table in stems]
+        return _names_of(self.partitions)
+
+
+def _names_of(folder: Path) -> list[TableName]:
+    stems = sorted(path.stem.partition(".") for path in folder.glob("*.json"))
+    return [TableName(source_name(schema), source_name(table)) for schema, _, table in stems]

@@ -19,7 +19,7 @@ from auditlake.lake.layout import Lake
 from auditlake.store.files import make_root, unfinished_name
 
 FORMAT_VERSION = 1
-_CREATED = "publication_created"
+_CREATED, _TABLES = "publication_created", "publication_tables"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +105,31 @@ def record_timeline(lake: Lake, timeline: int) -> None:
         _replace(lake, content)
 
 
-def record_created_publication(lake: Lake) -> None:
-    """Record that bootstrap creates the publication; called before it does.
+def record_created_publication(lake: Lake, patterns: tuple[str, ...] | None) -> None:
+    """Record that bootstrap creates the publication for the tables that match, None for all; called before it does.
 
     Raises LakeUnusable if lake.json cannot be read or written.
     """
     with _writing(lake):
-        content = json.loads(lake.manifest.read_text()) | {_CREATED: True}
+        tables = None if patterns is None else list(patterns)
+        content = json.loads(lake.manifest.read_text()) | {_CREATED: True, _TABLES: tables}
         _replace(lake, content)
 
 
 def created_publication(lake: Lake) -> bool:
     """Return whether bootstrap recorded that it created the publication; earlier versions did not record it."""
     return json.loads(lake.manifest.read_text()).get(_CREATED) is True
+
+
+def read_created_for(lake: Lake) -> tuple[str, ...] | None:
+    """Return the patterns of tables for which bootstrap created the publication, empty for all tables.
+
+    None if bootstrap did not create it, or did not record the patterns, as earlier versions did not.
+    """
+    content = json.loads(lake.manifest.read_text())
+    if content.get(_CREATED) is not True or _TABLES not in content:
+        return None
+    return tuple(content[_TABLES] or ())
 
 
 @contextmanager

@@ -31,13 +31,17 @@ class Cause(StrEnum):
     """The process that parked a table.
 
     Apply (APPLY), `resync` (RESYNC), which holds a table while it takes a new snapshot, or capture, which compares the
-    catalog with its records.
+    catalog with its records. PENDING is a changed shape that is not settled yet (`capture.shape_watch`), SHAPE one that
+    changed rows, DDL a report of the DDL trigger.
     """
 
     APPLY = "apply"
     PUBLICATION = "publication"
     PARTITIONS = "partitions"
     RESYNC = "resync"
+    SHAPE = "shape"
+    PENDING = "pending"
+    DDL = "ddl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,23 @@ def park(lake: Lake, parked: Parked, snapshot_lsn: int = 0) -> bool:
         return False
     write_record(lake, path, _content(parked), durable=True)
     return True
+
+
+def extend(lake: Lake, parked: Parked, snapshot_lsn: int) -> None:
+    """Record that a table is parked; a record of the same cause that is in force keeps its moment and its reason.
+
+    It then ends with a snapshot after the later of both `until`.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    path = lake.parked(parked.table, parked.cause)
+    recorded = _read(path)
+    if recorded is not None and recorded.until > snapshot_lsn:
+        first = min(recorded, parked, key=lambda each: each.lsn)
+        until, ended = max(recorded.until, parked.until), recorded.ended or parked.ended
+        parked = replace(recorded, lsn=first.lsn, time_us=first.time_us, until=until, ended=ended)
+    if parked != recorded:
+        write_record(lake, path, _content(parked), durable=True)
 
 
 def unpark(lake: Lake, table: TableName, cause: Cause) -> bool:

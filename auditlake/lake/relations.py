@@ -193,6 +193,25 @@ class RelationsLog:
         self._pending.append(entry)
         return number
 
+    def is_recorded(self, relation: Relation, lsn: int, source: ShapeSource) -> bool:
+        """Return whether a source has already reported this version at this commit."""
+        versions = (entry.version for entry in self._of_table.get(relation.oid, []))
+        key = lsn, source, relation, attnums_of(relation)
+        return any((each.lsn, each.source, each.relation, each.attnums) == key for each in versions)
+
+    def first_after(self, oid: int, lsn: int) -> RelationVersion | None:
+        """Return the first version of a relation that came into force after an LSN."""
+        return next((e.version for e in self._of_table.get(oid, []) if e.version.lsn > lsn), None)
+
+    def numbers_of(self, oid: int) -> frozenset[int]:
+        """Return the numbers of a relation's versions."""
+        return frozenset(entry.version.number for entry in self._of_table.get(oid, []))
+
+    @property
+    def last_lsn(self) -> int:
+        """Return the highest commit LSN of a version."""
+        return max((entries[-1].version.lsn for entries in self._of_table.values()), default=0)
+
     def in_force(self, oid: int, lsn: int) -> RelationVersion | None:
         """Return the version of a relation that is in force after the commit at `lsn`, as far as it is recorded."""
         entry = self._last_up_to(oid, lsn)

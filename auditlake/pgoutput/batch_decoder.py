@@ -40,6 +40,7 @@ from auditlake.pgoutput.batch_layout import (
     Ints,
     Layout,
     OpenTransaction,
+    RecordDdl,
     Refused,
     RelationVersion,
     RelationVersions,
@@ -105,9 +106,13 @@ class Decoded:
 class ChangeDecoder:
     """Decoder for the messages of one replication stream."""
 
-    def __init__(self, register: Callable[[Relation, int], int]) -> None:
-        """Start without relations; `register` maps each new relation version and its commit LSN to a number."""
+    def __init__(self, register: Callable[[Relation, int], int], record_ddl: RecordDdl = lambda *_: None) -> None:
+        """Start without relations; `register` maps each new relation version and its commit LSN to a number.
+
+        `record_ddl` gets every message of the DDL trigger, at its place among the relations.
+        """
         self._register = register
+        self._record_ddl = record_ddl
         self._relations: dict[int, RelationVersion] = {}
         self._base_types: dict[int, int] = {}
         self._open: OpenTransaction | None = None
@@ -133,7 +138,7 @@ class ChangeDecoder:
 
     def _decode(self, frames: Frames) -> Decoded:
         relations = RelationVersions(self._relations, self._base_types)
-        layout = lay_out(frames, self._open, relations, self._register)
+        layout = lay_out(frames, self._open, relations, self._register, self._record_ddl)
         totals = _add_up(layout)
         decoded = Decoded(_changes(layout, totals), totals.completed(), _last_commit(frames, layout.spans))
         self._relations, self._open = relations.latest, totals.still_open()

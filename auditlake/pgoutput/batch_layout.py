@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from auditlake.attribution import Scope
 from auditlake.errors import DecodeError, InvariantBroken, Unsupported
+from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.pgoutput.decoder import (
     EPOCH_UNIX_US,
     MAX_TIME_US,
@@ -315,6 +316,10 @@ _NUMBER_BITS = 31
 """Bits of a message number: a buffer under 2 GiB has fewer than 2^31 messages. With an OID's 32 bits they make 63."""
 
 
+RecordDdl = Callable[[bytes, int, int], None]
+"""Function that gets the content of a DDL message, and LSN and time (microseconds since 1970) of its commit."""
+
+
 @dataclass(frozen=True, slots=True)
 class RelationVersion:
     """A relation, and the number of this version of it."""
@@ -345,23 +350,28 @@ class RelationVersions:
         # (OID, number of the first message it applies to); the greatest entry not above a row's is the row's version.
         self._from: list[tuple[int, int]] = [(oid, 0) for oid in latest]
 
-    def follow(self, rare: Rare, spans: Spans, register: Callable[[Relation, int], int]) -> None:
-        """Apply the buffer's Relation and Type messages.
+    def follow(self, rare: Rare, spans: Spans, register: Callable[[Relation, int], int], record_ddl: RecordDdl) -> None:
+        """Apply the buffer's Relation and Type messages, and those of the DDL trigger, in their order.
 
         An unchanged relation is registered again: another column may have the name of a dropped one.
         """
-        for number, message in rare.described:
+        reports = [(number, message) for number, message in rare.messages if message.prefix == DDL_PREFIX]
+        for number, message in sorted([*rare.described, *reports], key=lambda each: each[0]):
+            transaction = spans.of[number]
             if isinstance(message, Type):
                 self.base_types[message.oid] = base_type(message.oid, message.schema, message.name)
-                continue
-            relation = self._resolved(message)
-            before = self.latest.get(relation.oid)
-            version = RelationVersion(relation, register(relation, int(spans.lsn[spans.of[number]])))
-            if before == version:
-                continue
-            self.latest[relation.oid] = version
+            elif isinstance(message, LogicalMessage):
+                record_ddl(message.content, int(spans.lsn[transaction]), int(spans.time[transaction]))
+            else:
+                relation = self._resolved(message)
+                self._describe(number, RelationVersion(relation, register(relation, int(spans.lsn[transaction]))))
+
+    def _describe(self, number: int, version: RelationVersion) -> None:
+        oid = version.relation.oid
+        if self.latest.get(oid) != version:
+            self.latest[oid] = version
             self.versions.append(version)
-            self._from.append((relation.oid, number))
+            self._from.append((oid, number))
 
     def _resolved(self, relation: Relation) -> Relation:
         columns = (replace(c, type_oid=self.base_types.get(c.type_oid, c.type_oid)) for c in relation.columns)
@@ -391,6 +401,7 @@ def lay_out(
     carried: OpenTransaction | None,
     relations: RelationVersions,
     register: Callable[[Relation, int], int],
+    record_ddl: RecordDdl,
 ) -> Layout:
     """Find transactions, rows and relation versions of a buffer; `relations` takes in its Relation messages.
 
@@ -399,5 +410,5 @@ def lay_out(
     spans = Spans(frames, carried)
     rare = _read_rare(frames, spans)
     rows = _assign_rows(frames, spans, rare)
-    relations.follow(rare, spans, register)
+    relations.follow(rare, spans, register, record_ddl)
     return Layout(frames, spans, rare, rows, relations.slots(rows), relations.versions)

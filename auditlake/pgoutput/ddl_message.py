@@ -1,8 +1,9 @@
-"""DDL message: the content of the logical messages that the DDL event triggers send. Pure.
+"""DDL message: the content of the logical messages that the DDL event triggers send, parsed. Pure.
 
 `source.ddl_trigger` sends one transactional message per command, with prefix `auditlake:ddl` and this JSON:
 
     v, tag, session_user     1, the command tag, the role that logged in
+    plain                    the client's query was one ALTER TABLE without USING; its text is not sent
     relations                tables changed by the command and their partitions, each with its shape after it: oid,
                              schema, name, kind, persistence, identity, file (relfilenode), partition, parents, columns
     columns                  [attnum, name, type, typmod, flags, base, missing]: flags n (not null), k (part of the
@@ -15,6 +16,124 @@
 
 A missing member is empty. The message stands in the stream where the command ran: rows before it have the former shape,
 except those of CREATE TABLE AS, which come before its message.
+
+Any role can send a message with this prefix, so its content is checked, and content that is not as described here is
+reported as None: then the catalog has to explain the change.
 """
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.table_shape import Shape
+from auditlake.values.types import base_type
+
 PREFIX = "auditlake:ddl"
+_VERSION = 1
+_COLUMN_MEMBERS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A dropped table, or a dropped column of a table if `attnum` is not 0; `name` is that of the table."""
+
+    oid: int
+    attnum: int
+    name: TableName
+    column: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DdlMessage:
+    """One command: its tag, the role that ran it, and what it changed.
+
+    `rewritten` has reasons by OID, `labels` the labels of changed enum types, None for other types, by the OIDs of the
+    type and its array. `plain`: it was an ALTER TABLE without USING.
+    """
+
+    tag: str
+    session_user: str
+    shapes: tuple[Shape, ...]
+    dropped: tuple[Dropped, ...]
+    rewritten: Mapping[int, int]
+    labels: Mapping[int, frozenset[str] | None]
+    plain: bool
+
+
+def parse_ddl_message(content: bytes) -> DdlMessage | None:
+    """Parse the content of a message; None if it is not as described in the module's header."""
+    try:
+        found = json.loads(content)
+        if found["v"] != _VERSION:
+            return None
+        return DdlMessage(
+            str(found["tag"]),
+            str(found["session_user"]),
+            _shapes(found.get("relations", ())),
+            tuple(_dropped(*each) for each in found.get("dropped", ())),
+            {int(oid): int(reason) for oid, reason in found.get("rewritten", ())},
+            _labels(found.get("types", ())),
+            found.get("plain") is True,
+        )
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return None
+
+
+def _shapes(entries: Sequence[Mapping[str, Any]]) -> tuple[Shape, ...]:
+    """Parse the shapes of a message; a partitioned table has the files of the partitions that are in the message."""
+    parents = {int(entry["oid"]): [int(parent) for parent in entry.get("parents", ())] for entry in entries}
+    files: dict[int, dict[int, int]] = {oid: {} for oid in parents}
+    for entry in entries:
+        above = {int(entry["oid"])}
+        while above:
+            for oid in above & files.keys():
+                files[oid][int(entry["oid"])] = int(entry["file"])
+            above = {parent for oid in above for parent in parents.get(oid, ())}
+    return tuple(parse_shape(entry, files[int(entry["oid"])]) for entry in entries)
+
+
+def parse_shape(entry: Mapping[str, Any], files: Mapping[int, int]) -> Shape:
+    """Parse an entry of `relations`; `files` has the files of the table and its partitions.
+
+    Raises ValueError, TypeError, KeyError or IndexError if it is not as described in the module's header.
+    """
+    columns = entry.get("columns") or ()
+    if any(len(each) != _COLUMN_MEMBERS for each in columns):
+        raise ValueError(entry["oid"])
+    name = TableName(str(entry["schema"]), str(entry["name"]))
+    of_columns = tuple(_column(each, entry) for each in columns)
+    return Shape(
+        relation=Relation(int(entry["oid"]), name, ReplicaIdentity(entry["identity"]), of_columns),
+        kind=str(entry["kind"]),
+        persistence=str(entry["persistence"]),
+        files=files,
+        generated={int(each[0]): "g" in each[4] for each in columns if set("gv") & set(each[4])},
+        missing={int(each[0]): str(each[6]) for each in columns if each[6] is not None},
+    )
+
+
+def _labels(entries: Sequence[Mapping[str, Any]]) -> dict[int, frozenset[str] | None]:
+    found: dict[int, frozenset[str] | None] = {}
+    for entry in entries:
+        if entry["kind"] in {"e", "c"}:
+            labels = frozenset(map(str, entry["labels"])) if entry["kind"] == "e" and "labels" in entry else None
+            found |= {int(entry["oid"]): labels, int(entry["array"]): labels}
+    return found
+
+
+def _column(entry: Sequence[Any], table: Mapping[str, Any]) -> Column:
+    attnum, name, type_oid, typmod, flags, base, _ = entry
+    schema, base_name = base or ("", "")
+    # The stream flags every column of a table with REPLICA IDENTITY FULL.
+    key = "k" in flags or table["identity"] == ReplicaIdentity.FULL
+    of_type = base_type(int(type_oid), str(schema), str(base_name))
+    return Column(str(name), of_type, int(typmod), key, attnum=int(attnum))
+
+
+def _dropped(kind: str, oid: int, attnum: int, address: Sequence[str]) -> Dropped:
+    schema, table, *column = address
+    if (kind == "table column") != bool(column):
+        raise ValueError(kind)
+    return Dropped(int(oid), int(attnum), TableName(schema, table), column[0] if column else None)

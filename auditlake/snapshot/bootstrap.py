@@ -25,6 +25,7 @@ from psycopg.pq.abc import PGconn
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import Source, check_main_slot, current_manifest
+from auditlake.capture.shape_watch import record_shapes
 from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import open_history
@@ -103,7 +104,7 @@ def bootstrap(
             with ThreadPoolExecutor(1) as starter, _started(starter.submit(start_workers)) as workers:
                 _copy_all(run, todo, workers)
         else:
-            _ensure_started(control, target)
+            _ensure_slot(run)
             _ensure_failover(control, target, report)
     state = progress.state()
     if state.failed:
@@ -115,7 +116,9 @@ def _publish(run: "_Run", plan: Plan) -> Plan:
     """Publish the plan's tables, and return the plan without tables that were dropped since it was made."""
     target = run.target
     if plan.publication is None:
-        record_created_publication(target.lake)  # before it exists: `drop` removes only a recorded publication
+        record_created_publication(
+            target.lake, target.patterns
+        )  # before it exists: `drop` removes only a recorded publication
     while not publish(run.control, target.publication, plan):
         before, plan = plan, make_plan(run.control, target.patterns, target.publication, target.slot)
         for name in sorted({table.name for table in before.chosen} - {table.name for table in plan.chosen}):
@@ -157,7 +160,9 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
     with ExitStack() as held:
         holder = held.enter_context(SnapshotHolder(target.conninfo))
         todo = _locked(run, holder, todo)
-        record_partitions(run.control, target.lake, {table.name: table.relation.oid for table in todo})
+        oids = {table.name: table.relation.oid for table in todo}
+        record_partitions(run.control, target.lake, oids)
+        record_shapes(run.control, target.lake, oids)
         replication = connect_replication(target.conninfo)
         held.callback(replication.finish)
         created = _create_slot(run, replication)
@@ -201,6 +206,16 @@ def _create_slot(run: _Run, replication: PGconn) -> CreatedSlot:
     if not main:
         CaptureLog(target.lake).start_at(created.consistent_point)
     return created
+
+
+def _ensure_slot(run: _Run) -> None:
+    """Create the main slot if it does not exist: a database without tables has nothing else to copy."""
+    if not _ensure_started(run.control, run.target):
+        replication = connect_replication(run.target.conninfo)
+        try:
+            _create_slot(run, replication)
+        finally:
+            replication.finish()
 
 
 def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:

@@ -28,10 +28,11 @@ import psycopg
 from auditlake.errors import SourceUnready
 from auditlake.pgoutput.ddl_message import PREFIX
 from auditlake.source.connection import Row, fetch_one
+from auditlake.source.table_shapes import SHAPE
 from auditlake.sql_names import display_identifier
 
 # SECURITY DEFINER, so that a role without USAGE on this schema or EXECUTE on pg_logical_emit_message is recorded, too.
-_FUNCTION = f"""create or replace function auditlake.record_ddl() returns event_trigger
+_FUNCTION = rf"""create or replace function auditlake.record_ddl() returns event_trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
@@ -95,33 +96,7 @@ begin
 
   message := pending || jsonb_strip_nulls(jsonb_build_object(
     'relations', (
-      select jsonb_agg(jsonb_build_object(
-          'oid', t.oid::bigint, 'schema', n.nspname, 'name', t.relname, 'kind', t.relkind,
-          'persistence', t.relpersistence, 'identity', t.relreplident, 'file', t.relfilenode::bigint,
-          'partition', t.relispartition,
-          'parents', (select jsonb_agg(i.inhparent::bigint order by i.inhseqno)
-                        from pg_inherits i where i.inhrelid = t.oid),
-          'columns', (
-            select jsonb_agg(jsonb_build_array(
-                a.attnum, a.attname, a.atttypid::bigint, a.atttypmod,
-                concat(case when a.attnotnull then 'n' end,
-                       case when a.attnum = any ((k.indkey::int2[])[0 : k.indnkeyatts - 1]) then 'k' end,
-                       case a.attgenerated when 's' then 'g' when 'v' then 'v' end,
-                       case a.attidentity when 'a' then 'a' when 'd' then 'd' end,
-                       case when a.atthasmissing then 'm' end),
-                (with recursive base as (
-                   select y.* from pg_type y where y.oid = a.atttypid and y.typtype = 'd'
-                   union all
-                   select y.* from base join pg_type y on base.typtype = 'd' and y.oid = base.typbasetype)
-                 select jsonb_build_array(s.nspname, base.typname)
-                   from base join pg_namespace s on s.oid = base.typnamespace where base.typtype <> 'd'),
-                case when a.atthasmissing then a.attmissingval::text end) order by a.attnum)
-              from pg_attribute a
-              left join pg_index k
-                on k.indrelid = t.oid
-               and case t.relreplident when 'i' then k.indisreplident
-                                       when 'n' then false else k.indisprimary and k.indimmediate end
-             where a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped)) order by t.oid)
+      select jsonb_agg({SHAPE} order by t.oid)
         from pg_class t join pg_namespace n on n.oid = t.relnamespace
        where t.oid = any (tree)),
     'types', (
@@ -137,7 +112,8 @@ begin
        where y.oid = any (types))));
   if message <> '{{}}' then
     perform pg_logical_emit_message(true, '{PREFIX}', (message || jsonb_build_object(
-      'v', 1, 'tag', tg_tag, 'session_user', session_user))::text);
+      'v', 1, 'tag', tg_tag, 'session_user', session_user,
+      'plain', current_query() ~* '^\s*alter\s+table\s[^;]*;?\s*$' and current_query() !~* '\musing\M'))::text);
     -- Decoding orders a message by the end of its WAL record, a row by the start: if they are adjacent and in
     -- different subtransactions, the row may come first. This record, which belongs to no transaction, separates them.
     perform pg_logical_emit_message(false, '{PREFIX}', '');

@@ -57,6 +57,13 @@ select t.schemaname::text, t.tablename::text,
        pg_catalog.to_jsonb(t) ->> 'rowfilter', pg_catalog.to_jsonb(t) -> 'attnames'
   from pg_catalog.pg_publication_tables t where t.pubname = %s
 """
+_STORED = "select pg_catalog.to_jsonb(p) ->> 'pubgencols' = 's' from pg_catalog.pg_publication p where pubname = %s"
+_LISTED = """
+select r.prrelid::bigint, pg_catalog.to_jsonb(r) ->> 'prattrs' is not null
+  from pg_catalog.pg_publication_rel r
+  join pg_catalog.pg_publication p on p.oid = r.prpubid
+ where p.pubname = %s
+"""
 STORED_GENERATED_SINCE = 180000
 """In older versions a column list may name generated columns, but the stream does not have them."""
 
@@ -72,6 +79,25 @@ def read_membership(conn: psycopg.Connection[Row], name: str) -> Membership | No
         for schema, table, relation, entry in fetch(conn, _MEMBERS, name)
     }
     return Membership(cast("int", oid), frozenset(cast("list[str]", operations)), tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Tables that a publication lists, by OID, those of them with a column list, and `stored` as in Publication.
+
+    A listed table cannot become unlogged.
+    """
+
+    tables: frozenset[int] = frozenset()
+    with_columns: frozenset[int] = frozenset()
+    stored: bool = False
+
+
+def read_entries(conn: psycopg.Connection[Row], name: str) -> Entries:
+    """Read the entries of a publication; opens no table."""
+    stored = any(row[0] for row in fetch(conn, _STORED, name))
+    listed = {cast("int", oid): bool(columns) for oid, columns in fetch(conn, _LISTED, name)}
+    return Entries(frozenset(listed), frozenset(oid for oid, columns in listed.items() if columns), stored)
 
 
 def find_existing(conn: psycopg.Connection[Row], relations: Iterable[int]) -> frozenset[int]:
@@ -128,11 +154,12 @@ def create_publication(conn: psycopg.Connection[Row], name: str, tables: Iterabl
 
     Raises SourceUnready if PostgreSQL does not allow it.
     """
-    listed = sql.SQL(", ").join(sql.Identifier(*table) for table in tables)
+    names = [sql.Identifier(*table) for table in tables]
+    listed = sql.SQL("for table {}").format(sql.SQL(", ").join(names)) if names else sql.SQL("")
     options = "publish_via_partition_root = true"
     if can_publish_stored(conn):
         options += ", publish_generated_columns = stored"
-    statement = sql.SQL("create publication {} for table {} with ({})")
+    statement = sql.SQL("create publication {} {} with ({})")
     _run(conn, name, statement.format(sql.Identifier(name), listed, sql.SQL(options)))
 
 

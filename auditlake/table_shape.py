@@ -1,0 +1,139 @@
+"""Table shape: a table's definition as the catalog has it, and what differs between two of them. Pure.
+
+A difference of the definition is a new shape of the same rows. Some changes also change rows without row messages in
+the stream (`Difference.rows`):
+
+    unlogged                changes of the table are not in WAL any more, and are lost when it becomes logged again
+    column with new type    and a new file: every row was rewritten, perhaps by USING
+    added column            and a new file, and no missing value: each row got a value of its own
+    new file alone          TRUNCATE, VACUUM FULL, CLUSTER and SET TABLESPACE, but also SET UNLOGGED and then LOGGED:
+                            `rewritten`, for the caller to decide
+    label of an enum, columns of a composite type
+                            rows that were written before show the new text
+
+A type that changes without a new file keeps every value, as varchar(100) to varchar(200) does. Partitions of a
+partitioned table that change otherwise are compared in `auditlake.partitions`.
+
+Authority: postgresql.org/docs/current/sql-altertable.html, "Notes"; catalog-pg-class.html
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from auditlake.relation import Column, Relation
+
+_PARTITIONED, _LOGGED = "p", "p"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A table's definition. `relation` has every column with its attnum; the stream's key flags under FULL.
+
+    `kind` and `persistence` are from pg_class. `files` has the relfilenode of the table and of its partitions by OID,
+    `generated` the attnums of stored (True) and virtual (False) generated columns, `missing` the missing values by
+    attnum, as an array's text. Only a look at the catalog has the last two: `types` has the labels of each enum type
+    and a digest of each composite type of a column, and `entries` changes with every catalog entry of a column.
+    """
+
+    relation: Relation
+    kind: str
+    persistence: str
+    files: Mapping[int, int]
+    generated: Mapping[int, bool] = field(default_factory=dict)
+    missing: Mapping[int, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    entries: str = ""
+
+    def published(self, before: Sequence[Column] | None, *, stored: bool, listed: bool) -> Relation:
+        """Return the relation with its published columns only.
+
+        `before` are the published columns until now, None if none are known; `stored`: the publication publishes
+        stored generated columns; `listed`: it has a column list for the table, so that new columns are not published.
+        """
+        known = {column.attnum for column in before or ()}
+        of_new = not (listed and before is not None)
+        columns = [
+            column
+            for column in self.relation.columns
+            if column.attnum in known or (of_new and self._may_be_published(column, stored=stored))
+        ]
+        return replace(self.relation, columns=tuple(columns))
+
+    def _may_be_published(self, column: Column, *, stored: bool) -> bool:
+        is_stored = self.generated.get(column.attnum or 0)
+        return is_stored is None or (is_stored and stored)
+
+    def shows(self, type_oids: Mapping[int, frozenset[str] | None]) -> bool:
+        """Return whether the text of existing rows changes with these types: their labels, None for a composite."""
+        used = {column.type_oid for column in self.relation.columns} & type_oids.keys()
+        known = {text for entry, text in self.types.items() if entry.startswith("enum ")}
+        every = frozenset[str]().union(*(labels for oid in used if (labels := type_oids[oid]) is not None))
+        return any(type_oids[oid] is None for oid in used) or bool(used and not known <= every)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs between two shapes: in the definition, in rows, or perhaps in rows because of a new file alone."""
+
+    definition: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    rewritten: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.definition or self.rows or self.rewritten)
+
+
+def compare(before: Shape, now: Shape) -> Difference:
+    """Compare two shapes of one table (the same OID)."""
+    rewritten = any(file != now.files.get(oid, file) for oid, file in before.files.items() if file)
+    definition, rows = tuple(_definition(before.relation, now.relation)), tuple(_rows(before, now, rewritten=rewritten))
+    alone = rewritten and not rows and now.kind != _PARTITIONED
+    return Difference(definition, rows, alone)
+
+
+def _definition(before: Relation, now: Relation) -> Iterator[str]:
+    if before.name != now.name:
+        yield f"it was renamed to {now.name}"
+    was, columns = ({column.attnum: column for column in each.columns} for each in (before, now))
+    for attnum, column in was.items():
+        if attnum not in columns:
+            yield f"column {column.name} was dropped"
+        elif columns[attnum].name != column.name:
+            yield f"column {column.name} was renamed to {columns[attnum].name}"
+        elif _type(columns[attnum]) != _type(column):
+            yield f"the type of column {column.name} was changed"
+    yield from (f"column {column.name} was added" for attnum, column in columns.items() if attnum not in was)
+    if before.replica_identity != now.replica_identity or _key(before, columns) != _key(now, columns):
+        yield "its replica identity was changed"
+
+
+def _type(column: Column) -> tuple[int, int]:
+    return column.type_oid, column.typmod
+
+
+def _key(relation: Relation, among: Mapping[int | None, Column]) -> set[int | None]:
+    """Return the numbers of the key columns that still exist and are not new."""
+    return {column.attnum for column in relation.columns if column.key and column.attnum in among}
+
+
+def _rows(before: Shape, now: Shape, *, rewritten: bool) -> Iterator[str]:
+    if now.persistence != _LOGGED or before.persistence != _LOGGED:
+        yield "it is or was unlogged, so its changes were not in the stream"
+    if rewritten:
+        yield from _rewritten(before, now)
+    if any(now.types.get(entry, text) != text for entry, text in before.types.items()):
+        yield "an enum label or a composite type of a column was changed"
+
+
+def _rewritten(before: Shape, now: Shape) -> Iterator[str]:
+    was = {column.attnum: column for column in before.relation.columns}
+    found = False
+    for column in now.relation.columns:
+        if column.attnum not in was and column.attnum not in now.missing:
+            found = True
+            yield f"column {column.name} was added with a value of its own in each row"
+        elif column.attnum in was and _type(was[column.attnum]) != _type(column):
+            found = True
+            yield f"its rows were rewritten for the new type of column {column.name}"
+    if not found and now.kind != _PARTITIONED and before.entries != now.entries:
+        yield "its columns were changed and its rows rewritten"

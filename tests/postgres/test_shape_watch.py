@@ -1,0 +1,249 @@
+"""Schema changes without rows after them: capture finds them in the catalog, or learns them from the DDL trigger."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from auditlake.errors import NotAnswerable
+from auditlake.lake.layout import Lake
+from auditlake.lake.parking import Cause, find_parked
+from auditlake.lake.relations import RelationVersion, ShapeSource, read_versions
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.source.connection import connect
+from auditlake.source.ddl_trigger import install
+from auditlake.temporal.moments import check_parked, read_known
+from auditlake.temporal.when import AtLsn, AtNow
+from tests import command, oracle
+from tests.capture_lake import make_lake
+from tests.running import Running, await_true
+
+pytestmark = pytest.mark.pg
+
+_T = TableName("public", "t")
+_SCHEMA = (
+    "create type mood as enum ('sad', 'ok')",
+    "create table t (id int primary key, a varchar(100), n int, m mood)",
+    "create table u (id int primary key)",
+)
+_SHAPE = [(1, "id"), (2, "a"), (3, "n"), (4, "m")]
+
+DEFINITIONS = {
+    "column added": ("alter table t add b int", [*_SHAPE, (5, "b")]),
+    "column with a constant default added": ("alter table t add b int default 7", [*_SHAPE, (5, "b")]),
+    "column renamed": ("alter table t rename a to z", [(1, "id"), (2, "z"), *_SHAPE[2:]]),
+    "column dropped and added": ("alter table t drop a, add a text", [_SHAPE[0], *_SHAPE[2:], (5, "a")]),
+    "type widened without a rewrite": ("alter table t alter a type varchar(200)", _SHAPE),
+    "replica identity": ("alter table t replica identity full", _SHAPE),
+}
+ROWS = {
+    "type": ("alter table t alter n type bigint using n * 2", "rewritten for the new type of column n"),
+    "volatile default": ("alter table t add b float default random()", "b was added with a value of its own"),
+    "stored generated column": ("alter table t add b int generated always as (n * 2) stored", "b was added with a"),
+    "type and back": (
+        "alter table t alter n type bigint using n * 2; alter table t alter n type int",
+        "rows rewritten",
+    ),
+    "enum label": ("alter type mood rename value 'sad' to 'low'", "an enum label"),
+}
+HARMLESS = (
+    "truncate t",
+    "vacuum full t",
+    "cluster t using t_pkey",
+    "alter type mood add value 'good'",
+    "begin; alter table t drop a; rollback",
+    "grant select on t to public; analyze t; alter table t set (fillfactor = 50); create index on t (a)",
+)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A database, and a lake that has captured a row of each table."""
+
+    dsn: str
+    lake: Lake
+
+    def execute(self, *statements: str) -> None:
+        """Run statements, each in a transaction of its own."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for statement in statements:
+                conn.execute(statement)
+
+    def capture(self) -> str:
+        """Capture what was committed; return what was reported."""
+        done = command.run_here(["capture", "--until-current", "--source", self.dsn, "--lake", self.lake.root])
+        assert done.code == 0, done.stderr
+        return done.stderr
+
+    def versions(self) -> list[RelationVersion]:
+        """Return the versions of `t`, under whatever name."""
+        return [version for version in read_versions(self.lake) if version.relation.name.table != "u"]
+
+    def end(self) -> Lsn:
+        """Return the end of the log."""
+        with psycopg.connect(self.dsn) as conn:
+            row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None
+        return Lsn.parse(row[0])
+
+    def parked(self, cause: Cause) -> Lsn | None:
+        """Return the LSN up to which `t` is known for this cause."""
+        parked = find_parked(self.lake, _T, cause)
+        return parked.lsn if parked else None
+
+    def refusal(self, lsn: Lsn | None = None) -> str:
+        """Return the error for `t` as of an LSN, or now; empty if it can be answered."""
+        known = read_known(self.lake)
+        try:
+            check_parked(known, known.tables[_T], lsn or known.now_lsn, AtLsn(lsn) if lsn else AtNow())
+        except NotAnswerable as refused:
+            return refused.message
+        return ""
+
+
+@pytest.fixture
+def site(database: str, tmp_path: Path) -> Site:
+    """Make the lake, and capture a row of each table."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        for statement in _SCHEMA:
+            conn.execute(statement)
+    site = Site(database, make_lake(database, tmp_path / "lake"))
+    site.execute("insert into t values (1, 'x', 5, 'sad')", "insert into u values (1)")
+    site.capture()
+    return site
+
+
+def columns(version: RelationVersion) -> Sequence[tuple[int | None, str]]:
+    """Return numbers and names of a version's columns."""
+    return [(column.attnum, column.name) for column in version.relation.columns]
+
+
+def trigger(site: Site) -> None:
+    """Install the DDL trigger."""
+    with connect(site.dsn) as conn:
+        install(conn)
+
+
+@pytest.mark.parametrize(("statement", "after"), DEFINITIONS.values(), ids=DEFINITIONS)
+def test_a_changed_definition_is_recorded_with_its_uncertain_range(
+    site: Site, statement: str, after: list[tuple[int, str]]
+) -> None:
+    """Without the trigger and without a row: not before the last durable commit, and in force once it was seen."""
+    before = site.end()
+    site.execute(statement)
+    committed = site.end()
+    site.capture()
+    version = site.versions()[-1]
+    assert (version.source, columns(version)) == (ShapeSource.CATALOG, after)
+    assert version.after_lsn is not None
+    assert version.after_lsn < before <= committed <= version.lsn
+    assert site.refusal() == ""
+    site.capture()
+    assert len(site.versions()) == 2
+
+
+@pytest.mark.parametrize(("statement", "reason"), ROWS.values(), ids=ROWS)
+def test_rows_that_changed_without_messages_park_the_table(site: Site, statement: str, reason: str) -> None:
+    """It is known up to the last commit before the change, and not now, even if rows follow."""
+    before = site.end()
+    site.execute(statement)
+    site.execute("insert into t (id, n) values (2, 2)")
+    assert reason in site.capture()
+    parked = site.parked(Cause.SHAPE)
+    assert parked is not None
+    assert parked < before
+    assert reason in site.refusal()
+    assert site.refusal(parked) == ""
+
+
+@pytest.mark.parametrize("statement", HARMLESS)
+def test_a_new_file_or_entry_alone_changes_nothing(site: Site, statement: str) -> None:
+    """A listed table cannot have been unlogged, so its rows are those of the stream."""
+    site.execute(*statement.split("; ")) if "begin" not in statement else site.execute(statement)
+    site.capture()
+    assert (len(site.versions()), site.refusal(), site.parked(Cause.PENDING)) == (1, "", None)
+
+
+def test_the_trigger_makes_every_change_exact(site: Site) -> None:
+    """Also several in one transaction, with rows between them, and a change without a row."""
+    trigger(site)
+    site.execute(
+        "begin; insert into t values (2); alter table t rename a to b; insert into t values (3);"
+        " alter table t drop b; alter table t add a int; insert into t values (4); commit",
+        "alter table t rename n to o",
+    )
+    site.capture()
+    versions = [version for version in site.versions() if version.source is ShapeSource.DDL_TRIGGER]
+    shapes = [
+        [(1, "id"), (2, "b"), *_SHAPE[2:]],
+        [(1, "id"), *_SHAPE[2:]],
+        [(1, "id"), *_SHAPE[2:], (5, "a")],
+        [(1, "id"), (3, "o"), (4, "m"), (5, "a")],
+    ]
+    assert [columns(version) for version in versions] == shapes
+    assert {version.after_lsn for version in versions} == {None}
+    numbers = {row["new"][0]: row["relation"] for row in oracle.changes(site.lake) if row["table"] == "t"}
+    by_number = {version.number: columns(version) for version in site.versions()}
+    assert [by_number[numbers[key]] for key in ("2", "3", "4")] == [_SHAPE, shapes[0], shapes[2]]
+    assert site.refusal() == ""
+
+
+def test_a_rewrite_that_the_trigger_reports_parks_at_its_commit(site: Site) -> None:
+    """Everything before that commit can be answered."""
+    trigger(site)
+    site.execute("insert into t values (2, 'y', 6)")
+    site.execute("alter table t alter n type bigint using n * 2")
+    site.capture()
+    (altered,) = [version.lsn for version in site.versions() if version.command == "ALTER TABLE"]
+    assert site.parked(Cause.DDL) == altered - 1
+    assert site.refusal(Lsn(altered - 1)) == ""
+    assert "was rewritten by ALTER TABLE" in site.refusal()
+
+
+def test_a_dropped_table_ends_at_the_commit_that_the_trigger_reports(site: Site) -> None:
+    """Without the trigger at the last durable commit before it."""
+    trigger(site)
+    site.execute("insert into t values (2)", "drop table t", "insert into u values (2)")
+    site.capture()
+    rows = [row["lsn"] for row in oracle.changes(site.lake) if row["op"] == "message"]
+    assert site.parked(Cause.DDL) == max(rows) - 1
+    assert site.parked(Cause.PUBLICATION) is None
+    assert "was dropped at the source" in site.refusal()
+    site.capture()
+    assert site.parked(Cause.PUBLICATION) is None
+
+
+def test_a_table_that_the_catalog_shows_dropped_ends_before_it(site: Site) -> None:
+    """No question after the last durable commit is answered."""
+    before = site.end()
+    site.execute("drop table t")
+    site.capture()
+    parked = site.parked(Cause.PUBLICATION)
+    assert parked is not None
+    assert parked < before
+    assert "was dropped at the source" in site.refusal()
+
+
+def test_a_broken_trigger_leaves_it_to_the_catalog(site: Site) -> None:
+    """The command goes through, and the change is found."""
+    trigger(site)
+    site.execute("set auditlake.ddl = 'no json'; alter table t rename a to z")
+    site.capture()
+    assert [(each.source, columns(each)[1]) for each in site.versions()[1:]] == [(ShapeSource.CATALOG, (2, "z"))]
+
+
+def test_no_later_commit_becomes_visible_before_the_change(site: Site) -> None:
+    """A row of another table after the change is not visible as long as the old shape is answered."""
+    with Running(site.dsn, site.lake):
+        site.execute("alter table t alter n type bigint using n * 2", "insert into u values (2)")
+        await_true(lambda: any(row["new"] == ["2"] for row in oracle.changes(site.lake)))
+        assert site.refusal() != ""
+        site.execute("alter table u add b int", "insert into t values (3)")
+        await_true(lambda: any(row["table"] == "t" and row["new"][0] == "3" for row in oracle.changes(site.lake)))
+        await_true(lambda: find_parked(site.lake, TableName("public", "u"), Cause.PENDING) is None)
+        assert any(
+            len(each.relation.columns) == 2 for each in read_versions(site.lake) if each.relation.name.table == "u"
+        )
