@@ -24,6 +24,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.snapshot.new_tables import Job, watch
 from auditlake.store.files import fingerprint
 
 # Even a small batch costs seconds: let changes gather, for at least as long as the last batch took.
@@ -147,8 +148,10 @@ def _apply_alone(applier: Applier, stop: threading.Event, *, once: bool) -> None
         applier.apply(stop)
 
 
-def follow(task: Task, start_spark: StartSpark, stop: threading.Event, say: Report) -> None:
-    """Capture and apply until the task's target is in `history`, or until `stop`."""
+def follow(
+    task: Task, start_spark: StartSpark, stop: threading.Event, say: Report, new_tables: Job | None = None
+) -> None:
+    """Capture and apply until the task's target is in `history`, or until `stop`; then also copy `new_tables`."""
     with hold(task.lake, "follow", Stage.CAPTURE, Stage.APPLY), ThreadPoolExecutor(1) as pool:
         tried = threading.Event()
         capturing = pool.submit(run_capture, task, stop, say, tried)
@@ -157,6 +160,8 @@ def follow(task: Task, start_spark: StartSpark, stop: threading.Event, say: Repo
             tried.wait()
             if capturing.done():
                 capturing.result()  # a refusal does not wait for a JVM
+            if task.until is None and new_tables is not None:
+                threading.Thread(target=watch, args=(new_tables, stop, say), name="new-tables", daemon=True).start()
             applier = Applier(task.lake, start_spark, say)
             if task.until is None:
                 applier.apply(stop)

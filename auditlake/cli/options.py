@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from auditlake.config import load_settings
+from auditlake.config import Settings, load_settings
 from auditlake.errors import BadUsage
+from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 
 if TYPE_CHECKING:  # follow imports Spark
     from auditlake.capture.supervisor import Until
+    from auditlake.snapshot.bootstrap import Target
 
 R = TypeVar("R")
 
@@ -154,3 +156,20 @@ def stopped_by_signals() -> Iterator[Stop]:
 
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def bootstrap_target(settings: Settings) -> "Target":
+    """Return what the settings say about a bootstrap."""
+    from auditlake.snapshot.bootstrap import Target  # noqa: PLC0415 - only for commands that copy
+    from auditlake.snapshot.scheduler import Limits  # noqa: PLC0415
+
+    return Target(
+        settings.source_required(),
+        Lake(settings.lake),
+        settings.slot,
+        settings.publication,
+        settings.tables,
+        failover=settings.failover,
+        streaming=settings.how_to_stream,
+        limits=Limits(settings.copy_connections, settings.copy_bytes_per_s),
+    )

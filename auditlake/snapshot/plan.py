@@ -66,12 +66,12 @@ def make_plan(
 
     Raises:
         SourceUnready: with all findings, unless they only prevent the copy of some of the tables.
-        ConfigError: if no table is chosen.
+        ConfigError: if no table matches the patterns, or none can be followed.
     """
     plan = survey(conn, patterns, publication_name, slot_name)
     denied = {table.name: found for table in plan.chosen if (found := check_access(table, conn.info.user))}
     found = _obstacles(conn, plan)
-    if found or len(denied) == len(plan.chosen):
+    if found or (denied and len(denied) == len(plan.chosen)):
         raise _unready([*found, *(finding for each in denied.values() for finding in each)])
     return replace(plan, unreadable={name: _unready(found) for name, found in denied.items()})
 
@@ -89,14 +89,14 @@ def _unready(found: Sequence[Finding]) -> SourceUnready:
 def survey(
     conn: psycopg.Connection[Row], patterns: tuple[str, ...] | None, publication_name: str, slot_name: str
 ) -> Plan:
-    """Choose the tables without checking them.
+    """Choose the tables without checking them; there may be none yet.
 
-    Raises ConfigError if there are none.
+    Raises ConfigError if none match the patterns, or none can be followed.
     """
     source = read_source(conn, publication_name)
     chosen = chosen_of(source, patterns)
     left_out = skipped(source, lambda table: matches(table, patterns or ()))
-    if not chosen:
+    if not chosen and (patterns or left_out):
         what = f"match {', '.join(patterns)}" if patterns else "exist"
         but = f" but {', '.join(map(str, left_out))}, unlogged or foreign" if left_out else ""
         raise ConfigError(f"no tables {what}{but}", "Correct the setting tables, or create tables first.")
@@ -183,7 +183,7 @@ def publish(control: psycopg.Connection[Row], publication: str, plan: Plan) -> b
     Raises SourceUnready if PostgreSQL does not allow it, or if a lock times out.
     """
     names = [table.name for table in (plan.chosen if plan.publication is None else plan.unpublished)]
-    if not names:
+    if not names and plan.publication is not None:
         return True
     what = f"publication {publication} could not be created or extended"
     try:

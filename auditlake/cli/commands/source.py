@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import with_settings, with_streaming
+from auditlake.cli.options import bootstrap_target, with_settings, with_streaming
 from auditlake.config import Settings
 from auditlake.errors import SourceUnready
 from auditlake.lake.layout import Lake
@@ -127,22 +127,11 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
     Example:
       auditlake bootstrap --source postgresql://me@host/shop --lake ./lake
     """
-    from auditlake.snapshot.bootstrap import Target
     from auditlake.snapshot.bootstrap import bootstrap as run
     from auditlake.snapshot.progress_display import shown
-    from auditlake.snapshot.scheduler import Limits
     from auditlake.snapshot.worker_pool import start_workers
 
-    target = Target(
-        settings.source_required(),
-        Lake(settings.lake),
-        settings.slot,
-        settings.publication,
-        settings.tables,
-        failover=settings.failover,
-        streaming=settings.how_to_stream,
-        limits=Limits(settings.copy_connections, settings.copy_bytes_per_s),
-    )
+    target = bootstrap_target(settings)
     try:
         with shown(as_json=as_json) as progress:
             copied = run(target, lambda: start_workers(settings.spark), say, progress)

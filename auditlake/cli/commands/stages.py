@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import Stop, stopped_by_signals, with_settings, with_streaming, with_target
+from auditlake.cli.options import Stop, bootstrap_target, stopped_by_signals, with_settings, with_streaming, with_target
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
@@ -14,6 +14,7 @@ from auditlake.messages import say
 
 if TYPE_CHECKING:
     from auditlake.capture.supervisor import Task, Until
+    from auditlake.snapshot.new_tables import Job
 
 
 @click.command()
@@ -32,7 +33,7 @@ def follow(settings: Settings, until: "Until") -> None:
 
     with stopped_by_signals() as stop:
         task = _task(settings, until)
-        stage.follow(task, lambda: spark_session(settings.spark), stop, say)
+        stage.follow(task, lambda: spark_session(settings.spark), stop, say, _new_tables(settings))
     _report_stop(stop)
 
 
@@ -53,6 +54,12 @@ def capture(settings: Settings, until: "Until") -> None:
         task = _task(settings, until)
         run_capture(task, stop, say)
     _report_stop(stop)
+
+
+def _new_tables(settings: Settings) -> "Job":
+    from auditlake.snapshot.new_tables import Job
+
+    return Job(bootstrap_target(settings), settings.spark)
 
 
 def _report_stop(stop: Stop) -> None:

@@ -1,0 +1,163 @@
+"""New tables: find tables without a history while `follow` runs, and copy them in a process of their own.
+
+`watch` compares a digest of the catalog's tables and of the publication every few seconds, at the cost of one query of
+about a millisecond. If it has changed, the tables to follow are chosen as bootstrap does:
+
+    the publication has all tables, or all of a schema     those that it publishes
+    it lists its tables                                    those that it publishes; if bootstrap created it, also the
+                                                           others that match the setting `tables`, or, if that is not
+                                                           set, the tables with which it was created; they are added
+
+They are copied by bootstrap in a child process: a temporary slot gives them a snapshot LSN of their own, and nothing
+that is followed already is interrupted. Memory and a failure stay in that process. It ends when its standard input
+does, so not later than this process. What it leaves unfinished is copied later.
+
+A table that cannot be followed, for example without a replica identity, is reported once.
+"""
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import psycopg
+
+from auditlake.errors import AuditlakeError, SourceUnreachable
+from auditlake.lake.history import open_history
+from auditlake.lake.manifest import created_publication, read_created_for
+from auditlake.relation import TableName
+from auditlake.snapshot.bootstrap import Target
+from auditlake.snapshot.plan import chosen_of, read_source
+from auditlake.source.connection import Row, connect
+from auditlake.source.replicated_tables import FollowedTable
+from auditlake.source.table_shapes import read_tables_digest
+
+_INTERVAL_S = 3.0
+_END_TIMEOUT_S = 10.0
+_RETRY_LOOKS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A bootstrap for the child process: its target and Spark's settings."""
+
+    target: Target
+    spark: Mapping[str, str]
+
+
+def watch(job: Job, stop: threading.Event, report: Callable[[str], None]) -> None:
+    """Copy new tables until `stop`; report every other failure than a lost source once."""
+    looks = _Looks(job, stop, report)
+    while not stop.wait(_INTERVAL_S):
+        try:
+            looks.look()
+        except SourceUnreachable:  # capture reports it
+            looks.close()
+        except AuditlakeError as exc:
+            looks.close()
+            looks.report_once(exc.message)
+    looks.close()
+
+
+class _Looks:
+    def __init__(self, job: Job, stop: threading.Event, report: Callable[[str], None]) -> None:
+        self._job, self._stop, self._report = job, stop, report
+        self._conn: psycopg.Connection[Row] | None = None
+        self._digest: str | None = None
+        self._unchanged = 0
+        self._reported: set[str] = set()
+
+    def look(self) -> None:
+        """Copy the tables that have no history, if the catalog has changed since the last look, or a minute ago."""
+        if self._conn is None:
+            self._conn = connect(self._job.target.conninfo)
+        digest = read_tables_digest(self._conn, self._job.target.publication)
+        if digest == self._digest and self._unchanged < _RETRY_LOOKS:
+            self._unchanged += 1
+            return
+        self._digest, self._unchanged = digest, 0
+        if not (new := find_new(self._conn, self._job.target)):
+            return
+        self.close()  # the copy has its own connections
+        if not self._copy([table.name for table in new]) and len(new) > 1:
+            for table in new:
+                if not self._stop.is_set() and open_history(self._job.target.lake, table.name) is None:
+                    self._copy([table.name])
+
+    def close(self) -> None:
+        """Close the connection; the next look opens another."""
+        if self._conn is not None:
+            self._conn.close()
+        self._conn = None
+
+    def report_once(self, line: str) -> None:
+        """Report a line that was not reported before."""
+        if line not in self._reported:
+            self._reported.add(line)
+            self._report(line)
+
+    def _copy(self, names: Sequence[TableName]) -> bool:
+        """Copy these tables in a child process; return whether it succeeded."""
+        patterns = tuple(fnmatch_escape(f"{name.schema}.{name.table}") for name in names)
+        job = replace(self._job, target=replace(self._job.target, patterns=patterns))
+        command = [sys.executable, "-m", "auditlake.snapshot.new_tables_process"]
+        lines: list[str] = []
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as child:
+            reader = threading.Thread(target=_read_lines, args=(child, lines), daemon=True)
+            reader.start()
+            assert child.stdin is not None  # noqa: S101 - a pipe was asked for
+            with suppress(OSError):
+                pickle.dump(job, child.stdin)
+                child.stdin.flush()
+            while child.poll() is None:
+                if self._stop.wait(0.1):
+                    _end(child)
+            reader.join(_END_TIMEOUT_S)
+        if child.returncode == 0 or self._stop.is_set():
+            for line in lines:
+                self._report(line)
+        else:
+            named = ", ".join(map(str, names))
+            problem = next((line.removeprefix("error: ") for line in reversed(lines) if line), "it ended unexpectedly")
+            self.report_once(f"{named} not followed: {problem}")
+        return bool(child.returncode == 0)
+
+
+def _read_lines(child: "subprocess.Popen[bytes]", lines: list[str]) -> None:
+    assert child.stderr is not None  # noqa: S101 - a pipe was asked for
+    lines.extend(line.decode(errors="replace").rstrip() for line in child.stderr)
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    with suppress(OSError):
+        child.stdin.close()  # type: ignore[union-attr]
+    try:
+        child.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+def fnmatch_escape(name: str) -> str:
+    """Return the pattern that matches this name only."""
+    return "".join(f"[{character}]" if character in "*?[!" else character for character in name)
+
+
+def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTable]:
+    """Find the tables to follow that have no history.
+
+    Raises SourceUnready if a session holds a lock on a published table.
+    """
+    source = read_source(conn, target.publication)
+    created_for = read_created_for(target.lake)
+    ours = created_publication(target.lake)
+    patterns = target.patterns if target.patterns is not None or not ours else created_for
+    return [
+        table
+        for table in chosen_of(source, patterns)
+        if (ours or source.published(table.name) is not None) and open_history(target.lake, table.name) is None
+    ]
