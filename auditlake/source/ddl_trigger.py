@@ -76,6 +76,8 @@ begin
        where t.relnamespace in (select c.objid from pg_event_trigger_ddl_commands() c
                                  where c.classid = 'pg_namespace'::regclass));
   end if;
+  -- ALTER TYPE of a composite type reports its relation.
+  types := types || array(select t.reltype from pg_class t where t.oid = any (tables) and t.relkind = 'c');
   if exists (select from pg_type where oid = any (types) and typtype = 'c') then
     tables := tables || array(select t.oid from pg_class t where t.reloftype = any (types));
   end if;

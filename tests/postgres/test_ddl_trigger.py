@@ -110,6 +110,8 @@ def test_partitions_and_types_are_in_the_message(source: Source) -> None:
     assert (leaf["parents"], leaf["partition"], parent["kind"]) == ([parent["oid"]], True, "p")
     source.stream("create type mood as enum ('sad', 'ok')", "create domain d as int", "create table m (x d, y mood)")
     assert source.message("alter type mood rename value 'sad' to 'low'")["types"][0]["labels"] == ["low", "ok"]
+    source.stream("create type pair as (a int, b text)")
+    assert source.message("alter type pair add attribute c int")["types"][0]["attributes"][2][:2] == [3, "c"]
     assert source.message("alter table m add z d")["relations"][0]["columns"][-1][5] == ["pg_catalog", "int4"]
     assert source.message("drop type mood cascade")["dropped"][0][3] == ["public", "m", "y"]
 
