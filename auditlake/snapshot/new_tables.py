@@ -69,23 +69,33 @@ class _Looks:
         self._digest: str | None = None
         self._unchanged = 0
         self._reported: set[str] = set()
+        self._failed: dict[TableName, object] = {}
 
     def look(self) -> None:
         """Copy the tables that have no history, if the catalog has changed since the last look, or a minute ago."""
         if self._conn is None:
             self._conn = connect(self._job.target.conninfo)
         digest = read_tables_digest(self._conn, self._job.target.publication)
-        if digest == self._digest and self._unchanged < _RETRY_LOOKS:
+        again = self._unchanged >= _RETRY_LOOKS
+        if digest == self._digest and not again:
             self._unchanged += 1
             return
         self._digest, self._unchanged = digest, 0
-        if not (new := find_new(self._conn, self._job.target)):
+        found = find_new(self._conn, self._job.target)
+        new = [table for table in found if again or self._failed.get(table.name) != table.shape]
+        if new:
+            self.close()  # the copy has its own connections
+            self._copy_all(new)
+
+    def _copy_all(self, new: Sequence[FollowedTable]) -> None:
+        """Copy tables together or, if that fails, one by one, and remember which failed in which shape."""
+        if len(new) > 1 and self._copy(new, report=False):
             return
-        self.close()  # the copy has its own connections
-        if not self._copy([table.name for table in new]) and len(new) > 1:
-            for table in new:
-                if not self._stop.is_set() and open_history(self._job.target.lake, table.name) is None:
-                    self._copy([table.name])
+        for table in new:
+            if self._stop.is_set():
+                return
+            if open_history(self._job.target.lake, table.name) is None and not self._copy([table], report=True):
+                self._failed[table.name] = table.shape
 
     def close(self) -> None:
         """Close the connection; the next look opens another."""
@@ -99,9 +109,9 @@ class _Looks:
             self._reported.add(line)
             self._report(line)
 
-    def _copy(self, names: Sequence[TableName]) -> bool:
-        """Copy these tables in a child process; return whether it succeeded."""
-        patterns = tuple(fnmatch_escape(f"{name.schema}.{name.table}") for name in names)
+    def _copy(self, tables: Sequence[FollowedTable], *, report: bool) -> bool:
+        """Copy these tables in a child process; return whether it succeeded, and `report` if it did not."""
+        patterns = tuple(fnmatch_escape(f"{table.name.schema}.{table.name.table}") for table in tables)
         job = replace(self._job, target=replace(self._job.target, patterns=patterns))
         command = [sys.executable, "-m", "auditlake.snapshot.new_tables_process"]
         lines: list[str] = []
@@ -118,14 +128,13 @@ class _Looks:
                 if self._stop.wait(0.1):
                     _end(child)
             reader.join(_END_TIMEOUT_S)
-        if child.returncode == 0 or self._stop.is_set():
-            for line in lines:
-                self._report(line)
-        else:
-            named = ", ".join(map(str, names))
+        copied = child.returncode == 0
+        for line in lines if copied else ():
+            self._report(line)
+        if report and not copied and not self._stop.is_set():
             problem = next((line.removeprefix("error: ") for line in reversed(lines) if line), "it ended unexpectedly")
-            self.report_once(f"{named} not followed: {problem}")
-        return bool(child.returncode == 0)
+            self.report_once(f"{tables[0].name} is not followed: {problem}")
+        return copied
 
 
 def _read_lines(child: "subprocess.Popen[bytes]", lines: list[str]) -> None:

@@ -1,0 +1,132 @@
+"""New tables are found and copied while capture runs; a database without tables is a valid start."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from auditlake.lake.history import open_history
+from auditlake.lake.layout import Lake
+from auditlake.relation import TableName
+from auditlake.snapshot import new_tables
+from auditlake.snapshot.bootstrap import Target
+from auditlake.source.connection import connect
+from tests import command, oracle
+from tests.running import Running, await_true
+
+pytestmark = pytest.mark.pg
+
+_SPARK = {"spark.master": "local[1]"}
+
+
+@dataclass
+class Site:
+    """A database and its lake."""
+
+    dsn: str
+    lake: Lake
+    said: list[str] = field(default_factory=list)
+
+    def execute(self, *statements: str) -> None:
+        """Run statements, each in a transaction of its own."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for statement in statements:
+                conn.execute(statement)
+
+    def bootstrap(self, *arguments: str) -> command.Done:
+        """Run the command."""
+        return command.run_here(["bootstrap", "--source", self.dsn, "--lake", self.lake.root, *arguments])
+
+    def target(self, patterns: tuple[str, ...] | None = None) -> Target:
+        """Return what follow would copy."""
+        return Target(self.dsn, self.lake, "auditlake", "auditlake", patterns, failover=False)
+
+    def new(self, patterns: tuple[str, ...] | None = None) -> list[str]:
+        """Return the new tables that follow would copy."""
+        with connect(self.dsn) as conn:
+            return [table.name.table for table in new_tables.find_new(conn, self.target(patterns))]
+
+    def has(self, table: str) -> bool:
+        """Return whether a table has a history."""
+        return open_history(self.lake, TableName("public", table)) is not None
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Capture and copy new tables during the block, as `follow` does."""
+        stop, job = threading.Event(), new_tables.Job(self.target(), _SPARK)
+        watching = threading.Thread(target=new_tables.watch, args=(job, stop, self.said.append))
+        with Running(self.dsn, self.lake):
+            watching.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                watching.join()
+
+
+@pytest.fixture
+def site(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A database without tables; looks come often."""
+    monkeypatch.setattr(new_tables, "_INTERVAL_S", 0.1)
+    return Site(database, Lake(tmp_path / "lake"))
+
+
+def test_an_empty_database_is_a_valid_start(site: Site) -> None:
+    """Tables created later are copied with their rows and followed; what cannot be followed is reported once."""
+    done = site.bootstrap()
+    assert done.code == 0, done.stderr
+    with site.followed():
+        site.execute(
+            "create table plain (n int)",
+            "create table a (id int primary key); insert into a select generate_series(1, 10)",
+        )
+        await_true(lambda: site.has("a"))
+        site.execute("insert into a values (11)", "create schema s", "create table s.b (id int primary key)")
+        await_true(lambda: any(row["new"] == ["11"] for row in oracle.changes(site.lake)))
+        await_true(lambda: open_history(site.lake, TableName("s", "b")) is not None)
+        await_true(lambda: any("plain: replica identity" in line for line in site.said))
+    history = open_history(site.lake, TableName("public", "a"))
+    assert history is not None
+    rows = [row["lsn"] for row in oracle.changes(site.lake) if row["table"] == "a"]
+    assert history.horizon < min(rows)
+    assert sum("public.plain is not followed: table public.plain" in line for line in site.said) == 1
+    assert any("public.a is a new table: copied 10 rows" in line for line in site.said)
+
+
+def test_only_tables_that_match_are_new(site: Site) -> None:
+    """Those for which bootstrap created the publication, unless the setting `tables` says otherwise."""
+    site.execute("create table a_1 (id int primary key)")
+    assert site.bootstrap("--table", "public.a_*").code == 0
+    site.execute("create table a_2 (id int primary key)", "create table b (id int primary key)")
+    assert site.new() == ["a_2"]
+    assert site.new(("public.b",)) == ["b"]
+    assert site.new(("public.*", "!public.b")) == ["a_2"]
+
+
+def test_a_publication_of_others_says_what_is_new(site: Site) -> None:
+    """FOR ALL TABLES has every table; one that lists its tables is not extended."""
+    site.execute("create table a (id int primary key)", "create publication auditlake for table a")
+    assert site.bootstrap().code == 0
+    site.execute("create table b (id int primary key)")
+    assert site.new() == []
+    assert site.new(("public.b",)) == []
+    site.execute("alter publication auditlake add table b")
+    assert site.new() == ["b"]
+
+
+def test_a_table_locked_by_the_application_makes_nobody_wait(site: Site) -> None:
+    """Writes to the other tables are captured while the copy of the new one waits for its lock."""
+    site.execute("create table a (id int primary key)")
+    assert site.bootstrap().code == 0
+    with site.followed():
+        site.execute("create table b (id int primary key)")
+        with psycopg.connect(site.dsn) as holder:
+            holder.execute("lock table b in access exclusive mode")
+            site.execute("insert into a values (1)")
+            await_true(lambda: any(row["new"] == ["1"] for row in oracle.changes(site.lake)))
+            assert not site.has("b")
+        await_true(lambda: site.has("b"))
