@@ -32,6 +32,7 @@ from auditlake.demo.server import Server
 from auditlake.lake.history import create_history, type_of
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
+from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.copy import copy_range
@@ -66,7 +67,7 @@ def main() -> None:
         columns = table.relation.columns
         conn.execute("begin isolation level repeatable read")
         (snapshot,) = conn.execute("select pg_export_snapshot()").fetchone() or ("",)
-        pages, mark = PageRange(0, None), SnapshotMark(1, 0)
+        pages, mark = PageRange(0, None), SnapshotMark(Lsn(1), 0)
         task = CopyTask(pinned_conninfo(server.dsn()), str(snapshot), table.name, columns, pages, Path(folder), mark)
         compare("copy", lambda: copy_range(task), copy_unguarded(), time.process_time)
     spark = spark_session({"spark.master": "local[2]", "spark.driver.memory": "2g"})

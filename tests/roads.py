@@ -11,6 +11,7 @@ from auditlake.capture.preconditions import Source
 from auditlake.capture.supervisor import open_capture
 from auditlake.lake.history import type_of
 from auditlake.lake.manifest import require_manifest
+from auditlake.lsn import Lsn
 from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.ctid_ranges import CopyTask, PageRange, SnapshotMark
 from auditlake.source.catalog import read_tables
@@ -43,7 +44,9 @@ def _copied(dsn: str, folder: Path) -> Texts:
         (table,) = [table for table in read_tables(conn) if table.name.table == "t"]
         columns = table.relation.columns
         pages = PageRange(0, None)
-        task = CopyTask(pinned_conninfo(dsn), str(snapshot_id), table.name, columns, pages, folder, SnapshotMark(1, 0))
+        task = CopyTask(
+            pinned_conninfo(dsn), str(snapshot_id), table.name, columns, pages, folder, SnapshotMark(Lsn(1), 0)
+        )
         file = pq.read_table(folder / copy_range(task).path, partitioning=None)
     raws = [dict(raw or ()) for raw in file["_raw"].to_pylist()]
     printed = []

@@ -68,7 +68,7 @@ class Reached:
     Valid only while the table is at this position: at any other, its history is a different one.
     """
 
-    position: int
+    position: Lsn
     upto: Lsn
 
 
@@ -86,7 +86,7 @@ class Applied:
 def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     start_spark: StartSpark,
     lake: Lake,
-    upto: int | None = None,
+    upto: Lsn | None = None,
     known: Mapping[TableName, Reached] | None = None,
     *,
     retry: bool = True,
@@ -130,7 +130,7 @@ def _end(limit: Lsn, parked: Parked | None) -> Lsn:
 
 
 def _find_followed(
-    lake: Lake, after: Mapping[HistoryTable, int], limit: Lsn, parked: Mapping[TableName, Parked]
+    lake: Lake, after: Mapping[HistoryTable, Lsn], limit: Lsn, parked: Mapping[TableName, Parked]
 ) -> list[Tail]:
     """Find the tails up to `limit`; for a table parked by capture, up to the parking.
 
@@ -159,7 +159,7 @@ def _find_stopped(
     return tails
 
 
-def next_window(lake: Lake, after: int | None) -> Window | None:
+def next_window(lake: Lake, after: Lsn | None) -> Window | None:
     """Cut the backlog above `after`, or above the position of every table; None if there is nothing to apply to.
 
     Calling `apply_pending` window by window needs memory for one window at a time.
@@ -172,7 +172,7 @@ def next_window(lake: Lake, after: int | None) -> Window | None:
     return None if log is None or after is None else log.window(after)
 
 
-def _least_position(lake: Lake) -> int | None:
+def _least_position(lake: Lake) -> Lsn | None:
     """Return the least position from which to fold; tables parked by this stage are skipped if others exist."""
     tables = list(list_histories(lake))
     parked = read_parked(lake, tables)
@@ -181,7 +181,7 @@ def _least_position(lake: Lake) -> int | None:
     return min(followed or (table.position for table in tables), default=None)
 
 
-def fold_held(spark: SparkSession, lake: Lake, name: TableName, upto: int) -> Parked | None:
+def fold_held(spark: SparkSession, lake: Lake, name: TableName, upto: Lsn) -> Parked | None:
     """Fold one table up to `upto`, at most the watermark, wherever it is parked.
 
     Returns where it is parked by this stage, if it cannot be folded that far.
@@ -189,16 +189,16 @@ def fold_held(spark: SparkSession, lake: Lake, name: TableName, upto: int) -> Pa
     table, log = open_history(lake, name), open_log(lake)
     if table is None or log is None or table.position >= upto:
         return None
-    tails = find_tails(lake, log, {table: table.position}, Lsn(min(upto, log.watermark)))
+    tails = find_tails(lake, log, {table: table.position}, min(upto, log.watermark))
     stopped = _merge_all(spark, lake, tails)
     return stopped[0] if stopped else None
 
 
-def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Reached]) -> dict[HistoryTable, int]:
+def _after(tables: Iterable[HistoryTable], known: Mapping[TableName, Reached]) -> dict[HistoryTable, Lsn]:
     return {table: _searched(table, known.get(table.name)) for table in tables}
 
 
-def _searched(table: HistoryTable, reached: Reached | None) -> int:
+def _searched(table: HistoryTable, reached: Reached | None) -> Lsn:
     if reached is None or reached.position != table.position:
         return table.position
     return max(table.position, reached.upto)

@@ -45,6 +45,7 @@ from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
 from auditlake.lake.history_files import Files
 from auditlake.lake.history_rows import read_places
 from auditlake.lake.layout import HISTORY_APP
+from auditlake.lsn import Lsn
 from auditlake.relation import Column
 
 HELD_BYTES = WINDOW_BYTES
@@ -57,7 +58,7 @@ class TooLarge(Exception):
     """The rows to write exceed the memory limit; nothing was written."""
 
 
-def mark(files: Files, folded: Folded, upto: int, *, inserts_only: bool) -> None:
+def mark(files: Files, folded: Folded, upto: Lsn, *, inserts_only: bool) -> None:
     """Commit the fold to the history, with `upto` as its position.
 
     Raises:

@@ -52,6 +52,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, add_columns
 from auditlake.lake.history_files import find_files, open_rows
 from auditlake.lake.layout import HISTORY_APP
+from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.schema.evolution import AddedColumn
 from auditlake.spark.log_store import require
@@ -189,7 +190,7 @@ def _checked(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> DataF
 
 
 @contextmanager
-def _position_in_commit(spark: SparkSession, upto: int) -> Iterator[str]:
+def _position_in_commit(spark: SparkSession, upto: Lsn) -> Iterator[str]:
     """Pass the position and a new commit id, which is yielded, to the next commit of the session."""
     commit_id = str(uuid.uuid4())
     spark.conf.set(_TXN_APP, HISTORY_APP)

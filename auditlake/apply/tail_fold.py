@@ -24,6 +24,7 @@ from auditlake.apply.tails import FOLDED_OPS, Tail
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lake.history_rows import read_rows
+from auditlake.lsn import Lsn
 from auditlake.schema.evolution import AddedColumn, Layout
 from auditlake.spark.session import PATHS_AS_THEY_ARE, read_version
 
@@ -74,7 +75,7 @@ def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
     return rows.coalesce(1) if has_large_rows(tail) else rows
 
 
-def _lsn(lsn: int) -> Expression:
+def _lsn(lsn: Lsn) -> Expression:
     """Return a literal that Spark passes to generated code by reference, so that the next batch can reuse the code."""
     return F.struct(F.lit(int(lsn)).cast("bigint").alias("lsn"))  # py4j would format an Lsn as PostgreSQL does
 

@@ -206,7 +206,7 @@ def _in_order(rows: pa.Table, key: list[str]) -> pa.Table:
 
 def count_rows(reader: Reader, table: HistoryTable, lsn: int) -> int:
     """Return the number of rows of a table with a key at an LSN."""
-    merged = min(lsn, table.position)
+    merged = Lsn(min(lsn, table.position))
     sql = f"select count(*) as n from history where {as_of_sql(merged)}"
     count: int = reader.query(sql, history=reader.history(table))["n"][0].as_py()
     if lsn <= table.position:
@@ -265,7 +265,7 @@ class MultisetDiff(_TwoMoments):
         return Stat(before, before + added - removed, added, removed, 0, 0)
 
     def _count(self, lsn: int) -> int:
-        merged = min(lsn, self.table.position)
+        merged = Lsn(min(lsn, self.table.position))
         sql = f"select count(*) as n from history where {as_of_sql(merged)}"
         count: int = self._reader.query(sql, history=self._reader.history(self.table))["n"][0].as_py()
         for change in changes_of(self._reader, self.table.name, Span(Lsn(merged), Lsn(lsn))):

@@ -3,7 +3,8 @@
     open_state(reader, table, lsn)            a stream of record batches, with the source's names and order of columns
     state_query(connection, reader, reading)  the same as a query, for DuckDB statements over several tables
 
-1. Files that statistics rule out are not read (`temporal.as_of_files`), rows that deletion vectors mark are left out.
+1. Files that statistics rule out are not read (`temporal.as_of_predicate`); rows that deletion vectors mark are left
+   out.
 2. Below the table's position that is all. Above it `pending_changes.Tail` folds the tail: the rows of every key that it
    touches are replaced by their state at the LSN. A table without a key is a multiset: of equal rows, as many are left
    out or added as the tail removed or inserted.
@@ -39,8 +40,7 @@ from auditlake.lake.history_files import Files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.temporal.as_of_files import of_state
-from auditlake.temporal.as_of_predicate import as_of_sql
+from auditlake.temporal.as_of_predicate import as_of_sql, of_state
 from auditlake.values.typed import outside, typed_values
 from auditlake.values.types import Kind
 

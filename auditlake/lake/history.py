@@ -49,6 +49,7 @@ from auditlake.delta.log_writer import (
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, Lake
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, Former, TableName
 from auditlake.sql_names import spark_identifier
 from auditlake.store.files import remove_folder
@@ -97,8 +98,8 @@ class HistoryTable:
     path: Path
     columns: tuple[Column, ...]
     delta_version: int
-    position: int
-    horizon: int
+    position: Lsn
+    horizon: Lsn
     as_made: bool
     oid: int | None = None
     names: tuple[tuple[int, TableName], ...] = ()
@@ -114,7 +115,7 @@ class HistoryTable:
         """Return the columns that identify a row at the table's position."""
         return self.key_at(self.position)
 
-    def key_at(self, lsn: int) -> tuple[Column, ...]:
+    def key_at(self, lsn: Lsn) -> tuple[Column, ...]:
         """Return the columns that identified a row at `lsn`."""
         return tuple(column for column in self.columns_at(lsn) if column.key)
 
@@ -123,11 +124,11 @@ class HistoryTable:
         """Return the columns that the table had at its position."""
         return self.columns_at(self.position)
 
-    def columns_at(self, lsn: int) -> tuple[Column, ...]:
+    def columns_at(self, lsn: Lsn) -> tuple[Column, ...]:
         """Return the columns that the table had at `lsn`, as they were then, of those known up to its position."""
         return in_order([column.at(lsn) for column in self.columns if column.exists_at(lsn)])
 
-    def name_at(self, lsn: int) -> TableName:
+    def name_at(self, lsn: Lsn) -> TableName:
         """Return the name that the table had at `lsn`."""
         return next((name for since, name in reversed(self.names) if since <= lsn), self.name)
 
@@ -260,7 +261,8 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     oid = int(properties[_OID]) if _OID in properties else None
     names = tuple((since, TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
     version, resynced = delta.version(), delta.transaction_version(RESYNC_APP) or 0
-    return HistoryTable(name, lake.history(name), columns, version, position, horizon, made, oid, names, resynced)
+    path, at, since = lake.history(name), Lsn(position), Lsn(horizon)
+    return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced)
 
 
 def list_histories(lake: Lake) -> Iterator[HistoryTable]:

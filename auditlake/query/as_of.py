@@ -34,8 +34,7 @@ from auditlake.query.pending_tail import Tails, upto
 from auditlake.query.system_time import Selection, State, Versions, within
 from auditlake.relation import Column
 from auditlake.spark.session import read_version
-from auditlake.temporal.as_of_files import of_state, some_as_of
-from auditlake.temporal.as_of_predicate import as_of_sql
+from auditlake.temporal.as_of_predicate import as_of_sql, of_state, some_as_of
 from auditlake.temporal.moments import Known
 
 

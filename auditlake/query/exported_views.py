@@ -165,11 +165,11 @@ def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str
     """Return a function of one parameter; `lsn` is an expression of it; `signature` is name suffix, parameter, type."""
     engine, functions, table = ENGINES[name], functions_of(name), reach.table
     suffix, parameter, kind = signature
-    refusal = engine.literal(f"{table.name} is known from LSN {table.horizon} to {reach.upto:d}")
+    refusal = engine.literal(f"{table.name} is known from LSN {table.horizon:d} to {reach.upto:d}")
     fail = f"cast({functions.fail.format(refusal)} as boolean)"
     shown = table.columns_at(table.position)
     source = list(_while_there(engine, shown, lsn))
-    known = f"case when {lsn} between {table.horizon} and {reach.upto:d} then false else {fail} end"
+    known = f"case when {lsn} between {table.horizon:d} and {reach.upto:d} then false else {fail} end"
     # The check is a row of its own: on the history, it would be skipped together with its files.
     check = f"select {', '.join(['null'] * len(source))} where {known}"
     return functions.rows.format(
@@ -207,7 +207,7 @@ def _query(engine: Engine, table: HistoryTable, columns: Sequence[str], conditio
     return f"select {', '.join(columns)}\n  from {source}{where}"
 
 
-def _as_of(engine: Engine, lsn: int | str) -> str:
+def _as_of(engine: Engine, lsn: Lsn | str) -> str:
     return as_of_sql(lsn, from_lsn=engine.name("_from_lsn"), to_lsn=engine.name("_to_lsn"))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.store.place import Place
 
@@ -76,7 +77,7 @@ def bundled(items: Iterable[T], size_of: Callable[[T], int]) -> list[list[T]]:
 class SnapshotMark:
     """The mark on every row of a snapshot: its LSN, and the server's time in microseconds since 1970."""
 
-    lsn: int
+    lsn: Lsn
     time_us: int
 
 

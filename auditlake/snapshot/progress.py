@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from auditlake.errors import AuditlakeError
+from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
 
@@ -21,7 +22,7 @@ class CopiedTable:
     rows: int
     size_bytes: int
     seconds: float
-    snapshot_lsn: int
+    snapshot_lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,8 @@ def _problem(table: HistoryTable) -> Expression:
     is_open = end.isNull()
     part = F.when(is_open, F.lit(OPEN_PART)).otherwise(F.date_format("_to_time", "yyyy-MM"))
     half_ended = reduce(lambda a, b: a | b, (F.col(name).isNull() != is_open for name in _NULLABLE_ENDS))
-    outside = (begin < table.horizon) | (begin > table.position) | (F.coalesce(end, begin) > table.position)
+    horizon, position = int(table.horizon), int(table.position)  # py4j would format an Lsn as PostgreSQL does
+    outside = (begin < horizon) | (begin > position) | (F.coalesce(end, begin) > position)
     return (
         F.when(begin.isNull(), "version without a begin")
         .when(end <= begin, "empty period")
@@ -128,7 +129,7 @@ def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit:
 def _expected(session: SparkSession, history: History, tail: Tail | None) -> DataFrame:
     """Plan the history that the changes imply."""
     horizon = history.table.horizon
-    snapshot = _as_begun(history.rows.where(F.col("_from_lsn") <= horizon), history.table.columns_at(horizon))
+    snapshot = _as_begun(history.rows.where(F.col("_from_lsn") <= int(horizon)), history.table.columns_at(horizon))
     folded = None if tail is None else fold_tail(session, tail, snapshot)
     if tail is None or folded is None:
         return snapshot

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditlake.errors import ConfigError
+from auditlake.lsn import Lsn
 from auditlake.pgoutput.decoder import Insert, decode
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.snapshot.copy import copy_range
@@ -293,7 +294,7 @@ def _copied(conn: "psycopg.Connection[Any]", database: str, table: FollowedTable
                     table.relation.columns,
                     pages,
                     folder,
-                    SnapshotMark(1, 1),
+                    SnapshotMark(Lsn(1), 1),
                     row_filter=table.row_filter,
                 )
                 rows += _read(folder / copy_range(task).path, [column.name for column in table.relation.columns])

@@ -19,6 +19,7 @@ from auditlake.errors import AuditlakeError, LakeUnusable, SourceUnreachable, So
 from auditlake.failpoints import After
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.snapshot import ctid_ranges as ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
@@ -189,7 +190,7 @@ def tasks(database: str, tmp_path: Path) -> Iterator[Callable[..., list[CopyTask
                     tables[name].relation.columns,
                     PageRange(0, None),
                     tmp_path,
-                    SnapshotMark(1, 1),
+                    SnapshotMark(Lsn(1), 1),
                 )
                 for name in names
             ]

@@ -269,7 +269,7 @@ def test_a_fold_planned_before_another_commit_is_refused(
     assert folded is not None
     assert tail.shape is not None
 
-    apply_pending(lambda: spark, source.lake, theirs)
+    apply_pending(lambda: spark, source.lake, Lsn(theirs))
     after = delta_version(source.lake)
     with pytest.raises(LakeConflict):
         merge(tail, folded, plan)
@@ -315,7 +315,7 @@ def test_a_contradiction_parks_the_table_right_before_its_commit(spark: SparkSes
     }
     stream(source, snapshot(A), inserts)
     park(source.lake, Parked(NAME, Cause.APPLY, Lsn(109), Lsn(110), "of an earlier version", ""))
-    first = apply_pending(lambda: spark, source.lake, 111)
+    first = apply_pending(lambda: spark, source.lake, Lsn(111))
     assert first.parked == {}
     assert first.freed == {NAME}
     assert the_history(source.lake).position == 110

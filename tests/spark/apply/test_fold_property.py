@@ -209,7 +209,7 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
         assert the_history(twin).position == upto
         assert all_rows(spark, lake) == all_rows(spark, twin)
 
-    apply_pending(lambda: spark, lake, upto)
+    apply_pending(lambda: spark, lake, Lsn(upto))
     assert delta_version(lake) == after.delta_version
 
 

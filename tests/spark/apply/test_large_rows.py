@@ -75,7 +75,7 @@ def test_a_row_too_large_for_the_heap_parks_its_table(
 
 def test_a_large_row_of_the_history_counts_where_it_is_read(spark: SparkSession, lake: Lake) -> None:
     """An update looks for the versions that end; an insert does not."""
-    apply_pending(lambda: spark, lake, 0x510)
+    apply_pending(lambda: spark, lake, Lsn(0x510))
     later = [_change(0x600, 0, "insert", ["9", "z", None, None], {"table": "orders", "relation": 1})]
     batch = pa.RecordBatch.from_pylist(later, schema=CHANGES_SCHEMA)
     log = AppendLog(lake.changes, CHANGES_SCHEMA)

@@ -12,6 +12,7 @@ from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from tests.model import Insert, Operation, Update
 from tests.spark.apply import between
 from tests.spark.apply.harness import Source, all_rows, apply_as, the_history
@@ -30,7 +31,7 @@ def test_a_commit_during_the_read_of_the_source_is_a_conflict(
     stream(source, snapshot(A), {110: first, 120: [Insert(C, row("c"))]})
     theirs = Lake(tmp_path / "theirs")
     shutil.copytree(source.lake.root, theirs.root)
-    apply_pending(lambda: spark, theirs, 115)
+    apply_pending(lambda: spark, theirs, Lsn(115))
 
     if plan is Plan.MARK:
         monkeypatch.setattr(marking, "put_commit", between.committed_before_entry(theirs, source.lake))

@@ -14,7 +14,7 @@ from auditlake.schema.missing_values import Added, Existing
 _NAME = TableName("public", "t")
 _ID, _V = Column("id", 23, -1, key=True), Column("v", 25, -1, key=False)
 _C, _D = Column("c", 23, -1, key=False), Column("D", 25, -1, key=False)
-_TABLE = HistoryTable(_NAME, Path("t"), (_ID, _V), 3, 100, 50, as_made=True)
+_TABLE = HistoryTable(_NAME, Path("t"), (_ID, _V), 3, Lsn(100), Lsn(50), as_made=True)
 _ANSWERS = {Added(7, "c", 110): Existing("5"), Added(7, "D", 120): Existing(), Added(7, "d", 130): Existing("x")}
 
 
@@ -45,7 +45,7 @@ def test_a_column_added_by_a_killed_run_keeps_its_name() -> None:
     assert [each.column for each in found.added] == [ahead]
     before = _follow((101, _relation(_ID, _V)), table=replace(_TABLE, columns=(_ID, _V, ahead)))
     assert before.columns == (_ID, _V)
-    merged = _follow((111, _relation(_ID, _V, _C)), table=replace(_TABLE, columns=(_ID, _V, ahead), position=110))
+    merged = _follow((111, _relation(_ID, _V, _C)), table=replace(_TABLE, columns=(_ID, _V, ahead), position=Lsn(110)))
     assert (merged.added, merged.columns) == ((), (_ID, _V, ahead))
 
 

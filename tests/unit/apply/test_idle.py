@@ -70,7 +70,7 @@ def test_an_idle_batch_opens_no_table(lake: Lake, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(histories, "open_history", refuse)
     monkeypatch.setattr(applying, "open_log", lambda _: pytest.fail("no table has changes"))
     monkeypatch.setattr("auditlake.delta.append_table.open_delta", lambda _: pytest.fail("the last entry is enough"))
-    assert apply(lake, known, first).upto == first.upto == {name: Reached(100, Lsn(100)) for name in NAMES}
+    assert apply(lake, known, first).upto == first.upto == {name: Reached(Lsn(100), Lsn(100)) for name in NAMES}
     assert opened == [TableName("public", "copied")]
 
 
@@ -102,7 +102,7 @@ def test_a_table_at_another_position_is_searched_from_there(lake: Lake) -> None:
     seen = Reached(table.position, Lsn(500))
     assert applying._searched(table, seen) == 500  # noqa: SLF001 - the decision itself
     for position in (table.position - 1, table.position + 1):
-        assert applying._searched(table, Reached(position, Lsn(500))) == table.position  # noqa: SLF001 - the same
+        assert applying._searched(table, Reached(Lsn(position), Lsn(500))) == table.position  # noqa: SLF001 - the same
 
 
 @pytest.mark.parametrize("conflicts", [4, 1000])

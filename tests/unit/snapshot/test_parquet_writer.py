@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.parquet_writer import HistoryFile
@@ -25,7 +26,7 @@ _RAW = pa.map_(pa.string(), pa.string())
 
 
 def _write(folder: Path, *lengths: int) -> HistoryFile:
-    file = HistoryFile(folder, _COLUMNS, SnapshotMark(7, 1_000_000))
+    file = HistoryFile(folder, _COLUMNS, SnapshotMark(Lsn(7), 1_000_000))
     first = 0
     for length in lengths:
         numbers = range(first, first + length)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from auditlake.errors import InvariantBroken, SourceUnready, all_in_one
+from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
 from auditlake.snapshot.progress_display import (
@@ -37,7 +38,7 @@ def state() -> CopyState:
     for name, rows, size_bytes in ((_BIG, 40, 2000), (_SMALL, 7, 1000)):
         progress.begin(name)
         progress.advance(name, rows, size_bytes)
-    progress.finish(CopiedTable(_SMALL, 7, 123, 0.5, 0x1_0000_0001))
+    progress.finish(CopiedTable(_SMALL, 7, 123, 0.5, Lsn(0x1_0000_0001)))
     progress.fail(_DROPPED, SourceUnready("table public.dropped was dropped", "Run it again."))
     return progress.state()
 
