@@ -12,6 +12,8 @@
 
 A value that its type cannot represent is NULL; with `raw` the column `_raw` has its text, as in a history.
 
+A history on an object store is fetched first, up to `_FETCHED_BYTES` of files; its versions are read in Spark only.
+
 Memory: rows of the history are streamed; the keys and rows of the tail are held, as is what DuckDB sorts (up to
 `MEMORY_BYTES`).
 """
@@ -35,8 +37,8 @@ from auditlake.audit.pending_changes import Tail
 from auditlake.audit.versions import value_column
 from auditlake.errors import BadUsage, Unsupported
 from auditlake.lake.column_names import stored_beside
-from auditlake.lake.history import PERIOD_COLUMNS, RESERVED, HistoryTable, type_of
-from auditlake.lake.history_files import Files, find_files
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, type_of
+from auditlake.lake.history_files import Files, data_files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
@@ -49,6 +51,7 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 MEMORY_BYTES = 1 << 30
 _BATCH_ROWS = 1 << 14
+_FETCHED_BYTES = 64 << 20
 _RAW = "_raw"
 _ROW, _COUNT, _COPY = "`row", "`count", "`copy"
 """Columns beside those of the source, of which there may be none; no name of a column contains a backtick."""
@@ -384,14 +387,27 @@ class _State:
 
     def _history(self, shown: Sequence[str]) -> str:
         """Return a query of the history's rows in the state at the LSN, or at its position if that is lower."""
-        found = _files(self._table)
-        chosen = of_state(found, self._lsn, self._table.position)
         cells = [self._cell(name) for name in shown]
+        if not isinstance(self._table.path, Path):
+            return f"select {', '.join(cells)} from {self._fetched(shown)}"
+        chosen = of_state(_files(self._table), self._lsn, self._table.position)
         whole = _rows(self._connection, chosen.whole, cells, None)
         if not chosen.partly.by_name:
             return whole
         partly = _rows(self._connection, chosen.partly, cells, as_of_sql(self._lsn))
         return f"{whole} union all {partly}" if chosen.whole.by_name else partly
+
+    def _fetched(self, shown: Sequence[str]) -> str:
+        """Return the name of a table in memory with the history's rows, which are on an object store."""
+        size_bytes = sum(file.size_bytes for file in data_files(self._table))
+        if size_bytes > _FETCHED_BYTES:
+            raise Unsupported(f"{self._table.name} has {size_bytes >> 20} MB on an object store", _THROUGH_SPARK)
+        merged = [_of(column) for column in self._table.columns_at(self._table.position)]
+        names = [name for name in (*merged, _RAW) if name in shown]
+        past = self._lsn < self._table.position
+        condition = as_of_sql(self._lsn) if past else f"_part = '{OPEN_PART}'"
+        sql = f"select {', '.join([*names, '_from_lsn'])} from history where {condition}"
+        return _register(self._connection, self._reader.query(sql, history=self._reader.history(self._table)))
 
     def _cell(self, name: str) -> str:
         """Return SQL for a column in rows of the history, which may lack one that was added since."""

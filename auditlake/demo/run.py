@@ -1,9 +1,10 @@
 """Demo: bootstrap, follow and query a real PostgreSQL, and compare every answer with PostgreSQL's own.
 
 A shop's database on an embedded server is bootstrapped and followed while transactions run. Three times the shop is
-paused and PostgreSQL runs the queries of `CHECKED`: whole tables and a join, in SQL common to both engines. Later the
-lake runs them as of those moments, by LSN and by time. One transaction is undone in PostgreSQL by the script of
-`auditlake diff`. `run_demo` returns 0 only if all answers are equal, row for row, and the undo has restored its rows.
+paused and PostgreSQL runs the queries of `CHECKED`: whole tables and a join, in SQL common to all engines. Later the
+lake runs them as of those moments, by LSN and by time, in Spark and in DuckDB. One transaction is undone in PostgreSQL
+by the script of `auditlake diff`. `run_demo` returns 0 only if all answers are equal, row for row, and the undo has
+restored its rows.
 """
 
 import shlex
@@ -36,8 +37,10 @@ from auditlake.follow import follow
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import say
-from auditlake.query.output import render
+from auditlake.query.embedded.engine import Embedded
+from auditlake.query.output import render, rows_of
 from auditlake.query.sql import run_sql
+from auditlake.query.statement import prepare_statement, read_state
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress_display import show_copied
 from auditlake.snapshot.worker_pool import LocalWorkers
@@ -48,9 +51,10 @@ from auditlake.terminal import working
 JOIN = "revenue by customer"
 
 CHECKED: dict[str, LiteralString] = {
-    "customers": "select customer_id, name, cast(extract(day from joined_on) as int) from public.customers order by 1",
+    "customers": "select customer_id, name, cast(extract(day from joined_on) as int) as day"
+    " from public.customers order by 1",
     "products": "select product_id, name, price from public.products order by 1",
-    "orders": "select order_id, customer_id, status, cast(extract(second from placed_at) as numeric(8,6))"
+    "orders": "select order_id, customer_id, status, cast(extract(second from placed_at) as numeric(8,6)) as second"
     " from public.orders order by 1",
     "order lines": "select order_id, line_no, product_id, quantity, unit_price from public.order_lines order by 1, 2",
     JOIN: """
@@ -66,6 +70,13 @@ CHECKED: dict[str, LiteralString] = {
 def spark_rows(spark: SparkSession, lake: Lake, question: str, when: str) -> list[Row]:
     """Run one of `CHECKED` on the lake as of a moment."""
     return [tuple(row) for row in run_sql(spark, lake, CHECKED[question], when).collect()]
+
+
+def duckdb_rows(lake: Lake, question: str, when: str) -> list[Row]:
+    """Run the same without Spark."""
+    state = read_state(lake, when, UTC)
+    rows = Embedded({}).answer(state, prepare_statement(state, CHECKED[question], frozenset()))
+    return list(rows_of(*rows.batches()))
 
 
 def compare(expected: list[Row], actual: list[Row]) -> str | None:
@@ -251,14 +262,21 @@ class _Demo:
                 # The end of the log itself may be the LSN of the next commit.
                 right += [self._check_one(name, str(Lsn(moment.lsn - 1)), moment, query) for query in CHECKED]
                 right.append(self._check_one(name, _iso(moment.time_us), moment, JOIN))
-        self._report(f"{sum(right)} of {len(right)} answers equal PostgreSQL's at those moments")
+        self._report(
+            f"{sum(right)} of {len(right)} answers equal PostgreSQL's at those moments, in Spark and in DuckDB"
+        )
         return all(right)
 
     def _check_one(self, name: str, when: str, moment: Moment, question: str) -> bool:
-        difference = compare(moment.answers[question], spark_rows(self._spark(), self._lake, question, when))
-        if difference is not None:
-            self._report(f"WRONG {question} {name} (as of {when}): {difference}")
-        return difference is None
+        answers = {
+            "Spark": spark_rows(self._spark(), self._lake, question, when),
+            "DuckDB": duckdb_rows(self._lake, question, when),
+        }
+        differences = {engine: compare(moment.answers[question], rows) for engine, rows in answers.items()}
+        wrong = {engine: difference for engine, difference in differences.items() if difference is not None}
+        for engine, difference in wrong.items():
+            self._report(f"WRONG {question} {name} (as of {when}) in {engine}: {difference}")
+        return not wrong
 
 
 def _iso(time_us: int) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -45,6 +46,10 @@ _HELD_BYTES = 64 << 20
 _TAIL_BYTES = 64 << 20
 _ROW_BYTES = 32 << 10
 _OTHER_MEANING = ("spark.sql.", "spark.auditlake.")
+_HOW_ONLY = tuple(
+    f"spark.sql.{name}" for name in ("adaptive.", "autoBroadcast", "codegen.", "files.", "shuffle.", "ui.")
+)
+"""Settings of how Spark works, not of what SQL means."""
 _QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
 _ESCAPED = re.compile(r"""\\|''|\"\"""")
 
@@ -55,7 +60,7 @@ def check_settings(spark: Mapping[str, str]) -> None:
     Raises NotEmbedded.
     """
     for name in spark:
-        if name.startswith(_OTHER_MEANING):
+        if name.startswith(_OTHER_MEANING) and not name.startswith(_HOW_ONLY):
             raise NotEmbedded(f"the setting {name}")
 
 
@@ -86,6 +91,8 @@ def _fields(query: PreparedQuery, name: TableName, selection: Selection | Log) -
     if isinstance(selection, Log):
         raise NotEmbedded(f"the table {name}")
     table = query.known.tables[name]
+    if not isinstance(table.path, Path):
+        raise NotEmbedded("a lake on an object store")
     columns = _columns(query, table, selection)
     fields = [Field(c.stored, type_of(c).delta, (name, c.stored) if type_of(c).may_not_fit else None) for c in columns]
     if isinstance(selection, State):
@@ -155,6 +162,9 @@ class Embedded:
         except (NotEmbedded, Unsupported) as exc:
             connection.close()
             raise NotEmbedded(str(exc)) from exc
+        except (pa.ArrowException, OSError, ValueError) as exc:  # a text that is not of its type, a file that is gone
+            connection.close()
+            raise NotEmbedded(f"{type(exc).__name__} of its rows") from exc
         return EmbeddedRows(whole.fields, _closing(connection, fetched))
 
     def _session(self) -> "DuckDBPyConnection":

@@ -548,7 +548,7 @@ class Expressions:
         exp.Substring: _substring,
         exp.Replace: _replace,
         exp.Abs: _abs,
-        **dict.fromkeys((exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute, exp.Second), _part),
+        **dict.fromkeys((exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute), _part),
         exp.Extract: _extract,
         exp.DateDiff: _days_between,
         exp.Cast: _cast,

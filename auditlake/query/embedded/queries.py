@@ -56,7 +56,15 @@ def translate(tree: exp.Expr, tables: Tables) -> Translated:
 
 
 def _same(one: str, other: str) -> bool:
-    return one == other or (one.isascii() and other.isascii() and one.lower() == other.lower())
+    """Return whether two names are one in Spark.
+
+    Raises NotEmbedded for letters whose case this may fold in another way than Java.
+    """
+    if one == other:
+        return True
+    if one.casefold() == other.casefold() and not (one.isascii() and other.isascii()):
+        raise NotEmbedded(f"the names {one} and {other}")
+    return one.lower() == other.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,7 @@ def test_names_and_types_are_those_of_spark(lake: Lake, sql: str, names: list[st
         ("select 2147483647 + 1 as n", "DuckDB"),
         ("select upper(note || 'é') as n from orders", "DuckDB"),
         ("select null as n", "void"),
+        ("select second(at) as s from orders", "SECOND"),
     ],
 )
 def test_everything_else_is_left_to_spark(lake: Lake, sql: str, construct: str) -> None:
