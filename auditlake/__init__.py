@@ -141,7 +141,6 @@ def exact_text(name: str, of: str | None = None) -> "Column":
 
 
 def _lake(root: str | Path) -> "Layout":
-    from auditlake.config import lake_place  # noqa: PLC0415 - as above
     from auditlake.lake.layout import Lake as Layout  # noqa: PLC0415 - as above
 
-    return Layout(lake_place(root))
+    return Layout.at(root)

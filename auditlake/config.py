@@ -219,9 +219,7 @@ def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
         origins |= {name: f"{_PREFIX}{name.upper()}" for name in from_environment}
         origins |= {name: f"--{name}" for name in given}
         raise ConfigError("; ".join(_problems(exc, origins)), _known()) from None  # pydantic repeats the input
-    if isinstance(settings.lake, Path):
-        return settings
-    return settings.model_copy(update={"spark": {**settings_for_spark(), **settings.spark}})
+    return settings.model_copy(update={"spark": {**settings_for_spark(settings.lake), **settings.spark}})
 
 
 def redacted(conninfo: str) -> str:

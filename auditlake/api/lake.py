@@ -45,7 +45,6 @@ from auditlake.audit.row_history import Event
 from auditlake.audit.state import Filter, Page, Reading, columns_of, connect, open_state, state_query
 from auditlake.audit.transactions import Transaction
 from auditlake.audit.versions import Mark
-from auditlake.config import lake_place
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import Request, key_arguments
@@ -68,14 +67,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Lake:
-    """A lake, by its folder."""
+    """A lake, by its folder or the URL of one in an object store."""
 
     def __init__(self, location: str | Path) -> None:
         """Open the lake in a folder, or at the URL of an object store (`s3://bucket/folder`).
 
-        Raises LakeUnusable if there is none.
+        Raises LakeUnusable if there is none, BadUsage if the location cannot be one.
         """
-        self._lake = layout.Lake(lake_place(location))
+        self._lake = layout.Lake.at(location)
         require_manifest(self._lake)
 
     def __repr__(self) -> str:

@@ -42,6 +42,7 @@ from auditlake.lake.history_files import Files, data_files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.store.objects import filesystem
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state
 from auditlake.values.typed import outside, typed_values
 from auditlake.values.types import Kind
@@ -291,11 +292,12 @@ def _rows(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], 
     """Return a query of the rows of some files, without the deleted ones."""
     where = "" if condition is None else f" where {condition}"
     plain, marked = files.which(lambda file: not file.is_marked), files.which(lambda file: file.is_marked)
-    parts = [f"select {', '.join(shown)} from {_parquet(plain)}{where}"] if plain.by_name else []
+    parts = [f"select {', '.join(shown)} from {_parquet(connection, plain)}{where}"] if plain.by_name else []
     if marked.by_name:
         gone = _register(connection, _deleted(marked))
+        source = _parquet(connection, marked)
         parts.append(
-            f"select {', '.join(shown)} from (select *, file_index, file_row_number from {_parquet(marked)}) f"
+            f"select {', '.join(shown)} from (select *, file_index, file_row_number from {source}) f"
             f" anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row{where}"
         )
     if not parts:
@@ -305,7 +307,9 @@ def _rows(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], 
     return " union all ".join(parts)
 
 
-def _parquet(files: Files) -> str:
+def _parquet(connection: "DuckDBPyConnection", files: Files) -> str:
+    if not isinstance(files.table.path, Path) and not connection.list_filesystems():
+        connection.register_filesystem(filesystem())
     paths = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in files.paths)
     # Files from before a column was added lack it.
     by_name = any(column.since is not None for column in files.table.columns)

@@ -18,6 +18,7 @@ distinguish `Orders` from `orders`. A leading `_` is escaped because readers tre
 from dataclasses import dataclass
 from pathlib import Path
 
+from auditlake.errors import BadUsage
 from auditlake.relation import TableName
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -63,6 +64,19 @@ class Lake:
     """
 
     root: Path
+
+    @classmethod
+    def at(cls, location: str | Path) -> "Lake":
+        """Name a lake as a user does: a path, or the URL of a folder in an object store.
+
+        Raises BadUsage.
+        """
+        from auditlake.config import lake_place  # noqa: PLC0415 - only where no settings were read
+
+        try:
+            return cls(lake_place(location))
+        except ValueError as exc:
+            raise BadUsage(f"lake {exc}", "Name a folder, or s3://bucket/folder.") from None
 
     @property
     def manifest(self) -> Path:

@@ -23,6 +23,7 @@ from pathlib import Path
 from auditlake.config import load_settings
 from auditlake.errors import ConfigError
 from auditlake.spark.java import require_java
+from auditlake.store.objects import S3_FILE_SYSTEM
 
 DELTA_VERSION = "4.4.0"
 PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
@@ -163,9 +164,13 @@ def _reason(failure: subprocess.SubprocessError) -> str:
 
 
 def main() -> None:
-    """Resolve the jars before the first start, by the settings, and print them in the form of `--jars`."""
+    """Resolve the jars before the first start, by the settings, and print them in the form of `--jars`.
+
+    Those of S3 are included if the lake is in S3.
+    """
     try:
-        jars = delta_jars(load_settings().spark)
+        settings = load_settings()
+        jars = [*delta_jars(settings.spark), *(s3_jars(settings.spark) if S3_FILE_SYSTEM in settings.spark else [])]
     except ConfigError as exc:
         sys.stderr.write(f"auditlake: error: {exc.message}\nauditlake: hint: {exc.hint}\n")
         sys.exit(exc.exit_code)

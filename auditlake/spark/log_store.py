@@ -13,7 +13,7 @@ I3  A writer that gets an error after its entry appeared recognizes the entry as
 
 In S3, `PutLogStore` does the same by a put with the condition that the key is absent. Delta's own store for S3 checks
 and then puts, and Hadoop's `create(path, overwrite=False)` does so too: of two processes both succeed, and the second
-wins (measured with hadoop-aws 3.5.0, 2026-11, `tests/spark/delta/test_s3_commits.py`). An object is complete once it
+wins (measured with hadoop-aws 3.5.0, 2026-11, `tests/release/test_s3_commits.py`). An object is complete once it
 exists, so I2 needs no more there.
 
 By I1, Delta's conflict detection and `delta_version + 1` in `apply/deletion_vector_writer.py` see every commit of every

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from auditlake.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
@@ -78,14 +79,24 @@ def options() -> dict[str, str]:
 def _store(bucket: str) -> "ObjectStore":
     from obstore.store import from_url  # noqa: PLC0415 - local lakes do not need it
 
+    return from_url(bucket, **_access())
+
+
+def filesystem() -> "AbstractFileSystem":
+    """Return the store as a file system of fsspec, as DuckDB takes it."""
+    from obstore.fsspec import FsspecStore  # noqa: PLC0415 - as above
+
+    return FsspecStore("s3", **_access())
+
+
+def _access() -> dict[str, Any]:
     url = endpoint()
-    return from_url(
-        bucket,
-        config={"endpoint": url} if url else {},
-        client_options={"allow_http": bool(url and url.startswith("http://"))},
-        retry_config={"max_retries": 10, "retry_timeout": timedelta(seconds=_RETRY_S)},
+    return {
+        "config": {"endpoint": url} if url else {},
+        "client_options": {"allow_http": bool(url and url.startswith("http://"))},
+        "retry_config": {"max_retries": 10, "retry_timeout": timedelta(seconds=_RETRY_S)},
         **_profile(),
-    )
+    }
 
 
 def _profile() -> dict[str, Any]:
@@ -407,8 +418,13 @@ class Upload(io.RawIOBase):
                 self._parts.close()
 
 
-def settings_for_spark() -> Mapping[str, str]:
-    """Return Hadoop's settings for s3://, with the same sources of credentials and the same endpoint; no credential."""
+def settings_for_spark(place: object) -> Mapping[str, str]:
+    """Return Hadoop's settings for a place, with the same sources of credentials and the same endpoint; no credential.
+
+    Nothing for a local place.
+    """
+    if isinstance(place, Path):
+        return {}
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     url = endpoint()
     optional = {

@@ -129,6 +129,6 @@ def test_a_commit_whose_reply_is_lost_is_not_repeated(
 
 def test_a_session_with_another_log_store_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commits could replace those of other processes."""
-    monkeypatch.setattr(logstore, "CLASS", "auditlake.Other")
+    monkeypatch.setitem(logstore.SETTINGS, logstore.SETTING, "auditlake.Other")
     with pytest.raises(ConfigError, match="logStore"):
         logstore.require(spark)

@@ -1,0 +1,58 @@
+"""A lake in an object store without a JVM: capture is killed and continues, questions are answered."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import psycopg
+import pytest
+
+import auditlake
+from auditlake.failpoints import After
+from auditlake.lake.positions import read_positions
+from auditlake.store.place import Remote
+from tests import command
+from tests.capture_lake import make_lake
+from tests.crash.killed import killed_at
+from tests.s3_server import SECRET
+
+if TYPE_CHECKING:
+    from auditlake.lake.layout import Lake
+
+pytestmark = pytest.mark.pg
+
+
+def _run(*arguments: str | Path) -> str:
+    done = command.run(arguments)
+    assert done.code == 0, done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    return done.stdout
+
+
+def test_capture_is_killed_and_every_question_is_answered(database: str, remote_folder: Remote) -> None:
+    """What PostgreSQL shows is what the lake shows; the secret of the store is nowhere."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table orders (id int primary key, note text, total numeric(10,2))")
+        lake = make_lake(database, cast("Path", remote_folder))
+        conn.execute("insert into orders select n, 'note ' || n, n * 1.5 from generate_series(1, 20) n")
+        conn.execute("update orders set note = 'second' where id <= 3")
+        task = ["capture", "--until-current", "--source", database, "--lake", str(remote_folder)]
+        killed_at(After.ADDED, task)
+        conn.execute("delete from orders where id = 20")
+        _run(*task)
+        expected = conn.execute("select id, note, total from orders order by id").fetchall()
+
+    state = auditlake.Lake(str(remote_folder)).as_of().table("orders").to_arrow()
+    found = sorted((row["id"], row["note"], row["total"]) for row in state.to_pylist())
+    assert found == expected
+    at = ["--lake", str(remote_folder)]
+    assert len(_run("log", "--json", *at).splitlines()) == 3
+    assert "note 2 → second" in _run("row", "orders", "2", *at)
+    assert "id=20" in _run("row", "orders", "20", *at)
+    assert "public.orders" in _run("status", *at, "--source", database)
+    _require_manifest_without_secret(lake)
+
+
+def _require_manifest_without_secret(lake: "Lake") -> None:
+    positions = read_positions(lake)
+    assert positions is not None
+    assert SECRET not in lake.manifest.read_text()
