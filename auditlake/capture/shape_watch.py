@@ -25,11 +25,10 @@ import psycopg
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.ddl_recorder import DdlRecorder
-from auditlake.capture.partition_watch import Held
+from auditlake.capture.partition_watch import Held, read_since
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, extend, unpark
-from auditlake.lake.partition_record import read_since
 from auditlake.lake.relations import ShapeSource, attnums_of
 from auditlake.lake.shape_record import read_shape, write_shape
 from auditlake.lsn import Lsn
