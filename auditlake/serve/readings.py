@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, TypeVar
@@ -121,6 +121,14 @@ class Readings:
                 self._cursors.pop(thread, None)
             cursor.close()
 
+    def open_cursor(self) -> "DuckDBPyConnection":
+        """Open a cursor that `run` interrupts if the request takes too long; the caller closes it."""
+        with self._lock:
+            self._database = self._database or connect()
+            cursor = self._database.cursor()
+        self._cursors[threading.get_ident()] = cursor
+        return cursor
+
     def reader(self, at: str | None = None) -> Reader:
         """Return a state of the lake that knows `at`, a WHEN; None is now.
 
@@ -180,7 +188,8 @@ class Readings:
     def _interrupt(self, threads: list[int]) -> None:
         for thread in threads:
             if cursor := self._cursors.get(thread):
-                cursor.interrupt()
+                with suppress(Exception):  # it was closed meanwhile
+                    cursor.interrupt()
 
     def _done(self, future: "asyncio.Future[T]") -> None:
         self._waiting -= 1

@@ -2,17 +2,17 @@
 
 1. The statement is prepared without an engine: a misspelt name, an unknown moment or a statement that does more than
    read is refused before one starts.
-2. Spark answers, started by the first statement, and stays. Functions that run code of the JVM are refused.
-3. At most `Limits.sql_rows` rows are returned; a statement that takes longer than `Limits.timeout_s` is cancelled.
-
-Statements run one after the other, because a server has one Spark.
+2. DuckDB answers what means the same there (`query.embedded`), in the server's one database.
+3. Spark answers the rest, started by the first statement that needs it; such statements run one after the other.
+   Functions that run code of the JVM are refused.
+4. At most `Limits.sql_rows` rows are returned; a statement that takes longer than `Limits.timeout_s` is cancelled.
 """
 
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,9 @@ from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
 from auditlake.query.completion import complete
 from auditlake.query.dialect import tokenize
-from auditlake.query.statement import PreparedQuery, prepare_statement, read_state
+from auditlake.query.embedded.engine import Embedded
+from auditlake.query.embedded.expressions import NotEmbedded
+from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement, read_state
 from auditlake.serve import models
 from auditlake.serve.moment_answers import At, moment_at
 from auditlake.serve.readings import Busy, Readings
@@ -32,6 +34,15 @@ if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
 
 _RUN_CODE = frozenset({"reflect", "java_method", "try_reflect"})
+_TYPE_NAMES = {
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "bool": "boolean",
+    "date32[day]": "date",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "timestamp[us]": "timestamp_ntz",
+}
 _MOST_COMPLETIONS = 30
 _MOST_CHARACTERS = 20_000
 
@@ -49,7 +60,7 @@ class OfCompletion(models.Model):
 
 
 class Statements:
-    """Answers statements; starts Spark when the first one needs it."""
+    """Answers statements; `settings` are Spark's."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = dict(settings)
@@ -67,7 +78,7 @@ class Statements:
         if query.defines is not None:
             raise BadUsage("a statement of the page cannot define a view", "Write the query itself.")
         key = ("sql", state.lsn, asked.sql)
-        columns, rows, engine = readings.cache.get(key, lambda: self._run(readings, query), _size)
+        columns, rows, engine = readings.cache.get(key, lambda: self._run(readings, state, query), _size)
         reader = readings.reader(str(state.lsn))
         most = readings.limits.sql_rows
         return models.Answer(
@@ -79,25 +90,45 @@ class Statements:
             more=len(rows) > most,
         )
 
-    def _run(self, readings: Readings, query: PreparedQuery) -> "_Found":
+    def _run(self, readings: Readings, state: LakeState, query: PreparedQuery) -> "_Found":
+        begun, most = time.monotonic(), readings.limits.sql_rows + 1
+        try:
+            rows = Embedded(self._settings, readings.open_cursor).answer(state, query)
+        except NotEmbedded:
+            if time.monotonic() - begun > readings.limits.timeout_s:
+                raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
+            return self._run_in_spark(readings, query)
+        schema, batches = rows.batches()
+        with closing(_first(batches, most)) as fetched:
+            return *as_texts(rows.columns, schema, list(fetched)), "DuckDB"
+
+    def _run_in_spark(self, readings: Readings, query: PreparedQuery) -> "_Found":
+        from auditlake.query.arrow_batches import batches  # noqa: PLC0415 - pyspark takes a second to import
+        from auditlake.query.sql import plan  # noqa: PLC0415 - as above
+        from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
+
         if not self._one.acquire(timeout=readings.limits.timeout_s / 2):
             raise Busy("another statement is running", "Try again when it has ended.")
         try:
-            return self._in_spark(readings, query)
+            spark = spark_session(self._settings)
+            rows = plan(spark, query).limit(readings.limits.sql_rows + 1)
+            with _cancelled_after(spark, readings.limits.timeout_s):
+                schema, fetched = batches(rows)
+                return *as_texts(rows.columns, schema, list(fetched)), "Spark"
         finally:
             self._one.release()
 
-    def _in_spark(self, readings: Readings, query: PreparedQuery) -> "_Found":
-        from auditlake.query.arrow_batches import batches  # noqa: PLC0415 - see above
-        from auditlake.query.sql import plan  # noqa: PLC0415 - see above
-        from auditlake.spark.session import spark_session  # noqa: PLC0415 - see above
 
-        spark = spark_session(self._settings)
-        rows = plan(spark, query).limit(readings.limits.sql_rows + 1)
-        with _cancelled_after(spark, readings.limits.timeout_s):
-            schema, fetched = batches(rows)
-            columns, texts = as_texts(rows.columns, schema, list(fetched))
-        return columns, texts, "Spark"
+def _first(batches: Iterator[pa.RecordBatch], count: int) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the first rows, and end the iterator."""
+    left = count
+    for batch in batches:
+        yield batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            break
+    if isinstance(batches, Generator):
+        batches.close()
 
 
 _Found = tuple[list[models.SqlColumn], list[list[str | None]], str]
@@ -131,7 +162,7 @@ def as_texts(
     columns = [
         models.SqlColumn(
             name=name,
-            type=str(field.type),
+            type=_type_name(field.type),
             numeric=pa.types.is_integer(field.type)
             or pa.types.is_floating(field.type)
             or pa.types.is_decimal(field.type),
@@ -139,6 +170,13 @@ def as_texts(
         for name, field in zip(names, schema, strict=True)
     ]
     return columns, rows
+
+
+def _type_name(kind: pa.DataType) -> str:
+    """Return the name that Spark SQL has for an Arrow type."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _TYPE_NAMES.get(str(kind), str(kind))
 
 
 def check_functions(sql: str) -> None:

@@ -10,7 +10,7 @@ tail, a large tail, long rows, and every statement if a setting changes what Spa
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -133,10 +133,16 @@ def _schema(fields: Iterable[Field]) -> pa.Schema:
 
 
 class Embedded:
-    """DuckDB over one lake; statements do not share anything in it."""
+    """DuckDB over one lake; statements do not share anything in it.
 
-    def __init__(self, spark_settings: Mapping[str, str]) -> None:
+    `open_cursor` opens a cursor of the caller's database, by default of one of its own.
+    """
+
+    def __init__(
+        self, spark_settings: Mapping[str, str], open_cursor: "Callable[[], DuckDBPyConnection] | None" = None
+    ) -> None:
         self._settings = spark_settings
+        self._open_cursor = open_cursor
 
     @cached_property
     def _root(self) -> "DuckDBPyConnection":
@@ -168,7 +174,7 @@ class Embedded:
         return EmbeddedRows(whole.fields, _closing(connection, fetched))
 
     def _session(self) -> "DuckDBPyConnection":
-        connection = self._root.cursor()
+        connection = self._root.cursor() if self._open_cursor is None else self._open_cursor()
         connection.execute("set timezone = 'UTC'")
         return connection
 

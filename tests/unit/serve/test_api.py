@@ -238,6 +238,8 @@ def test_every_answer_is_valid_by_the_document(page: Page) -> None:
     completed = page.ask("POST", "/api/v1/complete", json={"sql": "select * from ord"}).json()
     assert completed["completions"][0]["text"] == "orders"
     _validate(document, document["paths"]["/api/v1/complete"]["post"], "200", completed)
+    answered = page.ask("POST", "/api/v1/sql", json={"sql": "select 1 as one", "at": "0/150"}).json()
+    _validate(document, document["paths"]["/api/v1/sql"]["post"], "200", answered)
     asked = {f"/api/v1/{name}" for name, _ in _ASKED} | {"/api/v1/sql", "/api/v1/complete"}
     assert set(document["paths"]) == asked
 
@@ -256,6 +258,18 @@ def test_answers_of_the_past_may_be_kept(page: Page) -> None:
     assert now.headers["cache-control"] == "private, no-cache"
     again = page.ask("GET", "/api/v1/rows?table=orders", headers={"if-none-match": now.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"), [("0/150", [["1", "b"], ["2", ""]]), ("0/300", [["1", "c"], ["4", "new"]])]
+)
+def test_sql_is_as_of_the_moment(page: Page, at: str, expected: list[list[str]]) -> None:
+    """Without a JVM, for a statement that means the same in DuckDB; NULL and the empty text differ."""
+    asked = {"sql": "select id, note from orders order by id", "at": at}
+    answer = page.ask("POST", "/api/v1/sql", json=asked).json()
+    assert (answer["engine"], answer["rows"], answer["at"]["lsn"]) == ("DuckDB", expected, at)
+    shown = page.ask("POST", "/sql/answer", json=asked).json()
+    assert (shown["rows"], "<bdi>note</bdi>" in shown["html"]) == (2, True)
 
 
 @pytest.mark.parametrize("sql", ["drop table orders", "select reflect('a', 'b')", "select * from csv.`/etc/passwd`"])
