@@ -19,7 +19,7 @@ from tests.unit.pgoutput.model import Model
 from tests.unit.pgoutput.strategies import effort
 from tests.unit.pgoutput.streamed_model import plain_messages
 from tests.unit.pgoutput.streaming_server import TIME, StreamingServer
-from tests.unit.postgres.test_spool import random_steps
+from tests.unit.replication.test_spool import random_steps
 
 ENDLESS = Limits(1 << 30, 1 << 30)
 

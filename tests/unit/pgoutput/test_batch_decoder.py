@@ -1,4 +1,4 @@
-"""Tests of the batch decoder: it returns and refuses the same as `wire`, for every split of the stream into buffers."""
+"""Tests of the batch decoder: it returns and refuses the same as `decoder`, however the stream is cut into buffers."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
