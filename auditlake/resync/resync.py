@@ -19,6 +19,7 @@ Changes of a table up to S that came through the stream stay in `changes`. Those
 folded: the snapshot has their result, and what the table was between two of them is unknown.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -40,6 +41,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.publication_record import record_tables
 from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.resync.hold import Hold, hold_table
 from auditlake.resync.supersede import Copied, Resynced, supersede
@@ -63,6 +65,8 @@ from auditlake.store.place import Place
 from auditlake.streaming_mode import Streaming
 
 _SLOT_TIMEOUT_S = 120.0
+_CAPTURE_TIMEOUT_S = 120.0
+_POLL_S = 0.1
 Report = Callable[[str], None]
 
 
@@ -165,9 +169,23 @@ def _take(run: _Run, holds: dict[TableName, Hold], workers: Future[Workers]) -> 
         reach(After.COPIED_AGAIN)
         if target.captures and staging.copied:
             capture.await_passed(created.consistent_point)
+        elif any(holds[name].is_complete for name in staging.copied):
+            _await_passed(target.lake, created.consistent_point)
         done = [_superseded(run, holds[name], copied) for name, copied in sorted(staging.copied.items())]
     _remove(target.lake.root / "resync")
     return [each for each in done if each is not None]
+
+
+def _await_passed(lake: Lake, lsn: Lsn) -> None:
+    """Wait until the capture of this process has passed `lsn`.
+
+    Raises SourceUnready if it does not.
+    """
+    deadline = time.monotonic() + _CAPTURE_TIMEOUT_S
+    while (positions := read_positions(lake)) is None or positions.acknowledged < lsn:
+        if time.monotonic() > deadline:
+            raise SourceUnready(f"capture did not pass {lsn} in {_CAPTURE_TIMEOUT_S:g} s", "Run auditlake resync.")
+        time.sleep(_POLL_S)
 
 
 def _superseded(run: _Run, hold: Hold, copied: Copied) -> Resynced | None:

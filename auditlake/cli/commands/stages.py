@@ -14,6 +14,7 @@ from auditlake.messages import say
 
 if TYPE_CHECKING:
     from auditlake.capture.supervisor import Task, Until
+    from auditlake.resync.automatic import AutomaticResync
     from auditlake.snapshot.new_tables import Job
 
 
@@ -33,8 +34,22 @@ def follow(settings: Settings, until: "Until") -> None:
 
     with stopped_by_signals() as stop:
         task = _task(settings, until)
-        stage.follow(task, lambda: spark_session(settings.spark), stop, say, _new_tables(settings))
+        beside = stage.Beside(_new_tables(settings), _automatic(settings))
+        stage.follow(task, lambda: spark_session(settings.spark), stop, say, beside)
     _report_stop(stop)
+
+
+def _automatic(settings: Settings) -> "AutomaticResync | None":
+    from auditlake.resync.automatic import AutomaticResync
+    from auditlake.resync.resync import Target
+    from auditlake.snapshot.scheduler import Limits
+    from auditlake.snapshot.worker_pool import start_workers
+
+    if not settings.resync:
+        return None
+    limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
+    target = Target(settings.source_required(), Lake(settings.lake), settings.how_to_stream, limits, captures=False)
+    return AutomaticResync(target, lambda: start_workers(settings.spark), say)
 
 
 @click.command()
