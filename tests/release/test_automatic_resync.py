@@ -30,7 +30,8 @@ def _run(dsn: str, *statements: str) -> None:
 
 def test_follow_resyncs_a_table_with_an_attached_partition(database: str, tmp_path: Path) -> None:
     """Rows go on being captured and applied meanwhile; afterwards the table is followed again."""
-    lake, settings = Lake(tmp_path / "lake"), ["--source", database, "--lake", tmp_path / "lake"]
+    lake = Lake(tmp_path / "lake")
+    settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
     _run(database, _SCHEMA)
     assert command.run(["bootstrap", *settings], SPARK).code == 0
     with command.start(["follow", *settings], SPARK) as follow:
