@@ -139,8 +139,8 @@ def _row(draw: random.Random, number: int) -> dict[str, Any]:
     }
 
 
-def write_lake(root: Path, seed: int, rows: int) -> Lake:
-    """Write two tables of random rows; a third of the rows of each is deleted, changed or inserted in the tail."""
+def write_lake(root: Path, seed: int, rows: int, *, tail: bool = True) -> Lake:
+    """Write two tables of random rows; in the tail a third of them is deleted or changed, and some are inserted."""
     draw, lake = random.Random(seed), Lake(root)  # noqa: S311 - values, not secrets
     columns = tuple(Column(name, *of, key=name == "id") for name, of in _TYPES.items())
     relations, changes = RelationsLog(lake), []
@@ -158,6 +158,8 @@ def write_lake(root: Path, seed: int, rows: int) -> Lake:
         changes += [_change(draw, columns, name, number, row) for row in held[: rows // 3]]
         changes += [_insert(columns, name, number, _row(draw, n)) for n in range(rows + 10, rows + 10 + rows // 5)]
     relations.flush()
+    if not tail:
+        return lake
     for ordinal, change in enumerate(changes):
         change["ordinal"] = ordinal
     _write_log(lake, changes)

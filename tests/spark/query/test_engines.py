@@ -4,11 +4,18 @@
 """
 
 import random
+from collections import Counter
+from datetime import UTC
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from auditlake.query.arrow_batches import batches
+from auditlake.query.embedded.engine import Embedded
+from auditlake.query.output import rows_of
+from auditlake.query.sql import plan
+from auditlake.query.statement import prepare_statement, read_state
 from tests.engines_compared import Engines, compare
 from tests.random_seeds import random_seeds
 from tests.random_sql import write_lake
@@ -36,3 +43,20 @@ def test_both_engines_give_the_same_answers(spark: SparkSession, tmp_path: Path)
             assert engines.of_duckdb(sql) is not None, sql
             found += engines.differences(sql)
         assert not found, "\n".join(found)
+
+
+_PERIODS = ("all", "from '0/100' to '0/200'", "between '0/100' and '0/200'", "contained in ('0/100', '0/200')")
+_VERSION = "id, name, _from_lsn, _to_lsn, _from_time, _to_time, _op, _end_op, _xid, _end_xid, _ordinal, _raw"
+
+
+def test_versions_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """In every clause, with the period's columns and `_raw`, if all changes are applied."""
+    lake = write_lake(tmp_path / "lake", 1, 20, tail=False)
+    state, engine = read_state(lake, "0/200", UTC), Embedded({})
+    clauses = [f"select '{n}' as n, {_VERSION} from things for system_time {each}" for n, each in enumerate(_PERIODS)]
+    for sql in ("select * from things for system_time all", " union all ".join(clauses)):
+        query = prepare_statement(state, sql, frozenset())
+        found, expected = engine.answer(state, query), plan(spark, query)
+        (schema, rows), (theirs, others) = found.batches(), batches(expected)
+        assert (schema, schema.metadata) == (theirs, theirs.metadata)
+        assert Counter(map(repr, rows_of(schema, rows))) == Counter(map(repr, rows_of(theirs, others)))
