@@ -57,11 +57,11 @@ def find_losses(
 def _lost(
     name: str, table: TableName, recorded: Membership, found: Membership, dropped: Collection[TableName]
 ) -> Loss | None:
-    member, now = recorded.tables[table], found.tables.get(table)
+    member = recorded.tables[table]
+    # A renamed table is the same table.
+    same = (entry for entry in found.tables.values() if entry.relation == member.relation)
+    now = next(same, found.tables.get(table))
     if now is None:
-        renamed = [other for other, entry in found.tables.items() if entry.relation == member.relation]
-        if renamed:
-            return Loss(f"table {table} was renamed to {renamed[0]}", table)
         return None if table in dropped else Loss(f"publication {name} no longer carries {table}", table)
     if now.relation != member.relation:
         return Loss(f"table {table} was dropped and created again", table)

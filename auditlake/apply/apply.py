@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 
 from auditlake.apply.errors import CannotFold
 from auditlake.apply.heap import TooLarge, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
-from auditlake.apply.merge import choose_plan, merge
+from auditlake.apply.merge import choose_plan, merge, reshape
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read_watermark
 from auditlake.apply.windows import Window
@@ -114,11 +114,17 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     rows = {tail.table.name: tail.shape.rows for tail in tails if tail.shape}
     now = read_parked(lake, tables) if parked or stopped else {}
     positions = {table.name: table.position for table in tables}
-    positions |= {tail.table.name: tail.upto for tail in tails if tail.shape}
+    positions |= {tail.table.name: _position_after(lake, tail) for tail in tails if tail.shape or tail.is_reshaped}
     reached = {name: Reached(at, Lsn(max(_end(limit, now.get(name)), at))) for name, at in positions.items()}
     behind = freed | {name for name, parking in now.items() if not parking.silent}
     upto_now = {name: place for name, place in reached.items() if name not in behind}
     return Applied(rows, upto_now, now, frozenset(freed))
+
+
+def _position_after(lake: Lake, tail: Tail) -> Lsn:
+    """Return the position of a table whose tail has been merged, with what follows a cut."""
+    table = open_history(lake, tail.table.name) if tail.is_cut else None
+    return tail.upto if table is None else table.position
 
 
 def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail]) -> list[Parked]:
@@ -227,6 +233,9 @@ def _merge_one(sessions: SimpleQueue[SparkSession], lake: Lake, tail: Tail) -> P
     try:
         with writing(f"the history of {tail.table.name}"), interpreted_if_wide(session, len(tail.columns)):
             stopped = _merge_or_stop(session, lake, tail)
+            while stopped is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
+                (tail,) = following
+                stopped = _merge_or_stop(session, lake, tail)
     finally:
         sessions.put(session)
     if stopped is not None:
@@ -278,7 +287,7 @@ def _altered_types(tail: Tail) -> str:
 def _fold_before(session: SparkSession, lake: Lake, tail: Tail, failure: CannotFold) -> tuple[Lsn, CannotFold]:
     """Fold all commits before the first that cannot be folded; return its LSN and the reason."""
     log = open_log(lake)
-    commits = find_commits(log, tail.table, tail.upto) if log else []
+    commits = find_commits(log, tail) if log else []
     first, last = 0, len(commits) - 1  # commits before `first` are folded; folding up to `last` fails
     while first < last:
         middle = (first + last) // 2
@@ -298,10 +307,13 @@ def _merge_in(session: SparkSession, lake: Lake, tail: Tail) -> None:
     """
     for attempt in range(_ATTEMPTS):
         folded = fold_tail(session, tail)
-        if folded is None:
+        if folded is None and not tail.is_reshaped:
             return
         try:
-            merge(tail, folded, choose_plan(tail))
+            if folded is None:
+                reshape(tail)
+            else:
+                merge(tail, folded, choose_plan(tail))
         except (*COMMIT_CONFLICTS, LakeConflict) as exc:  # files were compacted meanwhile; the position is the same
             if isinstance(exc, LakeConflict) and not _is_resynced(lake, tail.table):
                 raise

@@ -58,8 +58,8 @@ class TooLarge(Exception):
     """The rows to write exceed the memory limit; nothing was written."""
 
 
-def mark(files: Files, folded: Folded, upto: Lsn, *, inserts_only: bool) -> None:
-    """Commit the fold to the history, with `upto` as its position.
+def mark(files: Files, folded: Folded, upto: Lsn, *, inserts_only: bool, reshaping: Sequence[Action] = ()) -> None:
+    """Commit the fold to the history, with `upto` as its position, and the actions that change its columns.
 
     Raises:
         LakeConflict: if another process moved the position.
@@ -78,7 +78,7 @@ def mark(files: Files, folded: Folded, upto: Lsn, *, inserts_only: bool) -> None
     del rows
     actions = [*_added(table, pa.concat_tables([begun, closed])), *marked(files, places)]
     reach(After.ROWS_WRITTEN)
-    _commit(table, [*moved({HISTORY_APP: upto}), *actions])
+    _commit(table, [*moved({HISTORY_APP: upto}), *reshaping, *actions])
 
 
 def _collect(rows: DataFrame) -> pa.Table:

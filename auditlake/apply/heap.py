@@ -28,7 +28,7 @@ from auditlake.store.place import Place
 HEAP_PER_ROW = 30
 """Measured with a heap of 2 GB, of which Spark has 1820 MB: updates of rows of 60 MB were folded, of 90 MB were not."""
 _MB = 1 << 20
-_CHANGE = ["lsn", "schema", "table", "old", "new"]
+_CHANGE = ["lsn", "relation", "old", "new"]
 # One row after the other is read and sorted, by one task.
 _ONE_ROW_AT_A_TIME = {
     "spark.sql.parquet.enableVectorizedReader": "false",  # it reserves twice the length of a value
@@ -76,7 +76,7 @@ def find_too_large(lake: Lake, tail: Tail, heap: int) -> TooLarge | None:
     limit = heap // HEAP_PER_ROW
     reads_history = tail.shape is not None and not tail.shape.inserts_only
     if reads_history and (largest := _largest_open_row(tail, limit)) > limit and (log := open_log(lake)):
-        return TooLarge(find_commits(log, tail.table, tail.upto)[0], largest, heap)
+        return TooLarge(find_commits(log, tail)[0], largest, heap)
     found = [row for file in tail.files for row in _large_changes(file.path, limit) if _is_of(tail, row)]
     if not found:
         return None
@@ -105,14 +105,12 @@ def one_row_at_a_time(spark: SparkSession) -> Iterator[None]:
 @dataclass(frozen=True, slots=True)
 class _Change:
     lsn: int
-    schema: str
-    table: str
+    relation: int
     size_bytes: int
 
 
 def _is_of(tail: Tail, row: _Change) -> bool:
-    name = tail.table.name
-    return tail.table.position < row.lsn <= tail.upto and (row.schema, row.table) == (name.schema, name.table)
+    return tail.table.position < row.lsn <= tail.upto and row.relation in tail.relations
 
 
 @lru_cache(maxsize=1024)
@@ -126,8 +124,8 @@ def _large_changes(path: Place, limit: int) -> tuple[_Change, ...]:
 def _large_rows(batch: pa.RecordBatch, limit: int) -> Iterator[_Change]:
     sizes = row_bytes(batch)
     for at in map(int, np.flatnonzero(sizes > limit)):
-        lsn, schema, table = (batch[name][at].as_py() for name in ("lsn", "schema", "table"))
-        yield _Change(lsn, schema, table, int(sizes[at]))
+        lsn, relation = (batch[name][at].as_py() for name in ("lsn", "relation"))
+        yield _Change(lsn, relation, int(sizes[at]))
 
 
 def _largest_open_row(tail: Tail, limit: int) -> int:

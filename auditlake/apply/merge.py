@@ -46,10 +46,12 @@ from auditlake.apply.fold import ENDS, Folded, Kind
 from auditlake.apply.replace import whole_source, write_source
 from auditlake.apply.tail_fold import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
+from auditlake.delta.conflicts import Overtaken
 from auditlake.delta.log_reader import entry
+from auditlake.delta.log_writer import Action, moved, put_commit
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, add_columns
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, set_columns, type_of, with_columns
 from auditlake.lake.history_files import find_files, open_rows
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.lsn import Lsn
@@ -79,7 +81,7 @@ class Plan(StrEnum):
 def choose_plan(tail: Tail) -> Plan:
     """Choose the cheapest plan for the tail and the size of the open partition."""
     # Added columns change rows whose keys are not in the tail.
-    same_columns = tail.columns == tail.table.columns and not tail.added
+    same_columns = not tail.lacking and not tail.added
     if same_columns and tail.held_bytes <= HELD_BYTES:
         return Plan.MARK
     if _inserts_only(tail) and not _filled(tail.added):
@@ -97,15 +99,16 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
     Raises LakeConflict if another process moved the table.
     """
     spark, table = folded.rows.sparkSession, tail.table
+    folded = replace(folded, rows=_with_past_columns(folded.rows, tail.followed.physical))
     if plan is Plan.MARK and (files := find_files(table)):
         with suppress(TooLarge):
-            mark(files.of_part(OPEN_PART), folded, tail.upto, inserts_only=_inserts_only(tail))
+            files = files.of_part(OPEN_PART)
+            mark(files, folded, tail.upto, inserts_only=_inserts_only(tail), reshaping=reshaping(tail))
             return
-    lacking = [column for column in folded.columns if column not in table.columns]
-    if lacking:
-        add_columns(table, lacking)
+    if tail.is_reshaped:
+        set_columns(table, tail.followed.physical, tail.followed.names)
         reach(After.COLUMNS_ADDED)
-    held = frozenset(column.stored for column in (*table.columns, *lacking))
+    held = frozenset(column.stored for column in tail.followed.physical)
     require(spark)
     with _position_in_commit(spark, tail.upto) as commit_id, _one_applier(spark, table, held, commit_id):
         match plan:
@@ -114,11 +117,39 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
                 rows.write.format("delta").mode("append").save(str(table.path))
             case Plan.MERGE | Plan.MARK:
                 checked = replace(folded, rows=_checked(spark, table, folded.rows))
-                _merge(spark, table, checked, _filled(folded.added))
+                _merge(spark, table, checked, _filled(folded.added), tail.followed.physical)
             case Plan.REPLACE:
-                _replace(spark, table, folded.rows)
+                _replace(spark, table, folded)
             case _:
                 assert_never(plan)
+
+
+def reshape(tail: Tail) -> None:
+    """Record the columns and the name of the table at the end of a tail without changes, and move the position.
+
+    Raises LakeConflict if another process moved the table.
+    """
+    table = tail.table
+    try:
+        put_commit(
+            table.path, table.delta_version + 1, "ALTER TABLE", [*moved({HISTORY_APP: tail.upto}), *reshaping(tail)]
+        )
+    except FileExistsError:
+        if open_table(table.path).transaction_version(HISTORY_APP) != table.position:
+            raise conflict(table) from None
+        raise Overtaken from None
+
+
+def reshaping(tail: Tail) -> list[Action]:
+    """Return the actions that record the columns and the name of the table at the end of a tail."""
+    return with_columns(tail.table, tail.followed.physical, tail.followed.names) if tail.is_reshaped else []
+
+
+def _with_past_columns(rows: DataFrame, physical: Sequence[Column]) -> DataFrame:
+    """Add the physical columns that the table did not have within the tail; they are NULL in versions that begin."""
+    present = set(rows.columns)
+    past = [column for column in physical if column.stored not in present]
+    return rows.withColumns({c.stored: F.lit(None).cast(type_of(c).delta) for c in past}) if past else rows
 
 
 def _inserts_only(tail: Tail) -> bool:
@@ -129,16 +160,22 @@ def _filled(added: Sequence[AddedColumn]) -> list[AddedColumn]:
     return [column for column in added if column.missing is not None]
 
 
-def _replace(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> None:
-    source = whole_source(spark, table, rows)
+def _replace(spark: SparkSession, table: HistoryTable, folded: Folded) -> None:
+    source = whole_source(spark, table, folded)
     if source.contradiction:
         raise cannot_fold(table, source.contradiction)
     write_source(replace(source, rows=_checked(spark, table, source.rows)), str(table.path))
 
 
-def _merge(spark: SparkSession, table: HistoryTable, folded: Folded, filled: Sequence[AddedColumn]) -> None:
+def _merge(
+    spark: SparkSession,
+    table: HistoryTable,
+    folded: Folded,
+    filled: Sequence[AddedColumn],
+    physical: Sequence[Column],
+) -> None:
     kind = F.col("s._kind")
-    condition = f"t._part = '{OPEN_PART}' and s._kind != '{Kind.VERSION}' and {keys.same(table.columns, 't', 's')}"
+    condition = f"t._part = '{OPEN_PART}' and s._kind != '{Kind.VERSION}' and {keys.same(folded.columns, 't', 's')}"
     ends = {name: F.col(f"s.{name}") for name in ENDS}
     merging = (
         SparkDeltaTable.forPath(spark, str(table.path))
@@ -146,7 +183,7 @@ def _merge(spark: SparkSession, table: HistoryTable, folded: Folded, filled: Seq
         .merge(folded.rows.alias("s"), condition)
         .whenMatchedUpdate(condition=kind == Kind.CLOSE, set={**ends, **_fill(filled, F.col("s._to_lsn"))})
         .whenMatchedUpdate(set={"_to_lsn": _fails(OPENED_TWICE)})
-        .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(folded.columns))
+        .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(physical))
         .whenNotMatchedInsert(values={"_to_lsn": _fails(CLOSED_WITHOUT_OPEN)})
     )
     if filled:

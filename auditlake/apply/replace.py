@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys
 from auditlake.apply.errors import contradiction
-from auditlake.apply.fold import BROADCAST_ROWS, ENDS, Kind
+from auditlake.apply.fold import BROADCAST_ROWS, ENDS, Folded, Kind
 from auditlake.lake.history import OPEN_PART, HistoryTable, whole_number_keys
 from auditlake.lake.history_files import open_bounds
 from auditlake.relation import Column
@@ -50,9 +50,9 @@ class Source:
     is_small: bool
 
 
-def whole_source(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> Source:
-    """Stage the source: the rows of a Folded, and the open versions at the table version that it was folded on."""
-    columns, history = table.columns, read_version(spark, str(table.path), table.delta_version)
+def whole_source(spark: SparkSession, table: HistoryTable, folded: Folded) -> Source:
+    """Stage the source: the rows of a fold, and the open versions at the table version that it was folded on."""
+    rows, columns, history = folded.rows, folded.columns, read_version(spark, str(table.path), table.delta_version)
     staged = rows.localCheckpoint()
     edges = staged.where(F.col("_kind") != Kind.VERSION)
     wanted = [column.stored for column in whole_number_keys(columns)]

@@ -57,8 +57,9 @@ def _open_versions(spark: SparkSession, table: HistoryTable) -> DataFrame:
 
 
 def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
-    name = tail.table.name
     paths = [file.path for file in tail.files]
+    if not paths:
+        return spark.createDataFrame([], _CHANGES)
     # The files are known and plain Parquet, so the JVM need not load the Delta log of `changes`.
     rows = (
         spark.read.schema(_CHANGES)
@@ -67,8 +68,7 @@ def _changes(spark: SparkSession, tail: Tail) -> DataFrame:
         .where(
             (F.struct("lsn") > _lsn(tail.table.position))
             & (F.struct("lsn") <= _lsn(tail.upto))
-            & (F.col("schema") == name.schema)
-            & (F.col("table") == name.table)
+            & F.col("relation").isin(*tail.relations)
             & F.col("op").isin(*FOLDED_OPS)
         )
     )
@@ -82,8 +82,8 @@ def _lsn(lsn: Lsn) -> Expression:
 
 def changes_in_shape(changes: DataFrame, tail: Tail) -> DataFrame:
     """Return the changes in the columns of the tail's end; `changes` must have the column `relation`."""
-    missing = {addition.column.name: addition.missing for addition in tail.added}
-    texts = [missing.get(column.name) for column in tail.columns]
+    missing = {addition.column.stored: addition.missing for addition in tail.added}
+    texts = [missing.get(column.stored) for column in tail.columns]
     layouts = {number: layout for number, layout in tail.followed.layouts.items() if not _fits(layout, tail)}
     if not layouts:
         return changes
@@ -127,15 +127,21 @@ def _element_of(targets: Expression) -> Callable[[Expression], Expression]:
 
 
 def history_in_shape(history: DataFrame, tail: Tail) -> DataFrame:
-    """Return the history's rows in the columns of the tail's end, whether the history has these yet or not."""
-    added = {addition.column.name: addition for addition in tail.added}
+    """Return the history's rows in the columns of the tail, whether the history has these yet or not.
+
+    Columns that the table did not have within the tail follow, if the rows have them.
+    """
+    added = {addition.column.stored: addition for addition in tail.added}
     is_open = F.col("_part") == OPEN_PART
     columns = []
     for column in tail.columns:
-        if column.name in added:
-            columns.append(F.when(is_open, missing_value(added[column.name])).alias(column.stored))
+        if column.stored in added:
+            columns.append(F.when(is_open, missing_value(added[column.stored])).alias(column.stored))
         else:
             columns.append(keys.source(column.stored))
+    folded = {column.stored for column in tail.columns}
+    past = [c.stored for c in tail.table.columns if c.stored not in folded and c.stored in history.columns]
+    columns += map(keys.source, past)
     raw = F.when(is_open, with_missing_raw(F.col("_raw"), tail.added)).otherwise(F.col("_raw"))
     period = [raw.alias(name) if name == "_raw" else F.col(name) for name, _ in PERIOD_COLUMNS]
     return history.select(*columns, *period)

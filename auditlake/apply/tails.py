@@ -8,9 +8,8 @@ Only `op`, the presence of tuples and flags are read here, never values. The fol
 (`TailShape`): a flag that is true without need makes the fold slower, never different.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,44 +23,35 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.publication_record import read_recorded
-from auditlake.lake.relations import read_relations
+from auditlake.lake.relations import RelationVersion, read_versions
 from auditlake.lsn import Lsn
-from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.schema.evolution import AddedColumn, Followed, Run, follow
+from auditlake.relation import Column, Relation, ReplicaIdentity
+from auditlake.schema.evolution import ANEW, AddedColumn, Followed, Shapes, find_shapes, follow
 from auditlake.schema.missing_values import Answers, read_added
-from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 
 FOLDED_OPS = ("insert", "update", "delete", "truncate")
 _MOST_LSN = 2**63 - 1
+_NO_LIMIT = Lsn(0)
 _OPS = ", ".join(f"'{op}'" for op in FOLDED_OPS)
 
 _TAILS = """
-select c."schema", c."table", c.relation,
-       count(*) as rows, min(c.lsn) as first_lsn,
+select c.relation,
+       count(*) as rows, min(c.lsn) as first_lsn, max(c.lsn) as last_lsn,
        bool_and(c.op = 'insert') as inserts_only,
        bool_or(c.op = 'truncate') as has_truncate,
        bool_or(c.op = 'update' and c.old is not null) as has_old,
        array_agg(distinct c.unchanged) filter (where c.unchanged is not null) as unchanged
 from changes c
-join (values {after}) as p("schema", "table", position) on p."schema" = c."schema" and p."table" = c."table"
+join (values {after}) as p(relation, position) on p.relation = c.relation
 where c.lsn > {lowest} and c.lsn <= {upto} and c.lsn > p.position and c.op in ({ops})
-group by c."schema", c."table", c.relation
+group by c.relation
 """
 
 _COMMITS = """
 select distinct lsn from changes
-where "schema" = {schema} and "table" = {table} and lsn > {after} and lsn <= {upto} and op in ({ops})
+where relation in ({relations}) and lsn > {after} and lsn <= {upto} and op in ({ops})
 order by lsn
-"""
-
-_RUNS = """
-select lsn, relation
-from (select lsn, ordinal, relation, lag(relation) over (order by lsn, ordinal) as before
-      from changes
-      where "schema" = {schema} and "table" = {table} and lsn > {after} and lsn <= {upto} and op in ({ops}))
-where before is null or before <> relation
-order by lsn, ordinal
 """
 
 
@@ -116,13 +106,20 @@ class TailShape:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The changes of `table` in (its position, `upto`], read from `files`: those of one version of `changes`."""
+    """The changes of `table` in (its position, `upto`], read from `files`: those of one version of `changes`.
+
+    `relations` are the numbers of the table's relation versions. `shape` is None if there is nothing to fold: then it
+    ends before a change of the table that cannot be followed, or only the table's columns or its name change. It was
+    sought up to `limit`.
+    """
 
     table: HistoryTable
     upto: Lsn
     files: tuple[ChangeFile, ...]
     shape: TailShape | None
     followed: Followed
+    relations: frozenset[int] = frozenset()
+    limit: Lsn = _NO_LIMIT
 
     @property
     def refusal(self) -> Unsupported | None:
@@ -135,8 +132,21 @@ class Tail:
         return sum(held_within(file, self.table.position, self.upto) for file in self.files)
 
     @property
+    def is_cut(self) -> bool:
+        """Whether changes up to the limit follow, which cannot be folded together with these."""
+        return self.followed.cut_at is not None
+
+    @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns at its end: those of the history at its position, then added ones."""
+        """The columns of its changes: those of the history at its position, then added ones, as they are at its end.
+
+        Columns that were dropped are among them: versions that were closed before have values in them.
+        """
+        return self.followed.folded
+
+    @property
+    def current(self) -> tuple[Column, ...]:
+        """The columns of the table at its end."""
         return self.followed.columns
 
     @property
@@ -144,14 +154,26 @@ class Tail:
         """The columns added within the tail."""
         return self.followed.added
 
+    @property
+    def lacking(self) -> tuple[Column, ...]:
+        """The columns that the history does not have yet."""
+        present = {column.stored for column in self.table.columns}
+        return tuple(column for column in self.followed.physical if column.stored not in present)
+
+    @property
+    def is_reshaped(self) -> bool:
+        """Whether columns, their names or the name of the table change within it."""
+        followed, table = self.followed, self.table
+        return (followed.physical, followed.names) != (table.columns, table.names) or any(
+            column.attnum != known.attnum for column, known in zip(followed.physical, table.columns, strict=False)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     log: Log
-    after: Mapping[HistoryTable, int]
     upto: Lsn
     answers: Answers
-    oids: Mapping[TableName, int]
 
 
 def open_log(lake: Lake) -> Log | None:
@@ -177,64 +199,88 @@ def find_tails(lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Ls
     due = {table: lsn for table, lsn in after.items() if lsn < upto}
     if not due:
         return []
-    groups: dict[TableName, list[dict[str, Any]]] = defaultdict(list)
-    for row in _query(log, due, upto):
-        groups[TableName(row["schema"], row["table"])].append(row)
-    if not groups:
+    shapes = find_shapes(due, read_versions(lake), read_recorded(lake), upto)
+    groups = _query(log, {number: lsn for table, lsn in due.items() for number in shapes[table].numbers}, upto)
+    found = [table for table in due if shapes[table].following or not groups.keys().isdisjoint(shapes[table].numbers)]
+    if not found:
         return []
-    recorded = read_recorded(lake)
-    oids = {name: member.relation for name, member in recorded.tables.items()} if recorded else {}
-    relations, place = read_relations(lake), _Place(log, due, upto, read_added(lake), oids)
-    return [_tail(table, groups[table.name], relations, place) for table in due if table.name in groups]
+    place = _Place(log, upto, read_added(lake))
+    relations = {version.number: version.relation for version in read_versions(lake)}
+    tails = []
+    for table in found:
+        of_table = [groups[number] for number in shapes[table].numbers if number in groups]
+        tail = _tail(table, of_table, shapes[table], relations, place)
+        if tail.shape is not None or tail.refusal is not None or tail.is_reshaped or tail.is_cut:
+            tails.append(tail)
+    return tails
 
 
-def find_commits(log: Log, table: HistoryTable, upto: Lsn) -> list[Lsn]:
-    """Return the commits in (the table's position, `upto`] that changed it, in order."""
+def find_commits(log: Log, tail: Tail) -> list[Lsn]:
+    """Return the commits of a tail, in order."""
     sql = _COMMITS.format(
-        schema=standard_literal(table.name.schema),
-        table=standard_literal(table.name.table),
-        after=f"{table.position:d}",
-        upto=f"{upto:d}",
+        relations=", ".join(map(str, sorted(tail.relations))) or "null",
+        after=f"{tail.table.position:d}",
+        upto=f"{tail.upto:d}",
         ops=_OPS,
     )
     return [Lsn(row["lsn"]) for row in select(log.delta, "changes", sql).to_pylist()]
 
 
-def _query(log: Log, due: Mapping[HistoryTable, int], upto: Lsn) -> list[dict[str, Any]]:
-    after = ", ".join(
-        f"({standard_literal(t.name.schema)}, {standard_literal(t.name.table)}, {lsn:d})" for t, lsn in due.items()
-    )
-    sql = _TAILS.format(after=after, lowest=f"{min(due.values()):d}", upto=f"{upto:d}", ops=_OPS)
-    return list(select(log.delta, "changes", sql).to_pylist())
+def _query(log: Log, after: Mapping[int, int], upto: Lsn) -> dict[int, dict[str, Any]]:
+    if not after:
+        return {}
+    values = ", ".join(f"({number:d}, {lsn:d})" for number, lsn in after.items())
+    sql = _TAILS.format(after=values, lowest=f"{min(after.values()):d}", upto=f"{upto:d}", ops=_OPS)
+    return {row["relation"]: row for row in select(log.delta, "changes", sql).to_pylist()}
 
 
-def _tail(table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[int, Relation], at: "_Place") -> Tail:
-    runs = _runs(table, groups, relations, at)
-    followed = follow(table, runs, at.answers, at.oids.get(table.name))
-    end = at.upto if followed.refused_at is None else Lsn(followed.refused_at - 1)
+def _tail(
+    table: HistoryTable, groups: list[dict[str, Any]], shapes: Shapes, relations: Mapping[int, Relation], at: _Place
+) -> Tail:
+    versions = _with_first(groups, shapes, relations)
+    first_change = min((row["first_lsn"] for row in groups), default=None)
+    followed = follow(table, versions, at.answers, shapes.oid, first_change)
+    followed = _without_mixed(table, followed, groups, relations)
+    stops = [lsn for lsn in (followed.refused_at, followed.cut_at) if lsn is not None]
+    end = Lsn(min(stops) - 1) if stops else at.upto
     foldable = [row for row in groups if row["first_lsn"] <= end and row["relation"] in followed.layouts]
-    shape = _shape(foldable, relations, followed) if foldable else None
+    fills = any(added.missing is not None for added in followed.added)
+    shape = _shape(foldable, relations, followed) if foldable or fills else None
     files = at.log.files(min(row["first_lsn"] for row in foldable), end) if foldable else ()
-    return Tail(table, end, files, shape, followed)
+    return Tail(table, end, files, shape, followed, shapes.numbers, at.upto)
 
 
-def _runs(
-    table: HistoryTable, groups: list[dict[str, Any]], relations: Mapping[int, Relation], at: "_Place"
-) -> Iterator[Run]:
-    """Return the runs of a tail: consecutive changes with one relation version."""
-    starts = [(row["relation"], row["first_lsn"]) for row in groups]
-    if len(starts) > 1:
-        name = table.name
-        sql = _RUNS.format(
-            schema=standard_literal(name.schema),
-            table=standard_literal(name.table),
-            after=f"{at.after[table]:d}",
-            upto=f"{at.upto:d}",
-            ops=_OPS,
-        )
-        rows = select(at.log.delta, "changes", sql).to_pylist()
-        starts = [(row["relation"], row["lsn"]) for row in rows]
-    return (Run(number, relations[number], lsn) for number, lsn in starts)
+def _with_first(
+    groups: Iterable[dict[str, Any]], shapes: Shapes, relations: Mapping[int, Relation]
+) -> list[RelationVersion]:
+    """Return the versions after the table's position, and before them those of its first changes.
+
+    These came into force before the position, so that only the changes refer to them.
+    """
+    later = {version.number for version in shapes.following}
+    earlier = sorted((row["first_lsn"], row["relation"]) for row in groups if row["relation"] not in later)
+    first = [RelationVersion(number, lsn, relations[number]) for lsn, number in earlier]
+    return sorted([*first, *shapes.following], key=lambda version: version.lsn)
+
+
+def _without_mixed(
+    table: HistoryTable, followed: Followed, groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation]
+) -> Followed:
+    """Refuse a transaction that changes rows before and after it changes the key: their old rows have other keys."""
+    lsn = followed.rekeyed_at
+    if lsn is None:
+        return followed
+    keys = {
+        frozenset(column.name for column in relations[row["relation"]].columns if column.key)
+        for row in groups
+        if row["first_lsn"] <= lsn <= row["last_lsn"]
+    }
+    if len(keys) == 1:
+        return followed
+    refusal = Unsupported(
+        f"the key of {table.name} changed at {Lsn(lsn)}, in a transaction that changed rows before", ANEW
+    )
+    return replace(follow(table, [], {}), refusal=refusal, refused_at=lsn)
 
 
 def _shape(groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation], followed: Followed) -> TailShape:

@@ -12,10 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from auditlake.audit.keys import Key
-from auditlake.audit.lake_reader import Reader, Span, about
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.errors import InvariantBroken
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 
+_UNKNOWN = "\0"
+"""Text of a key column that a change does not have; no value contains it."""
 Values = Mapping[str, str | None]
 
 _COLUMNS = 'lsn, ordinal, xid, arrow_cast("time", \'Int64\') as time_us, op, relation, "old", "new", "unchanged"'
@@ -45,13 +47,14 @@ class Change:
 
 
 def _key(names: tuple[str, ...], values: Values) -> Key:
-    return tuple(str(values[name]) for name in names)
+    # Before a change of the key, an old row has the columns of the former one only.
+    return tuple(_UNKNOWN if (text := values.get(name)) is None else text for name in names)
 
 
 def fetch(reader: Reader, table: TableName, span: Span, condition: str = "true") -> pa.Table:
     """Read the changes of a table in a span that match `condition` as Arrow, ordered by (lsn, ordinal)."""
     sql = (
-        f"select {_COLUMNS} from changes where {about(table)} and op in {ROW_OPS} and lsn > {span.after:d}"
+        f"select {_COLUMNS} from changes where {reader.about(table)} and op in {ROW_OPS} and lsn > {span.after:d}"
         f" and lsn <= {min(span.upto, reader.watermark):d} and ({condition}) order by lsn, ordinal"
     )
     return reader.query(sql, changes=reader.changes)

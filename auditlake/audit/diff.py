@@ -26,6 +26,7 @@ from auditlake.audit.changes import Change, States, Values, changes_of
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import LSN, Tail
 from auditlake.audit.versions import history_texts, row_values, value_column
+from auditlake.errors import NotAnswerable
 from auditlake.lake.history import OPEN_PART, HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
@@ -86,6 +87,15 @@ class _TwoMoments:
         self._span = span
         self.columns_before = reader.columns_at(table, span.after)
         self.columns_after = reader.columns_at(table, span.upto)
+        own = reader.own_names(table)
+        self.own = {c: own.get(c.stored, c.stored) for c in (*self.columns_before, *self.columns_after)}
+        now = {self.own[c]: c.name for c in self.columns_after}
+        self._now = {self.own[c]: now.get(self.own[c], c.name) for c in (*self.columns_before, *self.columns_after)}
+
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the key's columns at the later moment."""
+        return [self._now.get(column.name, column.name) for column in self.table.key]
 
 
 class Diff(_TwoMoments):
@@ -109,9 +119,10 @@ class Diff(_TwoMoments):
 
     @cached_property
     def common(self) -> list[str]:
-        """The columns outside the key that the table had at both moments."""
-        later = {column.name for column in self.columns_after}
-        return [c.name for c in self.columns_before if c.name in later and value_column(c.name) not in self._key]
+        """The columns outside the key that the table had at both moments, by own name."""
+        later = {self.own[column] for column in self.columns_after}
+        names = (self.own[column] for column in self.columns_before)
+        return [name for name in names if name in later and value_column(name) not in self._key]
 
     @cached_property
     def _both(self) -> pa.Table:
@@ -158,19 +169,19 @@ class Diff(_TwoMoments):
         side, rows = (self._sides.after, self._added) if kind == ADDED else (self._sides.before, self._removed)
         columns = self.columns_after if kind == ADDED else self.columns_before
         for row in _in_order(side.take(rows), self._key).to_pylist():
-            values = _row(row, columns)
+            values = self._row(row, columns)
             if kind == ADDED:
-                yield Entry(kind, self._key_of(values), None, values, tuple(values), None, row[LSN])
+                yield Entry(kind, self._key_of(row), None, values, tuple(values), None, row[LSN])
             else:
-                yield Entry(kind, self._key_of(values), values, None, tuple(values), row[LSN], None)
+                yield Entry(kind, self._key_of(row), values, None, tuple(values), row[LSN], None)
 
     def columns_with_invalid_text(self) -> list[str]:
         """Return the columns with an escaped invalid byte (`values.encoding`) in some row that differs."""
         before, after = self._sides.before, self._sides.after
         written = [before.take(rows) for rows in (self._removed, self._modified["i"])]
         written += [after.take(rows) for rows in (self._added, self._modified["j"])]
-        names = [column.name for column in self.columns_after]
-        return [name for name in names if any(_has_nul(column_or_null(rows, name)) for rows in written)]
+        names = {column.name: self.own[column] for column in self.columns_after}
+        return [name for name, own in names.items() if any(_has_nul(column_or_null(rows, own)) for rows in written)]
 
     def _modified_entries(self) -> Iterator[Entry]:
         before = self._sides.before.take(self._modified["i"])
@@ -179,21 +190,22 @@ class Diff(_TwoMoments):
         flags = self._modified.select([value_column(name) for name in self.common])
         rows = (table.take(order).to_pylist() for table in (before, after, flags))
         for was, now, flag in zip(*rows, strict=True):
-            one, other = _row(was, self.columns_before), _row(now, self.columns_after)
-            changed = tuple(name for name in self.common if flag[value_column(name)])
-            yield Entry(MODIFIED, self._key_of(other), one, other, changed, was[LSN], now[LSN])
+            # A renamed column is the same column: both rows have it under the later name.
+            one, other = self._row(was, self.columns_before, renamed=True), self._row(now, self.columns_after)
+            changed = tuple(self._now[name] for name in self.common if flag[value_column(name)])
+            yield Entry(MODIFIED, self._key_of(now), one, other, changed, was[LSN], now[LSN])
 
-    def _key_of(self, values: Values) -> Values:
-        return {column.name: values[column.name] for column in self.table.key}
+    def _row(self, row: dict[str, str | None], columns: tuple[Column, ...], *, renamed: bool = False) -> Values:
+        names = {self.own[c]: self._now[self.own[c]] if renamed else c.name for c in columns}
+        return {name: row.get(value_column(own)) for own, name in names.items()}
+
+    def _key_of(self, row: dict[str, str | None]) -> Values:
+        return {self._now.get(c.name, c.name): row[value_column(c.name)] for c in self.table.key}
 
 
 def _has_nul(texts: pa.ChunkedArray) -> bool:
     found: bool | None = pc.any(pc.match_substring(texts, _NUL)).as_py()
     return found is True
-
-
-def _row(row: dict[str, str | None], columns: tuple[Column, ...]) -> Values:
-    return {column.name: row.get(value_column(column.name)) for column in columns}
 
 
 def _order(rows: pa.Table, key: list[str]) -> pa.Array:
@@ -223,6 +235,8 @@ class MultisetDiff(_TwoMoments):
 
     def __init__(self, reader: Reader, table: HistoryTable, span: Span) -> None:
         super().__init__(reader, table, span)
+        # A column that was dropped in between makes no row differ.
+        self._kept = {self.own[column] for column in self.columns_after}
         self._net = self._merged()
         self._net.update(self._tail())
 
@@ -238,7 +252,21 @@ class MultisetDiff(_TwoMoments):
         return net
 
     def _versions(self, condition: str) -> Counter[Row]:
-        return _counted(history_texts(self._reader, self.table, condition))
+        rows = history_texts(self._reader, self.table, condition).to_pylist()
+        return Counter(self._kept_row(row_values(row)) for row in rows)
+
+    def _kept_row(self, values: Values) -> Row:
+        return tuple(sorted((name, text) for name, text in values.items() if name in self._kept))
+
+    def _apply(self, rows: Counter[Row], change: Change) -> None:
+        if change.op == "truncate":
+            rows.clear()
+            return
+        step = States(()).apply(change)
+        if step.before is not None:
+            rows[self._kept_row(step.before)] -= 1
+        if step.after is not None:
+            rows[self._kept_row({name: step.after[name] for name in step.before or step.after})] += 1
 
     def _tail(self) -> Counter[Row]:
         if self._span.upto <= self.table.position:
@@ -250,11 +278,11 @@ class MultisetDiff(_TwoMoments):
             rows = self._versions(f"_part = '{OPEN_PART}'")
         for change in changes:
             if change.lsn <= self._span.after:
-                _apply(rows, change)
+                self._apply(rows, change)
         before = rows.copy()
         for change in changes:
             if change.lsn > self._span.after:
-                _apply(rows, change)
+                self._apply(rows, change)
         rows.subtract(before)
         return rows
 
@@ -278,7 +306,8 @@ class MultisetDiff(_TwoMoments):
         for row, count in sorted(self._net.items(), key=lambda item: str(item[0])):
             texts = dict(row)
             columns = self.columns_after if kind == ADDED else self.columns_before
-            values = {column.name: texts.get(column.name) for column in columns}
+            own = ((column.name, self.own[column]) for column in columns)
+            values = {name: texts[own_name] for name, own_name in own if own_name in texts}
             whole = (None, values) if kind == ADDED else (values, None)
             for _ in range(count * sign):
                 yield Entry(kind, {}, whole[0], whole[1], tuple(values), None, None)
@@ -286,32 +315,32 @@ class MultisetDiff(_TwoMoments):
     def columns_with_invalid_text(self) -> list[str]:
         """Return the columns with an escaped invalid byte (`values.encoding`) in some row that differs."""
         texts = ((name, text) for row, count in self._net.items() if count for name, text in row)
-        return sorted({name for name, text in texts if text is not None and _NUL in text})
+        return sorted({self._now[name] for name, text in texts if text is not None and _NUL in text})
 
 
-def _counted(rows: pa.Table) -> Counter[Row]:
-    return Counter(_multiset_row(row_values(row)) for row in rows.to_pylist())
+def _same(one: Column, other: Column) -> bool:
+    return (one.type_oid, one.typmod) == (other.type_oid, other.typmod)
 
 
-def _multiset_row(values: Values) -> Row:
-    return tuple(sorted(values.items()))
+def _with_one_key(reader: Reader, table: HistoryTable, span: Span) -> HistoryTable:
+    """Return the table with its key at both moments.
 
-
-def _apply(rows: Counter[Row], change: Change) -> None:
-    if change.op == "truncate":
-        rows.clear()
-        return
-    step = States(()).apply(change)
-    if step.before is not None:
-        rows[_multiset_row(step.before)] -= 1
-    if step.after is not None:
-        rows[_multiset_row({name: step.after[name] for name in step.before or step.after})] += 1
+    Raises NotAnswerable if the key changed in between.
+    """
+    before, after = (reader.keyed_at(table, lsn) for lsn in (span.after, span.upto))
+    if [column.stored for column in before.key] != [column.stored for column in after.key]:
+        raise NotAnswerable(
+            f"the key of {table.name} changed between {span.after} and {span.upto}, so its rows cannot be compared",
+            "Compare two moments on one side of the change; auditlake.relations has its LSN.",
+        )
+    return after
 
 
 class Compared:
     """The difference of one table over a span, in the direction asked for; `reverse`: from its end to its beginning."""
 
     def __init__(self, reader: Reader, table: HistoryTable, span: Span, *, reverse: bool) -> None:
+        table = _with_one_key(reader, table, span)
         self._diff = Diff(reader, table, span) if table.key else MultisetDiff(reader, table, span)
         self._reverse = reverse
 
@@ -332,7 +361,7 @@ class Compared:
     @property
     def key(self) -> Sequence[str]:
         """The names of the key's columns."""
-        return [column.name for column in self._diff.table.key]
+        return self._diff.key_names
 
     def entries(self, kind: str) -> Iterator[Entry]:
         """Yield the rows of one kind, in key order."""
@@ -357,13 +386,22 @@ class Compared:
 
     def schema_changes(self) -> list[str]:
         """Describe each difference of the columns in one line."""
-        was = {column.name: (column.type_oid, column.typmod) for column in self.columns_before}
-        now = {column.name: (column.type_oid, column.typmod) for column in self.columns_after}
-        added = [f"column {name} added" for name in now if name not in was]
-        removed = [f"column {name} removed" for name in was if name not in now]
+        own = self._diff.own
+        was, now = ({own[column]: column for column in shape} for shape in (self.columns_before, self.columns_after))
+        gone = {column.name: column for name, column in was.items() if name not in now}
+        new = {column.name: column for name, column in now.items() if name not in was}
+        pairs = [(column, now[name]) for name, column in was.items() if name in now]
+        pairs += [(column, new[name]) for name, column in gone.items() if name in new]
+        added = [f"column {name} added" for name in new if name not in gone]
+        removed = [f"column {name} removed" for name in gone if name not in new]
+        renamed = [f"column {one.name} renamed to {other.name}" for one, other in pairs if one.name != other.name]
+        types = [(one, (one.type_oid, one.typmod), (other.type_oid, other.typmod)) for one, other in pairs]
         other = [
-            f"column {name} changed from type OID {type_oid}, modifier {typmod} to {now[name][0]}, {now[name][1]}"
-            for name, (type_oid, typmod) in was.items()
-            if now.get(name, (type_oid, typmod)) != (type_oid, typmod)
+            f"column {column.name} changed from type OID {one[0]}, modifier {one[1]} to {two[0]}, {two[1]}"
+            for column, one, two in types
+            if one != two
         ]
-        return [*added, *removed, *other]
+        replaced = [
+            f"column {n} replaced by another of its type" for n, c in gone.items() if n in new and _same(c, new[n])
+        ]
+        return [*added, *removed, *renamed, *other, *replaced]

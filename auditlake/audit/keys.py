@@ -120,7 +120,7 @@ def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Ite
     wanted = list(keys)
     names = [column.name for column in table.key]
     conditions = []
-    for number, places in key_places(table.name, relations, names).items():
+    for number, places in key_places(table, relations, names).items():
         for side in ("new", "old"):
             any_key = " or ".join(
                 "("
@@ -132,12 +132,13 @@ def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Ite
     return f"({' or '.join(conditions)})" if conditions else "false"
 
 
-def key_places(name: TableName, relations: Mapping[int, Relation], key: list[str]) -> dict[int, tuple[int, ...]]:
+def key_places(table: HistoryTable, relations: Mapping[int, Relation], key: list[str]) -> dict[int, tuple[int, ...]]:
     """Return the positions of the key's columns in each relation version of a table, from 0."""
     places = {}
     for number, relation in relations.items():
         names = [column.name for column in relation.columns]
-        if relation.name == name and all(column in names for column in key):
+        is_own = relation.name == table.name if table.oid is None else relation.oid == table.oid
+        if is_own and all(column in names for column in key):
             places[number] = tuple(names.index(column) for column in key)
     return places
 

@@ -6,14 +6,14 @@ describe the same lake while capture and apply continue. Rows above the watermar
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from auditlake.audit.added_columns import Described, Later, check_missing_values, later_columns
+from auditlake.audit.table_shapes import Later, TableShapes
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.table import open_version
 from auditlake.errors import BadUsage, NotAnswerable
@@ -21,12 +21,12 @@ from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.publication_record import read_recorded
-from auditlake.lake.relations import read_relations
+from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.evolution import Run, follow
-from auditlake.schema.missing_values import Answers, read_added
+from auditlake.schema.evolution import find_shapes, follow
+from auditlake.schema.missing_values import read_added
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (
@@ -65,9 +65,13 @@ class Reader:
         """Read the state of the lake, unless it is given."""
         self.lake = lake
         self.now = now
-        self.known = known or read_known(lake)
+        known = known or read_known(lake)
+        tables, versions, answers = known.tables.values(), read_versions(lake), read_added(lake)
+        shapes = find_shapes(tables, versions, read_recorded(lake), known.positions.known_lsn)
+        self._shapes = {table.name: TableShapes(table, found, answers) for table, found in shapes.items()}
+        self.known = replace(known, tables={name: found.inner for name, found in self._shapes.items()})
+        self._versions = versions
         self._tables: dict[Place, DeltaTable] = {}
-        self._later: dict[TableName, Mapping[str, Later]] = {}
 
     @property
     def zone(self) -> tzinfo:
@@ -80,8 +84,11 @@ class Reader:
 
     @cached_property
     def relations(self) -> dict[int, Relation]:
-        """Every relation version by its number."""
-        return read_relations(self.lake)
+        """Every relation version by its number, with the own names of columns (`table_shapes`)."""
+        relations = {version.number: version.relation for version in self._versions}
+        for found in self._shapes.values():
+            relations |= found.relations
+        return relations
 
     def query(self, sql: str, **tables: DeltaTable | None) -> pa.Table:
         """Run SQL over the named Delta tables; views and dictionaries are converted to plain Arrow types."""
@@ -122,10 +129,11 @@ class Reader:
         for started in (TableName(*parts),) if len(parts) == len(TableName._fields) else ():
             if started not in self.known.tables and self.lake.history(started).exists():
                 raise NotAnswerable(f"{started} has not been completely copied yet", "Ask again after bootstrap.")
-        name_found = find_table(parts, self.known.tables)
-        if name_found not in self.known.tables:
+        name_found = find_table(parts, self.known.names)
+        had = [table for table in self.known.tables.values() if name_found in table.all_names]
+        if not had:
             raise BadUsage(f"{name_found} is not a table of the source, so it has no history", "Name one that is.")
-        return self.known.tables[name_found]
+        return next((table for table in had if table.all_names[-1] == name_found), had[0])
 
     def moment(self, when: str | None) -> Lsn:
         """Resolve a WHEN; None is now, the latest moment that the lake knows."""
@@ -161,19 +169,19 @@ class Reader:
         check_known(self.known, table, lsn)
         check_parked(self.known, table, lsn, moment)
         self._check_followed(table, lsn)
-        check_missing_values(table, lsn, self._described(table), self.later(table.name))
         check_gaps(self.known, table, lsn, lsn, moment)
 
     def _check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
         """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not."""
-        since = [(at, number) for at, number in self._in_force if table.position < at <= lsn]
-        shapes = [(at, number) for at, number in since if self.relations[number].name == table.name]
-        if not shapes:
-            return
-        recorded = read_recorded(self.lake)
-        member = recorded.tables.get(table.name) if recorded else None
-        runs = [Run(number, self.relations[number], at) for at, number in shapes]
-        followed = follow(table, runs, self._answers, member.relation if member else None)
+        found = self._shapes[table.name]
+        following = (version for version in found.shapes.following if version.lsn <= lsn)
+        followed = follow(found.table, following, found.answers, found.shapes.oid, table.position)
+        if followed.cut_at is not None:
+            last = Lsn(followed.cut_at - 1)
+            raise NotAnswerable(
+                f"{table.name} cannot be shown as of {lsn} yet: its key or the columns of its rows change after {last}",
+                "Run auditlake follow or auditlake apply; if one is running, ask again in a few seconds.",
+            )
         if followed.refusal is not None and followed.refused_at is not None:
             last = Lsn(followed.refused_at - 1)
             raise NotAnswerable(
@@ -186,37 +194,42 @@ class Reader:
         return [gap for gap in self.known.gaps if gap.is_of(table.name)]
 
     def columns_at(self, table: HistoryTable, lsn: int) -> tuple[Column, ...]:
-        """Return the columns that `table` had at `lsn`: of its last relation message, else of the snapshot."""
-        in_snapshot = table.columns_at(table.horizon)
-        return next((columns for since, columns in reversed(self._described(table)) if since <= lsn), in_snapshot)
+        """Return the columns that `table` had at `lsn`, under the names that they had then."""
+        return self._shapes[table.name].columns_at(lsn)
 
-    def _described(self, table: HistoryTable) -> Described:
-        shapes = ((lsn, self.relations[number]) for lsn, number in self._in_force)
-        return [(lsn, r.columns) for lsn, r in shapes if r.name == table.name and lsn > table.horizon]
+    def keyed_at(self, table: HistoryTable, lsn: int) -> HistoryTable:
+        """Return a table with the key that it had at `lsn`."""
+        return self._shapes[table.name].keyed_at(min(lsn, table.position))
+
+    def own_names(self, table: HistoryTable) -> Mapping[str, str]:
+        """Return the own name of every column of a table, by the name under which its history stores it."""
+        return self._shapes[table.name].own_names
 
     def shown_at(self, table: HistoryTable, lsn: int, values: Mapping[str, str | None]) -> dict[str, str | None]:
-        """Remove from a row the columns that the table did not have at `lsn`."""
-        later = self.later(table.name)
-        return {name: value for name, value in values.items() if name not in later or later[name].since <= lsn}
+        """Return a row of own names in the columns that the table had at `lsn`, under the names that they had then."""
+        return self._shapes[table.name].shown_at(lsn, values)
 
     def later(self, name: TableName) -> Mapping[str, Later]:
-        """Return the columns added to a table since its snapshot, in the history yet or not."""
-        if name not in self._later:
-            table = self.known.tables.get(name)
-            self._later[name] = later_columns(table, self.relations.values(), self._answers) if table else {}
-        return self._later[name]
+        """Return the columns added to a table since its snapshot, in the history yet or not, by own name."""
+        found = self._named(name)
+        return {} if found is None else found.later
 
-    @cached_property
-    def _answers(self) -> Answers:
-        return read_added(self.lake)
+    def _named(self, name: TableName) -> TableShapes | None:
+        """Return the shapes of the table that has this name, or had it."""
+        if name in self._shapes:
+            return self._shapes[name]
+        return next((found for found in self._shapes.values() if name in found.names), None)
 
-    @cached_property
-    def _in_force(self) -> list[tuple[int, int]]:
-        delta = open_delta(self.lake.relations)
-        if delta is None:
-            return []
-        rows = self.query("select relation, lsn from relations order by lsn, relation", relations=delta)
-        return [(row["lsn"], row["relation"]) for row in rows.to_pylist()]
+    def table_at(self, name: TableName, lsn: int) -> HistoryTable | None:
+        """Return the table that had a name at `lsn`."""
+        return next((found.inner for found in self._shapes.values() if found.table.name_at(Lsn(lsn)) == name), None)
+
+    def about(self, name: TableName) -> str:
+        """Return the condition that a row of `changes` belongs to the table of this name, under whatever name then."""
+        found = self._named(name)
+        if found is None or len(found.names) == 1:
+            return about(name)
+        return f"relation in ({', '.join(map(str, sorted(found.shapes.numbers))) or 'null'})"
 
 
 def split_name(name: str) -> list[str]:

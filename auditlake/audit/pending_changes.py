@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, change_of, fetch
 from auditlake.audit.keys import HERE, THERE, Key, in_history, key_places
-from auditlake.audit.lake_reader import Reader, Span, about
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.versions import history_texts, row_values, value_column
 from auditlake.lake.history import OPEN_PART, HistoryTable, type_of
 from auditlake.lsn import Lsn
@@ -83,7 +83,7 @@ class Tail:
         return table.append_column("dead", pa.array(np.full(table.num_rows, dead)))
 
     def _keys(self, first: str, second: str) -> list[pa.Array]:
-        places = key_places(self._table.name, self._reader.relations, self._key)
+        places = key_places(self._table, self._reader.relations, self._key)
         found = []
         for index in range(len(self._key)):
             wanted = {number: where[index] for number, where in places.items()}
@@ -141,9 +141,9 @@ class Tail:
         usable = [(i, cast) for i, cast in casts if cast is not None]
         if not usable:
             return "true"
-        where = f"{about(self._table.name)} and lsn > {self._span.after:d} and lsn <= {self._span.upto:d}"
+        where = f"{self._reader.about(self._table.name)} and lsn > {self._span.after:d} and lsn <= {self._span.upto:d}"
         parts = []
-        for number, places in key_places(self._table.name, self._reader.relations, self._key).items():
+        for number, places in key_places(self._table, self._reader.relations, self._key).items():
             for side in ("new", "old"):
                 columns = ", ".join(f"cast({side}[{places[i] + 1}] as {cast}) as k{i}" for i, cast in usable)
                 parts.append(
@@ -229,7 +229,7 @@ class Tail:
         return pc.if_else(has_it, sent, pa.scalar(later.missing))
 
     def _places(self, name: str) -> dict[int, int]:
-        return {n: p[0] for n, p in key_places(self._table.name, self._reader.relations, [name]).items()}
+        return {n: p[0] for n, p in key_places(self._table, self._reader.relations, [name]).items()}
 
     def _filled(self, rows: pa.Table, unsent: npt.NDArray[np.int64], upto: int) -> pa.Table:
         """Replace the rows at `unsent` by their whole state, from a replay of the tail."""

@@ -125,8 +125,8 @@ class Life:
         events = [event for event in self.events if event.mark.lsn in self.span]
         transactions = transactions_at(self.reader, (event.mark.lsn for event in events))
         gaps = [gap for gap in self.reader.gaps_of(self.table) if gap.lsn_to in self.span]
-        entries: list[tuple[int, Event | Gap]] = [(gap.lsn_to, gap) for gap in gaps]
-        entries += [(event.mark.lsn, event) for event in events]
+        entries: list[tuple[int, Event | Gap]] = [(event.mark.lsn, event) for event in events]
+        entries += [(gap.lsn_to, gap) for gap in gaps]
         entries.sort(key=lambda pair: pair[0])
         for lsn, entry in reversed(entries):
             if isinstance(entry, Gap):
@@ -147,9 +147,9 @@ def life_of(reader: Reader, question: RowQuestion) -> Life:
 
     Raises BadUsage, NotAnswerable.
     """
-    table = reader.table(question.table)
-    given = parse_key(table, question.key)
     span = reader.span(question.since, question.until)
+    table = reader.keyed_at(reader.table(question.table), span.upto)
+    given = parse_key(table, question.key)
     reader.check(table, span.upto, question.until)
     events = Book(reader, table, span.upto).life(given.key)
     if not events:
@@ -191,9 +191,10 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
     last, mark = last_version(life.events, parse_key(life.table, question.key).key)
     at = mark.lsn if mark else life.span.upto
     shown = reader.shown_at(life.table, at, last.values)
-    place = {column.name: index for index, column in enumerate(reader.columns_at(life.table, at))}
-    columns = [each for each in blame(life.events, last) if each.column in shown]
-    columns.sort(key=lambda each: place.get(each.column, len(place)))
+    own = reader.own_names(life.table)
+    names = {own.get(column.stored, column.stored): column.name for column in reader.columns_at(life.table, at)}
+    found = {each.column: each for each in blame(life.events, last)}
+    columns = [replace(found[each], column=name) for each, name in names.items() if each in found and name in shown]
     marks = [each.mark for each in columns] + [mark]
     transactions = transactions_at(reader, (each.lsn for each in marks if each is not None))
     blamed = [(each, transactions.get(each.mark.lsn) if each.mark else None) for each in columns]

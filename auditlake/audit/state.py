@@ -36,8 +36,7 @@ from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail
 from auditlake.audit.versions import value_column
 from auditlake.errors import BadUsage, Unsupported
-from auditlake.lake.column_names import stored_beside
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, type_of
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import Files, data_files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -178,13 +177,14 @@ def _renamed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def columns_of(reader: Reader, table: HistoryTable, lsn: Lsn) -> tuple[Column, ...]:
-    """Return the columns of a table at an LSN, with the names under which its history stores them, or will."""
-    stored = {column.name: column for column in table.columns}
-    for column in reader.columns_at(table, lsn):
-        if column.name not in stored:
-            stored_as = stored_beside(column.name, stored.values(), RESERVED)
-            stored[column.name] = replace(column, key=False, stored_as=stored_as)
-    return tuple(stored[column.name] for column in reader.columns_at(table, lsn))
+    """Return the columns of a table at an LSN, with their stored names."""
+    stored = {column.stored: column for column in table.columns}
+    return tuple(_named_as(stored.get(column.stored, column), column) for column in reader.columns_at(table, lsn))
+
+
+def _named_as(column: Column, now: Column) -> Column:
+    """Return a column, with the type of the history, under its name of a moment."""
+    return replace(column, name=now.name, stored_as=None if column.stored == now.name else column.stored)
 
 
 def _named(table: HistoryTable, had: dict[str, Column], name: str) -> Column:
@@ -343,7 +343,7 @@ class _State:
     def __init__(self, connection: "DuckDBPyConnection", reader: Reader, reading: Reading) -> None:
         self._connection = connection
         self._reader = reader
-        self._table = reading.table
+        self._table = reader.known.tables[reading.table.name]
         self._lsn = reading.lsn
         self._columns = reading.columns
         self._raw = reading.raw
@@ -420,7 +420,7 @@ class _State:
         column = self._unmerged.get(name)
         if column is None:
             return name
-        missing = self._reader.later(self._table.name)[column.name].missing
+        missing = self._reader.later(self._table.name)[self._own(column)].missing
         texts = pa.array([missing], pa.string())
         value = typed_values(texts, type_of(column))
         if not value[0].is_valid:
@@ -430,14 +430,18 @@ class _State:
     @cached_property
     def _unmerged(self) -> dict[str, Column]:
         """The columns of the state that the history does not have at its position, by their quoted names."""
-        merged = {column.name for column in self._table.columns_at(self._table.position)}
+        merged = {column.stored for column in self._table.columns_at(self._table.position)}
         later = self._reader.later(self._table.name)
-        return {_of(c): c for c in self._columns if c.name not in merged and c.name in later}
+        return {_of(c): c for c in self._columns if c.stored not in merged and self._own(c) in later}
+
+    def _own(self, column: Column) -> str:
+        """Return the name of a column in rows that the audit commands read (`table_shapes`)."""
+        return self._reader.own_names(self._table).get(column.stored, column.name)
 
     def _raw_cell(self) -> str:
         later = self._reader.later(self._table.name)
         texts = {
-            c.stored: outside(pa.array([later[c.name].missing], pa.string()), type_of(c))
+            c.stored: outside(pa.array([later[self._own(c)].missing], pa.string()), type_of(c))
             for c in self._unmerged.values()
         }
         entries = {name: text[0].as_py() for name, text in texts.items() if text[0].is_valid}
@@ -448,7 +452,7 @@ class _State:
 
     def _typed(self, rows: pa.Table, count: int) -> pa.Table:
         """Return rows of texts in the types of the history, and with their `_raw`."""
-        texts = {column.stored: rows[value_column(column.name)].combine_chunks() for column in self._columns}
+        texts = {column.stored: rows[value_column(self._own(column))].combine_chunks() for column in self._columns}
         typed = {c.stored: typed_values(texts[c.stored], type_of(c)) for c in self._columns}
         if self._raw:
             partial = [column for column in self._columns if type_of(column).may_not_fit]
@@ -459,7 +463,7 @@ class _State:
         """Return a query of the rows of a table without a key."""
         span = Span(Lsn(self._table.position), self._upto)
         net: Counter[tuple[str | None, ...]] = Counter()
-        names = [column.name for column in columns_of(self._reader, self._table, self._lsn)]
+        names = [self._own(column) for column in columns_of(self._reader, self._table, self._lsn)]
         truncated = False
         for change in changes_of(self._reader, self._table.name, span):
             if change.op == "truncate":
@@ -493,7 +497,7 @@ class _State:
         typed: dict[str, pa.Array] = {_COUNT: pa.array([count for _, count in net], pa.int64())}
         same = []
         for number, column in enumerate(every):
-            texts, held = rows[value_column(column.name)].combine_chunks(), type_of(column)
+            texts, held = rows[value_column(self._own(column))].combine_chunks(), type_of(column)
             typed[f"k{number}"] = typed_values(texts, held)
             typed[f"r{number}"] = outside(texts, held)
             same.append(f"{_apart(column, f'h.{_of(column)}')} is not distinct from {_apart(column, f'g.k{number}')}")

@@ -97,13 +97,20 @@ def _tables(reader: Reader, lsn: Lsn) -> list[TableName]:
 
 
 def _steps(reader: Reader, name: TableName, lsn: Lsn) -> Iterator[_Placed]:
-    table = reader.known.tables.get(name)
+    table = reader.table_at(name, lsn)
+    table = None if table is None else reader.keyed_at(table, lsn)
     span = Span(Lsn(lsn - 1), lsn)
     changes = changes_of(reader, name, span)
     states = states_before(reader, table, span)
     for change in changes:
         step = states.apply(change)
-        yield name, states.key, step if table is None else _as_shown(reader, table, step)
+        if table is None:
+            yield name, states.key, step
+        else:
+            columns = reader.columns_at(table, lsn)
+            own = reader.own_names(table)
+            shown = {own.get(column.stored, column.stored): column.name for column in columns}
+            yield name, tuple(shown.get(key, key) for key in states.key), _as_shown(reader, table, step)
 
 
 def _as_shown(reader: Reader, table: HistoryTable, step: Step) -> Step:

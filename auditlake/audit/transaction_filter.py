@@ -9,7 +9,7 @@ from itertools import groupby
 
 from auditlake.audit.changes import ROW_OPS, Step, Values, changes_of
 from auditlake.audit.keys import HERE, THERE, Key, in_changes, key_places, same_in_history
-from auditlake.audit.lake_reader import Reader, Span, about
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.transaction_detail import states_before
 from auditlake.audit.versions import versions_of
 from auditlake.errors import BadUsage
@@ -51,16 +51,19 @@ def _of_key(reader: Reader, table: HistoryTable, span: Span, key: Key) -> Iterat
 def _lsns(reader: Reader, table: HistoryTable, span: Span, condition: str) -> list[int]:
     if reader.changes is None:
         return []
-    where = f"{about(table.name)} and op in {ROW_OPS} and lsn > {span.after:d} and lsn <= {span.upto:d}"
+    where = f"{reader.about(table.name)} and op in {ROW_OPS} and lsn > {span.after:d} and lsn <= {span.upto:d}"
     sql = f"select distinct lsn from changes where {where} and lsn <= {reader.watermark:d} and ({condition})"
     lsns: list[int] = reader.query(sql, changes=reader.changes)["lsn"].to_pylist()
     return lsns
 
 
 def _of_column(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
-    known = {c.name: c for c in (*table.columns, *reader.columns_at(table, span.upto))}
+    own = reader.own_names(table)
+    known = {name: name for name in own.values()}
+    known |= {c.name: own.get(c.stored, c.stored) for c in reader.columns_at(table, span.upto)}
     if column not in known:
         raise BadUsage(f"{table.name} has no column {column}", f"It has {', '.join(known)}.")
+    column = known[column]
     if not table.key:
         raise BadUsage(f"{table.name} has no key, so the changes of a column cannot be followed", None)
     merged = Span(span.after, Lsn(min(span.upto, table.position)))
@@ -97,7 +100,7 @@ def _lsns_of_moves(reader: Reader, table: HistoryTable, span: Span) -> set[int]:
     names = [c.name for c in table.key]
     moved = " or ".join(
         f"(relation = {number:d} and (" + " or ".join(f"old[{p + 1}] <> new[{p + 1}]" for p in places) + "))"
-        for number, places in key_places(table.name, reader.relations, names).items()
+        for number, places in key_places(table, reader.relations, names).items()
     )
     return set(_lsns(reader, table, span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})"))
 

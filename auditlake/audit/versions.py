@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.added_columns import Later
 from auditlake.audit.changes import Change, States, Step, Values, changes_of
 from auditlake.audit.keys import HERE, Key, in_changes, in_history
 from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.table_shapes import Later
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -85,7 +85,7 @@ def history_texts(
 def _of_later(table: HistoryTable, name: str, later: Later, rows: pa.Table) -> pa.Array:
     """Return the texts of an added column; its missing value in rows that do not have it in the history."""
     missing = pa.array([later.missing] * rows.num_rows, pa.string())
-    column = next((c for c in table.columns_at(table.position) if c.name == name), None)
+    column = next((c for c in table.columns if c.name == name and (c.since or 0) <= table.position), None)
     if column is None:
         return missing
     over = pc.fill_null(pc.less(rows["_to_lsn"].combine_chunks(), later.since), fill_value=False)

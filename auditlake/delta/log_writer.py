@@ -147,14 +147,14 @@ def moved(positions: Mapping[str, int]) -> list[Action]:
     return [{"txn": {"appId": app, "version": at, "lastUpdated": now_ms}} for app, at in positions.items()]
 
 
-def with_fields(table: DeltaTable, fields: Sequence[Field]) -> list[Action]:
-    """Return the actions that add columns to a table with table features, after all others."""
-    schema = Schema([*table.schema().fields, *fields])
+def with_schema(table: DeltaTable, fields: Sequence[Field], properties: Mapping[str, str]) -> list[Action]:
+    """Return the actions that set the columns of a table with table features, and add properties."""
+    schema = Schema(list(fields))
     protocol, required = table.protocol(), _features(schema)
     readers, writers = set(protocol.reader_features or ()), set(protocol.writer_features or ())
     upgrade = not (readers.issuperset(required) and writers.issuperset(required))
     changed = [_feature_protocol(readers | set(required), writers | set(required))] if upgrade else []
-    return [*changed, _metadata(table, schema, table.metadata().configuration)]
+    return [*changed, _metadata(table, schema, {**table.metadata().configuration, **properties})]
 
 
 def with_plain_fields(table: DeltaTable, fields: Sequence[Field]) -> list[Action]:

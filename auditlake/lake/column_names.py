@@ -10,16 +10,22 @@ looks like the start of an escape is escaped too. All other names are stored unc
     "a`b"               a~60b
     "~5fpart"           ~7e5fpart
 
+A history keeps the columns of the past. A column whose stored name is taken by an earlier one gets a number:
+
+    a, dropped and added again, or of another type      a, a~2
+
 The Delta field's metadata has the source's name (`auditlake.name`). Pure.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 
 from auditlake.relation import Column
 
+_ESCAPED = re.compile("(?:~[0-9a-f]{2})+")
 _LIKE_AN_ESCAPE = re.compile("~(?=[0-9a-f]{2})")
 
 
@@ -30,7 +36,7 @@ def as_stored(columns: Iterable[Column], reserved: frozenset[str]) -> tuple[Colu
     return tuple(replace(column, stored_as=_stored(column.name, occurrences, reserved)) for column in all_columns)
 
 
-def stored_beside(name: str, others: Iterable[Column], reserved: frozenset[str]) -> str | None:
+def stored_beside(name: str, others: Sequence[Column], reserved: frozenset[str]) -> str | None:
     """Return the stored name of an added column; the history's other columns keep theirs.
 
     Returns None if the stored name is the source's name.
@@ -40,7 +46,42 @@ def stored_beside(name: str, others: Iterable[Column], reserved: frozenset[str])
     stored = _stored(name, occurrences, reserved)
     if (stored or name).casefold() in taken:  # all lower case, so no letter was escaped, and the name is taken
         stored = _first_escaped(_unambiguous(name))
+    if (stored or name).casefold() in taken or name in {_unescaped(column.stored) for column in others}:
+        return next(each for n in count(2) if (each := f"{_unambiguous(name)}~{n}").casefold() not in taken)
     return stored
+
+
+def shown_as(columns: Sequence[Column], reserved: frozenset[str]) -> dict[str, str]:
+    """Return the name under which a query shows each of these columns of one moment, by stored name.
+
+    It is the source's name, escaped only if Spark would not accept it beside the others.
+    """
+    shown = {column.stored: column.stored for column in columns if _unescaped(column.stored) == column.name}
+    for column in columns:
+        if column.stored not in shown:
+            beside = [Column(name, 0, 0, key=False) for name in shown.values()]
+            shown[column.stored] = stored_beside(column.name, beside, reserved) or column.name
+    return {column.stored: shown[column.stored] for column in columns}
+
+
+def columns_of_versions(
+    physical: Sequence[Column], lsn: int, reserved: frozenset[str]
+) -> tuple[tuple[Column, ...], dict[str, str]]:
+    """Return the columns that versions up to `lsn` have, and the name of each by stored name.
+
+    First those that the table has at `lsn`, as `shown_as` names them, then those of the past under their last name,
+    with a number if that is taken.
+    """
+    known = [column.at(lsn) for column in physical if column.since is None or column.since <= lsn]
+    now = [column for column in known if column.exists_at(lsn)]
+    if all(column.attnum is not None for column in now):
+        now.sort(key=lambda column: column.attnum or 0)
+    names = shown_as(now, reserved)
+    past = [column for column in known if not column.exists_at(lsn)]
+    for column in past:
+        beside = [Column(name, 0, 0, key=False) for name in names.values()]
+        names[column.stored] = stored_beside(column.name, beside, reserved) or column.name
+    return (*now, *past), names
 
 
 def _stored(name: str, occurrences: Counter[str], reserved: frozenset[str]) -> str | None:
@@ -63,3 +104,7 @@ def _first_escaped(stored: str) -> str:
 
 def _escaped(character: str) -> str:
     return "".join(f"~{byte:02x}" for byte in character.encode())
+
+
+def _unescaped(stored: str) -> str:
+    return _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode(errors="replace"), stored)

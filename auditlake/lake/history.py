@@ -44,7 +44,7 @@ from auditlake.delta.log_writer import (
     has_own_features,
     put_commit,
     recreate_table,
-    with_fields,
+    with_schema,
 )
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
@@ -127,6 +127,11 @@ class HistoryTable:
     def columns_at(self, lsn: Lsn) -> tuple[Column, ...]:
         """Return the columns that the table had at `lsn`, as they were then, of those known up to its position."""
         return in_order([column.at(lsn) for column in self.columns if column.exists_at(lsn)])
+
+    @property
+    def all_names(self) -> tuple[TableName, ...]:
+        """Return every name that the table had, the last one last."""
+        return (self.name, *(name for _, name in self.names))
 
     def name_at(self, lsn: Lsn) -> TableName:
         """Return the name that the table had at `lsn`."""
@@ -221,13 +226,23 @@ def _has_bounds(column: Column) -> bool:
     return _PLAIN_NAME.fullmatch(column.stored) is not None and not delta.startswith(_WITHOUT_BOUNDS)
 
 
-def add_columns(table: HistoryTable, columns: Sequence[Column]) -> None:
-    """Add columns to the table, after all others and NULL in every row, by a commit without a position.
+def with_columns(
+    table: HistoryTable, columns: Sequence[Column], names: Sequence[tuple[int, TableName]] = ()
+) -> list[Action]:
+    """Return the actions that record all physical columns of a table, new ones last, and its later names."""
+    delta = open_version(table.path, table.delta_version)
+    fields = {field.name: field for field in delta.schema().fields}
+    fields |= {column.stored: _source_field(column) for column in columns}
+    later = [(since, *name) for since, name in names]
+    return with_schema(delta, list(fields.values()), {_NAMES: json.dumps(later)} if later else {})
+
+
+def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[tuple[int, TableName]] = ()) -> None:
+    """Record all physical columns of a table, by a commit without a position; new ones are NULL in every row.
 
     Raises LakeConflict if another process changed the table's columns meanwhile.
     """
-    delta = open_version(table.path, table.delta_version)
-    actions = with_fields(delta, [_source_field(column) for column in columns])
+    actions = with_columns(table, columns, names)
     version = table.delta_version + 1
     while True:
         try:
@@ -238,6 +253,11 @@ def add_columns(table: HistoryTable, columns: Sequence[Column]) -> None:
             version += 1
         else:
             return
+
+
+def add_columns(table: HistoryTable, columns: Sequence[Column]) -> None:
+    """Add physical columns to the table; raises as `set_columns`."""
+    set_columns(table, [*table.columns, *columns], table.names)
 
 
 def _columns_conflict(name: TableName) -> LakeConflict:
@@ -282,7 +302,7 @@ def _source_field(column: Column) -> Field:
         metadata["auditlake.name"] = column.name
     for name in _NUMBERS:
         if (number := getattr(column, name)) is not None:
-            metadata[f"auditlake.{name}"] = str(number)
+            metadata[f"auditlake.{name}"] = f"{number:d}"
     if column.former:
         metadata["auditlake.former"] = json.dumps([(each.until, each.name, each.key) for each in column.former])
     return Field(column.stored, _delta_type(type_of(column).delta), nullable=True, metadata=metadata)

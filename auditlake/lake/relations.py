@@ -18,6 +18,7 @@ Columns that a lake of an earlier release lacks are added when capture opens it,
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -86,10 +87,10 @@ def with_attnums(relation: Relation, attnums: tuple[int, ...] | None) -> Relatio
     return replace(relation, columns=tuple(columns))
 
 
-Identify = Callable[[Relation, RelationVersion | None], tuple[int, ...] | None]
+Identify = Callable[[Relation, RelationVersion | None, int], tuple[int, ...] | None]
 """Returns the attribute numbers of a relation in the stream's present, None if they cannot be determined.
 
-The second argument is the version in force before, if any.
+The second argument is the version in force before, if any, the third the highest number in any version before.
 """
 
 
@@ -101,7 +102,16 @@ def read_relations(lake: Lake) -> dict[int, Relation]:
 def read_versions(lake: Lake) -> list[RelationVersion]:
     """Read every version of every relation, in the order in which they came into force."""
     table = open_delta(lake.relations)
-    return [] if table is None else [version for _, version in _rows(table)]
+    if table is None:
+        return []
+    cached = _CACHE.get(lake.relations)
+    if cached is None or cached[0] != table.version():
+        cached = _CACHE[lake.relations] = table.version(), [version for _, version in _rows(table)]
+    return cached[1]
+
+
+_CACHE: dict[Path, tuple[int, list[RelationVersion]]] = {}
+"""Delta version and content of the table, which rarely changes, per lake of this process."""
 
 
 def _rows(table: DeltaTable) -> list[tuple[int, RelationVersion]]:
@@ -238,7 +248,8 @@ class RelationsLog:
             return before.attnums  # the trigger reports every change
         if self._identify is None:
             return before.attnums if before is not None and before.relation == relation else None
-        return self._identify(relation, before)
+        numbers = (entry.version.attnums or () for entry in self._of_table.get(relation.oid, []))
+        return self._identify(relation, before, max((number for each in numbers for number in each), default=0))
 
     @property
     def versions(self) -> list[tuple[int, Relation]]:

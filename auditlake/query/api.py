@@ -28,11 +28,11 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *,
     known = read_known(lake)
     parts = _parts(name)
     check_copied(parts, known.copying, known.tables)
-    table = find_table(parts, known.tables)
+    table = find_table(parts, known.names)
     lsn = known.now_lsn if when is None else resolve(known, when)
     if table.schema == SYSTEM_SCHEMA:
         return read_log(spark, known, table, lsn)
-    history = known.tables[table]
+    history = known.named(table, lsn)
     state = replace(select_state(known, history, lsn, when), raw=raw)
     return read_selection(spark, known, history, state, find_reading_tails(known, [(history, state)]))
 
@@ -51,6 +51,7 @@ def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: 
     readings = {name: (known.tables[name], state) for name, state in states.items()}
     tails = find_reading_tails(known, readings.values())
     frames = {name: read_selection(spark, known, *reading, tails) for name, reading in readings.items()}
+    frames = {known.tables[name].name_at(lsn): frame for name, frame in frames.items()}
     views = {view: frames[table] for view, table in view_names(frames).items()}
     for view, frame in views.items():
         frame.createOrReplaceTempView(spark_identifier(view))

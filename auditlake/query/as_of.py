@@ -6,14 +6,15 @@ A history at one Delta version is exactly the fold of all changes up to its posi
     L >  P    history overlaid with the fold of the changes in (P, L]
 
 Both plans return the same rows, so an answer does not depend on how far apply has come. A state has the columns that
-the table had at L, versions have every column it ever had. Files that statistics rule out are not read. Nothing is
-executed here; the caller's action runs the plan.
+the table had at L, under its names of that moment; versions have every column it ever had. Files that statistics rule
+out are not read. Nothing is executed here; the caller's action runs the plan.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
@@ -25,12 +26,12 @@ from auditlake.apply.tails import Tail
 from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.data_files import DataFile
 from auditlake.errors import NotAnswerable
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import Files, find_files, is_open
 from auditlake.lake.history_rows import read_rows
 from auditlake.lsn import Lsn
 from auditlake.query.json_variant import documents_of, shown
-from auditlake.query.pending_tail import Tails, upto
+from auditlake.query.pending_tail import Tails, columns_shown, upto
 from auditlake.query.system_time import Selection, State, Versions, within
 from auditlake.relation import Column
 from auditlake.spark.session import read_version
@@ -41,7 +42,8 @@ from auditlake.temporal.moments import Known
 def overlay(history: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
     """Return the history with the fold applied: its closes to the open versions, and its new versions."""
     is_open = F.col("_part") == OPEN_PART
-    return history.where(~is_open).unionByName(overlay_open(history.where(is_open), folded, columns))
+    overlaid = overlay_open(history.where(is_open), folded, columns)
+    return history.where(~is_open).unionByName(overlaid, allowMissingColumns=True)
 
 
 def overlay_open(open_versions: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
@@ -52,7 +54,7 @@ def overlay_open(open_versions: DataFrame, folded: Folded, columns: Sequence[Col
         F.coalesce(F.col(f"c.{name}"), F.col(f"h.{name}")).alias(name) if name in ENDS else keys.source(name, "h")
         for name in open_versions.columns
     ]
-    return still_open.select(*ended).unionByName(folded.versions)
+    return still_open.select(*ended).unionByName(folded.versions, allowMissingColumns=True)
 
 
 # `read_rows` joins deletion vectors by file name and row index; for millions of marked rows Delta's reader is faster.
@@ -75,12 +77,12 @@ def read_selection(
     match selection:
         case State(lsn, raw):
             rows = _state(spark, table, lsn, tail)
-            columns = table.columns_at(lsn) if tail is None else tail.columns
-            return rows.selectExpr(*_shown(spark, columns, ["_raw"] if raw else []))
+            columns, names = columns_shown(table, selection, tail)
+            return _as_shown(spark, rows, columns, names, ["_raw"] if raw else [])
         case Versions(bounds):
             rows = _versions(spark, table, tail).where("false" if bounds is None else within(bounds))
-            columns = table.columns_at(table.position) if tail is None else tail.columns
-            return rows.selectExpr(*_shown(spark, columns, _PERIOD))
+            columns, names = columns_shown(table, selection, tail)
+            return _as_shown(spark, rows, columns, names, _PERIOD)
         case _:
             assert_never(selection)
 
@@ -96,8 +98,10 @@ def _fold(spark: SparkSession, tail: Tail | None) -> Folded | None:
 def _versions(spark: SparkSession, table: HistoryTable, tail: Tail | None) -> DataFrame:
     rows = _rows(spark, table, find_files(table), lambda _: True)
     folded = _fold(spark, tail)
-    if tail is None or folded is None:
+    if tail is None:
         return rows
+    if folded is None:
+        return history_in_shape(rows, tail)
     return null_before_added(overlay(history_in_shape(rows, tail), folded, tail.columns), tail.added)
 
 
@@ -107,8 +111,10 @@ def _state(spark: SparkSession, table: HistoryTable, lsn: Lsn, tail: Tail | None
     # At the position or later: every closed version has ended and every open one has begun.
     rows = _rows(spark, table, find_files(table), is_open).where(_IS_OPEN)
     folded = _fold(spark, tail)
-    if tail is None or folded is None:
+    if tail is None:
         return rows
+    if folded is None:
+        return history_in_shape(rows, tail)
     return overlay_open(history_in_shape(rows, tail), folded, tail.columns).where(as_of_sql(lsn))
 
 
@@ -147,6 +153,20 @@ def _through_delta(spark: SparkSession, table: HistoryTable) -> DataFrame:
     return read_version(spark, str(table.path), table.delta_version)
 
 
-def _shown(spark: SparkSession, columns: Sequence[Column], others: Sequence[str]) -> list[str]:
+def _as_shown(
+    spark: SparkSession, rows: DataFrame, columns: Sequence[Column], names: Mapping[str, str], others: Sequence[str]
+) -> DataFrame:
+    """Return columns, by stored name, under the names of the moment, and others as they are."""
     documents = documents_of(spark, columns)
-    return [shown(name, documents) for name in (*(column.stored for column in columns), *others)]
+    if "_raw" in others and any(type_of(c).may_not_fit and names.get(c.stored) != c.stored for c in columns):
+        rows = rows.withColumn("_raw", _raw_under(names))
+    source = [shown(column.stored, documents, names[column.stored]) for column in columns]
+    return rows.selectExpr(*source, *(shown(name, documents) for name in others))
+
+
+def _raw_under(names: Mapping[str, str]) -> Expression:
+    """Return `_raw` with the entries of these columns under their names of the moment."""
+    texts = {name: F.col("_raw")[stored] for stored, name in names.items()}
+    entries = (F.when(text.isNotNull(), F.struct(F.lit(name), text)) for name, text in texts.items())
+    kept = F.map_from_entries(F.array_compact(F.array(*entries)))
+    return F.when(F.size(kept) > 0, kept)

@@ -11,17 +11,18 @@ V1. Views read histories only, never the tail in `changes`. So live views show e
 V2. `lsn_at` reads `transactions` up to the watermark at generation time, and raises an error for later times. So its
     answers never change either.
 V3. Live views and views at one LSN have the columns of their moment. A parametrised view has every column up to the
-    table's position; before a column was added, it is NULL.
+    table's position under its last name; before a column was added, and after it was dropped, it is NULL.
 V4. A table without columns has no view of its own, because no engine has such views; its versions have one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.column_names import columns_of_versions, shown_as
+from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.system_time import select_state
@@ -123,7 +124,9 @@ def live_views(engine: Engine, tables: Sequence[HistoryTable], *, open_end: bool
         if source:
             yield from _view(engine, table.name, _query(engine, table, source, state))
         versions = TableName(f"{table.name.schema}_versions", table.name.table)
-        columns = [*source, *_period(engine, open_end=open_end)]
+        physical, names = columns_of_versions(table.columns, table.position, RESERVED)
+        every = [_named(engine, engine.name(column.stored), names[column.stored]) for column in physical]
+        columns = [*every, *_period(engine, open_end=open_end)]
         yield from _view(engine, versions, _query(engine, table, columns, None))
 
 
@@ -167,15 +170,15 @@ def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str
     suffix, parameter, kind = signature
     refusal = engine.literal(f"{table.name} is known from LSN {table.horizon:d} to {reach.upto:d}")
     fail = f"cast({functions.fail.format(refusal)} as boolean)"
-    shown = table.columns_at(table.position)
-    source = list(_while_there(engine, shown, lsn))
+    columns, names = columns_of_versions(table.columns, table.position, RESERVED)
+    source = list(_while_there(engine, columns, names, lsn))
     known = f"case when {lsn} between {table.horizon:d} and {reach.upto:d} then false else {fail} end"
     # The check is a row of its own: on the history, it would be skipped together with its files.
     check = f"select {', '.join(['null'] * len(source))} where {known}"
     return functions.rows.format(
         name=engine.name(table.name.schema, f"{table.name.table}_{suffix}"),
         parameter=f"{parameter} {kind}" if functions.typed else parameter,
-        columns=", ".join(f"{engine.name(column.stored)} {type_of(column).delta}" for column in shown),
+        columns=", ".join(f"{engine.name(names[column.stored])} {type_of(column).delta}" for column in columns),
         query=f"{_query(engine, table, source, _as_of(engine, lsn))}\nunion all\n{check}",
     )
 
@@ -212,17 +215,23 @@ def _as_of(engine: Engine, lsn: Lsn | str) -> str:
 
 
 def _source(engine: Engine, columns: Sequence[Column]) -> list[str]:
-    return [engine.name(column.stored) for column in columns]
+    names = shown_as(columns, RESERVED)
+    return [_named(engine, engine.name(column.stored), names[column.stored]) for column in columns]
 
 
-def _while_there(engine: Engine, columns: Sequence[Column], lsn: str) -> Iterator[str]:
-    """Yield the columns for any LSN; a column is NULL before it was added."""
+def _named(engine: Engine, expression: str, name: str) -> str:
+    return expression if expression == engine.name(name) else f"{expression} as {engine.name(name)}"
+
+
+def _while_there(engine: Engine, columns: Sequence[Column], names: Mapping[str, str], lsn: str) -> Iterator[str]:
+    """Yield the columns for any LSN; a column is NULL before it was added and after it was dropped."""
     for column in columns:
-        name = engine.name(column.stored)
-        if column.since is None:
-            yield name
-        else:
-            yield f"case when {lsn} >= {column.since} then {name} end as {name}"
+        limits = [f"{lsn} >= {column.since}"] if column.since is not None else []
+        limits += [f"{lsn} < {column.until}"] if column.until is not None else []
+        value = engine.name(column.stored)
+        if limits:
+            value = f"case when {' and '.join(limits)} then {value} end"
+        yield _named(engine, value, names[column.stored])
 
 
 def _period(engine: Engine, *, open_end: bool) -> Iterator[str]:

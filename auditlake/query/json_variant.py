@@ -34,12 +34,13 @@ def documents_of(spark: SparkSession, columns: Sequence[Column]) -> frozenset[st
     return frozenset(column.stored for column in columns if chosen == _VARIANT and column.type_oid in _JSON_OIDS)
 
 
-def shown(name: str, documents: frozenset[str]) -> str:
-    """Return SQL for a column of the source, or `_raw`, as this session shows it."""
+def shown(name: str, documents: frozenset[str], under: str | None = None) -> str:
+    """Return SQL for a column of the source, or `_raw`, as this session shows it, `under` another name if given."""
     column = spark_identifier(name)
+    alias = column if under is None else spark_identifier(under)
     if name == "_raw" and documents:
-        return f"{_with_texts(documents)} as {column}"
-    return f"try_parse_json({column}) as {column}" if name in documents else column
+        return f"{_with_texts(documents)} as {alias}"
+    return f"try_parse_json({column}) as {alias}" if name in documents else f"{column} as {alias}"
 
 
 def _with_texts(documents: frozenset[str]) -> str:

@@ -11,9 +11,14 @@ from collections.abc import Iterable, Mapping
 from auditlake.apply.tails import Log, Tail, find_tails, open_log
 from auditlake.delta.append_table import open_delta, select
 from auditlake.errors import NotAnswerable
-from auditlake.lake.history import HistoryTable
+from auditlake.lake.column_names import columns_of_versions, shown_as
+from auditlake.lake.history import RESERVED, HistoryTable
+from auditlake.lake.publication_record import read_recorded
+from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.query.system_time import Selection, State
+from auditlake.relation import Column
+from auditlake.schema.evolution import find_shapes
 from auditlake.temporal.moments import Known
 
 Tails = Mapping[tuple[HistoryTable, Lsn], Tail]
@@ -33,6 +38,17 @@ def upto(known: Known, table: HistoryTable, selection: Selection) -> Lsn:
     return known.changes_up_to(selection.lsn if isinstance(selection, State) else last)
 
 
+def columns_shown(
+    table: HistoryTable, selection: Selection, tail: Tail | None
+) -> tuple[tuple[Column, ...], dict[str, str]]:
+    """Return the columns of a selection, and the name under which it shows each, by stored name."""
+    if isinstance(selection, State):
+        columns = table.columns_at(selection.lsn) if tail is None else tail.current
+        return columns, shown_as(columns, RESERVED)
+    physical = table.columns if tail is None else tail.followed.physical
+    return columns_of_versions(physical, tail.upto if tail else table.position, RESERVED)
+
+
 def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Selection]]) -> Tails:
     """Find the changes between the positions of these tables and the LSNs up to which they are read.
 
@@ -47,6 +63,12 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
         return {}
     found = [(tail, last) for last, tables in due.items() for tail in _up_to(known, log, tables, last)]
     for tail, last in found:
+        if tail.is_cut:
+            raise NotAnswerable(
+                f"{tail.table.name} cannot be shown as of {last} yet: its key or the columns of its rows change after"
+                f" {tail.upto}",
+                "Run auditlake follow or auditlake apply; if one is running, ask again in a few seconds.",
+            )
         if tail.refusal is not None:
             raise NotAnswerable(
                 f"asked for {tail.table.name} as of {last}, it is known up to {tail.upto}: {tail.refusal.message}",
@@ -57,8 +79,13 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
 
 def _up_to(known: Known, log: Log, tables: Iterable[HistoryTable], last: Lsn) -> list[Tail]:
     touched = _touched(known, Lsn(min(table.position for table in tables)), last)
-    # A commit at the first LSN of a tail belongs to it, hence the 1.
-    after = {t: max(t.position, touched[str(t.name)] - 1) for t in tables if str(t.name) in touched}
+    shapes = find_shapes(tables, read_versions(known.lake), read_recorded(known.lake), last)
+    after = {}
+    for table, found in shapes.items():
+        names = {str(table.name_at(table.position)), *(str(version.relation.name) for version in found.following)}
+        lsns = [touched[name] for name in names if name in touched] + [version.lsn for version in found.following]
+        if lsns:  # a commit at the first LSN of a tail belongs to it, hence the 1
+            after[table] = max(table.position, min(lsns) - 1)
     return find_tails(known.lake, log, after, last)
 
 

@@ -7,6 +7,7 @@ view that the user defines stays in Spark's session, as the plan of its query ov
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
@@ -19,6 +20,7 @@ from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
 from auditlake.query.column_metadata import mark, origin_of
 from auditlake.query.exact_text_udf import register_function
+from auditlake.query.pending_tail import columns_shown, upto
 from auditlake.query.rows import inexact_note
 from auditlake.query.spark_errors import statement_errors
 from auditlake.query.statement import Log, PreparedQuery, prepare_sql, with_raw
@@ -72,7 +74,9 @@ def _read(spark: SparkSession, query: PreparedQuery, table: TableName, selection
         return mark(read_log(spark, known, table, selection.lsn), table, (), _LSNS_OF_LOGS)
     history = known.tables[table]
     lsns = LSNS if isinstance(selection, Versions) else ()
-    return mark(read_selection(spark, known, history, selection, query.tails), table, history.columns, lsns)
+    rows = read_selection(spark, known, history, selection, query.tails)
+    columns, names = columns_shown(history, selection, query.tails.get((history, upto(known, history, selection))))
+    return mark(rows, table, [replace(column, stored_as=names[column.stored]) for column in columns], lsns)
 
 
 def footnotes(spark: SparkSession, query: PreparedQuery, rows: DataFrame, nulls: Iterable[int]) -> Iterator[str]:

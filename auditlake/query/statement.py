@@ -17,7 +17,7 @@ from auditlake.lsn import Lsn
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import Names, rewrite
 from auditlake.query.script import definition_in, split
-from auditlake.query.system_time import Reading, Selection, State, select_period, select_state
+from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
 from auditlake.relation import TableName
 from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.table_lookup import SYSTEM_SCHEMA
@@ -105,9 +105,9 @@ def prepare_statement(state: LakeState, sql: str, defined: frozenset[str]) -> Pr
 
 def _prepare(state: LakeState, sql: str, defined: frozenset[str] = frozenset()) -> PreparedQuery:
     known = state.known
-    names = Names(tuple(known.tables), state.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, defined)
+    names = Names(known.names, state.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, defined)
     rewritten = rewrite(sql, names)
-    views = {name: (reading.table, _selection(state, reading)) for name, reading in rewritten.views.items()}
+    views = {name: _selected(state, reading) for name, reading in rewritten.views.items()}
     if rewritten.exact:
         views = {name: (table, with_raw(selection)) for name, (table, selection) in views.items()}
     readings = [(known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
@@ -119,10 +119,12 @@ def with_raw(selection: Selection | Log) -> Selection | Log:
     return replace(selection, raw=True) if isinstance(selection, State) else selection
 
 
-def _selection(state: LakeState, reading: Reading) -> Selection | Log:
+def _selected(state: LakeState, reading: Reading) -> tuple[TableName, Selection | Log]:
+    """Return the selection of a reading, with the name under which its table is known."""
     if reading.table.schema == SYSTEM_SCHEMA:
-        return Log(state.lsn)
-    table = state.known.tables[reading.table]
+        return reading.table, Log(state.lsn)
+    known = state.known
+    table = known.named(reading.table, last_lsn(known, reading.period, state.lsn))
     if reading.period is None:
-        return select_state(state.known, table, state.lsn, state.when)
-    return select_period(state.known, table, reading.period)
+        return table.name, select_state(known, table, state.lsn, state.when)
+    return table.name, select_period(known, table, reading.period)

@@ -118,6 +118,22 @@ def within(limits: Bounds) -> str:
     return " and ".join(conditions)
 
 
+def last_lsn(known: Known, period: Period | None, lsn: Lsn) -> Lsn:
+    """Return the LSN of the last moment of a period, which gives a table its name; `lsn` without one.
+
+    Raises NotAnswerable.
+    """
+    match period:
+        case None:
+            return lsn
+        case AsOf(when):
+            return resolve(known, when)
+        case AllTime():
+            return known.now_lsn
+        case _:
+            return resolve(known, period.end)
+
+
 def select_state(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> State:
     """Select the state at `lsn`, to which `when` resolved.
 

@@ -36,6 +36,7 @@ from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RelationVersion
 from auditlake.relation import Column, Relation
+from auditlake.schema.catalog_snapshot import read_catalog_snapshot
 from auditlake.source.connection import Row, connect, fetch, hung_up_after
 
 _ATTRIBUTES = """
@@ -48,15 +49,16 @@ _POLL_S = 0.1
 
 
 def match(
-    names: Sequence[str], before: Mapping[int, str] | None, now: Mapping[int, str | None]
+    names: Sequence[str], before: Mapping[int, str] | None, now: Mapping[int, str | None], last: int = 0
 ) -> tuple[int, ...] | None:
     """Return the number of each column of a message, None if more or less than one assignment is possible.
 
-    The names in `now` are None for dropped columns. Without `before` the message must agree with `now`.
+    The names in `now` are None for dropped columns. Without `before` the message must agree with `now`. Numbers up to
+    `last` were given before: a column that has one of them and is not in `before` had been dropped, or not published.
     """
     if before is None:
         return _agreeing(names, now)
-    found = _assignments(names, before, now)
+    found = _assignments(names, before, now, max(last, *before, 0))
     return found[0] if len(found) == 1 else None
 
 
@@ -66,10 +68,9 @@ def _agreeing(names: Sequence[str], now: Mapping[int, str | None]) -> tuple[int,
 
 
 def _assignments(
-    names: Sequence[str], before: Mapping[int, str], now: Mapping[int, str | None]
+    names: Sequence[str], before: Mapping[int, str], now: Mapping[int, str | None], last: int
 ) -> list[tuple[int, ...]]:
     """Return the assignments that satisfy the rules, at most two of them."""
-    last = max(before, default=0)
     candidates = before.keys() | {number for number, name in now.items() if number > last or name is not None}
     # For each number of leading names: at most two assignments of them to the candidates so far.
     reached: dict[int, list[tuple[int, ...]]] = {0: [()]}
@@ -96,12 +97,12 @@ class AttributeNumbers:
         self._opened = ExitStack()
         self._conn: psycopg.Connection[Row] | None = None
 
-    def __call__(self, relation: Relation, version: RelationVersion | None) -> tuple[int, ...] | None:
+    def __call__(self, relation: Relation, version: RelationVersion | None, last: int) -> tuple[int, ...] | None:
         """Return the attribute numbers of a relation in the stream's present, None if they cannot be determined.
 
         Raises SourceUnreachable.
         """
-        before = self._before(relation, version)
+        before, last = self._before(relation, version), max(last, self._last(relation))
         names = [column.name for column in relation.columns]
         until = time.monotonic() + _VISIBLE_WITHIN_S
         while True:
@@ -112,7 +113,7 @@ class AttributeNumbers:
                 break
             threading.Event().wait(_POLL_S)
         if now:
-            return match(names, before, now)
+            return match(names, before, now, last)
         is_same = version is not None and version.relation == relation
         return version.attnums if version is not None and is_same else None  # the table was dropped
 
@@ -126,6 +127,14 @@ class AttributeNumbers:
             return _numbered(version.relation.columns)
         history = open_history(self._lake, relation.name)
         return _numbered(history.current) if history is not None and history.oid == relation.oid else None
+
+    def _last(self, relation: Relation) -> int:
+        """Return the highest number that the lake knows of: of the history, and of the catalog before it was copied."""
+        history, seen = open_history(self._lake, relation.name), read_catalog_snapshot(self._lake, relation.name)
+        last = seen.attributes if seen is not None and seen.relation == relation.oid else 0
+        if history is not None and history.oid == relation.oid:
+            last = max(last, *(column.attnum or 0 for column in history.columns), 0)
+        return last
 
     def _read(self, oid: int) -> Mapping[int, str | None]:
         if self._conn is None:

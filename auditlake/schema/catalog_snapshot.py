@@ -13,7 +13,7 @@ Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 import json
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,9 +23,19 @@ from auditlake.errors import LakeUnusable
 from auditlake.lake.history import open_history
 from auditlake.lake.json_file import write_record
 from auditlake.lake.layout import Lake
+from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, Existing, Part, Question, decide, read_added
+from auditlake.schema.missing_values import (
+    Added,
+    CatalogSnapshot,
+    ColumnEntry,
+    Existing,
+    Part,
+    Question,
+    decide,
+    read_added,
+)
 from auditlake.source.connection import Row, connect, fetch, hung_up_after
 
 _SNAPSHOT = """
@@ -165,20 +175,27 @@ class CatalogSnapshots:
             if before is not None and _is_same(before, now):
                 continue
             since = 0 if before is None or before.relation != now.relation else before.attributes
-            later = [column for column, number in table.columns.items() if number > since]
+            later = {column: number for column, number in table.columns.items() if number > since}
             if self._lake_knows(name, now.relation, later):
                 write_catalog_snapshot(self._lake, name, now)
                 self._last[name] = now
 
-    def _lake_knows(self, name: TableName, relation: int, columns: Collection[str]) -> bool:
+    def _lake_knows(self, name: TableName, relation: int, columns: Mapping[str, int]) -> bool:
+        """Return whether the history has these columns, by number or name, or their missing values are known."""
         history = open_history(self._lake, name)
         if history is None:
             return False
-        known = {column.name for column in history.columns}
-        if unknown := [column for column in columns if column not in known]:
-            answers = read_added(self._lake)
-            known |= {a.column for a, answer in answers.items() if a.relation == relation and answer.problem is None}
-            return known.issuperset(unknown)
+        known = {column.attnum or column.name for column in history.columns}
+        if unknown := {c for c, number in columns.items() if number not in known and c not in known}:
+            answers = {added for added, answer in read_added(self._lake).items() if answer.problem is None}
+            versions = [v for v in read_versions(self._lake) if v.relation.oid == relation]
+            answered = {
+                (column.name, column.attnum)
+                for version in versions
+                for column in version.relation.columns
+                if Added(relation, column.name, version.lsn) in answers
+            }
+            return all((c, columns[c]) in answered or (c, None) in answered for c in unknown)
         return True
 
 
@@ -212,7 +229,8 @@ class Asker:
             added = question.added
             snapshot = read_catalog_snapshot(self._lake, question.table)
             found = _read_when_visible(conn, added.relation, added.column)
-            yield decide(snapshot if snapshot and snapshot.relation == added.relation else None, found, Lsn(added.lsn))
+            before = snapshot if snapshot and snapshot.relation == added.relation else None
+            yield decide(before, found, Lsn(added.lsn), question.number)
 
 
 def _read_when_visible(conn: psycopg.Connection[Row], relation: int, column: str) -> ColumnEntry | None:

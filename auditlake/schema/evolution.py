@@ -1,41 +1,45 @@
 """Schema evolution: follow the columns of a table along its tail, and map each relation version to the history. Pure.
 
-The stream sends a Relation message before the first change in a new shape, so a tail is a sequence of runs, each with
-one relation version. From run to run:
+`relations` has the versions of the table's relation, each with the commit from which it is in force. From version to
+version:
 
-1. A column may be added, if its value in existing rows is decided (`schema.missing_values`).
-2. A column may get a wider type that keeps the text of every value (`values.types.is_widened`).
-3. Anything else is refused, at the LSN of the first change that shows it.
+1. A column is the same if its attribute number is. It may have another name.
+2. A column may be added, if its value in existing rows is decided (`schema.missing_values`). Its name may be that of an
+   earlier column.
+3. A column may be dropped. Its values stay in the history.
+4. A column may get a wider type that keeps the text of every value (`values.types.is_widened`).
+5. The table may get another name, and the key other columns.
+6. Any other change of type is refused, at its LSN: it changes existing rows, and the stream does not contain them. So
+   is a version whose columns are not identified. `reshaped` gives the columns with which a new snapshot continues.
 
-A column exists *since* the commit of the first change that has it; the stream does not show when, before that, ALTER
-TABLE was committed. If one transaction changes the table in both shapes, all of it counts as after the change.
+Without attribute numbers (a lake of an earlier release) columns are compared by name. A column that is missing may then
+have been renamed or dropped, so it is refused.
+
+A column exists *since* the commit of the first change that has it, and *until* the commit of the first that lacks it.
+If one transaction changes the table in both shapes, all of it counts as after the change.
+
+All changes of a tail are folded in one batch, in the columns of all its versions (`Followed.folded`; without a key, in
+those of its end). In two cases rows
+before and after a change are not comparable, so that the tail is cut there (`cut_at`): if the key changes, and if a
+column of a table without a key is dropped, because whole rows are compared in it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from auditlake.errors import Unsupported
 from auditlake.lake.column_names import stored_beside
-from auditlake.lake.history import RESERVED, HistoryTable
+from auditlake.lake.history import RESERVED, HistoryTable, in_order, type_of
+from auditlake.lake.relations import RelationVersion
 from auditlake.lsn import Lsn
-from auditlake.relation import Column, Relation, ReplicaIdentity
+from auditlake.membership import Membership
+from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import Added, Answers
 from auditlake.values.types import is_widened
 
 _KEPT = "Everything before that LSN is in the history; all changes after it are kept in `changes`."
-ANEW = (
-    f"{_KEPT} To have a history of the table as it is now, move the folder of its history away and run auditlake"
-    " bootstrap: it copies what has no history."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Consecutive changes of a tail, from the commit at `lsn` on, in version `number` of the relation."""
-
-    number: int
-    relation: Relation
-    lsn: int
+ANEW = f"{_KEPT} Run auditlake resync: it takes a new snapshot of the table and continues its history."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,81 +75,251 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The columns at the end of a tail, those added in it, and the layout of each relation version by its number.
+    """The columns along a tail, and the layout of each relation version by its number.
 
-    After a refusal these describe the tail before `refused_at`.
+    `folded` are the columns at the history's position, as they are at the tail's end, and those in `added`. `physical`
+    are all physical columns of the history, and `names` the later names of the table, with the changes of the tail.
+    After a refusal or a cut these describe the tail before `refused_at` or `cut_at`.
     """
 
-    columns: tuple[Column, ...]
+    folded: tuple[Column, ...]
     added: tuple[AddedColumn, ...]
     layouts: Mapping[int, Layout]
+    physical: tuple[Column, ...] = ()
+    names: tuple[tuple[int, TableName], ...] = ()
     refusal: Unsupported | None = None
     refused_at: int | None = None
+    cut_at: int | None = None
+    rekeyed_at: int | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns at the end of the tail, in the order of the source's table."""
+        return in_order([column for column in self.folded if column.until is None])
 
 
-def follow(table: HistoryTable, runs: Iterable[Run], answers: Answers, oid: int | None = None) -> Followed:
-    """Follow the runs of a tail in order, up to the first one that is refused; `oid` is the table's, if known."""
-    columns = table.columns_at(table.position)
-    added: list[AddedColumn] = []
-    relations: dict[int, Relation] = {}
-    for run in runs:
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The relation versions of one table in order, those that follow its position, and its OID, None if not known."""
+
+    versions: tuple[RelationVersion, ...]
+    following: tuple[RelationVersion, ...]
+    oid: int | None
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Return the numbers of its versions."""
+        return frozenset(version.number for version in self.versions)
+
+
+def find_shapes(
+    tables: Iterable[HistoryTable], versions: Iterable[RelationVersion], recorded: Membership | None, upto: int
+) -> dict[HistoryTable, Shapes]:
+    """Find the relation versions of tables, up to an LSN.
+
+    A table is identified by its OID. A version of another OID under its name shows that it was dropped.
+    """
+    by_oid, by_name = defaultdict[int, list[RelationVersion]](list), defaultdict[TableName, list[RelationVersion]](list)
+    for version in versions:
+        if version.lsn <= upto:
+            by_oid[version.relation.oid].append(version)
+            by_name[version.relation.name].append(version)
+    members = recorded.tables if recorded else {}
+    shapes = {}
+    for table in tables:
+        member = members.get(table.name)
+        oid = table.oid if table.oid is not None else member.relation if member else None
+        own = by_name[table.name] if oid is None else by_oid[oid]
+        names = {table.name_at(table.position), *(version.relation.name for version in own)}
+        others = [] if oid is None else [v for name in names for v in by_name[name] if v.relation.oid != oid]
+        following = sorted((v for v in (*own, *others) if v.lsn > table.position), key=lambda version: version.lsn)
+        shapes[table] = Shapes(tuple(own), tuple(following), oid)
+    return shapes
+
+
+def follow(
+    table: HistoryTable,
+    versions: Iterable[RelationVersion],
+    answers: Answers,
+    oid: int | None = None,
+    first_change: int | None = None,
+) -> Followed:
+    """Follow the versions after a table's position in order, up to the first one that is refused, or needs a cut.
+
+    `oid` is the table's, if known; `first_change` the LSN of the first change after the position, if there is one.
+    """
+    walk = _Walk(table, answers)
+    for version in versions:
         try:
-            _check_same_table(table, run, oid)
-            _check_run(table, columns, run)
-            fresh = _added(table, columns, run, answers)
+            _check_same_table(table, version, oid)
+            step = walk.step(version)
         except Unsupported as refusal:
-            return Followed(columns, tuple(added), _layouts(columns, relations), refusal, run.lsn)
-        added += fresh
-        columns = (*columns, *(new.column for new in fresh))
-        relations[run.number] = run.relation
-    return Followed(columns, tuple(added), _layouts(columns, relations))
+            return replace(walk.followed(), refusal=refusal, refused_at=version.lsn)
+        if walk.is_apart(step) and first_change is not None and first_change < version.lsn:
+            return replace(walk.followed(), cut_at=version.lsn)
+        walk.take(step)
+    return walk.followed()
 
 
-def _layouts(columns: Sequence[Column], relations: Mapping[int, Relation]) -> dict[int, Layout]:
-    layouts = {}
-    for number, relation in relations.items():
-        places = {column.name: place for place, column in enumerate(relation.columns)}
-        here = tuple(places.get(column.name) for column in columns)
-        layouts[number] = Layout(here, len(relation.columns), relation.replica_identity == ReplicaIdentity.FULL)
-    return layouts
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A version, the column of each of its places by stored name, the columns it adds, and its key by stored name."""
+
+    version: RelationVersion
+    stored: tuple[str, ...]
+    added: tuple[AddedColumn, ...]
+    key: frozenset[str]
+
+    @property
+    def now(self) -> dict[str, Column]:
+        return dict(zip(self.stored, self.version.relation.columns, strict=True))
 
 
-def _check_same_table(table: HistoryTable, run: Run, oid: int | None) -> None:
-    if oid is not None and run.relation.oid != oid:
-        raise Unsupported(f"{table.name} was dropped and created again by {Lsn(run.lsn)}", ANEW)
+class _Walk:
+    """The columns along the versions of a tail."""
 
+    def __init__(self, table: HistoryTable, answers: Answers) -> None:
+        self._table = table
+        self._answers = answers
+        self._folded = [_rewound(c, table.position) for c in table.columns if c.exists_at(table.position)]
+        self._names = [name for name in table.names if name[0] <= table.position]
+        self._added: list[AddedColumn] = []
+        self._steps: dict[int, _Step] = {}
+        self._rekeyed_at: int | None = None
 
-def _check_run(table: HistoryTable, columns: Sequence[Column], run: Run) -> None:
-    """Check that the relation still has these columns, and a replica identity that fits the history's key."""
-    now = {column.name: column for column in run.relation.columns}
-    lost = [column for column in columns if column.name not in now or not _holds(column, now[column.name])]
-    if lost:
-        raise _changed(table, columns, run)
-    if problem := _identity_problem(table, run.relation):
-        raise Unsupported(
-            f"{table.name} changed at {Lsn(run.lsn)}: {problem}", f"This version does not follow that. {_KEPT}"
+    @property
+    def _live(self) -> list[Column]:
+        return [column for column in self._folded if column.until is None]
+
+    def step(self, version: RelationVersion) -> _Step:
+        """Identify the columns of a version; raises Unsupported."""
+        live, relation = self._live, version.relation
+        found = _identified(self._table, live, version)
+        _check_types(self._table, version, found)
+        added = self._new_columns(version, [c for c, was in zip(relation.columns, found, strict=True) if was is None])
+        new = iter(added)
+        stored = tuple((next(new).column if was is None else was).stored for was in found)
+        return _Step(version, stored, tuple(added), _key(live, stored, relation))
+
+    def _new_columns(self, version: RelationVersion, columns: Iterable[Column]) -> list[AddedColumn]:
+        ahead = {(c.name, c.since): c for c in self._table.columns if (c.since or 0) > self._table.position}
+        added: list[AddedColumn] = []
+        for column in columns:
+            missing = _missing(self._table, version, column, self._answers)
+            beside = [*self._table.columns, *self._folded, *(other.column for other in added)]
+            made = ahead.get((column.name, version.lsn))
+            stored_as = made.stored_as if made else stored_beside(column.name, beside, RESERVED)
+            new = replace(column, key=False, stored_as=stored_as, since=version.lsn)
+            added.append(AddedColumn(new, missing))
+        return added
+
+    def is_apart(self, step: _Step) -> bool:
+        """Return whether changes before a version cannot be folded together with those after it."""
+        key = {column.stored for column in self._live if column.key}
+        before = self._steps.get(step.version.number)
+        recurs = before is not None and before.stored != step.stored
+        is_dropped = not {column.stored for column in self._live}.issubset(step.stored)
+        return recurs or step.key != key or (is_dropped and not key)
+
+    def take(self, step: _Step) -> None:
+        """Continue with the columns of a version."""
+        if step.key != {column.stored for column in self._live if column.key}:
+            self._rekeyed_at = step.version.lsn
+        now, lsn = step.now, step.version.lsn
+        fresh = [replace(new.column, key=new.column.stored in step.key) for new in step.added]
+        changed = (_continued(c, now.get(c.stored), lsn, key=c.stored in step.key) for c in self._folded)
+        self._folded = [*changed, *fresh]
+        self._added += step.added
+        self._steps[step.version.number] = step
+        name = step.version.relation.name
+        if name != (self._names[-1][1] if self._names else self._table.name):
+            self._names.append((lsn, name))
+
+    def followed(self) -> Followed:
+        """Return the columns so far."""
+        by_stored = {column.stored: column for column in self._folded}
+        known = {column.stored for column in self._table.columns}
+        kept = (by_stored.get(column.stored, column) for column in self._table.columns)
+        physical = (*kept, *(column for column in self._folded if column.stored not in known))
+        # Whole rows without a key are compared in the columns that they have in the end.
+        folded = tuple(self._folded if any(column.key for column in self._live) else self._live)
+        added = tuple(
+            AddedColumn(by_stored[new.column.stored], new.missing)
+            for new in self._added
+            if by_stored[new.column.stored] in folded
         )
+        layouts = {number: _layout(folded, step) for number, step in self._steps.items()}
+        return Followed(folded, added, layouts, physical, tuple(self._names), rekeyed_at=self._rekeyed_at)
 
 
-def _added(table: HistoryTable, columns: Sequence[Column], run: Run, answers: Answers) -> list[AddedColumn]:
-    """Return the columns of the relation that are not among `columns`."""
-    names = {column.name for column in columns}
-    ahead = {column.name: column for column in table.columns if column.name not in names}
-    added: list[AddedColumn] = []
-    for column in run.relation.columns:
-        if column.name in names:
-            continue
-        missing = _missing(table, run, column, answers)
-        beside = [*table.columns, *(other.column for other in added), *columns]
-        stored_as = stored_beside(column.name, beside, RESERVED)
-        new = replace(column, key=False, stored_as=stored_as, since=run.lsn)
-        added.append(AddedColumn(ahead.get(column.name, new), missing))
-    return added
+def _rewound(column: Column, lsn: int) -> Column:
+    """Return a column as it was at `lsn`, with its names until then, if a killed run recorded more."""
+    then = column.at(lsn)
+    until = None if column.until is None or column.until > lsn else column.until
+    former = tuple(each for each in column.former if each.until <= lsn)
+    stored_as = None if column.stored == then.name else column.stored
+    return replace(column, name=then.name, key=then.key, stored_as=stored_as, until=until, former=former)
 
 
-def _missing(table: HistoryTable, run: Run, column: Column, answers: Answers) -> str | None:
-    answer = answers.get(Added(run.relation.oid, column.name, run.lsn))
-    what = f"column {column.name} was added to {table.name} by {Lsn(run.lsn)}"
+def _continued(column: Column, now: Column | None, lsn: int, *, key: bool) -> Column:
+    """Return a column with its name and key from `lsn` on; `now` is None if the table does not have it any more."""
+    if column.until is not None:
+        return column
+    if now is None:
+        return replace(column, until=lsn)
+    attnum = column.attnum if now.attnum is None else now.attnum
+    if (now.name, key) == (column.name, column.key):
+        return replace(column, attnum=attnum)
+    former = (*column.former, Former(lsn, column.name, column.key))
+    stored_as = None if column.stored == now.name else column.stored
+    return replace(column, name=now.name, key=key, stored_as=stored_as, attnum=attnum, former=former)
+
+
+def _layout(folded: Sequence[Column], step: _Step) -> Layout:
+    places = {stored: place for place, stored in enumerate(step.stored)}
+    here = tuple(places.get(column.stored) for column in folded)
+    return Layout(here, len(step.stored), step.version.relation.replica_identity == ReplicaIdentity.FULL)
+
+
+def _check_same_table(table: HistoryTable, version: RelationVersion, oid: int | None) -> None:
+    if oid is not None and version.relation.oid != oid:
+        raise Unsupported(f"{table.name} was dropped and created again by {Lsn(version.lsn)}", ANEW)
+
+
+def _identified(table: HistoryTable, live: Sequence[Column], version: RelationVersion) -> list[Column | None]:
+    """Return the history's column of each column of a relation, None for an added one.
+
+    Raises Unsupported if that cannot be determined.
+    """
+    relation = version.relation
+    if any(column.attnum is None for column in live):
+        by_name = {column.name: column for column in live}
+        if by_name.keys() - {column.name for column in relation.columns}:
+            raise _changed(table, live, version)
+        return [by_name.get(column.name) for column in relation.columns]
+    if version.attnums is None:
+        raise Unsupported(
+            f"columns of {table.name} changed at {Lsn(version.lsn)}: the catalog has changed since, so that it does not"
+            f" show which columns {', '.join(column.name for column in relation.columns)} are",
+            ANEW,
+        )
+    by_number = {column.attnum: column for column in live}
+    return [by_number.get(column.attnum) for column in relation.columns]
+
+
+def _check_types(table: HistoryTable, version: RelationVersion, found: Sequence[Column | None]) -> None:
+    for now, was in zip(version.relation.columns, found, strict=True):
+        if was is not None and not _holds(was, now):
+            raise Unsupported(
+                f"columns of {table.name} changed at {Lsn(version.lsn)}: the history has {_described(was)}; the stream"
+                f" has {_described(now)}: existing rows were rewritten, which the stream does not contain",
+                ANEW,
+            )
+
+
+def _missing(table: HistoryTable, version: RelationVersion, column: Column, answers: Answers) -> str | None:
+    answer = answers.get(Added(version.relation.oid, column.name, version.lsn))
+    what = f"column {column.name} was added to {table.name} by {Lsn(version.lsn)}"
     if answer is None:
         raise Unsupported(
             f"{what}, and the source was not asked what older rows show in it",
@@ -168,32 +342,56 @@ def _type(column: Column) -> tuple[int, int]:
     return column.type_oid, column.typmod
 
 
-def _identity_problem(table: HistoryTable, relation: Relation) -> str | None:
-    """Describe why the replica identity does not fit the history's key, None if it does.
+def _key(live: Sequence[Column], stored: Sequence[str], relation: Relation) -> frozenset[str]:
+    """Return the key that a version gives the history, by stored names.
 
-    FULL sends all columns. With NOTHING the server refuses every change that would need an identity.
+    FULL sends all columns, and NOTHING none: the key stays, unless one of its columns is dropped, and with it every
+    constraint that contains it.
     """
+    before = frozenset(column.stored for column in live if column.key)
     if relation.replica_identity in {ReplicaIdentity.FULL, ReplicaIdentity.NOTHING}:
-        return None
-    sent = {column.name for column in relation.columns if column.key}
-    wanted = [column.name for column in table.key]
-    if sent == set(wanted):
-        return None
-    is_now = ", ".join(column.name for column in relation.columns if column.key) or "no column"
-    return f"replica identity is {is_now}, the history's key is {', '.join(wanted) or 'the whole row'}"
+        return before if before.issubset(stored) else frozenset()
+    return frozenset(name for name, column in zip(stored, relation.columns, strict=True) if column.key)
 
 
-def _changed(table: HistoryTable, columns: Sequence[Column], run: Run) -> Unsupported:
-    was, now = ({column.name: column for column in shape} for shape in (columns, run.relation.columns))
+def _changed(table: HistoryTable, columns: Sequence[Column], version: RelationVersion) -> Unsupported:
+    was, now = ({column.name: column for column in shape} for shape in (columns, version.relation.columns))
     kept = {name for name, column in was.items() if name in now and _holds(column, now[name])}
     gone = [_described(column) for name, column in was.items() if name not in kept]
     new = [_described(column) for name, column in now.items() if name not in kept]
     parts = [f"the history has {', '.join(gone)}", *([f"the stream has {', '.join(new)}"] if new else [])]
-    return Unsupported(
-        f"columns of {table.name} changed at {Lsn(run.lsn)}: {'; '.join(parts)}",
-        f"This version follows columns that are added or get a wider type, no other change of them. {ANEW}",
-    )
+    return Unsupported(f"columns of {table.name} changed at {Lsn(version.lsn)}: {'; '.join(parts)}", ANEW)
 
 
 def _described(column: Column) -> str:
     return f"{column.name} (type {column.type_oid}, modifier {column.typmod})"
+
+
+def reshaped(table: HistoryTable, relation: Relation, lsn: int) -> tuple[Column, ...]:
+    """Return all physical columns of a history that continues with a new snapshot of this relation, taken at `lsn`.
+
+    A column continues if its number is the same (its name, if one is not known) and its type is stored in the same way.
+    Every other column of the relation gets a new physical column, and those that do not continue end. Columns have the
+    key flags of `relation`.
+    """
+    live = [_rewound(c, table.position) for c in table.columns if c.exists_at(table.position)]
+    numbered = all(column.attnum is not None for column in (*live, *relation.columns))
+    now_of = {column.attnum if numbered else column.name: column for column in relation.columns}
+    physical, taken = list[Column](), set[int | str | None]()
+    for column in table.columns:
+        was = next((each for each in live if each.stored == column.stored), None)
+        identity = None if was is None else was.attnum if numbered else was.name
+        now = now_of.get(identity)
+        if was is None:
+            physical.append(column)
+        elif now is not None and type_of(now) == type_of(was):
+            taken.add(identity)
+            kept = _continued(was, now, lsn, key=now.key)
+            physical.append(replace(kept, type_oid=now.type_oid, typmod=now.typmod))
+        else:
+            physical.append(replace(was, until=lsn))
+    for identity, column in now_of.items():
+        if identity not in taken:
+            stored_as = stored_beside(column.name, physical, RESERVED)
+            physical.append(replace(column, stored_as=stored_as, since=lsn))
+    return tuple(physical)

@@ -41,7 +41,7 @@ from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.relation import Relation, TableName
+from auditlake.relation import Column, Relation, TableName
 
 ADDED_SCHEMA = pa.schema(
     [
@@ -95,15 +95,20 @@ class Existing:
     problem: str | None = None
 
 
-def decide(snapshot: CatalogSnapshot | None, found: ColumnEntry | None, seen: Lsn) -> Existing:
-    """Decide the column's value in rows older than the commit at `seen`, the first one that shows the column."""
-    if found is None:
+def decide(
+    snapshot: CatalogSnapshot | None, found: ColumnEntry | None, seen: Lsn, number: int | None = None
+) -> Existing:
+    """Decide the column's value in rows older than the commit at `seen`, the first one that shows the column.
+
+    `number` is the column's attribute number, if known.
+    """
+    if found is None or (number is not None and found.number != number):
         return Existing(problem="the source no longer has the column")
     if snapshot is None or seen <= snapshot.lsn:
         return Existing(problem="the catalog was not read before the column was added")
     if found.number <= snapshot.attributes:
         return Existing(problem="the table already had it, under another name or unpublished")
-    if found.last_dropped > snapshot.attributes:
+    if number is None and found.last_dropped > snapshot.attributes:
         return Existing(problem="a column was added and dropped in between, perhaps the same one")
     values = {_of_part(found.parts[oid], file) for oid, file in snapshot.files.items() if oid in found.parts}
     if len(values) > 1:
@@ -128,10 +133,11 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question for the missing value of a column that was added to `table`."""
+    """The question for the missing value of a column that was added to `table`; `number` is None if not known."""
 
     table: TableName
     added: Added
+    number: int | None = None
 
 
 Answers = Mapping[Added, Existing]
@@ -181,21 +187,29 @@ class AddedLog:
         history = open_history(self._lake, name)
         if history is None:
             return
-        in_history = {column.name for column in history.columns}
-        before = in_history
+        before: Sequence[Column] = history.columns
         for lsn, relation in versions:
             if relation.name != name or lsn <= history.horizon:
                 continue
-            now = {column.name for column in relation.columns}
-            for column in sorted(now - before - in_history):
-                added = Added(relation.oid, column, lsn)
+            for column in sorted(relation.columns, key=lambda column: column.name):
+                if _is_among(column, before) or _is_among(column, history.columns):
+                    continue
+                added = Added(relation.oid, column.name, lsn)
                 if self._answers.get(added, Existing(problem="")).problem is not None:
-                    yield Question(name, added)
-            before = now
+                    yield Question(name, added, column.attnum)
+            before = relation.columns
 
     def _append(self, rows: list[dict[str, object]]) -> None:
         self._log = self._log or AppendLog(self._lake.added, ADDED_SCHEMA)
         self._log.append(pa.RecordBatch.from_pylist(rows, schema=ADDED_SCHEMA), {})
+
+
+def _is_among(column: Column, others: Iterable[Column]) -> bool:
+    """Return whether the same column is among others: by its number, or by name if one is not known."""
+    return any(
+        column.name == other.name if column.attnum is None or other.attnum is None else column.attnum == other.attnum
+        for other in others
+    )
 
 
 def _row(question: Question, answer: Existing) -> dict[str, object]:

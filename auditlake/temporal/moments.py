@@ -10,7 +10,7 @@ LSN. T must not be later than the currency of capture, because a later commit ma
 A moment outside of what is known raises NotAnswerable, which names both; it is never replaced by the nearest moment.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -25,9 +25,12 @@ from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.parking import Parked, read_parked, refuse
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
+from auditlake.lake.publication_record import read_recorded
+from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
+from auditlake.schema.evolution import find_shapes
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 
 _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
@@ -62,6 +65,24 @@ class Known:
         passed = (lsn for lsn in snapshots if lsn <= self.positions.known_lsn)
         return Lsn(max([self.positions.watermark, *passed]))
 
+    @property
+    def names(self) -> tuple[TableName, ...]:
+        """Every name that a table has or had."""
+        return tuple(dict.fromkeys(name for table in self.tables.values() for name in table.all_names))
+
+    def named(self, name: TableName, lsn: Lsn) -> HistoryTable:
+        """Return the table that has a name, one of `names`, at `lsn`.
+
+        Raises NotAnswerable if none has it then.
+        """
+        had = [table for table in self.tables.values() if name in table.all_names]
+        if found := [table for table in had if table.name_at(lsn) == name]:
+            return found[0]
+        raise NotAnswerable(
+            f"asked for {name} as of {lsn}, that table is {had[0].name_at(lsn)} then",
+            "Name the table as it is at the moment asked for.",
+        )
+
     def changes_up_to(self, lsn: Lsn) -> Lsn:
         """The last LSN of `changes` and `transactions` that a query as of `lsn` reads."""
         return min(lsn, self.positions.watermark)
@@ -73,12 +94,24 @@ def read_known(lake: Lake) -> Known:
     Raises LakeUnusable if it holds no table.
     """
     positions = read_positions(lake) or _NOTHING
-    tables = {table.name: table for table in list_histories(lake)}
+    tables = {table.name: table for table in _with_pending_names(lake, [*list_histories(lake)], positions.known_lsn)}
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
     copying = tuple(name for name in lake.history_names() if name not in tables)
     # Read after the positions, so that no table is missed that was parked before they passed its LSN.
     return Known(lake, positions, tables, read_gaps(lake), copying, read_parked(lake, tables.values()))
+
+
+def _with_pending_names(lake: Lake, tables: Iterable[HistoryTable], upto: int) -> Iterator[HistoryTable]:
+    """Yield the tables with the names that changes not applied yet give them."""
+    shapes = find_shapes(tables, read_versions(lake), read_recorded(lake), upto)
+    for table, found in shapes.items():
+        names = [each for each in table.names if each[0] <= table.position]
+        for version in found.following:
+            name = version.relation.name
+            if version.relation.oid == found.oid and name != (names[-1][1] if names else table.name):
+                names.append((version.lsn, name))
+        yield table if tuple(names) == table.names else replace(table, names=tuple(names))
 
 
 def resolve(known: Known, when: When) -> Lsn:

@@ -115,7 +115,7 @@ class Comparison:
         if table is None:
             reason = f"publication {self._source.publication} of the source does not contain it"
             return TableReport(name, reason=reason, skipped=True)
-        held = self._columns[history.name] | {column.name for column in history.columns}
+        held = self._columns[history.name] | {column.name for column in history.current}
         columns = tuple(column for column in table.relation.columns if column.name in held)
         names = [column.name for column in columns]
         if lost := [column.name for column in history.key if column.name not in names]:
@@ -234,7 +234,7 @@ class Comparison:
 
 def _floats(history: HistoryTable, columns: Sequence[Column]) -> dict[int, pa.DataType]:
     """Return the non-key columns that are floating-point numbers of the same width on both sides."""
-    held = {column.name: type_of(column) for column in history.columns if not column.key}
+    held = {column.name: type_of(column) for column in history.current if not column.key}
     return {
         place: arrow_type(type_of(column))
         for place, column in enumerate(columns)

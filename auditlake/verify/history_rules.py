@@ -118,6 +118,10 @@ def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit:
     if tail is not None and tail.refusal is not None:
         reason = f"its changes cannot be folded from its snapshot on: {tail.refusal.message}"
         return TableReport(str(table.name), reason=reason)
+    if tail is not None and tail.is_cut:
+        at = Lsn(tail.upto + 1)
+        reason = f"its changes cannot be folded again in one pass: its key or the columns of its rows changed at {at}"
+        return TableReport(str(table.name), reason=reason)
     if tail is not None and (large := find_too_large(lake, tail, heap_bytes(session))):
         return TableReport(str(table.name), reason=f"its changes cannot be folded again: {large.reason}")
     expected = _expected(session, history, tail)
@@ -133,7 +137,9 @@ def _expected(session: SparkSession, history: History, tail: Tail | None) -> Dat
     folded = None if tail is None else fold_tail(session, tail, snapshot)
     if tail is None or folded is None:
         return snapshot
-    rows = _ended(history_in_shape(snapshot, tail), folded, tail.columns).unionByName(folded.versions)
+    rows = _ended(history_in_shape(snapshot, tail), folded, tail.columns).unionByName(
+        folded.versions, allowMissingColumns=True
+    )
     return null_before_added(rows, tail.added)
 
 

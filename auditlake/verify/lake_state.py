@@ -5,7 +5,7 @@ only the sums of buckets and the rows of differing buckets.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
 from auditlake.query.json_variant import SETTING
-from auditlake.query.pending_tail import find_reading_tails
+from auditlake.query.pending_tail import columns_shown, find_reading_tails
 from auditlake.query.system_time import State, select_state
 from auditlake.relation import Column
 from auditlake.temporal.moments import Known
@@ -74,8 +74,9 @@ def state_at(session: SparkSession, known: Known, table: HistoryTable, lsn: Lsn)
     chosen = State(select_state(known, table, lsn, AtLsn(lsn)).lsn, raw=True)
     tails = find_reading_tails(known, [(table, chosen)])
     tail = next(iter(tails.values()), None)
-    columns = table.columns_at(lsn) if tail is None else tail.columns
-    return LakeState(read_selection(session, known, table, chosen, tails), columns)
+    columns, names = columns_shown(table, chosen, tail)
+    shown = tuple(replace(column, stored_as=names[column.stored]) for column in columns)
+    return LakeState(read_selection(session, known, table, chosen, tails), shown)
 
 
 def sums_of(state: LakeState, columns: Sequence[Column], digest: Digest) -> Sums:

@@ -194,7 +194,7 @@ MUTATIONS = (
     _apply(
         "commit rows without the position",
         "accounts",
-        (f"{_MARK}:mark", "[*moved({HISTORY_APP: upto}), *actions]", "actions"),
+        (f"{_MARK}:mark", "[*moved({HISTORY_APP: upto}), *reshaping, *actions]", "[*reshaping, *actions]"),
     ),
     _apply(
         "commit a position that is one too low",

@@ -49,3 +49,10 @@ def test_a_thousand_columns_are_matched() -> None:
     now = {**before, **dict.fromkeys(range(500, 510)), **{number: f"c{number}" for number in range(1001, 1011)}}
     names = [name for number in sorted(now) if (name := now[number]) is not None]
     assert match(names, before, now) == tuple(number for number in sorted(now) if now[number] is not None)
+
+
+def test_a_column_dropped_long_ago_is_not_taken_for_a_new_one() -> None:
+    """Its number was given before; without that knowledge the new column could be either."""
+    now = {1: "id", 2: "a", 3: "b", 4: None, 5: "c"}
+    assert match(["id", "a", "b", "c"], _BEFORE, now, 4) == (1, 2, 3, 5)
+    assert match(["id", "a", "b", "c"], _BEFORE, now, 3) is None

@@ -12,6 +12,8 @@ import click
 from auditlake.cli.options import with_settings, with_zone
 from auditlake.config import Settings
 from auditlake.errors import BadUsage
+from auditlake.lake.column_names import shown_as
+from auditlake.lake.history import RESERVED
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -165,7 +167,9 @@ def _prompted(lake: Lake, running: "Shell") -> Iterator[str]:
     from auditlake.query.shell import Prompt
     from auditlake.temporal.moments import read_known
 
-    columns = {name: [column.stored for column in table.columns] for name, table in read_known(lake).tables.items()}
+    columns = {
+        name: list(shown_as(table.current, RESERVED).values()) for name, table in read_known(lake).tables.items()
+    }
 
     def message() -> str:
         return "auditlake> " if running.as_of is None else f"auditlake {running.as_of}> "

@@ -11,7 +11,6 @@ tail, a large tail, long rows, and every statement if a setting changes what Spa
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -31,7 +30,7 @@ from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.embedded.queries import Field, Translated, translate
 from auditlake.query.embedded.spark_types import arrow_of
-from auditlake.query.pending_tail import upto
+from auditlake.query.pending_tail import columns_shown, upto
 from auditlake.query.rows import LSN, inexact_note
 from auditlake.query.statement import LakeState, Log, PreparedQuery
 from auditlake.query.system_time import Selection, State, within
@@ -94,22 +93,24 @@ def _fields(query: PreparedQuery, name: TableName, selection: Selection | Log) -
     table = query.known.tables[name]
     if not isinstance(table.path, Path):
         raise NotEmbedded("a lake on an object store")
-    columns = _columns(query, table, selection)
-    fields = [Field(c.stored, type_of(c).delta, (name, c.stored) if type_of(c).may_not_fit else None) for c in columns]
+    fields = [
+        Field(shown, type_of(c).delta, (name, c.stored) if type_of(c).may_not_fit else None)
+        for c, shown in _columns(query, table, selection)
+    ]
     if isinstance(selection, State):
         return fields
     return fields + [Field(each, kind, None, each in LSNS) for each, kind in PERIOD_COLUMNS if each != "_part"]
 
 
-def _columns(query: PreparedQuery, table: HistoryTable, selection: Selection) -> tuple[Column, ...]:
+def _columns(query: PreparedQuery, table: HistoryTable, selection: Selection) -> list[tuple[Column, str]]:
+    """Return the columns of a selection, each with the name under which it is shown."""
     tail = query.tails.get((table, upto(query.known, table, selection)))
-    if isinstance(selection, State):
-        if tail is not None and tail.held_bytes > _TAIL_BYTES:
-            raise NotEmbedded(f"a tail of {tail.held_bytes >> 20} MB")
-        return table.columns_at(selection.lsn) if tail is None else tail.columns
-    if tail is not None:
+    if isinstance(selection, State) and tail is not None and tail.held_bytes > _TAIL_BYTES:
+        raise NotEmbedded(f"a tail of {tail.held_bytes >> 20} MB")
+    if not isinstance(selection, State) and tail is not None:
         raise NotEmbedded(f"versions of {table.name}, which has changes that are not applied yet")
-    return table.columns_at(table.position)
+    columns, names = columns_shown(table, selection, tail)
+    return [(column, names[column.stored]) for column in columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +159,11 @@ class Embedded:
         whole = translated(query)
         connection = self._session()
         try:
-            with _interruptible():
-                self._create_views(connection, state, query)
-                batches = connection.execute(whole.sql).to_arrow_reader(_BATCH_ROWS)
-                first = list(islice(_cast(batches, _schema(whole.fields)), 1))
-                rest = _cast(batches, _schema(whole.fields))
-                fetched = _held(chain(first, rest)) if whole.may_fail else chain(first, _reported(rest))
+            self._create_views(connection, state, query)
+            batches = connection.execute(whole.sql).to_arrow_reader(_BATCH_ROWS)
+            first = list(islice(_cast(batches, _schema(whole.fields)), 1))
+            rest = _cast(batches, _schema(whole.fields))
+            fetched = _held(chain(first, rest)) if whole.may_fail else chain(first, _reported(rest))
         except _duckdb_error() as exc:
             connection.close()
             raise NotEmbedded(f"{type(exc).__name__} of DuckDB") from exc
@@ -186,10 +186,11 @@ class Embedded:
             if isinstance(selection, Log):
                 raise NotEmbedded(f"the table {name}")
             table = state.known.tables[name]
-            columns = _columns(query, table, selection)
+            columns = tuple(column for column, _ in _columns(query, table, selection))
             rows = _rows(connection, reader, table, selection, columns)
             _check_row_length(table)
-            shown = [standard_identifier(each.name or "") for each in _fields(query, name, selection)]
+            others = [each.name or "" for each in _fields(query, name, selection)[len(columns) :]]
+            shown = [standard_identifier(each) for each in (*(column.stored for column in columns), *others)]
             listed = ", ".join(f"{column} as c{n}" for n, column in enumerate(shown))
             connection.execute(f'create temp view "{view}" as select {listed or "1 as c0"} from ({rows})')
 
@@ -204,9 +205,11 @@ class Embedded:
             for selection in (chosen for read, chosen in query.views.values() if read == name):
                 if isinstance(selection, Log):
                     continue
-                inner = _rows(connection, reader, table, selection, _columns(query, table, selection), raw=True)
+                shown = _columns(query, table, selection)
+                columns = tuple(each for each, _ in shown)
+                inner = _rows(connection, reader, table, selection, columns, raw=True)
                 if connection.execute(f"select 1 from ({inner}) where {held} limit 1").fetchone():
-                    yield inexact_note(column)
+                    yield inexact_note(next(name for each, name in shown if each.stored == column))
                     break
             connection.close()
 
@@ -253,8 +256,7 @@ def _held(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _reported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
-        with _interruptible():
-            yield from batches
+        yield from batches
     except _duckdb_error() as exc:
         raise LakeUnusable(
             f"DuckDB cannot read the rest of the rows: {type(exc).__name__}", "Ask with --engine spark."
@@ -266,17 +268,6 @@ def _closing(connection: "DuckDBPyConnection", batches: Iterator[pa.RecordBatch]
         yield from batches
     finally:
         connection.close()
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt for Ctrl-C, of which DuckDB makes a RuntimeError."""
-    try:
-        yield
-    except RuntimeError as exc:
-        if "interrupted" in str(exc).lower():
-            raise KeyboardInterrupt from exc
-        raise
 
 
 def _duckdb_error() -> type[Exception]:

@@ -172,12 +172,24 @@ def test_ending_more_copies_than_exist_parks_the_table(spark: SparkSession, tmp_
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
 
-def test_a_replica_identity_that_is_no_longer_full_parks_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Without the complete old row its copies cannot be identified: refused at the LSN of the change."""
-    Source(Lake(tmp_path), full=True, columns=NO_KEY).start()
-    source = Source(Lake(tmp_path), full=False, columns=COLUMNS)
-    source.register(2, COLUMNS)
-    place = {"lsn": 110, "xid": 1, "time": time_of(110), "schema": NAME.schema, "table": NAME.table, "relation": 2}
-    source.capture([{**place, "ordinal": 0, "op": "delete", "old": _texts(ROWS[0])}])
+def test_a_key_identifies_rows_from_its_commit_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Whole rows are compared before, keys afterwards, in two commits; a key without a row parks the table."""
+    source = Source(Lake(tmp_path), full=True, columns=NO_KEY)
+    rows = (ROWS[0], ROWS[0], ROWS[2])
+    time = time_of(SNAPSHOT_LSN)
+    source.start([model.Version(*row, SNAPSHOT_LSN, time, "snapshot", None, n) for n, row in enumerate(rows)])
+    keyed = Source(Lake(tmp_path), full=False, columns=COLUMNS)
+    keyed.register(2, COLUMNS)
+    place = {"xid": 1, "schema": NAME.schema, "table": NAME.table, "op": "delete", "ordinal": 0}
+    sent = [
+        {**place, "lsn": 105, "time": time_of(105), "relation": 1, "old": _texts(ROWS[0])},
+        {**place, "lsn": 110, "time": time_of(110), "relation": 2, "old": texts(ROWS[2][0], (None,) * 6)},
+        {**place, "lsn": 115, "time": time_of(115), "relation": 2, "old": texts(("9", "2024-02-29"), (None,) * 6)},
+    ]
+    source.capture(sent)
     (parked,) = apply_pending(lambda: spark, source.lake).parked.values()
-    assert "0/6E: replica identity is id, day, the history's key is the whole row" in parked.reason
+    assert "a key is closed that has no open version" in parked.reason
+    table = the_history(source.lake)
+    assert (table.position, [len(table.key_at(Lsn(lsn))) for lsn in (109, 110)]) == (110, [0, 2])
+    ends = read_version(spark, str(table.path), table.delta_version).select("_to_lsn").collect()
+    assert sorted(row["_to_lsn"] or 0 for row in ends) == [0, 105, 110]

@@ -33,7 +33,7 @@ from auditlake.delta.log_writer import (
     moved,
     put_commit,
     removed,
-    with_fields,
+    with_schema,
     without_change,
 )
 
@@ -97,7 +97,8 @@ class Ours:
 
     def add_column(self) -> None:
         """Add a column after all others; no file has it yet."""
-        self.commit(*with_fields(DeltaTable(self.path), [Field("later", PrimitiveType("string"), nullable=True)]))
+        table, later = DeltaTable(self.path), Field("later", PrimitiveType("string"), nullable=True)
+        self.commit(*with_schema(table, [*table.schema().fields, later], {}))
 
 
 @dataclass

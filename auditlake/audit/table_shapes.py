@@ -1,0 +1,126 @@
+"""The columns of a table over time, for the audit commands: one name for each column, and the names of every moment.
+
+A row that the commands read has all columns that the table ever had, each under its *own name*: the one that it has
+now, or had last; with a number if a column of the past and another one share it. So a row is the same whether it is
+read from before or after a change of the table, from the history or from the tail. A column that was added later shows
+its missing value in older rows. Output as of a moment has the columns of that moment, under their names of that moment
+(`TableShapes.columns_at`).
+
+`inner` is the history with columns of their own names, and `relations` are the relation versions, with the same.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.relations import RelationVersion
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, Relation, TableName
+from auditlake.schema.evolution import Followed, Shapes, follow
+from auditlake.schema.missing_values import Added, Answers, Existing
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A column added in the commit at `since`; older rows show `missing` in it."""
+
+    since: int
+    missing: str | None
+
+
+@dataclass(frozen=True)
+class TableShapes:
+    """The shapes of one table."""
+
+    table: HistoryTable
+    shapes: Shapes
+    answers: Answers
+
+    @cached_property
+    def followed(self) -> Followed:
+        """The columns up to the last version that the history can follow, applied yet or not."""
+        return follow(self.table, self.shapes.following, self.answers, self.shapes.oid)
+
+    @cached_property
+    def own_names(self) -> Mapping[str, str]:
+        """The own name of every column, by the name under which the history stores it."""
+        names = {column.stored: column.name for column in self.followed.columns}
+        for column in self.followed.physical:
+            if column.stored not in names:
+                taken = set(names.values())
+                free = (column.name, *(f"{column.name}~{n}" for n in range(2, len(self.followed.physical) + 2)))
+                names[column.stored] = next(name for name in free if name not in taken)
+        return names
+
+    @cached_property
+    def inner(self) -> HistoryTable:
+        """The history with the columns that it has, under their own names."""
+        return replace(self.table, columns=tuple(self._own(column) for column in self.table.columns))
+
+    def _own(self, column: Column) -> Column:
+        own = self.own_names[column.stored]
+        stored_as = None if column.stored == own else column.stored
+        return replace(column, name=own, stored_as=stored_as, former=(), key=column.at(self.table.position).key)
+
+    def keyed_at(self, lsn: int) -> HistoryTable:
+        """Return `inner` with the key that the table had at `lsn`."""
+        keys = {column.stored for column in self.table.columns if column.exists_at(lsn) and column.at(lsn).key}
+        if keys == {column.stored for column in self.inner.key}:
+            return self.inner
+        columns = (replace(c, key=c.stored in keys, since=None, until=None) for c in self.inner.columns)
+        return replace(self.inner, columns=tuple(columns))
+
+    @cached_property
+    def names(self) -> frozenset[TableName]:
+        """Every name that the table had."""
+        return frozenset((self.table.name, *(name for _, name in self.followed.names)))
+
+    @cached_property
+    def relations(self) -> Mapping[int, Relation]:
+        """The relation versions of the table by number, with the own names of their columns."""
+        return {version.number: self._owned(version) for version in self.shapes.versions}
+
+    def _owned(self, version: RelationVersion) -> Relation:
+        columns = zip(version.relation.columns, self._stored(version), strict=True)
+        owned = (replace(column, name=self.own_names.get(stored, stored)) for column, stored in columns)
+        return replace(version.relation, columns=tuple(owned))
+
+    def _stored(self, version: RelationVersion) -> Iterator[str]:
+        """Yield the stored name of each column of a version; its own name if the history cannot follow it."""
+        lsn = max(version.lsn, self.table.horizon)
+        had = [column.at(lsn) for column in self.followed.physical if column.exists_at(lsn)]
+        by_number = {column.attnum: column.stored for column in had if column.attnum is not None}
+        by_name = {column.name: column.stored for column in had}
+        for column in version.relation.columns:
+            numbered = None if column.attnum is None else by_number.get(column.attnum)
+            yield numbered or by_name.get(column.name) or column.name
+
+    def columns_at(self, lsn: int) -> tuple[Column, ...]:
+        """Return the columns that the table had at `lsn`: of the relation version in force, else of the snapshot."""
+        known = (v for v in reversed(self.shapes.versions) if self.table.horizon < v.lsn <= lsn)
+        version = next(known, None)
+        if version is None:
+            return self.table.columns_at(Lsn(max(self.table.horizon, min(lsn, self.table.position))))
+        columns = zip(version.relation.columns, self._stored(version), strict=True)
+        return tuple(replace(c, stored_as=None if stored == c.name else stored) for c, stored in columns)
+
+    def shown_at(self, lsn: int, values: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Return a row of own names in the columns of a moment."""
+        columns = ((column.name, self.own_names.get(column.stored, column.stored)) for column in self.columns_at(lsn))
+        return {name: values[own] for name, own in columns if own in values}
+
+    @cached_property
+    def later(self) -> Mapping[str, Later]:
+        """The columns added since the snapshot by own name, in the history yet or not."""
+        found = {}
+        for column in self.followed.physical:
+            if column.since is not None and column.since > self.table.horizon:
+                answer = self._answer(column.at(column.since).name, column.since)
+                if answer is not None and answer.problem is None:
+                    found[self.own_names[column.stored]] = Later(column.since, answer.value)
+        return found
+
+    def _answer(self, name: str, lsn: int) -> Existing | None:
+        oids = {version.relation.oid for version in self.shapes.versions}
+        return next((self.answers[added] for oid in oids if (added := Added(oid, name, lsn)) in self.answers), None)
