@@ -14,7 +14,8 @@
    - Capture acknowledges only what it has committed, and PostgreSQL gives a slot to one process.
    - Bootstrap never deletes what another process may have committed (`snapshot/commit`).
    - Maintenance deletes only what no version has had for hours.
-   - Records of parked tables are replaced only as they were read (`lake/parking`).
+   - Records of parked tables are replaced only as they were read (`lake/parking`). Other records say what the catalog
+     showed; one that is replaced by an older one shows a difference again, which parks a table rather than hides it.
    The lease saves work and gives clear messages.
 
 Authority: docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html

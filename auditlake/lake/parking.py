@@ -7,6 +7,8 @@ A table is parked, never a stage: capture and all other tables continue.
 2. A record is on the disk before the watermark or a position passes its LSN. A reader that reads the watermark first,
    then `read_parked`, therefore misses none.
 3. Parking is idempotent, so a killed process does no harm.
+4. In an object store a record is replaced only as it was read: a process whose lease has passed to another one cannot
+   undo what that has recorded.
 
 4. A record ends with a later snapshot of the table: it is in force while `until` is after the table's last snapshot,
    so the commit of that snapshot also ends it. `resync` therefore leaves its own record behind, and no reader can see
@@ -17,14 +19,19 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 from auditlake.errors import LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.json_file import write_record
+from auditlake.lake.json_file import change_record
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.store.files import read_versioned
 from auditlake.store.place import Place
+
+_NOTHING: Mapping[str, object] = {}
+"""The record, in an object store, of a table that is not parked any more."""
 
 
 class Cause(StrEnum):
@@ -78,7 +85,7 @@ def park(lake: Lake, parked: Parked, snapshot_lsn: int = 0) -> bool:
     Raises LakeUnusable if the folder cannot be written.
     """
     path = lake.parked(parked.table, parked.cause)
-    recorded = _read(path)
+    recorded, version = _read(path)
     if recorded and parked.silent and recorded.until > snapshot_lsn and recorded.lsn <= parked.lsn:
         if not recorded.ended or parked.ended:
             return False
@@ -86,7 +93,7 @@ def park(lake: Lake, parked: Parked, snapshot_lsn: int = 0) -> bool:
         parked = replace(parked, lsn=recorded.lsn, until=recorded.until, time_us=recorded.time_us)
     if recorded == parked:
         return False
-    write_record(lake, path, _content(parked), durable=True)
+    change_record(lake, path, _content(parked), version)
     return True
 
 
@@ -98,22 +105,27 @@ def extend(lake: Lake, parked: Parked, snapshot_lsn: int) -> None:
     Raises LakeUnusable if the folder cannot be written.
     """
     path = lake.parked(parked.table, parked.cause)
-    recorded = _read(path)
+    recorded, version = _read(path)
     if recorded is not None and recorded.until > snapshot_lsn:
         first = min(recorded, parked, key=lambda each: each.lsn)
         until, ended = max(recorded.until, parked.until), recorded.ended or parked.ended
         parked = replace(recorded, lsn=first.lsn, time_us=first.time_us, until=until, ended=ended)
     if parked != recorded:
-        write_record(lake, path, _content(parked), durable=True)
+        change_record(lake, path, _content(parked), version)
 
 
 def unpark(lake: Lake, table: TableName, cause: Cause) -> bool:
     """Remove the record of one cause; return False if there is none."""
-    path = lake.parked(table, cause)
-    if not path.exists():
-        return False
-    path.unlink(missing_ok=True)
-    return True
+    path: Place = lake.parked(table, cause)
+    if isinstance(path, Path):
+        if not path.exists():
+            return False
+        path.unlink(missing_ok=True)
+        return True
+    recorded, version = _read(path)
+    if recorded is not None:  # a store cannot delete an object on a condition
+        change_record(lake, path, _NOTHING, version)
+    return recorded is not None
 
 
 def find_parked(lake: Lake, table: TableName, cause: Cause) -> Parked | None:
@@ -121,7 +133,7 @@ def find_parked(lake: Lake, table: TableName, cause: Cause) -> Parked | None:
 
     Raises LakeUnusable if it cannot be read.
     """
-    return _read(lake.parked(table, cause))
+    return _read(lake.parked(table, cause))[0]
 
 
 def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = False) -> dict[TableName, Parked]:
@@ -132,7 +144,7 @@ def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = Fa
     Raises LakeUnusable if a record cannot be read.
     """
     places: list[Place] = sorted(lake.all_parked.glob("*/*.json"), key=str)
-    records = [record for place in places if (record := _read(place)) is not None]
+    records = [record for place in places if (record := _read(place)[0]) is not None]
     if not records:
         return {}
     taken = {table.name: table.snapshot_lsn for table in tables}
@@ -160,26 +172,32 @@ def check_reached(parked: Iterable[Parked], target: Lsn) -> None:
         raise Unsupported(f"all other tables have reached {target}; " + "; ".join(map(str, behind)), " ".join(remedies))
 
 
-def _read(path: Place) -> Parked | None:
+def _read(path: Place) -> tuple[Parked | None, str | None]:
+    """Read a record, and its version, with which it may be changed."""
     try:
-        content: Mapping[str, object] = json.loads(path.read_text())
-        time_us = content["time_us"]
-        return Parked(
-            TableName(str(content["schema"]), str(content["table"])),
-            Cause(str(content["cause"])),
-            Lsn.parse(str(content["lsn"])),
-            Lsn.parse(str(content["until"])),
-            str(content["reason"]),
-            str(content["remedy"]),
-            None if time_us is None else int(str(time_us)),
-            content["ended"] is True,
-        )
+        text, version = read_versioned(path)
+        content: Mapping[str, object] = json.loads(text)
+        return (_parsed(content) if content else None), version
     except FileNotFoundError:  # removed meanwhile
-        return None
+        return None, None
     except (OSError, ValueError, TypeError, KeyError) as exc:
         raise LakeUnusable(
             f"{path} cannot be read: {exc}", "Restore it; it records up to which LSN its table is known."
         ) from exc
+
+
+def _parsed(content: Mapping[str, object]) -> Parked:
+    time_us = content["time_us"]
+    return Parked(
+        TableName(str(content["schema"]), str(content["table"])),
+        Cause(str(content["cause"])),
+        Lsn.parse(str(content["lsn"])),
+        Lsn.parse(str(content["until"])),
+        str(content["reason"]),
+        str(content["remedy"]),
+        None if time_us is None else int(str(time_us)),
+        content["ended"] is True,
+    )
 
 
 def _content(parked: Parked) -> dict[str, object]:

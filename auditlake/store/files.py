@@ -88,6 +88,28 @@ def replace_file(
         sync(place.parent)
 
 
+def read_versioned(place: Place) -> tuple[bytes, str | None]:
+    """Read a file, and its version in an object store, which `replace_version` takes.
+
+    Raises FileNotFoundError.
+    """
+    if isinstance(place, Remote):
+        got = objects.get(place.bucket, place.key)
+        return got.content, got.etag
+    return place.read_bytes(), None
+
+
+def replace_version(place: Remote, content: str, version: str | None) -> None:
+    """Replace the object if it still has this version; without one, if it is absent.
+
+    Raises FileExistsError if another process changed it.
+    """
+    if version is None:
+        objects.put_if_absent(place.bucket, place.key, content.encode())
+    else:
+        objects.put_if_match(place.bucket, place.key, content.encode(), version)
+
+
 def write_new(place: Place, content: bytes) -> None:
     """Write a file under a new name; it is durable when this returns."""
     if isinstance(place, Remote):

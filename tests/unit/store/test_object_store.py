@@ -18,11 +18,14 @@ from auditlake.delta.log_reader import has_entry_after, live_files, tail_transac
 from auditlake.delta.log_writer import put_commit
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict
-from auditlake.lake import lease
+from auditlake.lake import lease, parking
 from auditlake.lake.layout import Lake
+from auditlake.lake.parking import Cause, Parked, find_parked, park, unpark
 from auditlake.lake.stage_lock import Stage, hold, holder_lives
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
 from auditlake.store import files, objects
-from auditlake.store.place import Remote
+from auditlake.store.place import Place, Remote
 from tests.s3_server import SECRET
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("text", pa.string())])
@@ -229,6 +232,31 @@ def test_of_many_processes_that_find_a_dead_holder_one_takes_its_lease(remote_fo
     _at_once(4, take)
     assert (len(taken), len(refused)) == (1, 3)
     taken[0].release()
+
+
+def test_a_process_that_lost_its_lease_cannot_change_a_record_of_its_successor(
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read the record before, and would replace it by what it knew then."""
+    lake, table = Lake(_path(remote_folder)), TableName("public", "orders")
+    early = Parked(table, Cause.APPLY, Lsn(10), Lsn(11), "a reason", "a remedy")
+    assert park(lake, early)
+    assert find_parked(lake, table, Cause.APPLY) == early
+    with monkeypatch.context() as paused:
+        read = parking.read_versioned
+
+        def read_then_pause(place: Place) -> tuple[bytes, str | None]:
+            found = read(place)
+            paused.undo()
+            assert unpark(lake, table, Cause.APPLY)
+            return found
+
+        paused.setattr(parking, "read_versioned", read_then_pause)
+        with pytest.raises(LakeConflict, match="another process changed"):
+            park(lake, Parked(table, Cause.APPLY, Lsn(20), Lsn(21), "another", "a remedy"))
+    assert find_parked(lake, table, Cause.APPLY) is None
+    assert not unpark(lake, table, Cause.APPLY)
+    assert park(lake, early)
 
 
 def _path(folder: Remote) -> Path:
