@@ -243,7 +243,7 @@ def test_a_process_that_lost_its_lease_cannot_change_a_record_of_its_successor(
     assert park(lake, early)
     assert find_parked(lake, table, Cause.APPLY) == early
     with monkeypatch.context() as paused:
-        read = parking.read_versioned
+        read = files.read_versioned
 
         def read_then_pause(place: Place) -> tuple[bytes, str | None]:
             found = read(place)
