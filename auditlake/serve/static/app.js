@@ -75,7 +75,7 @@ function setMoment(at) {
   slider.setAttribute("aria-valuemax", at.commits);
   slider.setAttribute("aria-valuetext", text);
   announce(`As of ${text}`);
-  timeline?.place(toMicros(at.time));
+  timeline?.reach(toMicros(at.time));
 }
 
 function writeTime(place, iso) {
@@ -141,6 +141,15 @@ class Timeline {
     const share = micros === null ? 0 : this.share(micros);
     this.handle.hidden = share < -0.001 || share > 1.001;
     this.handle.style.left = `${Math.min(1, Math.max(0, share)) * 100}%`;
+  }
+
+  // A commit after the last known one lengthens the chart, if that shows the end.
+  reach(micros) {
+    this.place(micros);
+    const { last_us: last, from_us: from, to_us: to } = this.shown;
+    if (micros === null || last === null || micros <= last) return;
+    this.shown.last_us = micros;
+    if (to > last) this.load(from, micros + 1);
   }
 
   ticks() {
