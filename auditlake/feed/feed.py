@@ -189,7 +189,11 @@ class Feed(Iterator[ChangedTransaction]):
             return False
         limit = self._last if self._start.allow_gaps else self._complete.limit(self._planned_to, self._last)
         self._transactions.refresh()
-        rows, upto = self._next_rows(limit)
+        try:
+            rows, upto = self._next_rows(limit)
+        except FileNotFoundError:  # a reader that slept for hours; the rows are in other files now
+            self._transactions.list_again()
+            rows, upto = self._next_rows(limit)
         self._pending.extend(rows)
         self._planned_to = upto
         if not rows:

@@ -76,9 +76,10 @@ class LogTail:
         self.position = 0
         """The position in the version that was seen last; 0 if there is none."""
         self._listed_at = time.monotonic()
-        self._list()
+        self.list_again()
 
-    def _list(self) -> None:
+    def list_again(self) -> None:
+        """List the files of the newest version."""
         delta = open_delta(self._table)
         if delta is None:
             return
@@ -95,7 +96,7 @@ class LogTail:
             self._listed_at = time.monotonic()
         if self._version == before and (before < 0 or time.monotonic() - self._listed_at > _LISTED_AGAIN_S):
             self._listed_at = time.monotonic()
-            self._list()
+            self.list_again()
         return self._version != before
 
     def _read_next(self) -> bool:
@@ -122,7 +123,7 @@ class LogTail:
             try:
                 return sorted(self._overlapping(after, upto), key=lambda group: (group.first, group.last))
             except FileNotFoundError:
-                self._list()
+                self.list_again()
         return sorted(self._overlapping(after, upto), key=lambda group: (group.first, group.last))
 
     def _overlapping(self, after: int, upto: int) -> Iterator[Group]:
@@ -139,7 +140,7 @@ class LogTail:
             except FileNotFoundError:
                 if attempt:
                     raise
-                self._list()
+                self.list_again()
         return None
 
 

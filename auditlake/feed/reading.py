@@ -56,9 +56,17 @@ class Selection:
         return self.tables is None or not {str(table) for table in self.tables}.isdisjoint(transaction.tables)
 
     def takes_key(self, change: Change) -> bool:
-        """Return whether a change passes the filter by key; a TRUNCATE concerns every key."""
+        """Return whether a change passes the filter by key; a TRUNCATE concerns every key.
+
+        Raises NotAnswerable if the table had another key at that moment.
+        """
         if self.key is None or change.op == "truncate":
             return True
+        if len(change.key_texts) != len(self.key):
+            raise NotAnswerable(
+                f"the columns of the key of {change.table} had other names at the moment of a change",
+                "Receive all changes of the table, without a key.",
+            )
         return self.key in {tuple(change.key_texts.values()), tuple(change.key_texts_before.values())}
 
 

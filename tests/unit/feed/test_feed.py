@@ -14,15 +14,17 @@ import auditlake
 from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed import feed as feed_module
-from auditlake.feed.change import UNCHANGED, ChangedTransaction
+from auditlake.feed.change import UNCHANGED, Change, ChangedTransaction
 from auditlake.feed.log_tail import LogTail
 from auditlake.feed.missing import Completeness
+from auditlake.feed.reading import Selection
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.relation import Column
 from auditlake.store.place import Remote
 from tests.small_lake import CUSTOMERS, ORDERS, T0_US, write_small_lake
 
@@ -245,6 +247,29 @@ def test_a_value_that_was_not_sent_is_marked(lake: Lake) -> None:
     assert change.after is not None
     assert change.after["note"] is UNCHANGED
     assert (change.after["at"], change.unchanged) == (None, ("note",))
+
+
+def test_a_key_that_had_another_name_is_refused() -> None:
+    """A filter by key would omit its changes silently."""
+    columns = (Column("number", 23, -1, key=True),)
+    change = Change(ORDERS, "insert", 0, columns, (), None, {"number": "1"})
+    with pytest.raises(NotAnswerable, match="had other names"):
+        Selection(key=("1",)).takes_key(change)
+
+
+def test_files_that_were_replaced_meanwhile_are_found_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joined files are deleted after six hours; a reader that slept since then still lists them."""
+    log = CaptureLog(lake)
+    for number in range(3):
+        _append(log, 0x500 + number, [_insert(number)])
+    feed = auditlake.changes(lake.root, since="0/300", follow=False)
+    stale = [file for table in (lake.changes, lake.transactions) for file in table.glob("*.parquet")]
+    for table in (log._changes, log._transactions):  # noqa: SLF001 - compaction, without waiting for 200 appends
+        table.tidy()
+    monkeypatch.setattr(LogTail, "_read_next", lambda _: False)  # the entries are gone too
+    for file in stale:
+        file.unlink()
+    assert [each.lsn for each in feed] == [0x300, _HALF, 0x500, 0x501, 0x502]
 
 
 def test_a_reader_that_slept_through_the_retention_lists_the_files_again(
