@@ -41,6 +41,7 @@ class After(StrEnum):
     TABLE_MERGED = "table-merged"
     PARKED = "parked"  # the reason why a table is not folded further
     FILES_JOINED = "files-joined"
+    SOURCE_RENEWED = "source-renewed"  # lake.json and publication.json name the new source
     HELD = "held"  # tables that get a new snapshot are not folded further
     COPIED_AGAIN = "copied-again"  # a new snapshot of all these tables, in no commit yet
     DIFFERENCE_WRITTEN = "difference-written"  # of one table, in no commit yet

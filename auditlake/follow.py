@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
 
 from auditlake.apply.apply import Reached, StartSpark, apply_pending, next_window
@@ -24,6 +26,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.resync.automatic import AutomaticResync
 from auditlake.snapshot.new_tables import Job, watch
 from auditlake.store.files import fingerprint
 
@@ -51,12 +54,14 @@ class Applier:
         self._explained: object = None
         self._upkeep: Upkeep | None = None
         self._moved: set[TableName] = set()
+        self._resynced = 0
         self.interval_s = _BATCH_INTERVAL_S
         """Seconds for changes to gather before the next batch."""
 
     def apply(self, stop: threading.Event | None = None) -> None:
         """Apply what `changes` holds now, in windows that fit into memory, or until `stop`."""
         explained = _explained(self.lake)
+        self._begin_again_after_resync()
         window = next_window(self.lake, self._window_end)
         while window is not None:
             freed = self._apply_upto(window.upto, retry=explained != self._explained)
@@ -68,6 +73,17 @@ class Applier:
                 break
             window = next_window(self.lake, self._window_end)
         self._explained = explained
+
+    def _begin_again_after_resync(self) -> None:
+        """Cut new windows if a table got a new snapshot, from whose LSN on its changes are to be applied."""
+        resynced = max((table.resynced for table in self._histories.current()), default=0)
+        if resynced != self._resynced:
+            self._resynced, self._window_end = resynced, None
+
+    @property
+    def parked(self) -> Mapping[TableName, Parked]:
+        """The tables that are parked now."""
+        return read_parked(self.lake, self._histories.current())
 
     def _apply_upto(self, upto: Lsn, *, retry: bool) -> bool:
         """Apply one window; return whether a parked table was freed, which continues from its position."""
@@ -148,11 +164,26 @@ def _apply_alone(applier: Applier, stop: threading.Event, *, once: bool) -> None
         applier.apply(stop)
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a run without a target does beside: copy new tables, and give silently changed ones a new snapshot.
+
+    A run with a target does the second, too, before it ends.
+    """
+
+    new_tables: Job | None = None
+    resync: AutomaticResync | None = None
+
+
 def follow(
-    task: Task, start_spark: StartSpark, stop: threading.Event, say: Report, new_tables: Job | None = None
+    task: Task, start_spark: StartSpark, stop: threading.Event, say: Report, beside: Beside | None = None
 ) -> None:
-    """Capture and apply until the task's target is in `history`, or until `stop`; then also copy `new_tables`."""
-    with hold(task.lake, "follow", Stage.CAPTURE, Stage.APPLY), ThreadPoolExecutor(1) as pool:
+    """Capture and apply until the task's target is in `history`, or until `stop`; with `beside`, also that."""
+    beside = beside or Beside()
+    with ExitStack() as held, ThreadPoolExecutor(1) as pool:
+        held.enter_context(hold(task.lake, "follow", Stage.CAPTURE, Stage.APPLY))
+        if beside.resync is not None:
+            held.callback(beside.resync.close)
         tried = threading.Event()
         capturing = pool.submit(run_capture, task, stop, say, tried)
         capturing.add_done_callback(lambda _: tried.set())
@@ -160,26 +191,44 @@ def follow(
             tried.wait()
             if capturing.done():
                 capturing.result()  # a refusal does not wait for a JVM
-            if task.until is None and new_tables is not None:
-                threading.Thread(target=watch, args=(new_tables, stop, say), name="new-tables", daemon=True).start()
+            if task.until is None and beside.new_tables is not None:
+                arguments = (beside.new_tables, stop, say)
+                threading.Thread(target=watch, args=arguments, name="new-tables", daemon=True).start()
             applier = Applier(task.lake, start_spark, say)
-            if task.until is None:
-                applier.apply(stop)
-                applier.warm_up(stop)
-            else:
-                _start_if_captured(capturing, stop, applier)
-            while not _capture_ended(capturing, stop, _interval_s(task, applier)):
-                applier.apply(stop)
-                if task.until is None:  # maintenance would only delay a target
-                    applier.maintain()
+            _apply_beside(capturing, task, stop, applier, beside.resync)
             finish = not stop.is_set()
         finally:
             stop.set()
         capturing.result()
         if finish:
-            applier.apply()
-            if task.until is not None:
-                applier.require_reached(task.until.lsn)
+            _finish(task, applier, beside.resync)
+
+
+def _apply_beside(
+    capturing: Future[None], task: Task, stop: threading.Event, applier: Applier, again: AutomaticResync | None
+) -> None:
+    """Apply batch after batch until capture has ended, or `stop`."""
+    if task.until is None:
+        applier.apply(stop)
+        applier.warm_up(stop)
+    else:
+        _start_if_captured(capturing, stop, applier)
+    while not _capture_ended(capturing, stop, _interval_s(task, applier)):
+        applier.apply(stop)
+        if task.until is None:  # a target waits for neither of them
+            applier.maintain()
+            if again is not None:
+                again.tend(applier.parked, applier.start_spark)
+
+
+def _finish(task: Task, applier: Applier, again: AutomaticResync | None) -> None:
+    """Apply what is left, and require that the target is reached."""
+    applier.apply()
+    if task.until is None:
+        return
+    if again is not None and again.finish(applier.parked, applier.start_spark):
+        applier.apply()
+    applier.require_reached(task.until.lsn)
 
 
 def _start_if_captured(capturing: Future[None], stop: threading.Event, applier: Applier) -> None:

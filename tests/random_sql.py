@@ -254,7 +254,7 @@ class Draw:
         return str(text)
 
     def kind(self) -> str:
-        return str(self.one(*_NUMBERS, "string", "string", "boolean", "date", "timestamp", "timestamp_ntz"))
+        return str(self.one(*_NUMBERS, "string", "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary"))
 
     def of(self, kind: str, depth: int) -> str:
         if depth <= 0 or self.draw.random() < 0.3:

@@ -16,9 +16,9 @@ _TIMEOUT_S = 30
 _POLL_S = 0.01
 
 
-def await_true(condition: Callable[[], object]) -> None:
+def await_true(condition: Callable[[], object], timeout_s: float = _TIMEOUT_S) -> None:
     """Wait until a condition holds."""
-    pause, deadline = threading.Event(), time.monotonic() + _TIMEOUT_S
+    pause, deadline = threading.Event(), time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true"
         pause.wait(_POLL_S)

@@ -125,8 +125,8 @@ class Life:
         events = [event for event in self.events if event.mark.lsn in self.span]
         transactions = transactions_at(self.reader, (event.mark.lsn for event in events))
         gaps = [gap for gap in self.reader.gaps_of(self.table) if gap.lsn_to in self.span]
-        entries: list[tuple[int, Event | Gap]] = [(event.mark.lsn, event) for event in events]
-        entries += [(gap.lsn_to, gap) for gap in gaps]
+        entries: list[tuple[int, Event | Gap]] = [(gap.lsn_to, gap) for gap in gaps]
+        entries += [(event.mark.lsn, event) for event in events]
         entries.sort(key=lambda pair: pair[0])
         for lsn, entry in reversed(entries):
             if isinstance(entry, Gap):

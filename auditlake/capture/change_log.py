@@ -100,6 +100,21 @@ class CaptureLog:
         self._changes.append(None, positions)
         reach(After.START)
 
+    def start_again_at(self, consistent_point: Lsn) -> None:
+        """Record the start of a new slot: everything up to it that is not held is missing.
+
+        Parts of a transaction above the watermark are discarded first: they would become visible.
+        """
+        self._changes.discard_above("lsn", self.watermark)
+        self._transactions.discard_above("lsn", self.watermark)
+        positions = {
+            CHANGES_APP: consistent_point - 1,
+            ACKNOWLEDGED_APP: consistent_point,
+            CURRENT_APP: self.current_us,
+        }
+        self._changes.append(None, positions)
+        reach(After.START)
+
     def partial(self) -> Partial | None:
         """Return the transaction that a crash left in parts above the watermark, if any."""
         query = f"select lsn, max(ordinal) as ordinal from changes where lsn > {self.watermark:d} group by lsn"

@@ -8,8 +8,9 @@ Order of effects; only step 3 changes anything at the source:
    log, and what the old one has later never happened on the new one.
 2. Check the slot and the publication. The slot can continue at the lake's position, and the publication publishes what
    it did. The slot is never ahead of the lake, because a position is recorded before it is acknowledged. If it is,
-   another client has read from the slot, or the slot was dropped and created again: changes are missing, and only a new
-   lake helps. If the server's log ends before the lake's position, the server was restored to an earlier state.
+   another client has read from the slot, or the slot was dropped and created again: changes are missing, and only
+   `auditlake resync` helps. If the server's log ends before the lake's position, the server was restored to an earlier
+   state.
 3. Start the stream. From here on we hold the slot: no other process moves it, or writes to the lake through it.
 
 Before step 3 another capture may have moved slot and lake, so `capture.open_log` repeats checks 1 and 2 after it.
@@ -44,7 +45,9 @@ from auditlake.source.server import identify
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_resent, read_slot, terminate_reader
 from auditlake.streaming_mode import Streaming
 
-_NEW_LAKE = "Bootstrap a new lake with a new slot; this one can still be queried."
+_RESYNC = (
+    "Run auditlake resync --all: it creates the slot anew, takes a new snapshot of all tables and keeps their history."
+)
 _OTHER_SLOT = "Choose another slot."
 _STOP_READER = "Stop that process first; if it is dead, PostgreSQL releases the slot after wal_sender_timeout."
 _WAIT_S = 0.1
@@ -83,7 +86,7 @@ class Fork:
             raise WrongSource(
                 f"the source was promoted from timeline {self.recorded} to {self.timeline} at {self.lsn}, and this lake"
                 f" holds transactions of timeline {self.recorded} from {self.lsn} to {held_to} that it lacks",
-                _NEW_LAKE + " With synchronized_standby_slots (17) a standby always has what auditlake has.",
+                _RESYNC + " With synchronized_standby_slots (17) a standby always has what auditlake has.",
             )
 
 
@@ -128,7 +131,7 @@ def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork
         raise WrongSource(
             f"the source is on timeline {current.timeline}, which does not descend from {recorded.timeline}, that of"
             " this lake",
-            _NEW_LAKE,
+            _RESYNC,
         )
     return Fork(current.timeline, recorded.timeline, lsn)
 
@@ -183,24 +186,24 @@ def check_slot(name: str, slot: SlotState | None, acknowledged: Lsn) -> None:
     Raises WrongSource, with the range of LSNs that is missing.
     """
     if slot is None:
-        raise WrongSource(f"slot {name} is gone: changes from {acknowledged} on are missing", _NEW_LAKE)
+        raise WrongSource(f"slot {name} is gone: changes from {acknowledged} on are missing", _RESYNC)
     _check_kind(name, slot)
     missing = f"changes from {acknowledged} to {slot.wal_end} are missing"
     if slot.lost:
         why = f" ({slot.invalidation})" if slot.invalidation else ""
-        raise WrongSource(f"slot {name} has lost its log{why}: {missing}", _NEW_LAKE)
+        raise WrongSource(f"slot {name} has lost its log{why}: {missing}", _RESYNC)
     confirmed = slot.confirmed_flush_lsn
     if confirmed is None or confirmed > acknowledged:
         raise WrongSource(
             f"slot {name} stands at {confirmed}, this lake at {acknowledged}: another client has read the changes"
             " between the two, or it is a new slot of that name; they are missing",
-            _NEW_LAKE,
+            _RESYNC,
         )
     if slot.wal_end < acknowledged:
         raise WrongSource(
             f"the source's log ends at {slot.wal_end}, this lake at {acknowledged}: the source was restored to an"
             " earlier state, and the lake holds transactions between the two that it no longer has",
-            _NEW_LAKE,
+            _RESYNC,
         )
 
 
@@ -220,7 +223,7 @@ def _check_kind(name: str, slot: SlotState) -> None:
             _OTHER_SLOT,
         )
     if slot.synced and slot.confirmed_flush_lsn is None:
-        raise WrongSource(f"slot {name} was not yet copied to this server when it was promoted", _NEW_LAKE)
+        raise WrongSource(f"slot {name} was not yet copied to this server when it was promoted", _RESYNC)
 
 
 def check_database(name: str, slot: SlotState, database: str) -> None:
@@ -230,6 +233,28 @@ def check_database(name: str, slot: SlotState, database: str) -> None:
     """
     if slot.database != database:
         raise WrongSource(f"slot {name} is of database {slot.database}, need one of {database}", _OTHER_SLOT)
+
+
+def check_resent(control: psycopg.Connection[Row], lake: Lake, manifest: Manifest, start: Lsn) -> None:
+    """Check that the transactions between the slot's confirmed_flush_lsn and `start` are those already in the lake.
+
+    A slot is behind the lake after a crash of the server, which loses the last acknowledgements. It is also behind
+    in a server that was restored to an earlier state and has continued from there: the same range of the log then
+    holds other transactions.
+    """
+    slot = read_slot(control, manifest.slot)
+    if slot is None or slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn >= start:
+        return
+    since = slot.confirmed_flush_lsn
+    resent = read_resent(control, manifest.slot, manifest.publication, start)
+    held = _read_held(lake, since, start)
+    other = held - resent if control.info.server_version < _EMPTY_SKIPPED_SINCE else held ^ resent
+    if other:
+        raise WrongSource(
+            f"slot {manifest.slot} would send other transactions from {since} to {start} than this lake holds: the"
+            " source was restored to an earlier state, and has continued from there",
+            _RESYNC,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +332,7 @@ class Claimer:
         while True:
             pgconn = connect_replication(self.source.conninfo)
             try:
-                self._check_resent(control, start)
+                check_resent(control, self.lake, self.source.manifest, start)
                 with hung_up_after(pgconn.socket, timeouts.silence_s):
                     publication, streaming = self.source.manifest.publication, self.source.streaming
                     start_stream(pgconn, self._slot, publication, start, streaming)
@@ -328,27 +353,6 @@ class Claimer:
             if self.stop.wait(_WAIT_S):
                 raise LakeConflict(f"slot {self._slot} is still read by {reader or 'another process'}", _STOP_READER)
             first = first if first and first.is_same(reader) else reader
-
-    def _check_resent(self, control: psycopg.Connection[Row], start: Lsn) -> None:
-        """Check that the transactions between the slot's confirmed_flush_lsn and `start` are those already in the lake.
-
-        A slot is behind the lake after a crash of the server, which loses the last acknowledgements. It is also behind
-        in a server that was restored to an earlier state and has continued from there: the same range of the log then
-        holds other transactions.
-        """
-        slot = read_slot(control, self._slot)
-        if slot is None or slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn >= start:
-            return
-        since = slot.confirmed_flush_lsn
-        resent = read_resent(control, self._slot, self.source.manifest.publication, start)
-        held = _read_held(self.lake, since, start)
-        other = held - resent if control.info.server_version < _EMPTY_SKIPPED_SINCE else held ^ resent
-        if other:
-            raise WrongSource(
-                f"slot {self._slot} would send other transactions from {since} to {start} than this lake holds: the"
-                " source was restored to an earlier state, and has continued from there",
-                _NEW_LAKE,
-            )
 
     @staticmethod
     def _is_alive(reader: SlotReader | None, first: SlotReader | None) -> bool:

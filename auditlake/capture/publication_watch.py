@@ -28,7 +28,7 @@ from auditlake.source.publication import find_existing, read_membership
 from auditlake.source.server import wal_end
 
 _INTERVAL_S = 30.0
-_NEW_LAKE = "Bootstrap a new lake with a new slot and publication; this one can still be queried."
+_RESYNC = "Run auditlake resync --all: it takes a new snapshot of all tables and keeps their history."
 _DROPPED = "It has no more changes; its history up to then can be queried."
 
 
@@ -90,7 +90,7 @@ class PublicationWatch:
         losses = list(find_losses(self._name, recorded, found, dropped))
         if whole := [loss.what for loss in losses if loss.table is None]:
             first, end = self._last_complete(since)[0], wal_end(control).lsn
-            raise WrongSource(f"{'; '.join(whole)}: changes from {first} to {end} are missing", _NEW_LAKE)
+            raise WrongSource(f"{'; '.join(whole)}: changes from {first} to {end} are missing", _RESYNC)
         return _Comparison(recorded, dropped, losses)
 
     def _last_complete(self, since: Lsn) -> tuple[Lsn, int | None]:

@@ -11,11 +11,14 @@ files of its version that long. Only the writer may call it: any other commit co
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -37,6 +40,7 @@ from auditlake.delta.log_writer import (
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
+from auditlake.store.files import parquet
 from auditlake.store.place import Place
 
 # Fewer small files are cheap to read and to list, and joining this many takes a fraction of a second.
@@ -143,6 +147,22 @@ class AppendLog:
         """
         self._commit(None, {app: version})
 
+    def discard_above(self, column: str, limit: int) -> None:
+        """Delete the rows whose value in an integer column is above a limit.
+
+        Raises as `append`.
+        """
+        with self._translated_errors():
+            files = [add for add in live_files(self._path, self._version) if _may_exceed(add, column, limit)]
+            actions = [action for add in files for action in self._without(add, column, limit)]
+        if actions:
+            self._put("DELETE", actions)
+
+    def _without(self, add: Add, column: str, limit: int) -> list[Action]:
+        rows = pq.read_table(parquet(file_path(self._path, add)))
+        kept = rows.filter(pc.less_equal(rows[column], limit)).combine_chunks().to_batches()
+        return [removed(add), *(write_file(self._path, batch) for batch in kept if batch.num_rows)]
+
     def _commit(self, rows: pa.RecordBatch | None, positions: Mapping[str, int]) -> None:
         with self._translated_errors():
             added = [write_file(self._path, rows)] if rows is not None and rows.num_rows else []
@@ -201,6 +221,11 @@ class AppendLog:
         with self._translated_errors():
             for name in self.table.vacuum(retention_hours=int(KEPT_FOR_S // 3600), full=True):
                 (self._path / name).unlink(missing_ok=True)
+
+
+def _may_exceed(add: Add, column: str, limit: int) -> bool:
+    greatest = json.loads(add.get("stats") or "{}").get("maxValues", {}).get(column)
+    return greatest is None or int(greatest) > limit
 
 
 def _joinable(path: Place, adds: Sequence[Add]) -> list[list[Add]]:

@@ -105,6 +105,16 @@ def record_timeline(lake: Lake, timeline: int) -> None:
         _replace(lake, content)
 
 
+def record_source(lake: Lake, manifest: Manifest) -> None:
+    """Record that the lake continues with another source.
+
+    Raises LakeUnusable if lake.json cannot be read or written.
+    """
+    with _writing(lake):
+        content = json.loads(lake.manifest.read_text()) | asdict(manifest)
+        _replace(lake, content)
+
+
 def record_created_publication(lake: Lake, patterns: tuple[str, ...] | None) -> None:
     """Record that bootstrap creates the publication for the tables that match, None for all; called before it does.
 

@@ -42,6 +42,14 @@ def record_tables(lake: Lake, found: Membership, tables: Collection[TableName]) 
     _write(lake, Membership(recorded.publication, recorded.operations, {**recorded.tables, **fresh}))
 
 
+def record_publication(lake: Lake, membership: Membership) -> None:
+    """Replace the record, for a publication that was created again.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    _write(lake, membership)
+
+
 def recorded_or_new(lake: Lake, found: Membership) -> Membership:
     """Read the record; if there is none, create it from the tables that have a history.
 

@@ -38,8 +38,9 @@ class Engines:
         self._choice = choice
         self._settings = settings
         self._start = start
-        self.engine = ""
+        self._engine = ""
         self._reason = ""
+        self._said = ""
 
     @cached_property
     def _embedded(self) -> Embedded:
@@ -61,7 +62,7 @@ class Engines:
 
     def _of_duckdb(self, state: LakeState, queries: Sequence[PreparedQuery]) -> list[Answer]:
         answers = [self._noted(state, query, self._embedded.answer(state, query)) for query in queries]
-        self.engine, self._reason = NAME, ""
+        self._engine, self._reason = NAME, ""
         return answers
 
     def _noted(self, state: LakeState, query: PreparedQuery, rows: EmbeddedRows) -> Answer:
@@ -70,7 +71,7 @@ class Engines:
     def _of_spark(self, queries: Sequence[PreparedQuery]) -> list[Answer]:
         from auditlake.query.sql import plan  # noqa: PLC0415 - pyspark takes a second to import
 
-        self.engine = SPARK
+        self._engine = SPARK
         answers = []
         for query in queries:
             rows = plan(self._start(), query)
@@ -84,6 +85,9 @@ class Engines:
         return footnotes(self._start(), query, rows, nulls)
 
     def report(self) -> None:
-        """Say which engine answered, and why it was Spark."""
+        """Say which engine answered, and why it was Spark, unless it was so the last time too."""
         why = f", because of {self._reason}" if self._reason else ""
-        say(f"answered by {self.engine}{why}")
+        said = f"answered by {self._engine}{why}"
+        if said != self._said:
+            say(said)
+        self._said = said

@@ -516,5 +516,5 @@ def _two_phase(message: Message) -> WrongSource:
     name = type(message).__name__
     return WrongSource(
         f"the slot sent a {name} message: it has two-phase commit, need a slot without",
-        "Prepared transactions may have been skipped; bootstrap a new lake with a new slot.",
+        "Prepared transactions may have been skipped; run auditlake resync --all.",
     )

@@ -59,7 +59,7 @@ def _not_started(slot: str, result: PGresult) -> Exception:
     if sqlstate in UNDECODABLE:
         return WrongSource(
             f"slot {slot} cannot serve this lake any more: {message}",
-            "Changes are missing; bootstrap a new lake.",
+            "Changes are missing. Run auditlake resync --all.",
         )
     return unreachable(message, sqlstate or None)
 
@@ -68,7 +68,7 @@ def failed(message: str, sqlstate: str | None) -> AuditlakeError:
     """Return the error for a started stream that ended: it broke, or can be read no further."""
     if sqlstate not in UNDECODABLE:
         return unreachable(message, sqlstate)
-    return WrongSource(f"the slot can be read no further: {' '.join(message.split())}", "Bootstrap a new lake.")
+    return WrongSource(f"the slot can be read no further: {' '.join(message.split())}", "Run auditlake resync --all.")
 
 
 _TIMEOUT = "select setting::int from pg_catalog.pg_settings where name = 'wal_sender_timeout'"

@@ -12,11 +12,12 @@ from auditlake.temporal.table_lookup import find_table
 
 
 def choose_tables(
-    lake: Lake, histories: Sequence[HistoryTable], given: Sequence[str], *, every: bool
+    lake: Lake, histories: Sequence[HistoryTable], given: Sequence[str], *, every: bool, anew: bool = False
 ) -> list[TableName]:
     """Choose the tables named; with `every` all, or those that an earlier run did not finish; else the parked ones.
 
-    Tables that were dropped at the source are left out unless they are named.
+    With `anew`, the stream has to begin again, for all tables. Tables that were dropped at the source are left out
+    unless they are named.
 
     Raises BadUsage.
     """
@@ -27,7 +28,7 @@ def choose_tables(
         return sorted({find_table(text.split("."), names) for text in given})
     parked = read_parked(lake, histories)
     ended = {name for name, record in parked.items() if record.ended}
-    if unfinished := held_tables(lake, histories):
+    if not anew and (unfinished := held_tables(lake, histories)):
         return unfinished
     chosen = [table.name for table in histories] if every else list(parked)
     return sorted(name for name in chosen if name not in ended)

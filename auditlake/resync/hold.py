@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked
+from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, unpark
 from auditlake.lake.positions import Positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -47,19 +47,26 @@ class Hold:
         return min((each for each in doubts if each.lsn < snapshot_lsn), key=lambda each: each.lsn, default=None)
 
 
-def hold_table(lake: Lake, table: HistoryTable, positions: Positions, until: Lsn) -> Hold:
+def hold_table(lake: Lake, table: HistoryTable, positions: Positions, until: Lsn, problem: str = _COMPARED) -> Hold:
     """Hold a table; `until` is the end of the source's log, read before. A hold of an earlier run is continued.
+
+    `problem` is why the stream ends at `positions`; without it, the table is complete.
 
     Raises LakeUnusable if the folder cannot be written.
     """
     held = find_parked(lake, table.name, Cause.RESYNC)
     parked = read_parked(lake, [table]).get(table.name)
+    complete = held is not None and held.reason == _COMPARED and problem != _COMPARED
     if held is not None and held.until > table.snapshot_lsn and (parked is None or parked.lsn >= held.lsn):
-        return Hold(held)
+        if not complete:
+            return Hold(held)
+        parked = None  # it was complete, until the stream was lost
     if parked is not None:
         record = Parked(table.name, Cause.RESYNC, parked.lsn, until, parked.reason, REMEDY, parked.time_us)
     else:
-        record = Parked(table.name, Cause.RESYNC, positions.known_lsn, until, _COMPARED, REMEDY, positions.current_us)
+        record = Parked(table.name, Cause.RESYNC, positions.known_lsn, until, problem, REMEDY, positions.current_us)
+    if complete:
+        unpark(lake, table.name, Cause.RESYNC)
     park(lake, record, table.snapshot_lsn)
     return Hold(record)
 

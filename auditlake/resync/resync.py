@@ -19,6 +19,7 @@ Changes of a table up to S that came through the stream stay in `changes`. Those
 folded: the snapshot has their result, and what the table was between two of them is unknown.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,17 +35,19 @@ from auditlake.errors import AuditlakeError, BadUsage, SourceUnready, Unsupporte
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
-from auditlake.lake.manifest import require_manifest
+from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import read_parked
 from auditlake.lake.positions import read_positions
 from auditlake.lake.publication_record import record_tables
 from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.resync.hold import Hold, hold_table
+from auditlake.resync.renewal import Renewal, renew_slot, renew_source
 from auditlake.resync.supersede import Copied, Resynced, supersede
 from auditlake.schema.catalog_snapshot import save_first_snapshots
-from auditlake.snapshot.concurrent_capture import capturing
+from auditlake.snapshot.concurrent_capture import Capturing, capturing
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 from auditlake.snapshot.plan import Plan, publish, read_source
 from auditlake.snapshot.progress import Progress
@@ -54,7 +57,7 @@ from auditlake.source.catalog import read_sizes
 from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.partitions import read_insert_lsn
-from auditlake.source.publication import read_membership
+from auditlake.source.publication import create_publication, read_membership
 from auditlake.source.replicated_tables import FollowedTable, choose
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot
 from auditlake.source.snapshot_session import SnapshotHolder
@@ -63,6 +66,8 @@ from auditlake.store.place import Place
 from auditlake.streaming_mode import Streaming
 
 _SLOT_TIMEOUT_S = 120.0
+_CAPTURE_TIMEOUT_S = 120.0
+_POLL_S = 0.1
 Report = Callable[[str], None]
 
 
@@ -70,7 +75,8 @@ Report = Callable[[str], None]
 class Target:
     """Source and lake of a resync; `limits` bound the copy.
 
-    `captures`: run capture during the copy, unless another process does; False if this process captures already.
+    `captures`: run capture during the copy, unless another process does; False if this process captures already. With
+    `renewal`, which the operator has confirmed, the lake goes on with the source that it describes.
     """
 
     conninfo: str
@@ -78,6 +84,7 @@ class Target:
     streaming: Streaming = field(default_factory=Streaming)
     limits: Limits = field(default_factory=Limits)
     captures: bool = True
+    renewal: Renewal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,8 @@ def resync(
         AuditlakeError: names the tables that were not done, after all others were.
     """
     progress = progress or Progress(report)
-    with locked(target.lake, "resync", Stage.RESYNC), connect(target.conninfo) as control:
+    stages = (Stage.RESYNC,) if target.renewal is None else (Stage.RESYNC, Stage.CAPTURE, Stage.BOOTSTRAP)
+    with locked(target.lake, "resync", *stages), connect(target.conninfo) as control:
         run = _Run(target, control, report, progress, start)
         tables = _check(run, names)
         holds = _hold(run, tables)
@@ -123,11 +131,10 @@ class _Run:
 
 def _check(run: _Run, names: Collection[TableName]) -> list[HistoryTable]:
     """Check source and slot, and return the histories of the tables."""
-    lake, manifest = run.target.lake, require_manifest(run.target.lake)
+    lake = run.target.lake
     require_primary(run.control)
-    current = current_manifest(run.control, manifest.slot, manifest.publication)
-    check_timeline(run.target.conninfo, manifest, current)
-    check_main_slot(run.control, lake, manifest.slot)
+    if run.target.renewal is None:
+        _check_source(run, require_manifest(lake))
     histories = {table.name: table for table in list_histories(lake)}
     if unknown := [str(name) for name in names if name not in histories]:
         raise BadUsage(f"{', '.join(unknown)} has no history in this lake", "auditlake status lists the tables.")
@@ -137,11 +144,18 @@ def _check(run: _Run, names: Collection[TableName]) -> list[HistoryTable]:
     return [histories[name] for name in sorted(names)]
 
 
+def _check_source(run: _Run, manifest: Manifest) -> None:
+    current = current_manifest(run.control, manifest.slot, manifest.publication)
+    check_timeline(run.target.conninfo, manifest, current)
+    check_main_slot(run.control, run.target.lake, manifest.slot)
+
+
 def _hold(run: _Run, tables: Sequence[HistoryTable]) -> dict[TableName, Hold]:
     """Hold the tables, at the position that the lake has after the end of the log was read."""
     until, positions = read_insert_lsn(run.control), read_positions(run.target.lake)
     assert positions is not None  # noqa: S101 - `check_main_slot` found a slot, which bootstrap records
-    return {table.name: hold_table(run.target.lake, table, positions, until) for table in tables}
+    why = {} if run.target.renewal is None else {"problem": run.target.renewal.problem}
+    return {table.name: hold_table(run.target.lake, table, positions, until, **why) for table in tables}
 
 
 @contextmanager
@@ -156,18 +170,25 @@ def _closed_at_end(workers: Future[Workers]) -> Iterator[Future[Workers]]:
 
 def _take(run: _Run, holds: dict[TableName, Hold], workers: Future[Workers]) -> list[Resynced]:
     target = run.target
-    source = Source(target.conninfo, require_manifest(target.lake), target.streaming)
     chosen = _published(run, holds.keys())
-    with ExitStack() as held:
-        if target.captures:
-            capture = held.enter_context(capturing(source, target.lake, run.control, run.report, first=False))
-        staging, created = _copy(run, chosen, holds, workers)
+    with ExitStack() as beside:
+        staging = _copy(run, chosen, holds, workers, beside)
         reach(After.COPIED_AGAIN)
-        if target.captures and staging.copied:
-            capture.await_passed(created.consistent_point)
         done = [_superseded(run, holds[name], copied) for name, copied in sorted(staging.copied.items())]
     _remove(target.lake.root / "resync")
     return [each for each in done if each is not None]
+
+
+def _await_passed(lake: Lake, lsn: Lsn) -> None:
+    """Wait until the capture of this process has passed `lsn`.
+
+    Raises SourceUnready if it does not.
+    """
+    deadline = time.monotonic() + _CAPTURE_TIMEOUT_S
+    while (positions := read_positions(lake)) is None or positions.acknowledged < lsn:
+        if time.monotonic() > deadline:
+            raise SourceUnready(f"capture did not pass {lsn} in {_CAPTURE_TIMEOUT_S:g} s", "Run auditlake resync.")
+        time.sleep(_POLL_S)
 
 
 def _superseded(run: _Run, hold: Hold, copied: Copied) -> Resynced | None:
@@ -188,25 +209,34 @@ def _published(run: _Run, names: Collection[TableName]) -> list[FollowedTable]:
     for lacking in sorted({*names} - {table.name for table in chosen}):
         why = f"table {lacking} is not at the source, or cannot be published"
         run.progress.fail(lacking, SourceUnready(why, "auditlake check says why; its history can still be queried."))
-    if source.publication is None:
+    if source.publication is None and run.target.renewal is None:
         raise SourceUnready(f"publication {name} is gone", "Run auditlake resync --all: it creates the publication.")
+    if source.publication is None:
+        create_publication(run.control, name, [table.name for table in chosen])
+        return list(choose(read_source(run.control, name), lambda table: table.name in names))
     unpublished = tuple(table for table in chosen if source.published(table.name) is None)
     publish(run.control, name, Plan(chosen, unpublished, source.publication, None, ()))
     return list(choose(read_source(run.control, name), lambda table: table.name in {each.name for each in chosen}))
 
 
 def _copy(
-    run: _Run, todo: Sequence[FollowedTable], holds: dict[TableName, Hold], workers: Future[Workers]
-) -> tuple["_Staging", CreatedSlot]:
-    """Copy the tables under one snapshot, and release it."""
+    run: _Run,
+    todo: Sequence[FollowedTable],
+    holds: dict[TableName, Hold],
+    workers: Future[Workers],
+    beside: ExitStack,
+) -> "_Staging":
+    """Copy the tables under one snapshot, and release it; capture runs until the end of `beside`."""
     target, histories = run.target, {table.name: table for table in list_histories(run.target.lake)}
     with ExitStack() as held:
         holder = held.enter_context(SnapshotHolder(target.conninfo))
         todo = _locked(run, holder, todo)
+        if run.target.renewal is not None:
+            renew_source(run.control, target.lake, run.target.renewal, todo)
         _record_anew(run, todo, holds)
         replication = connect_replication(target.conninfo)
         held.callback(replication.finish)
-        created = _temporary_slot(run, replication)
+        created = _slot(run, replication)
         snapshot_id = holder.import_snapshot(created.snapshot_id)
         run.progress.record_snapshot()
         mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
@@ -216,8 +246,24 @@ def _copy(
         sizes = read_sizes(holder.connection, [part.relation.oid for table in todo for part in table.parts])
         staging = _Staging(target.lake, columns)
         snapshot = exported(target.conninfo, holder, snapshot_id, mark)
+        capture = _capture(run, beside)
         Copier(workers.result(), staging, snapshot, target.limits, run.progress).copy(todo, sizes)
-    return staging, created
+    if any(holds[name].is_complete for name in staging.copied):
+        if capture is not None:
+            capture.await_passed(created.consistent_point)
+        else:
+            _await_passed(target.lake, created.consistent_point)
+    return staging
+
+
+def _capture(run: _Run, beside: ExitStack) -> Capturing | None:
+    """Run capture beside the copy, so that the slot does not retain WAL; None if this process captures already."""
+    target = run.target
+    if not target.captures:
+        return None
+    source = Source(target.conninfo, require_manifest(target.lake), target.streaming)
+    first = run.target.renewal is not None
+    return beside.enter_context(capturing(source, target.lake, run.control, run.report, first=first))
 
 
 def _locked(run: _Run, holder: SnapshotHolder, todo: Sequence[FollowedTable]) -> list[FollowedTable]:
@@ -240,10 +286,14 @@ def _record_anew(run: _Run, todo: Sequence[FollowedTable], holds: dict[TableName
     save_first_snapshots(run.control, lake, {n: oid for n, oid in oids.items() if not holds[n].is_complete})
 
 
-def _temporary_slot(run: _Run, replication: PGconn) -> CreatedSlot:
+def _slot(run: _Run, replication: PGconn) -> CreatedSlot:
+    """Create a temporary slot for its snapshot or, if the lake's own cannot go on, that one anew."""
+    waiting = Waiting(_SLOT_TIMEOUT_S, run.report)
+    if run.target.renewal is not None:
+        return renew_slot(run.control, replication, run.target.lake, waiting)
     slot = require_manifest(run.target.lake).slot
     name = f"{slot[:40]}_resync_{replication.backend_pid}"
-    return create_slot(replication, run.control, name, temporary=True, waiting=Waiting(_SLOT_TIMEOUT_S, run.report))
+    return create_slot(replication, run.control, name, temporary=True, waiting=waiting)
 
 
 def _comparable(

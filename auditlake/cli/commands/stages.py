@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from auditlake.messages import say
 
 if TYPE_CHECKING:
     from auditlake.capture.supervisor import Task, Until
+    from auditlake.resync.automatic import AutomaticResync
     from auditlake.snapshot.new_tables import Job
 
 
@@ -33,8 +35,22 @@ def follow(settings: Settings, until: "Until") -> None:
 
     with stopped_by_signals() as stop:
         task = _task(settings, until)
-        stage.follow(task, lambda: spark_session(settings.spark), stop, say, _new_tables(settings))
+        beside = stage.Beside(_new_tables(settings), _automatic(settings))
+        stage.follow(task, lambda: spark_session(settings.spark), stop, say, beside)
     _report_stop(stop)
+
+
+def _automatic(settings: Settings) -> "AutomaticResync | None":
+    from auditlake.resync.automatic import AutomaticResync
+    from auditlake.resync.resync import Target
+    from auditlake.snapshot.scheduler import Limits
+    from auditlake.snapshot.worker_pool import start_workers
+
+    if not settings.resync:
+        return None
+    limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
+    target = Target(settings.source_required(), Lake(settings.lake), settings.how_to_stream, limits, captures=False)
+    return AutomaticResync(target, lambda: start_workers(settings.spark), say)
 
 
 @click.command()
@@ -119,10 +135,11 @@ def maintain(settings: Settings) -> None:
 @with_streaming
 @click.option("--table", "names", multiple=True, metavar="TABLE", help="Only these tables: orders, sales.orders.")
 @click.option("--all", "every", is_flag=True, help="All tables, and the slot anew if it is lost.")
+@click.option("--yes", is_flag=True, help="Do not ask before a slot is created anew or another source is recorded.")
 @click.option("--copy-connections", metavar="N", help="Ranges to copy at a time, each in a connection [8].")
 @click.option("--copy-bytes-per-s", metavar="N", help="Bytes to read from the source per second, at most [no limit].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for the progress of the copy.")
-def resync(settings: Settings, *, names: tuple[str, ...], every: bool, as_json: bool) -> None:
+def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool, as_json: bool) -> None:
     """Give tables a new snapshot and keep their history; without options, the tables that are parked.
 
     \b
@@ -132,6 +149,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, as_json: 
     """
     from auditlake.lake.history import list_histories
     from auditlake.resync.choice import choose_tables
+    from auditlake.resync.renewal import find_renewal
     from auditlake.resync.resync import Starters, Target
     from auditlake.resync.resync import resync as run
     from auditlake.snapshot.progress_display import shown
@@ -142,13 +160,20 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, as_json: 
     lake = Lake(settings.lake)
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
     target = Target(settings.source_required(), lake, settings.how_to_stream, limits)
-    tables = choose_tables(lake, list(list_histories(lake)), names, every=every)
+    renewal = find_renewal(target.conninfo, lake) if every else None
+    if renewal is not None:
+        say(renewal.problem)
+        for change in renewal.changes:
+            say(change)
+        if not yes:
+            click.confirm("go on?", abort=True, err=True)
+    tables = choose_tables(lake, list(list_histories(lake)), names, every=every, anew=renewal is not None)
     if not tables:
         say("no table is parked, none gets a new snapshot")
         return
     start = Starters(lambda: spark_session(settings.spark), lambda: start_workers(settings.spark))
     with shown(as_json=as_json) as progress:
-        run(target, tables, start, say, progress)
+        run(replace(target, renewal=renewal), tables, start, say, progress)
 
 
 @click.command()

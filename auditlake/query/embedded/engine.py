@@ -11,6 +11,7 @@ tail, a large tail, long rows, and every statement if a setting changes what Spa
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -159,11 +160,12 @@ class Embedded:
         whole = translated(query)
         connection = self._session()
         try:
-            self._create_views(connection, state, query)
-            batches = connection.execute(whole.sql).to_arrow_reader(_BATCH_ROWS)
-            first = list(islice(_cast(batches, _schema(whole.fields)), 1))
-            rest = _cast(batches, _schema(whole.fields))
-            fetched = _held(chain(first, rest)) if whole.may_fail else chain(first, _reported(rest))
+            with _interruptible():
+                self._create_views(connection, state, query)
+                batches = connection.execute(whole.sql).to_arrow_reader(_BATCH_ROWS)
+                first = list(islice(_cast(batches, _schema(whole.fields)), 1))
+                rest = _cast(batches, _schema(whole.fields))
+                fetched = _held(chain(first, rest)) if whole.may_fail else chain(first, _reported(rest))
         except _duckdb_error() as exc:
             connection.close()
             raise NotEmbedded(f"{type(exc).__name__} of DuckDB") from exc
@@ -256,7 +258,8 @@ def _held(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _reported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
-        yield from batches
+        with _interruptible():
+            yield from batches
     except _duckdb_error() as exc:
         raise LakeUnusable(
             f"DuckDB cannot read the rest of the rows: {type(exc).__name__}", "Ask with --engine spark."
@@ -268,6 +271,17 @@ def _closing(connection: "DuckDBPyConnection", batches: Iterator[pa.RecordBatch]
         yield from batches
     finally:
         connection.close()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt for Ctrl-C, of which DuckDB makes a RuntimeError."""
+    try:
+        yield
+    except RuntimeError as exc:
+        if "interrupted" in str(exc).lower():
+            raise KeyboardInterrupt from exc
+        raise
 
 
 def _duckdb_error() -> type[Exception]:

@@ -188,6 +188,8 @@ class Expressions:
     def _literal(self, node: exp.Literal) -> Cell:
         only(node, "this", "is_string")
         text = str(node.this)
+        if node.is_string and "\0" in text:
+            raise NotEmbedded("NUL in a string")
         if node.is_string:
             return Cell(standard_literal(text), "string", text, text=text)
         if text.isdecimal():

@@ -74,6 +74,12 @@ class _Source:
     alias: str
     fields: tuple[Field, ...]
     cells: tuple[str, ...]
+    joined: tuple[str, ...] = ()
+    """Columns that USING has joined: shown once, and only with the alias under their own."""
+
+    def shows(self, name: str | None) -> bool:
+        """Return whether a column is part of `*`, and found without the alias."""
+        return name is None or not any(_same(each, name) for each in self.joined)
 
     def found(self, name: str) -> list[Cell]:
         pairs = zip(self.fields, self.cells, strict=True)
@@ -107,7 +113,7 @@ class _Scope:
         if table:
             return [cell for source in self.sources if _same(source.alias, table) for cell in source.found(name)]
         whole = [_cell(of, sql, name) for of, sql in self.joined if of.name is not None and _same(of.name, name)]
-        return whole or [cell for source in self.sources for cell in source.found(name)]
+        return whole + [cell for source in self.sources if source.shows(name) for cell in source.found(name)]
 
     def values_of(self, query: exp.Expr) -> Cell:
         inner = self.names.query(query)
@@ -124,11 +130,8 @@ class _Scope:
                 raise NotEmbedded(f"{table}.*, found {len(sources)} times")
             return _columns(sources[0])
         whole = [(of.name, _cell(of, sql, of.name)) for of, sql in self.joined]
-        rest = [pair for source in self.sources for pair in _columns(source) if not self._is_joined(pair[0])]
+        rest = [pair for source in self.sources for pair in _columns(source) if source.shows(pair[0])]
         return [*whole, *rest]
-
-    def _is_joined(self, name: str | None) -> bool:
-        return name is not None and any(of.name is not None and _same(of.name, name) for of, _ in self.joined)
 
 
 def _columns(source: _Source) -> list[tuple[str | None, Cell]]:
@@ -308,6 +311,8 @@ class _Order:
             if not 1 <= place <= len(self._columns):
                 raise NotEmbedded(f"ORDER BY {node.this}")
             return replace(self._columns[place - 1], number=None)
+        if not isinstance(node, exp.Column):
+            self._check_names(node)
         named = _aliased(node, self._columns)
         inside = self._inside(node)
         if named is None or inside is None or named.sql == inside.sql:
@@ -315,6 +320,13 @@ class _Order:
             if cell is not None:
                 return cell
         raise NotEmbedded(f"ORDER BY {node.name or type(node).__name__.lower()}, which is ambiguous")
+
+    def _check_names(self, node: exp.Expr) -> None:
+        """Check that no name in an expression is also that of another column of the result, which Spark prefers."""
+        for column in node.find_all(exp.Column):
+            named = _aliased(column, self._columns)
+            if named is not None and named.sql != self._expressions.cell(column).sql:
+                raise NotEmbedded(f"ORDER BY with {column.name}, which is ambiguous")
 
     def _inside(self, node: exp.Expr) -> Cell | None:
         try:
@@ -409,6 +421,8 @@ class _Select:
             if side == "full":
                 chosen = Cell(f"coalesce({one[0].sql}, {other[0].sql})", one[0].kind)
             self._scope.joined.append((Field(name, chosen.kind, chosen.origin, chosen.is_lsn), chosen.sql))
+        names = tuple(column.name for column in columns)
+        self._scope.sources[:] = [replace(left, joined=names), replace(right, joined=names)]
         return " and ".join(conditions)
 
     def _columns(self) -> list[Cell]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,17 @@ from deltalake import DeltaTable, QueryBuilder
 
 import auditlake
 from auditlake.apply.apply import apply_pending
+from auditlake.audit.lake_reader import Reader
+from auditlake.audit.queries import RowQuestion, life_of
 from auditlake.capture.supervisor import make_task, run_capture
-from auditlake.errors import NotAnswerable
-from auditlake.lake.gaps import read_gaps
+from auditlake.errors import NotAnswerable, WrongSource
+from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.history_files import data_files, is_open
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.resync.renewal import Renewal, find_renewal
 from auditlake.resync.resync import Starters, Target, resync
 from auditlake.resync.supersede import Resynced
 from auditlake.snapshot.bootstrap import Target as First
@@ -73,11 +77,11 @@ class Site:
         run_capture(make_task(self.dsn, self.lake, "current"), Event(), lambda _: None)
         apply_pending(lambda: self.spark, self.lake)
 
-    def resync(self, *tables: str) -> list[Resynced]:
+    def resync(self, *tables: str, renewal: Renewal | None = None) -> list[Resynced]:
         """Give tables a new snapshot."""
         start = Starters(lambda: self.spark, lambda: LocalWorkers(1))
         names = [TableName("public", table) for table in tables]
-        return resync(Target(self.dsn, self.lake), names, start, lambda _: None)
+        return resync(Target(self.dsn, self.lake, renewal=renewal), names, start, lambda _: None)
 
     def moment(self) -> oracle.Moment:
         """Return PostgreSQL's rows now."""
@@ -194,3 +198,37 @@ def test_a_damaged_history_is_repaired(site: Site) -> None:
     (gap,) = read_gaps(site.lake)
     assert gap.lsn_from == begin - 1
     assert site.rows("select count(*) from other", str(gap.lsn_from)) == Counter([(3,)])
+
+
+def test_a_lake_goes_on_after_its_slot_was_lost(site: Site) -> None:
+    """Under a new slot and one new snapshot: every state up to the loss and from the snapshot on is exact."""
+    site.run("update other set v = 'x' where id = 2")
+    before = site.moment()
+    site.catch_up()
+    site.run(
+        "update other set v = 'y' where id = 2",
+        "select pg_drop_replication_slot('resync')",
+        "select pg_create_logical_replication_slot('resync', 'pgoutput')",
+        "insert into other values (10)",
+        "delete from copies where x = 0",
+        "drop publication resync",
+    )
+    with pytest.raises(WrongSource, match=r"publication resync is gone|stands at") as refused:
+        site.catch_up()
+    assert "auditlake resync --all" in (refused.value.hint or "")
+    renewal = find_renewal(site.dsn, site.lake)
+    assert renewal is not None
+    assert "slot resync is dropped and created anew" in renewal.changes
+    assert {done.lsn for done in site.resync(*TABLES, renewal=renewal)} == {read_gaps(site.lake)[0].lsn_to}
+    now = site.moment()
+    site.run("insert into copies values (0, 'again')", "update parts set v = 0")
+    later = site.moment()
+    site.catch_up()
+    assert find_renewal(site.dsn, site.lake) is None
+    oracle.assert_histories_at(site.lake, [before, now, later])
+    oracle.assert_periods(site.lake)
+    assert {gap.table.table for gap in read_gaps(site.lake) if gap.table} == set(TABLES)
+    reader = Reader(site.lake, datetime.now(UTC))
+    life = list(life_of(reader, RowQuestion("other", ("id=2",), None, None)).entries())
+    shown = [entry.reason if isinstance(entry, Gap) else entry.mark.op for entry, _ in life]
+    assert shown == ["resync", renewal.problem, "update", "snapshot"]

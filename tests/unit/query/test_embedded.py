@@ -42,6 +42,11 @@ def _ask(lake: Lake, sql: str, as_of: str | None = None) -> tuple[pa.Schema, lis
         ("select count(*), sum(price), avg(price) from orders", None, [(2, Decimal("7.00"), Decimal("3.500000"))]),
         ("select o.id, c.name from orders o join customers c using (id)", None, [(1, "Anne")]),
         ("select ORDERS.Id from orders left join customers c on c.id = orders.id where name is null", None, [(4,)]),
+        (
+            "select a.*, b.* from (select id, note from orders) a join customers b using (id)",
+            None,
+            [(1, "c", 1, "Anne")],
+        ),
         ("with q as (select id * 2 as n from orders) select n from q order by n", None, [(2,), (8,)]),
         ("select 7 / 2 as a, 7 % 4 as b, 1.5 + 1 as c, -7 as d", None, [(3.5, 3, Decimal("2.5"), -7)]),
         (
@@ -120,6 +125,10 @@ def test_names_and_types_are_those_of_spark(lake: Lake, sql: str, names: list[st
         ("select upper(note || 'é') as n from orders", "DuckDB"),
         ("select null as n", "void"),
         ("select second(at) as s from orders", "SECOND"),
+        ("select - id as id from orders order by id + 0", "ambiguous"),
+        ("select - id as id from orders order by id", "ambiguous"),
+        ("select note as id, count(*) as n from orders group by id", "ambiguous"),
+        ("select id from orders join customers using (id) cross join orders o", "id, found 2 times"),
     ],
 )
 def test_everything_else_is_left_to_spark(lake: Lake, sql: str, construct: str) -> None:

@@ -1,0 +1,99 @@
+"""Automatic resync: a running `follow` takes a new snapshot of tables whose content changed without row events.
+
+1. Tables parked for such a reason, and tables that a killed resync left held, get a new snapshot, all of them under
+   one. It runs in a thread of its own, beside capture and apply; there is never a second one.
+2. A table that failed, or changed again, waits: at least a few seconds, doubled with each snapshot up to ten minutes.
+   It starts anew once the table has not been parked for that long.
+3. A table that was taken out of the publication, or was dropped, is left to the operator.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from auditlake.errors import AuditlakeError
+from auditlake.lake.parking import Cause, Parked
+from auditlake.relation import TableName
+from auditlake.resync.resync import Report, Starters, Target, resync
+from auditlake.snapshot.worker_pool import Workers
+
+_FIRST_PAUSE_S = 5.0
+_LONGEST_PAUSE_S = 600.0
+_CAUSES = frozenset({Cause.PARTITIONS, Cause.RESYNC})
+
+
+@dataclass(slots=True)
+class _Turn:
+    """When a table may get its next snapshot, and how long it waits after that."""
+
+    due_s: float
+    pause_s: float
+
+
+class AutomaticResync:
+    """Snapshots of one lake's parked tables; close it before the process ends."""
+
+    def __init__(self, target: Target, start_workers: Callable[[], Workers], report: Report) -> None:
+        self._target = target
+        self._start_workers = start_workers
+        self._report = report
+        self._pool = ThreadPoolExecutor(1, "resync")
+        self._running: Future[None] | None = None
+        self._workers: Workers | None = None
+        self._turns: dict[TableName, _Turn] = {}
+
+    def tend(self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession]) -> None:
+        """Begin a resync of the tables that are due, unless one is running."""
+        if self._running is not None and not self._running.done():
+            return
+        if due := self._due(parked):
+            self._running = self._pool.submit(self._resync, due, start_spark)
+
+    def finish(self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession]) -> bool:
+        """Resync all tables that can be, waiting for that; return whether there were any."""
+        if self._running is not None:
+            self._running.result()
+        names = [name for name, record in parked.items() if _can_be_resynced(record)]
+        if names:
+            self._resync(names, start_spark)
+        return bool(names)
+
+    def close(self) -> None:
+        """End a running copy; its tables stay held, and the next run continues with them."""
+        if self._workers is not None:
+            self._workers.close()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _due(self, parked: Mapping[TableName, Parked]) -> list[TableName]:
+        now_s = time.monotonic()
+        for name, turn in list(self._turns.items()):
+            if name not in parked and now_s > turn.due_s + turn.pause_s:
+                del self._turns[name]
+        wanted = [name for name, record in parked.items() if _can_be_resynced(record)]
+        return [name for name in wanted if name not in self._turns or self._turns[name].due_s <= now_s]
+
+    def _resync(self, names: list[TableName], start_spark: Callable[[], SparkSession]) -> None:
+        self._report(f"{', '.join(map(str, names))}: taking a new snapshot beside the stream")
+        try:
+            resync(self._target, names, Starters(start_spark, self._workers_of_run), self._report)
+        except AuditlakeError as exc:
+            self._report(f"{exc.message}; trying again later")
+        finally:
+            self._wait(names)
+
+    def _workers_of_run(self) -> Workers:
+        self._workers = self._start_workers()
+        return self._workers
+
+    def _wait(self, names: list[TableName]) -> None:
+        for name in names:
+            before = self._turns.get(name)
+            pause_s = _FIRST_PAUSE_S if before is None else min(2 * before.pause_s, _LONGEST_PAUSE_S)
+            self._turns[name] = _Turn(time.monotonic() + pause_s, pause_s)
+
+
+def _can_be_resynced(record: Parked) -> bool:
+    return record.cause in _CAUSES and not record.ended

@@ -1,0 +1,151 @@
+"""Renewal: let a lake go on with a source whose stream it cannot continue, under a new slot and one new snapshot.
+
+The slot was lost, dropped, created again or read by another program; the source was restored, promoted without all that
+the lake has, or replaced by another server (pg_upgrade, dump and restore); the publication was dropped.
+
+Order of effects, between steps 2 and 4 of `resync`, after the operator has confirmed what changes (`find_renewal`):
+  1. Every table is held at the lake's last certain LSN, or earlier if it was parked.
+  2. Create the publication if it is missing, and record what it carries now.
+  3. lake.json: the source's system identifier, timeline and database.
+  4. Drop the old slot, if there is one, and create it anew; its snapshot is that of all tables.
+  5. Discard what is left of transactions above the watermark, and record in `changes` where the new slot starts.
+A kill between any two of these leaves a lake whose stream still cannot be continued, and all tables held: the same
+command begins again. After 5 the stream goes on, and the same command, or `follow`, finishes the tables that are held.
+
+The order of a lake is that of its LSNs. So a source whose log ends before that of the lake is refused: it must be moved
+forward first, by pg_resetwal.
+"""
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import psycopg
+from psycopg.pq.abc import PGconn
+
+from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.preconditions import check_resent, check_slot, check_timeline, current_manifest
+from auditlake.capture.publication_watch import PublicationWatch
+from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, WrongSource
+from auditlake.failpoints import After, reach
+from auditlake.lake.history import list_histories
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import Manifest, record_source, require_manifest
+from auditlake.lake.positions import Positions, read_positions
+from auditlake.lake.publication_record import record_publication
+from auditlake.lsn import Lsn
+from auditlake.source.connection import Row, connect, fetch_one
+from auditlake.source.publication import read_membership
+from auditlake.source.replicated_tables import FollowedTable
+from auditlake.source.server import wal_end
+from auditlake.source.slot import CreatedSlot, Waiting, create_slot, drop_slot, read_slot
+
+_SEGMENT = "select setting::bigint from pg_catalog.pg_settings where name = 'wal_segment_size'"
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Why the stream of a lake cannot go on, the manifest that it gets, and in words what changes."""
+
+    problem: str
+    manifest: Manifest
+    changes: tuple[str, ...]
+
+
+def find_renewal(conninfo: str, lake: Lake) -> Renewal | None:
+    """Find out what has to change for the lake to go on; None if its stream can be continued.
+
+    Raises SourceUnready if the source's log ends before the lake's.
+    """
+    recorded, positions = require_manifest(lake), read_positions(lake)
+    if positions is None:
+        raise LakeUnusable(f"the bootstrap of {lake.root} ended before it created the log", "Run it again.")
+    with closing(connect(conninfo)) as control:
+        current = current_manifest(control, recorded.slot, recorded.publication)
+        problem = _problem(conninfo, control, lake, (recorded, current), positions)
+        if problem is None:
+            return None
+        _check_ahead(control, current, positions)
+        return Renewal(problem, current, tuple(_changes(control, recorded, current)))
+
+
+def _problem(
+    conninfo: str,
+    control: psycopg.Connection[Row],
+    lake: Lake,
+    manifests: tuple[Manifest, Manifest],
+    positions: Positions,
+) -> str | None:
+    recorded, current = manifests
+    try:
+        fork = check_timeline(conninfo, recorded, current)
+        if fork is not None:
+            histories = list_histories(lake)
+            folded = max((max(history.horizon, history.position) for history in histories), default=0)
+            fork.check_lake_ends_before(Lsn(max(positions.watermark, folded) + 1))
+        start = positions.acknowledged if fork is None else min(positions.acknowledged, fork.lsn)
+        slot = read_slot(control, recorded.slot)
+        check_slot(recorded.slot, slot, start)
+        if slot is not None and slot.active_pid is None:
+            check_resent(control, lake, recorded, start)
+        PublicationWatch(lake, recorded.publication, lambda _: None).check(control, positions.acknowledged)
+    except WrongSource as exc:
+        return exc.message
+    return None
+
+
+def _check_ahead(control: psycopg.Connection[Row], current: Manifest, positions: Positions) -> None:
+    """Check that every LSN that the source will write is after those of the lake."""
+    end, known = wal_end(control).lsn, max(positions.known_lsn, positions.acknowledged)
+    if end > known:
+        return
+    segment = int(str(fetch_one(control, _SEGMENT)[0]))
+    high, low = divmod(known // segment + 2, (1 << 32) // segment)
+    file = f"{current.timeline:08X}{high:08X}{low:08X}"
+    raise SourceUnready(
+        f"the source's log ends at {end}, this lake at {known}: LSNs order a lake, so the log has to be ahead of it",
+        f"Stop the server cleanly, run pg_resetwal -l {file} on its data directory as its owner, start it, and run"
+        " auditlake resync --all again. Its standbys and other slots have to be created anew.",
+    )
+
+
+def _changes(control: psycopg.Connection[Row], recorded: Manifest, current: Manifest) -> Iterable[str]:
+    for field in ("system_identifier", "timeline", "database"):
+        before, now = getattr(recorded, field), getattr(current, field)
+        if before != now:
+            yield f"{field.replace('_', ' ')} {before} becomes {now}"
+    if read_membership(control, current.publication) is None:
+        yield f"publication {current.publication} is created"
+    exists = read_slot(control, current.slot) is not None
+    yield f"slot {current.slot} is {'dropped and created anew' if exists else 'created'}"
+    yield "all tables get a new snapshot; what was missed in between is recorded as a gap"
+
+
+def renew_source(
+    control: psycopg.Connection[Row], lake: Lake, renewal: Renewal, tables: Iterable[FollowedTable]
+) -> None:
+    """Record the publication as it is now, and the source; tables that are not published stay held."""
+    membership = read_membership(control, renewal.manifest.publication)
+    if membership is None:
+        raise SourceUnready("the publication was dropped meanwhile", "Run auditlake resync --all again.")
+    chosen = {table.name for table in tables}
+    members = {name: member for name, member in membership.tables.items() if name in chosen}
+    record_publication(lake, replace(membership, tables=members))
+    record_source(lake, renewal.manifest)
+    reach(After.SOURCE_RENEWED)
+
+
+def renew_slot(control: psycopg.Connection[Row], replication: PGconn, lake: Lake, waiting: Waiting) -> CreatedSlot:
+    """Create the lake's slot anew, and record where it starts.
+
+    Raises LakeConflict if the old one is being read.
+    """
+    name = require_manifest(lake).slot
+    try:
+        drop_slot(control, name)
+    except psycopg.errors.ObjectInUse as exc:
+        raise LakeConflict(f"slot {name} is being read", "Stop its reader, then run auditlake resync again.") from exc
+    created = create_slot(replication, control, name, temporary=False, waiting=waiting)
+    reach(After.SLOT)
+    CaptureLog(lake).start_again_at(created.consistent_point)
+    return created

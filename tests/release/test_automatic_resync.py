@@ -1,0 +1,57 @@
+"""A running follow takes a new snapshot of a table whose rows changed without row events, beside the stream."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from auditlake.lake.gaps import read_gaps
+from auditlake.lake.layout import Lake
+from auditlake.temporal.moments import read_known
+from tests import command, oracle
+from tests.crash.killed import SPARK
+from tests.running import await_true
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
+
+_SCHEMA = """
+create table parts (id int, k text, primary key (id, k)) partition by list (k);
+create table parts_a partition of parts for values in ('a');
+create table other (id int primary key);
+insert into parts values (1, 'a'), (2, 'a');
+"""
+
+
+def _run(dsn: str, *statements: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for statement in statements:
+            conn.execute(statement)
+
+
+def test_follow_resyncs_a_table_with_an_attached_partition(database: str, tmp_path: Path) -> None:
+    """Rows go on being captured and applied meanwhile; afterwards the table is followed again."""
+    lake = Lake(tmp_path / "lake")
+    settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
+    _run(database, _SCHEMA)
+    assert command.run(["bootstrap", *settings], SPARK).code == 0
+    with command.start(["follow", *settings], SPARK) as follow:
+        _run(
+            database,
+            "create table parts_n (id int, k text, primary key (id, k)); insert into parts_n values (7, 'n')",
+            "alter table parts attach partition parts_n for values in ('n')",
+            "insert into other values (1)",
+        )
+        await_true(lambda: read_gaps(lake) and not read_known(lake).parked, 120)
+        _run(database, "delete from parts where id = 1", "insert into parts values (8, 'n')")
+        now = oracle.take_moment(database, ["parts", "other"])
+        _run(database, "insert into other values (2)")
+
+        follow.terminate()
+        stderr = follow.communicate(timeout=60)[1]
+    assert follow.returncode == 0, stderr
+    assert "public.parts: taking a new snapshot beside the stream" in stderr
+    done = command.run(["follow", "--until-current", *settings], SPARK)
+    assert done.code == 0, done.stderr
+    oracle.assert_histories_at(lake, [now])
+    (gap,) = read_gaps(lake)
+    assert "its partition parts_n was attached" in gap.reason
