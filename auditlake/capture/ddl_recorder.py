@@ -100,7 +100,10 @@ class DdlRecorder:
         if before is None or (before.relation, before.attnums) != (published, attnums_of(published)):
             source = ShapeSource.DDL_TRIGGER
             self.relations.record(published, commit_lsn, source=source, command=message.tag)
-        return before.relation if before is not None else None
+        if before is not None:
+            return before.relation
+        recorded = self.shapes.get(shape.relation.oid)
+        return recorded.relation if recorded is not None else None
 
     def published(self, shape: Shape) -> Relation:
         """Return the relation of a shape with its published columns only."""

@@ -26,6 +26,7 @@ import psycopg
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.ddl_recorder import DdlRecorder
 from auditlake.capture.partition_watch import Held, read_since
+from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, extend, unpark
@@ -35,8 +36,8 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import Row
 from auditlake.source.ddl_trigger import read_ddl_trigger
-from auditlake.source.partitions import read_insert_lsn
 from auditlake.source.publication import read_entries
+from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.table_shapes import read_composites, read_digest, read_shapes, read_table_digests, read_types
 from auditlake.store.files import fingerprint
 from auditlake.table_shape import Difference, Shape, compare
@@ -52,7 +53,7 @@ class _Unsettled:
 
     shape: Shape
     changed_by: int
-    read_at: Lsn
+    read_at: WalEnd
     held: Held
     found: Difference
 
@@ -122,7 +123,7 @@ class ShapeWatch:
             # Read before the comparison, so that nothing in between is missed.
             self._digest = digest
         for name, watched in self._watched.items():
-            if watched.unsettled is not None and held.lsn >= watched.unsettled.read_at:
+            if watched.unsettled is not None and held.lsn >= watched.unsettled.read_at.lsn:
                 self._settle(name, watched, watched.unsettled)
 
     @property
@@ -153,13 +154,13 @@ class ShapeWatch:
             elif digests[watched.oid] != watched.digest or types.get(watched.oid, {}) != watched.shape.types:
                 changed[name] = watched
         shapes = read_shapes(control, [each.oid for each in changed.values()]) if changed else {}
-        read_at = read_insert_lsn(control)
+        read_at = wal_end(control)
         for name, watched in changed.items():
             if watched.oid in shapes:
                 watched.digest = digests[watched.oid]
                 self._compare(name, watched, shapes[watched.oid], read_at, held)
 
-    def _compare(self, name: TableName, watched: _Watched, now: tuple[Shape, int], read_at: Lsn, held: Held) -> None:
+    def _compare(self, name: TableName, watched: _Watched, now: tuple[Shape, int], read_at: WalEnd, held: Held) -> None:
         shape, changed_by = now
         found = compare(watched.shape, shape)
         if not found:
@@ -187,6 +188,8 @@ class ShapeWatch:
             if (problem := self._changed_rows(name, unsettled)) is not None:
                 self._park(Cause.SHAPE, name, problem, unsettled)
                 self.report(f"{name}: {problem}; it is parked, capture goes on with all other tables")
+            elif unsettled.found.visible:
+                self._record_gap(name, watched.oid, unsettled)
         unpark(self.lake, name, Cause.PENDING)
         self._accept(name, watched, unsettled.shape)
 
@@ -212,8 +215,18 @@ class ShapeWatch:
         if same:
             return
         certain = max(unsettled.held.lsn - 1, before.lsn if before is not None else 0)
-        self.log.relations.record(published, unsettled.read_at, after_lsn=certain, source=ShapeSource.CATALOG)
+        self.log.relations.record(published, unsettled.read_at.lsn, after_lsn=certain, source=ShapeSource.CATALOG)
         self.log.flush_relations()
+
+    def _record_gap(self, name: TableName, oid: int, unsettled: _Unsettled) -> None:
+        """Record the moments at which the table may have had either shape."""
+        first, held = self.log.relations.first_after(oid, unsettled.held.lsn - 1), unsettled.held
+        end, end_us = unsettled.read_at.lsn, unsettled.read_at.time_us
+        if first is not None and first.lsn < end:
+            change = self.log.last_change(first.lsn, first.lsn + 1, oid)
+            end, end_us = Lsn(first.lsn), change[1] if change is not None else end_us
+        reason = f"its shape in between is not known: {', '.join(unsettled.found.visible)}"
+        record_gaps(self.lake, [Gap(name, Lsn(held.lsn - 1), end, reason, held.time_us, end_us)])
 
     def _changed_rows(self, name: TableName, unsettled: _Unsettled) -> str | None:
         """Describe why rows may have changed without row messages; None if they have not."""
@@ -229,5 +242,5 @@ class ShapeWatch:
 
     def _park(self, cause: Cause, name: TableName, reason: str, unsettled: _Unsettled) -> None:
         history, held = open_history(self.lake, name), unsettled.held
-        parked = Parked(name, cause, Lsn(held.lsn - 1), unsettled.read_at, reason, _REMEDY, held.time_us)
+        parked = Parked(name, cause, Lsn(held.lsn - 1), unsettled.read_at.lsn, reason, _REMEDY, held.time_us)
         extend(self.lake, parked, history.snapshot_lsn if history else 0)

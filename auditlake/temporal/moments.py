@@ -58,11 +58,12 @@ class Known:
 
     @property
     def now_lsn(self) -> Lsn:
-        """The LSN of a statement without a moment: the watermark, or a newer snapshot that capture has passed."""
+        """The LSN of a statement without a moment: the watermark, or a newer snapshot or schema that capture passed."""
         snapshots = [table.snapshot_lsn for table in self.tables.values()]
         if not self.positions.known_lsn:
             return Lsn(max(snapshots))
-        passed = (lsn for lsn in snapshots if lsn <= self.positions.known_lsn)
+        ends = [*snapshots, *(gap.lsn_to for gap in self.gaps)]
+        passed = (lsn for lsn in ends if lsn <= self.positions.known_lsn)
         return Lsn(max([self.positions.watermark, *passed]))
 
     @property
