@@ -92,12 +92,13 @@ class Difference:
 def compare(before: Shape, now: Shape) -> Difference:
     """Compare two shapes of one table (the same OID)."""
     rewritten = any(file != now.files.get(oid, file) for oid, file in before.files.items() if file)
-    definition, rows = tuple(_definition(before.relation, now.relation)), tuple(_rows(before, now, rewritten=rewritten))
+    definition, rows = tuple(differences(before.relation, now.relation)), tuple(_rows(before, now, rewritten=rewritten))
     alone = rewritten and not rows and now.kind != _PARTITIONED
     return Difference(definition, rows, alone)
 
 
-def _definition(before: Relation, now: Relation) -> Iterator[str]:
+def differences(before: Relation, now: Relation) -> Iterator[str]:
+    """Yield what differs between two definitions of a table, in words."""
     if before.name != now.name:
         yield f"it was renamed to {now.name}"
     was, columns = ({column.attnum: column for column in each.columns} for each in (before, now))

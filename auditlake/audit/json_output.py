@@ -40,6 +40,7 @@ def transaction(committed: Transaction) -> Fields:
         "updates": committed.updates,
         "deletes": committed.deletes,
         "truncates": committed.truncates,
+        "schema_changes": list(committed.schema_changes),
     }
 
 

@@ -64,7 +64,13 @@ def who(context: Context) -> str:
 def _counts(transaction: Transaction) -> str:
     counts = (("+", transaction.inserts), ("~", transaction.updates), ("-", transaction.deletes))
     shown = [f"{sign}{count:,}" for sign, count in counts if count]
-    return " ".join([*shown, *["truncate"] * bool(transaction.truncates)]) or "0"
+    named = (("truncate", transaction.truncates), ("schema", transaction.schema_changes))
+    return " ".join([*shown, *(name for name, some in named if some)]) or "0"
+
+
+def _what(transaction: Transaction) -> str:
+    """Format the changed tables, and what was changed in their schema."""
+    return visible("; ".join([*filter(None, [", ".join(transaction.tables)]), *transaction.schema_changes]))
 
 
 def show_log(transactions: Iterable[Transaction], now: datetime) -> None:
@@ -73,7 +79,7 @@ def show_log(transactions: Iterable[Transaction], now: datetime) -> None:
     table = plain_table("time", "lsn", "xid", "who", "changes", "tables", "why")
     for each in transactions:
         cells = (_time(each.time_us, now, to), str(each.lsn), str(each.xid), who(each.context), _counts(each))
-        table.add_row(*cells, visible(", ".join(each.tables)), visible(each.context.reason or ""))
+        table.add_row(*cells, _what(each), visible(each.context.reason or ""))
     show(table, to)
 
 
@@ -81,7 +87,7 @@ def show_log_line(each: Transaction, now: datetime) -> None:
     """Print one transaction as a line, for `--follow`."""
     to = _lines()
     cells = (format_us(each.time_us, now.tzinfo or UTC), str(each.lsn), str(each.xid), who(each.context), _counts(each))
-    rest = (visible(", ".join(each.tables)), visible(each.context.reason or ""))
+    rest = (_what(each), visible(each.context.reason or ""))
     to.print("  ".join((*cells, *rest)).rstrip())
 
 
@@ -97,6 +103,8 @@ def show_transaction(transaction: Transaction, contents: Iterable[Shown | Messag
         if member is not None:
             to.print(f"{name:<8} {visible(str(member) if not isinstance(member, dict) else _entries(member))}")
     to.print(f"changes  {_counts(transaction)} in {visible(', '.join(transaction.tables)) or 'no table'}\n")
+    for what in transaction.schema_changes:
+        to.print(f"schema   {visible(what)}")
     for each in contents:
         _show_content(to, each)
 

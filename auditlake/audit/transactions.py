@@ -4,11 +4,12 @@ The filters by key and by column read `changes` (`transaction_filter`) and pass 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from auditlake.attribution import Context, read_context
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
+from auditlake.audit.schema_changes import read_schema_changes
 from auditlake.lsn import Lsn
 from auditlake.sql_names import standard_literal
 
@@ -19,7 +20,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One committed transaction; `time_us` in microseconds since 1970. Counts are of changes, not of rows."""
+    """One committed transaction; `time_us` in microseconds since 1970. Counts are of changes, not of rows.
+
+    `schema_changes` are what the DDL trigger reported, in words.
+    """
 
     lsn: Lsn
     xid: int
@@ -31,6 +35,7 @@ class Transaction:
     deletes: int
     truncates: int
     tables: tuple[str, ...]
+    schema_changes: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def time(self) -> datetime:
@@ -102,12 +107,12 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
     last = min(span.upto, reader.watermark)
     sql = f"select {_COLUMNS} from transactions where lsn > {span.after:d} and lsn <= {last:d} and {wanted.in_sql}"
     sql += " order by lsn desc" + (f" limit {limit:d}" if limit is not None and wanted.is_plain else "")
-    count = 0
+    count, schema_changes = 0, read_schema_changes(reader.lake)
     for batch in reader.query(sql, transactions=reader.transactions).to_batches(max_chunksize=1000):
         for row in batch.to_pylist():
             transaction = transaction_of(row)
             if wanted.takes(transaction):
-                yield transaction
+                yield replace(transaction, schema_changes=tuple(schema_changes.get(transaction.lsn, ())))
                 count += 1
             if count == limit:
                 return

@@ -136,6 +136,15 @@ def find_parked(lake: Lake, table: TableName, cause: Cause) -> Parked | None:
     return _read(lake.parked(table, cause))[0]
 
 
+def read_records(lake: Lake) -> list[Parked]:
+    """Read all records, in force or not.
+
+    Raises LakeUnusable if one cannot be read.
+    """
+    places: list[Place] = sorted(lake.all_parked.glob("*/*.json"), key=str)
+    return [record for place in places if (record := _read(place)[0]) is not None]
+
+
 def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = False) -> dict[TableName, Parked]:
     """Read which of these tables are parked, each with its earliest reason; read the watermark before.
 
@@ -143,8 +152,7 @@ def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = Fa
 
     Raises LakeUnusable if a record cannot be read.
     """
-    places: list[Place] = sorted(lake.all_parked.glob("*/*.json"), key=str)
-    records = [record for place in places if (record := _read(place)[0]) is not None]
+    records = read_records(lake)
     if not records:
         return {}
     taken = {table.name: table.snapshot_lsn for table in tables}

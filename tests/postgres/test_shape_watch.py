@@ -1,5 +1,6 @@
 """Schema changes without rows after them: capture finds them in the catalog, or learns them from the DDL trigger."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -247,3 +248,24 @@ def test_no_later_commit_becomes_visible_before_the_change(site: Site) -> None:
         assert any(
             len(each.relation.columns) == 2 for each in read_versions(site.lake) if each.relation.name.table == "u"
         )
+
+
+def test_the_log_names_schema_changes(site: Site) -> None:
+    """Renames and drops, at their transactions; a command that changed rows, too, has both."""
+    trigger(site)
+    site.execute(
+        "alter table t rename a to b",
+        "begin; insert into t values (2); alter table t drop n; commit",
+        "alter table t rename to s",
+        "drop table s",
+    )
+    site.capture()
+    done = command.run_here(["log", "--json", "--lake", site.lake.root, "-n", "4"])
+    assert done.code == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["inserts"], each["schema_changes"]) for each in found] == [
+        (0, ["public.t: it was dropped"]),
+        (0, ["public.t: it was renamed to public.s"]),
+        (1, ["public.t: column n was dropped"]),
+        (0, ["public.t: column a was renamed to b"]),
+    ]
