@@ -22,7 +22,7 @@ from auditlake.snapshot.worker_pool import Workers
 
 _FIRST_PAUSE_S = 5.0
 _LONGEST_PAUSE_S = 600.0
-_CAUSES = frozenset({Cause.PARTITIONS, Cause.RESYNC})
+_CAUSES = frozenset({Cause.PARTITIONS, Cause.SHAPE, Cause.DDL, Cause.RESYNC})
 
 
 @dataclass(slots=True)

@@ -5,8 +5,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from auditlake.lake.capture_status import captures_now
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.layout import Lake
+from auditlake.source.connection import connect
+from auditlake.source.ddl_trigger import install
 from auditlake.temporal.moments import read_known
 from tests import command, oracle
 from tests.crash.killed import SPARK
@@ -55,3 +58,26 @@ def test_follow_resyncs_a_table_with_an_attached_partition(database: str, tmp_pa
     oracle.assert_histories_at(lake, [now])
     (gap,) = read_gaps(lake)
     assert "its partition parts_n was attached" in gap.reason
+
+
+@pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
+def test_follow_resyncs_a_rewritten_table(database: str, tmp_path: Path, *, with_trigger: bool) -> None:
+    """Rows that USING changed, without a row message, are those of PostgreSQL a moment later."""
+    lake = Lake(tmp_path / "lake")
+    settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
+    _run(database, "create table t (id int primary key, v int)", "insert into t values (1, 5), (2, null)")
+    if with_trigger:
+        with connect(database) as conn:
+            install(conn)
+    assert command.run(["bootstrap", *settings], SPARK).code == 0
+    with command.start(["follow", *settings], SPARK) as follow:
+        await_true(lambda: captures_now(lake), 60)
+        _run(database, "alter table t alter v type int using v * 2")
+        await_true(lambda: read_gaps(lake) and not read_known(lake).parked, 120)
+        now = oracle.take_moment(database, ["t"])
+        _run(database, "insert into t values (3, 3)")
+        follow.terminate()
+        stderr = follow.communicate(timeout=60)[1]
+    assert follow.returncode == 0, stderr
+    assert command.run(["follow", "--until-current", *settings], SPARK).code == 0
+    oracle.assert_histories_at(lake, [now])
