@@ -7,6 +7,7 @@ of an LSN that the lake has passed may be kept by the browser, because it does n
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -46,12 +47,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 def create_app(readings: Readings, access: Access, spark: Mapping[str, str] | None = None) -> Guard:
     """Return the application behind its guard."""
     listed = endpoints(StatusAnswers().status)
-    document = json.dumps(openapi(listed, _POSTED, version("auditlake")))
     pages = Pages(readings, listed, signs_in=access.token is not None)
     statements, live = Statements(spark or {}), Live(readings)
 
     async def describe(_: Request) -> Response:
-        return Response(document, media_type="application/json")
+        return Response(_document(), media_type="application/json")
 
     routes = [
         Route("/api/openapi.json", describe),
@@ -76,6 +76,12 @@ def create_app(readings: Readings, access: Access, spark: Mapping[str, str] | No
 
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: pages.not_found})
     return Guard(app, access)
+
+
+@cache
+def _document() -> str:
+    """Return the OpenAPI document; it is the same for every server."""
+    return json.dumps(openapi(endpoints(StatusAnswers().status), _POSTED, version("auditlake")))
 
 
 def _answering(readings: Readings, endpoint: Endpoint) -> Handler:

@@ -7,6 +7,7 @@ template sees the answer as `answer`; autoescape is on, and values of rows go th
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any
@@ -54,23 +55,7 @@ class Pages:
         self._readings = readings
         self._listed = {endpoint.page: endpoint for endpoint in listed if endpoint.page is not None}
         self._signs_in = signs_in
-        self._environment = Environment(
-            loader=PackageLoader("auditlake.serve"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters |= {
-            "value": value,
-            "visible": visible,
-            "time": time_html,
-            "number": lambda number: f"{number:,}",
-            "bytes": bytes_text,
-            "line": line_path,
-            "lsn_before": lambda text: Lsn.parse(text) - 1,
-        }
-        self._environment.globals |= {"navigation": _NAVIGATION, "static": _static_urls()}
+        self._environment = _environment()
 
     def routes(self) -> list[Route]:
         """Return the routes of all pages."""
@@ -230,6 +215,29 @@ class Pages:
         body = self._environment.get_template("problem.html")
         context = {"problem": problem, "title": "Not found", "at": None, "path": "", "query": "", "url": _links(None)}
         return HTMLResponse(body.render(context), 404)
+
+
+@cache
+def _environment() -> Environment:
+    """Return the templates; they are the same for every server."""
+    made = Environment(
+        loader=PackageLoader("auditlake.serve"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "value": value,
+        "visible": visible,
+        "time": time_html,
+        "number": lambda number: f"{number:,}",
+        "bytes": bytes_text,
+        "line": line_path,
+        "lsn_before": lambda text: Lsn.parse(text) - 1,
+    }
+    made.globals |= {"navigation": _NAVIGATION, "static": _static_urls()}
+    return made
 
 
 def _title(name: str, asked: models.Model) -> str:
