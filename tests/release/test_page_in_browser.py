@@ -5,9 +5,11 @@ Needs Debian's packages chromium and chromium-driver. The lake is the small one 
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +21,12 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from auditlake.lake.layout import Lake
 from auditlake.serve.access import Access, hosts_of
 from auditlake.serve.app import create_app
 from auditlake.serve.readings import Readings
 from auditlake.serve.run import Listen, bind
-from tests.page import write_lake
+from tests.page import capture_transaction, write_lake
 
 _WIDTHS = ((1440, 900), (390, 844))
 _PAGES = (
@@ -42,8 +45,14 @@ _PAGES = (
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The page of the small lake on a port of its own."""
-    lake = write_lake(tmp_path_factory.mktemp("browser") / "lake")
+    """The page of the small lake."""
+    with _serving(write_lake(tmp_path_factory.mktemp("browser") / "lake")) as found:
+        yield found
+
+
+@contextmanager
+def _serving(lake: Lake) -> Iterator[str]:
+    """Serve a lake on a port of its own."""
     bound = bind(Listen(port=0))
     port = bound.getsockname()[1]
     app = create_app(Readings(lake, UTC), Access(hosts_of("127.0.0.1", port, ())))
@@ -195,3 +204,19 @@ def test_hostile_values_do_not_run(browser: webdriver.Chrome, url: str) -> None:
     _wait(browser, lambda b: "at=0%2F150" in b.current_url)
     assert "<script>alert(1)</script>" in browser.find_element(By.CSS_SELECTOR, ".rows").text
     assert browser.execute_script("return document.querySelectorAll('main script').length") == 0
+
+
+def test_live_shows_a_transaction_when_it_is_captured(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """The list of transactions and the moment follow, without a reload."""
+    lake = write_lake(tmp_path / "lake")
+    with _serving(lake) as url:
+        browser.get(f"{url}/log")
+        browser.execute_script("window.same = true")
+        browser.find_element(By.ID, "live").click()
+        time.sleep(1)
+        capture_transaction(lake, 0x500)
+        _wait(browser, lambda b: b.find_element(By.ID, "moment-lsn").text == "0/500")
+        assert browser.find_element(By.CSS_SELECTOR, ".transactions .lsn").text == "0/500"
+        assert browser.execute_script("return window.same")
+        assert browser.find_element(By.ID, "live").get_attribute("aria-pressed") == "true"
+        browser.get("about:blank")
