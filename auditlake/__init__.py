@@ -58,6 +58,7 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
     after: str | None = None,
     tables: Iterable[str] = (),
     key: object = None,
+    column: str | None = None,
     ops: Iterable[str] = (),
     follow: bool = True,
     allow_gaps: bool = False,
@@ -67,7 +68,8 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
     `since` is a WHEN, inclusive, or `beginning`; `after` is the `cursor` of the last transaction that was processed;
     without either the feed starts with the next transaction. `tables`, `key` (of one table: a value, several, or a
     mapping by column) and `ops` (insert, update, delete, truncate) select changes; transactions without a selected
-    change are omitted. `follow=False` ends at the last transaction that is in the lake.
+    change are omitted, and with `column` those that did not change its value in some row of the one table.
+    `follow=False` ends at the last transaction that is in the lake.
 
     Store the cursor together with the effects of a transaction to process each exactly once. The feed reads files of
     the lake only, so a slow subscriber delays neither capture nor the source.
@@ -82,6 +84,7 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
         after=after,
         tables=tuple(tables),
         key_value=key,
+        column=column,
         ops=tuple(ops),
         follow=follow,
         allow_gaps=allow_gaps,

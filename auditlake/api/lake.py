@@ -208,12 +208,13 @@ class Lake:
         after: str | None = None,
         tables: Iterable[str] = (),
         key: object = None,
+        column: str | None = None,
         ops: Iterable[str] = (),
         follow: bool = True,
         allow_gaps: bool = False,
     ) -> Feed:
         """Yield whole transactions in commit order, as `auditlake.changes` does."""
-        asked = Request(since, after, tuple(tables), (), tuple(ops), key, follow, allow_gaps)
+        asked = Request(since, after, tuple(tables), (), tuple(ops), key, follow, allow_gaps, column)
         return asked.open(self._lake)
 
     def _reader(self) -> Reader:

@@ -62,6 +62,7 @@ class Feed(Iterator[ChangedTransaction]):
         """Open the feed; setting `closed` ends it, as `close` does."""
         self._selection = selection or Selection()
         self._start = start
+        self._lake = lake
         self._poll_s = _poll_s(lake.root)
         self._system = require_manifest(lake).system_identifier
         self._changes = LogTail(lake.changes, CHANGES_APP)
@@ -158,10 +159,11 @@ class Feed(Iterator[ChangedTransaction]):
         if not self._pending:
             return True
         chunk = self._next_chunk()
-        if len(chunk) == 1 and self._is_large(chunk):
+        chosen = [each for each in chunk if self._selection.may_match(each)]
+        chosen = list(self._selection.with_column(self._lake, chosen))
+        if chosen and len(chunk) == 1 and self._is_large(chunk):
             self._stream(chunk[0])
         else:
-            chosen = [each for each in chunk if self._selection.may_match(each)]
             self._ready.extend(
                 self._delivery(transaction, tuple(changes))
                 for transaction, changes in self._reader.read(chosen)
@@ -171,10 +173,9 @@ class Feed(Iterator[ChangedTransaction]):
         return True
 
     def _stream(self, transaction: Transaction) -> None:
-        if self._selection.may_match(transaction):
-            changes = self._reader.streamed(transaction)
-            if self._selection.is_everything or next(iter(changes), None) is not None:
-                self._ready.append(self._delivery(transaction, changes))
+        changes = self._reader.streamed(transaction)
+        if self._selection.is_everything or next(iter(changes), None) is not None:
+            self._ready.append(self._delivery(transaction, changes))
 
     def _delivery(self, transaction: Transaction, changes: Iterable[Change]) -> ChangedTransaction:
         own = {each.name: getattr(transaction, each.name) for each in fields(Transaction)}

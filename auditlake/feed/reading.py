@@ -10,11 +10,14 @@ are missing, the transaction is refused: a feed never delivers part of one.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.transaction_filter import lsns_of_table
 from auditlake.audit.transactions import Transaction
 from auditlake.errors import InvariantBroken, NotAnswerable
 from auditlake.feed.change import Change, Texts
@@ -33,15 +36,19 @@ _DECODED_ROWS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which changes are delivered; None is no filter. `key` are texts in the order of the table's key columns."""
+    """Which changes are delivered; None is no filter. `key` are texts in the order of the table's key columns.
+
+    `column` selects transactions that changed its value in some row of the one table, as in `auditlake log --column`.
+    """
 
     tables: frozenset[TableName] | None = None
     ops: frozenset[str] | None = None
     key: tuple[str, ...] | None = None
+    column: str | None = None
 
     @property
     def is_everything(self) -> bool:
-        return self.tables is None and self.ops is None and self.key is None
+        return self == Selection()
 
     def may_match(self, transaction: Transaction) -> bool:
         """Return whether some change of a transaction may be selected."""
@@ -54,6 +61,21 @@ class Selection:
         if self.ops is not None and not any(counts[op] for op in self.ops):
             return False
         return self.tables is None or not {str(table) for table in self.tables}.isdisjoint(transaction.tables)
+
+    def with_column(self, lake: Lake, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+        """Return the transactions that changed the column; PostgreSQL sends no old value, so the lake is asked.
+
+        Raises BadUsage if the table has no such column, NotAnswerable if its earlier state is not known.
+        """
+        if self.column is None or self.tables is None or not transactions:
+            return transactions
+        reader = Reader(lake, datetime.now(UTC))
+        (name,) = self.tables
+        span = Span(Lsn(transactions[0].lsn - 1), Lsn(transactions[-1].lsn))
+        table = reader.known.tables[name]
+        reader.check(table, span.upto)
+        lsns = lsns_of_table(reader, table, span, None, self.column) or frozenset()
+        return [each for each in transactions if each.lsn in lsns]
 
     def takes_key(self, change: Change) -> bool:
         """Return whether a change passes the filter by key; a TRUNCATE concerns every key.

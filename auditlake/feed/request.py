@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from auditlake.audit.keys import parse_key
-from auditlake.audit.lake_reader import split_name
+from auditlake.audit.lake_reader import Reader, split_name
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.cursor import parse_cursor
 from auditlake.feed.feed import Feed, Start
@@ -44,6 +44,7 @@ class Request:
     key_value: object = None
     follow: bool = True
     allow_gaps: bool = False
+    column: str | None = None
 
     def open(self, lake: Lake, now: datetime | None = None, closed: threading.Event | None = None) -> Feed:
         """Open the feed; relative times are relative to `now`, and setting `closed` ends it.
@@ -70,15 +71,27 @@ class Request:
             raise BadUsage(f"{unknown[0]!r} is not an operation", f"Use {', '.join(OPS)}.")
         names = frozenset(_table(known, name) for name in self.tables)
         ops = frozenset(self.ops) or None
-        if not self.key and self.key_value is None:
+        keyed = bool(self.key) or self.key_value is not None
+        if not keyed and self.column is None:
             return Selection(names or None, ops)
         if len(names) != 1:
-            raise BadUsage("a key needs one table", "Name the table whose key it is.")
+            raise BadUsage("a key or a column needs one table", "Name the table whose key or column it is.")
         (name,) = names
+        if self.column is not None:
+            self._check_column(known, name, self.column)
+        if not keyed:
+            return Selection(names, ops, None, self.column)
         table = known.tables[name]
         given = parse_key(table, self.key or key_arguments(table, self.key_value))
         given.check_absent()
-        return Selection(names, ops, given.key)
+        return Selection(names, ops, given.key, self.column)
+
+    @staticmethod
+    def _check_column(known: Known, name: TableName, column: str) -> None:
+        reader = Reader(known.lake, datetime.now(UTC))
+        columns = [each.name for each in reader.columns_at(known.tables[name], known.now_lsn)]
+        if column not in columns:
+            raise BadUsage(f"{name} has no column {column}", f"It has {', '.join(columns)}.")
 
 
 def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:

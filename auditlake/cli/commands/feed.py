@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from auditlake.feed.change import ChangedTransaction
     from auditlake.feed.request import Request
 
-_UNUSABLE = {"column": "--column", "until": "--until"}
-
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -42,13 +40,14 @@ class Delivery:
         """
         from auditlake.feed.request import BEGINNING, Request
 
-        if unusable := [option for name, option in _UNUSABLE.items() if asked[name]]:
-            raise BadUsage(f"{unusable[0]} cannot be combined with --changes", "Filter by table, key or operation.")
+        if asked["until"]:
+            raise BadUsage("--until cannot be combined with --changes", "Limit the number with -n.")
         since = asked["since"]
         if since is None and self.after is None and not self.follow:
             since = BEGINNING
         tables = () if asked["table"] is None else (asked["table"],)
-        return Request(since, self.after, tables, asked["keys"], self.ops, None, self.follow, self.allow_gaps)
+        filters = {"key": asked["keys"], "ops": self.ops, "column": asked["column"]}
+        return Request(since, self.after, tables, **filters, follow=self.follow, allow_gaps=self.allow_gaps)
 
 
 def print_changes(settings: Settings, delivery: Delivery, asked: Mapping[str, Any]) -> None:

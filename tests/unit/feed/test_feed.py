@@ -110,6 +110,9 @@ def test_since_is_inclusive(lake: Lake) -> None:
         ({"tables": ["orders"], "key": {"id": "003"}}, [0x200, 0x300], 2),
         ({"tables": ["orders"], "key": [1], "ops": ["update"]}, [0x150, 0x250], 2),
         ({"tables": ["orders"], "key": 9}, [], 0),
+        ({"tables": ["orders"], "column": "price"}, [0x150, 0x250], 3),
+        ({"tables": ["orders"], "column": "price", "key": 4}, [0x250], 1),
+        ({"tables": ["customers"], "column": "name"}, [0x250], 1),
     ],
 )
 def test_filters_select_changes(lake: Lake, filters: dict[str, Any], lsns: list[int], count: int) -> None:
@@ -133,7 +136,8 @@ def test_filters_select_changes(lake: Lake, filters: dict[str, Any], lsns: list[
         ({"after": f"{_SYSTEM}:0/200", "since": "now"}, BadUsage, "exclude each other"),
         ({"tables": ["ordres"]}, BadUsage, "there is no table ordres"),
         ({"ops": ["upsert"]}, BadUsage, "'upsert' is not an operation"),
-        ({"key": 1}, BadUsage, "a key needs one table"),
+        ({"key": 1}, BadUsage, "a key or a column needs one table"),
+        ({"tables": ["orders"], "column": "cost"}, BadUsage, "has no column cost"),
     ],
 )
 def test_what_the_lake_cannot_deliver_is_refused(
