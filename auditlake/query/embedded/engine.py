@@ -135,6 +135,26 @@ def _schema(fields: Iterable[Field]) -> pa.Schema:
     )
 
 
+def _described(query: PreparedQuery) -> EmbeddedRows | None:
+    """Answer DESCRIBE of a table; None for other statements.
+
+    Raises NotEmbedded for one of the lake's own tables.
+    """
+    match = _DESCRIBE.fullmatch(query.sql)
+    if match is None or match["view"] not in query.views:
+        return None
+    columns = _fields(query, *query.views[match["view"]])
+    rows = {"col_name": [each.name for each in columns], "data_type": [each.kind for each in columns]}
+    schema = _schema(_DESCRIPTION)
+    arrays = [pa.array(values, pa.string()) for values in rows.values()]
+    batch = pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(columns), pa.string())], schema=schema)
+    return EmbeddedRows(_DESCRIPTION, iter([batch]))
+
+
+_DESCRIBE = re.compile(r"\s*desc(ribe)?(\s+table)?\s+(?P<view>\w+)\s*;?\s*", re.IGNORECASE)
+_DESCRIPTION = tuple(Field(name, "string") for name in ("col_name", "data_type", "comment"))
+
+
 class Embedded:
     """DuckDB over one lake; statements do not share anything in it.
 
@@ -157,6 +177,8 @@ class Embedded:
         Raises NotEmbedded if only Spark can answer it.
         """
         check_settings(self._settings)
+        if (described := _described(query)) is not None:
+            return described
         whole = translated(query)
         connection = self._session()
         try:

@@ -17,7 +17,10 @@ from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.engines import Engines
 from auditlake.query.output import rows_of
 from auditlake.query.statement import prepare_statement, read_state
+from auditlake.temporal.table_lookup import SYSTEM_TABLES
 from tests.small_lake import write_small_lake
+
+_OWN = [("auditlake", name.table) for name in SYSTEM_TABLES]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,8 @@ def _ask(lake: Lake, sql: str, as_of: str | None = None) -> tuple[pa.Schema, lis
             None,
             [(1, "c", 1, "Anne")],
         ),
+        ("describe table customers", None, [("id", "int", None), ("name", "string", None)]),
+        ("show tables", None, [("public", "customers"), ("public", "orders"), *_OWN]),
         ("with q as (select id * 2 as n from orders) select n from q order by n", None, [(2,), (8,)]),
         ("select 7 / 2 as a, 7 % 4 as b, 1.5 + 1 as c, -7 as d", None, [(3.5, 3, Decimal("2.5"), -7)]),
         (
@@ -116,7 +121,8 @@ def test_names_and_types_are_those_of_spark(lake: Lake, sql: str, names: list[st
         ("select id from orders where exists (select 1 from customers)", "EXISTS"),
         ("select id from orders, lateral (select 1)", "LATERAL"),
         ("explain select 1", "EXPLAIN"),
-        ("describe orders", "DESCRIBE"),
+        ("describe extended orders", "DESCRIBE"),
+        ("describe auditlake.changes", "auditlake.changes"),
         ("select id from orders group by rollup (id)", "ROLLUP"),
         ("select nothing from orders", "nothing, found 0 times"),
         ("select id from orders, customers", "id, found 2 times"),
