@@ -176,6 +176,7 @@ class Settings(BaseModel):
     copy_connections: Annotated[int, Field(ge=1)] = 8
     copy_bytes_per_s: Annotated[int | None, Field(ge=1)] = None
     resync: bool = True
+    allow_gap: bool = False
     tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
     mask: Annotated[tuple[str, ...], BeforeValidator(_masks)] = ()
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}

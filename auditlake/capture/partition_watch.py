@@ -226,10 +226,7 @@ class PartitionWatch:
         watched.known, watched.digest, watched.settled, watched.reported = known, digest, None, False
 
     def _park(self, name: TableName, problem: str, read_at: Lsn, held: Held) -> None:
-        remedy = (
-            f"The stream does not show it. To start a new history of the table, move {self.lake.history(name)} away and"
-            " run auditlake bootstrap: it copies tables without a history."
-        )
+        remedy = "The stream does not show it. follow takes a new snapshot by itself; so does auditlake resync."
         history = open_history(self.lake, name)
         parked = Parked(name, Cause.PARTITIONS, Lsn(held.lsn - 1), read_at, problem, remedy, held.time_us)
         park(self.lake, parked, history.snapshot_lsn if history else 0)

@@ -117,8 +117,8 @@ class PublicationWatch:
 
     def _remedy(self, name: TableName) -> str:
         return (
-            f"Publish all of {name} in {self._name} again, move {self._lake.history(name)} away, and run auditlake"
-            " bootstrap: it copies tables without a history. To stop following the table, only move its history away."
+            f"Publish all of {name} in {self._name} again, and run auditlake resync: it takes a new snapshot and keeps"
+            f" the history. To stop following the table, move {self._lake.history(name)} away."
         )
 
     def _followed(self, recorded: Membership) -> Membership:

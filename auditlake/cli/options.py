@@ -52,11 +52,18 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
         flags = {name: given.pop(name) for name in ("source", "lake", "slot", "publication")}
         if given.get("tables"):
             flags["tables"] = given.pop("tables")
-        others = ("tz", "streaming", "spool", "copy_connections", "copy_bytes_per_s")
+        others = ("tz", "streaming", "spool", "copy_connections", "copy_bytes_per_s", "allow_gap")
         flags |= {name: given.pop(name) for name in others if name in given}
         return command(settings=load_settings(context.obj, **flags), **given)
 
     return wrapped
+
+
+def with_gaps(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the option to answer questions inside a gap to a command; use it below `with_settings`."""
+    return click.option(
+        "--allow-gap", is_flag=True, help="Answer inside a gap with the last known state before it, and say so."
+    )(command)
 
 
 def with_zone(command: Callable[..., R]) -> Callable[..., R]:

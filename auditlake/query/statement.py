@@ -81,14 +81,14 @@ class LakeState:
     lsn: Lsn
 
 
-def read_state(lake: Lake, as_of: str | None, zone: tzinfo) -> LakeState:
+def read_state(lake: Lake, as_of: str | None, zone: tzinfo, *, allow_gaps: bool = False) -> LakeState:
     """Read the state of the lake, and resolve `as_of`; times without a zone are in `zone`.
 
     Raises BadUsage, LakeUnusable, NotAnswerable.
     """
     now = datetime.now(zone)
     when = None if as_of is None else parse_when(as_of, now)
-    known = read_known(lake)
+    known = read_known(lake, allow_gaps=allow_gaps)
     return LakeState(known, now, when, known.now_lsn if when is None else resolve(known, when))
 
 

@@ -71,6 +71,13 @@ def hold_table(lake: Lake, table: HistoryTable, positions: Positions, until: Lsn
     return Hold(record)
 
 
+def release(lake: Lake, holds: Iterable[Hold]) -> None:
+    """Let go of complete tables: their stream goes on, whether they got a new snapshot or not."""
+    for hold in holds:
+        if hold.is_complete:
+            unpark(lake, hold.table, Cause.RESYNC)
+
+
 def held_tables(lake: Lake, tables: Iterable[HistoryTable]) -> list[TableName]:
     """Return the tables that an earlier run held and did not finish."""
     return [table.name for table in tables if _is_held(lake, table)]

@@ -43,7 +43,7 @@ from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
-from auditlake.resync.hold import Hold, hold_table
+from auditlake.resync.hold import Hold, hold_table, release
 from auditlake.resync.renewal import Renewal, renew_slot, renew_source
 from auditlake.resync.supersede import Copied, Resynced, supersede
 from auditlake.schema.catalog_snapshot import save_first_snapshots
@@ -112,8 +112,11 @@ def resync(
         tables = _check(run, names)
         holds = _hold(run, tables)
         reach(After.HELD)
-        with ThreadPoolExecutor(1) as starter, _closed_at_end(starter.submit(start.workers)) as workers:
-            done = _take(run, holds, workers)
+        try:
+            with ThreadPoolExecutor(1) as starter, _closed_at_end(starter.submit(start.workers)) as workers:
+                done = _take(run, holds, workers)
+        finally:
+            release(target.lake, holds.values())
     state = progress.state()
     if state.failed:
         raise all_in_one([why for _, why in sorted(state.failed)])
@@ -327,7 +330,7 @@ def shared_columns(history: HistoryTable, table: FollowedTable) -> tuple[Column,
         differing = sorted(name for name in now.keys() | was.keys() if now.get(name) != was.get(name))
         raise Unsupported(
             f"table {table.name} has other columns or another key than its history: {', '.join(differing)}",
-            "Its history up to then can be queried.",
+            "Move the folder of its history away, which keeps the past, and run auditlake bootstrap.",
         )
     return columns
 

@@ -89,8 +89,8 @@ class Known:
         return min(lsn, self.positions.watermark)
 
 
-def read_known(lake: Lake) -> Known:
-    """Read the state of a lake.
+def read_known(lake: Lake, *, allow_gaps: bool = False) -> Known:
+    """Read the state of a lake; with `allow_gaps`, questions inside a gap are answered and marked.
 
     Raises LakeUnusable if it holds no table.
     """
@@ -100,7 +100,8 @@ def read_known(lake: Lake) -> Known:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
     copying = tuple(name for name in lake.history_names() if name not in tables)
     # Read after the positions, so that no table is missed that was parked before they passed its LSN.
-    return Known(lake, positions, tables, read_gaps(lake), copying, read_parked(lake, tables.values()))
+    parked = read_parked(lake, tables.values())
+    return Known(lake, positions, tables, read_gaps(lake), copying, parked, allow_gaps)
 
 
 def _with_pending_names(lake: Lake, tables: Iterable[HistoryTable], upto: int) -> Iterator[HistoryTable]:

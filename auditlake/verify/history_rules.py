@@ -39,6 +39,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.spark.session import read_version
+from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
 from auditlake.values.exact_text import exact_texts
 from auditlake.values.types import ColumnType, Kind
 from auditlake.verify.report import Finding, TableReport, cut
@@ -50,23 +51,24 @@ _PROBLEM = "problem"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All versions of a table at its Delta version."""
+    """All versions of a table at its Delta version; the changes after the snapshot at `since` are complete."""
 
     table: HistoryTable
     rows: DataFrame
     columns: tuple[Column, ...]
     count: int
+    since: Lsn
 
 
-def read_history(session: SparkSession, table: HistoryTable) -> History:
+def read_history(session: SparkSession, table: HistoryTable, since: Lsn) -> History:
     """Plan the read of all versions."""
     files = find_files(table)
     columns = table.columns_at(table.position)
     if files is None:
         rows = read_version(session, str(table.path), table.delta_version)
-        return History(table, rows, columns, rows.count())
+        return History(table, rows, columns, rows.count(), since)
     count = sum(file.rows - file.deleted_rows for file in files.by_name.values())
-    return History(table, read_rows(session, files), columns, count)
+    return History(table, read_rows(session, files), columns, count, since)
 
 
 def check_structure(history: History, limit: int) -> TableReport:
@@ -110,9 +112,9 @@ def _problem(table: HistoryTable) -> Expression:
 
 
 def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit: int) -> TableReport:
-    """Fold all changes of a table from its snapshot on and compare the result with its history."""
-    table = history.table
-    begun = replace(table, position=table.horizon)
+    """Fold all changes of a table from the snapshot at `history.since` on, and compare the result with its history."""
+    table, base = history.table, history.since
+    begun = replace(table, position=base)
     tails = find_tails(lake, log, {begun: begun.position}, Lsn(table.position))
     tail = tails[0] if tails else None
     if tail is not None and tail.refusal is not None:
@@ -124,16 +126,15 @@ def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit:
         return TableReport(str(table.name), reason=reason)
     if tail is not None and (large := find_too_large(lake, tail, heap_bytes(session))):
         return TableReport(str(table.name), reason=f"its changes cannot be folded again: {large.reason}")
-    expected = _expected(session, history, tail)
+    expected = _expected(session, history, base, tail)
     columns = history.columns if tail is None else tail.columns
-    listed = _compared(history.rows, expected, columns).limit(limit + 1).toArrow()
+    listed = _compared(history.rows.where(ends_after_sql(base)), expected, columns).limit(limit + 1).toArrow()
     return _report(table, _replay_findings(listed, columns), limit)
 
 
-def _expected(session: SparkSession, history: History, tail: Tail | None) -> DataFrame:
-    """Plan the history that the changes imply."""
-    horizon = history.table.horizon
-    snapshot = _as_begun(history.rows.where(F.col("_from_lsn") <= int(horizon)), history.table.columns_at(horizon))
+def _expected(session: SparkSession, history: History, base: Lsn, tail: Tail | None) -> DataFrame:
+    """Plan the history that the changes after the snapshot at `base` imply."""
+    snapshot = _as_begun(history.rows.where(as_of_sql(base)), history.table.columns_at(base))
     folded = None if tail is None else fold_tail(session, tail, snapshot)
     if tail is None or folded is None:
         return snapshot

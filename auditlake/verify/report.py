@@ -12,10 +12,10 @@ from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lsn import Lsn
 
 REMEDY = (
-    "Stop follow, move the folder of each such history away (it keeps the past) and run auditlake bootstrap, which"
-    " copies tables without a history anew. `changes` still has every change."
+    "Run auditlake resync --table for each of them: it takes the present state from the source and records since when"
+    " the history was wrong. Closed versions are not restored; `changes` still has every change."
 )
-"""Remedy for a damaged history; no command repairs one in place."""
+"""Remedy for a damaged history."""
 _AGAIN = "Run auditlake verify again; a running follow catches up by itself."
 
 

@@ -167,14 +167,23 @@ class _VersionCheck:
         except Unreadable as exc:
             return TableReport(str(table.name), findings=(exc.finding,))
 
+    def _known_since(self, table: HistoryTable) -> Lsn:
+        """Return the LSN of the last snapshot that ended a gap, else of the first one."""
+        ends = [gap.lsn_to for gap in self.gaps if gap.is_of(table.name) and gap.lsn_to <= table.position]
+        return Lsn(max([table.horizon, *ends]))
+
     def _checked(self, session: SparkSession, table: HistoryTable) -> TableReport:
-        history = read_history(session, table)
+        since = self._known_since(table)
+        history = read_history(session, table, since)
         report = replace(check_structure(history, self.request.limit), versions=history.count)
         watermark = Lsn(0) if self.log is None else self.log.watermark
         if table.position > max(watermark, table.horizon):
             detail = f"position {Lsn(table.position)}, the watermark of changes is {watermark}"
             report = report.and_also(TableReport(report.name, findings=(Finding("position", detail=detail),)))
-        missing = [gap for gap in self.gaps if gap.meets(table.name, Lsn(table.horizon), Lsn(table.position))]
+        missing = [gap for gap in self.gaps if gap.meets(table.name, since, Lsn(table.position))]
+        if since > table.horizon:
+            note = f"its versions before the snapshot at {since} are not replayed: changes between are missing"
+            report = replace(report, notes=(*report.notes, note))
         if missing:
             note = f"not replayed: its changes between {missing[0].lsn_from} and {missing[0].lsn_to} are missing"
             return replace(report, notes=(*report.notes, note))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditlake.cli.commands.feed import Delivery, print_changes
-from auditlake.cli.options import DashedCommand, stopped_by_signals, with_settings, with_zone
+from auditlake.cli.options import DashedCommand, stopped_by_signals, with_gaps, with_settings, with_zone
 from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
@@ -26,10 +26,11 @@ _OPTIONS = {"after": "--after", "ops": "--op", "allow_gaps": "--allow-gaps", "fo
 def _reader(settings: Settings) -> "Reader":
     from auditlake.audit.lake_reader import Reader
     from auditlake.lake.manifest import require_manifest
+    from auditlake.temporal.moments import read_known
 
     lake = Lake(settings.lake)
     require_manifest(lake)
-    return Reader(lake, datetime.now(settings.zone))
+    return Reader(lake, datetime.now(settings.zone), read_known(lake, allow_gaps=settings.allow_gap))
 
 
 @click.command()
@@ -128,6 +129,7 @@ def show(settings: Settings, transaction: str, *, as_json: bool) -> None:
 
 @click.command(cls=DashedCommand)
 @with_settings
+@with_gaps
 @with_zone
 @click.argument("table")
 @_KEY
@@ -168,6 +170,7 @@ def row(settings: Settings, *, full: bool, as_json: bool, **asked: object) -> No
 
 @click.command(cls=DashedCommand)
 @with_settings
+@with_gaps
 @with_zone
 @click.argument("moment_a", metavar="A")
 @click.argument("moment_b", metavar="[B]", required=False)
@@ -219,6 +222,7 @@ def diff(  # noqa: PLR0913 - the arguments of a command
 
 @click.command(cls=DashedCommand)
 @with_settings
+@with_gaps
 @with_zone
 @click.argument("table")
 @_KEY
@@ -253,6 +257,7 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
 
 @click.command()
 @with_settings
+@with_gaps
 @with_zone
 @click.argument("table")
 @_SINCE

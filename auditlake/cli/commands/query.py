@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from auditlake.cli.options import with_settings, with_zone
+from auditlake.cli.options import with_gaps, with_settings, with_zone
 from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.column_names import shown_as
@@ -72,6 +72,7 @@ def _with_engine(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @with_settings
 @with_zone
+@with_gaps
 @as_of_option
 @_with_engine
 @_with_form
@@ -94,7 +95,7 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: "Form", script
 
     lake = Lake(settings.lake)
     require_manifest(lake)
-    state = read_state(lake, as_of, settings.zone)
+    state = read_state(lake, as_of, settings.zone, allow_gaps=settings.allow_gap)
     # Refuse what can be refused before a JVM starts, which takes seconds.
     queries = prepare_all(state, script)
     form.check(sum(query.defines is None for query in queries))
