@@ -82,13 +82,15 @@ class TableShapes:
         return {version.number: self._owned(version) for version in self.shapes.versions}
 
     def _owned(self, version: RelationVersion) -> Relation:
-        columns = zip(version.relation.columns, self._stored(version), strict=True)
+        later = (each.lsn for each in self.shapes.versions if each.lsn > version.lsn)
+        end = min(later, default=max(version.lsn, self.table.position) + 1) - 1
+        columns = zip(version.relation.columns, self._stored(version, end), strict=True)
         owned = (replace(column, name=self.own_names.get(stored, stored)) for column, stored in columns)
         return replace(version.relation, columns=tuple(owned))
 
-    def _stored(self, version: RelationVersion) -> Iterator[str]:
-        """Yield the stored name of each column of a version; its own name if the history cannot follow it."""
-        lsn = max(version.lsn, self.table.horizon)
+    def _stored(self, version: RelationVersion, lsn: int) -> Iterator[str]:
+        """Yield the stored name of each column of a version at an LSN; its name if the history cannot follow it."""
+        lsn = max(lsn, self.table.horizon)
         had = [column.at(lsn) for column in self.followed.physical if column.exists_at(lsn)]
         by_number = {column.attnum: column.stored for column in had if column.attnum is not None}
         by_name = {column.name: column.stored for column in had}
@@ -102,7 +104,7 @@ class TableShapes:
         version = next(known, None)
         if version is None:
             return self.table.columns_at(Lsn(max(self.table.horizon, min(lsn, self.table.position))))
-        columns = zip(version.relation.columns, self._stored(version), strict=True)
+        columns = zip(version.relation.columns, self._stored(version, lsn), strict=True)
         return tuple(replace(c, stored_as=None if stored == c.name else stored) for c, stored in columns)
 
     def shown_at(self, lsn: int, values: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ version:
    earlier column.
 3. A column may be dropped. Its values stay in the history.
 4. A column may get a wider type that keeps the text of every value (`values.types.is_widened`).
-5. The table may get another name, and the key other columns.
+5. The table may get another name, and the key other columns; a table with a key may not lose it.
 6. Any other change of type is refused, at its LSN: it changes existing rows, and the stream does not contain them. So
    is a version whose columns are not identified. `reshaped` gives the columns with which a new snapshot continues.
 
@@ -199,7 +199,10 @@ class _Walk:
         added = self._new_columns(version, [c for c, was in zip(relation.columns, found, strict=True) if was is None])
         new = iter(added)
         stored = tuple((next(new).column if was is None else was).stored for was in found)
-        return _Step(version, stored, tuple(added), _key(live, stored, relation))
+        key = _key(live, stored, relation)
+        if not key and any(column.key for column in live):
+            raise Unsupported(f"{self._table.name} has no key any more from {Lsn(version.lsn)} on", ANEW)
+        return _Step(version, stored, tuple(added), key)
 
     def _new_columns(self, version: RelationVersion, columns: Iterable[Column]) -> list[AddedColumn]:
         ahead = {(c.name, c.since): c for c in self._table.columns if (c.since or 0) > self._table.position}
