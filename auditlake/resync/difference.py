@@ -2,7 +2,7 @@
 
 A row of the snapshot and an open version are the same if they have the same key and the exact texts of all values are
 equal (`multiset.row_digest`). In a table without a key, equal rows are numbered, the oldest version first, so of too
-many copies the youngest ones end, as they do in the fold.
+many copies the youngest ones end, as they do in the fold. So they are if the key has changed.
 
 1. An open version that the snapshot does not have ends: `closed`.
 2. A row that no open version has begins: `begun`.
@@ -13,7 +13,7 @@ Neither rows nor keys are collected: the driver gets positions in files, as bitm
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys
 from auditlake.apply.multiset import row_digest
-from auditlake.lake.history import PERIOD_COLUMNS, history_ddl
+from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, history_ddl, type_of
 from auditlake.lake.history_files import Files, is_open
 from auditlake.lake.history_rows import read_kept_places, read_rows
 from auditlake.relation import Column
@@ -69,15 +69,18 @@ def compare(
     """Compare the open versions in `files`, all readable files of a history, with the copied files of a snapshot."""
     opened = _read_open(spark, files.which(is_open))
     fresh = _read_copied(spark, list(copied), columns)
-    found = _differing(_identified(opened, columns), _identified(fresh, columns)).localCheckpoint()
+    table = files.table
+    keyed = {c.stored for c in columns if c.key} == {c.stored for c in _before(table) if c.key}
+    by = columns if keyed else tuple(replace(column, key=False) for column in columns)
+    found = _differing(_identified(opened, by), _identified(fresh, by)).localCheckpoint()
     ends = found.where(F.col("o.place").isNotNull()).select("o.*")
     begins = found.where(F.col("n.place").isNotNull()).select("n.place", F.col("o.place").alias("replaces"))
-    closing = _without_contradictions(spark, files, ends, columns).localCheckpoint()
+    closing = _without_contradictions(spark, files, ends, by).localCheckpoint()
     closed_rows = closing.count()
     since, begun_rows, unmatched = _totals(ends, begins)
     return Difference(
-        _closed(_at(opened, closing), files.table.columns, mark).coalesce(_files_for(closed_rows)),
-        _at(fresh, begins).select(*_names(columns)).coalesce(_files_for(begun_rows)),
+        _closed(_at(opened, closing), table.columns, mark).coalesce(_files_for(closed_rows)),
+        _at(fresh, begins).select(*_all(table.columns, columns)).coalesce(_files_for(begun_rows)),
         _bitmaps(ends),
         closed_rows,
         begun_rows,
@@ -160,8 +163,16 @@ def _closed(rows: DataFrame, columns: tuple[Column, ...], mark: SnapshotMark) ->
     return rows.select(*(ends[n].alias(n) if n in ends else keys.source(n) for n in _all_names(columns)))
 
 
-def _names(columns: Iterable[Column]) -> list[Expression]:
-    return [keys.source(name) for name in _all_names(columns)]
+def _before(table: HistoryTable) -> tuple[Column, ...]:
+    """Return the columns by whose key the open versions are distinguished."""
+    return table.columns_at(table.position)
+
+
+def _all(physical: Iterable[Column], live: Iterable[Column]) -> list[Expression]:
+    """Return all columns of a history, NULL in those that the snapshot does not have."""
+    there = {column.stored for column in live}
+    past = {c.stored: F.lit(None).cast(type_of(c).delta).alias(c.stored) for c in physical if c.stored not in there}
+    return [past[name] if name in past else keys.source(name) for name in _all_names(physical)]
 
 
 def _all_names(columns: Iterable[Column]) -> list[str]:

@@ -20,7 +20,7 @@ folded: the snapshot has their result, and what the table was between two of the
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import Source, check_main_slot, check_timeline, current_manifest, require_primary
-from auditlake.errors import AuditlakeError, BadUsage, SourceUnready, Unsupported, all_in_one
+from auditlake.errors import AuditlakeError, BadUsage, SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
@@ -42,11 +42,12 @@ from auditlake.lake.publication_record import record_tables
 from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
 from auditlake.lsn import Lsn
-from auditlake.relation import Column, TableName
+from auditlake.relation import Column, Relation, TableName
 from auditlake.resync.hold import Hold, hold_table, release
 from auditlake.resync.renewal import Renewal, renew_slot, renew_source
 from auditlake.resync.supersede import Copied, Resynced, supersede
 from auditlake.schema.catalog_snapshot import save_first_snapshots
+from auditlake.schema.evolution import reshaped
 from auditlake.snapshot.concurrent_capture import Capturing, capturing
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 from auditlake.snapshot.plan import Plan, publish, read_source
@@ -230,7 +231,7 @@ def _copy(
     beside: ExitStack,
 ) -> "_Staging":
     """Copy the tables under one snapshot, and release it; capture runs until the end of `beside`."""
-    target, histories = run.target, {table.name: table for table in list_histories(run.target.lake)}
+    target = run.target
     with ExitStack() as held:
         holder = held.enter_context(SnapshotHolder(target.conninfo))
         todo = _locked(run, holder, todo)
@@ -243,11 +244,11 @@ def _copy(
         snapshot_id = holder.import_snapshot(created.snapshot_id)
         run.progress.record_snapshot()
         mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
-        columns = _comparable(run, todo, holder, histories)
+        columns = _comparable(run, todo, holder, created)
         replication.finish()
         todo = [table for table in todo if table.name in columns]
         sizes = read_sizes(holder.connection, [part.relation.oid for table in todo for part in table.parts])
-        staging = _Staging(target.lake, columns)
+        staging = _Staging(target.lake, columns, {table.name: table.relation for table in todo})
         snapshot = exported(target.conninfo, holder, snapshot_id, mark)
         capture = _capture(run, beside)
         Copier(workers.result(), staging, snapshot, target.limits, run.progress).copy(todo, sizes)
@@ -300,9 +301,10 @@ def _slot(run: _Run, replication: PGconn) -> CreatedSlot:
 
 
 def _comparable(
-    run: _Run, todo: Sequence[FollowedTable], holder: SnapshotHolder, histories: Mapping[TableName, HistoryTable]
+    run: _Run, todo: Sequence[FollowedTable], holder: SnapshotHolder, created: CreatedSlot
 ) -> dict[TableName, tuple[Column, ...]]:
     """Return the columns in which each table is compared with its history, as it is under the snapshot."""
+    histories = {table.name: table for table in list_histories(run.target.lake)}
     source = read_source(holder.connection, require_manifest(run.target.lake).publication)
     now = {table.name: table for table in choose(source, lambda table: table.name in histories)}
     columns = {}
@@ -311,27 +313,8 @@ def _comparable(
             why = f"table {table.name} changed while it was being locked"
             run.progress.fail(table.name, SourceUnready(why, "Run auditlake resync again."))
             continue
-        try:
-            columns[table.name] = shared_columns(histories[table.name], table)
-        except Unsupported as exc:
-            run.progress.fail(table.name, exc)
-    return columns
-
-
-def shared_columns(history: HistoryTable, table: FollowedTable) -> tuple[Column, ...]:
-    """Return the history's columns, in their order.
-
-    Raises Unsupported if the source has others now.
-    """
-    now = {column.name: (column.type_oid, column.typmod, column.key) for column in table.relation.columns}
-    columns = history.current
-    was = {column.name: (column.type_oid, column.typmod, column.key) for column in columns}
-    if now != was:
-        differing = sorted(name for name in now.keys() | was.keys() if now.get(name) != was.get(name))
-        raise Unsupported(
-            f"table {table.name} has other columns or another key than its history: {', '.join(differing)}",
-            "Move the folder of its history away, which keeps the past, and run auditlake bootstrap.",
-        )
+        physical = reshaped(histories[table.name], table.relation, created.snapshot_lsn)
+        columns[table.name] = tuple(column for column in physical if column.exists_at(created.snapshot_lsn))
     return columns
 
 
@@ -344,8 +327,11 @@ def _remove(folder: Place) -> None:
 class _Staging:
     """Destination of the copy: a folder per table beside the histories."""
 
-    def __init__(self, lake: Lake, columns: dict[TableName, tuple[Column, ...]]) -> None:
+    def __init__(
+        self, lake: Lake, columns: dict[TableName, tuple[Column, ...]], relations: dict[TableName, Relation]
+    ) -> None:
         self._lake = lake
+        self._relations = relations
         self._columns = columns
         self._begun: dict[TableName, tuple[Column, ...]] = {}
         self.copied: dict[TableName, Copied] = {}
@@ -361,4 +347,4 @@ class _Staging:
         self._begun[name] = columns
 
     def commit(self, name: TableName, files: Sequence[CopiedFile], mark: SnapshotMark) -> None:
-        self.copied[name] = Copied(name, self.folder(name), self._begun[name], tuple(files), mark)
+        self.copied[name] = Copied(self._relations[name], self.folder(name), self._begun[name], tuple(files), mark)

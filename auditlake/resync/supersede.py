@@ -21,7 +21,7 @@ versions in them cannot be restored, and the gap begins before them.
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow.parquet as pq
@@ -33,18 +33,19 @@ from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.file_check import file_problems
 from auditlake.delta.log_writer import Action, moved, put_commit, removed
-from auditlake.errors import LakeConflict, LakeUnusable, Unsupported
+from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.file_errors import writing
 from auditlake.lake.gaps import Gap, record_gaps
-from auditlake.lake.history import OPEN_PART, HistoryTable, adopt_rows, open_history
+from auditlake.lake.history import OPEN_PART, HistoryTable, adopt_rows, open_history, with_columns
 from auditlake.lake.history_files import Files, find_files, is_open
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, Lake
 from auditlake.lake.parking import Parked
 from auditlake.lsn import Lsn
-from auditlake.relation import Column, TableName
+from auditlake.relation import Column, Relation, TableName
 from auditlake.resync.difference import Difference, compare
 from auditlake.resync.hold import Hold
+from auditlake.schema.evolution import reshaped
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 from auditlake.spark.session import interpreted_if_wide
 from auditlake.store.file_sync import make_folder
@@ -60,13 +61,17 @@ _FILES_LOST = "data files of the history were damaged"
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A new snapshot of a table: its files in `folder`, and the columns that they have."""
+    """A new snapshot of a table: its relation, its files in `folder`, and the physical columns that they have."""
 
-    name: TableName
+    relation: Relation
     folder: Place
     columns: tuple[Column, ...]
     files: tuple[CopiedFile, ...]
     mark: SnapshotMark
+
+    @property
+    def name(self) -> TableName:
+        return self.relation.name
 
     @property
     def paths(self) -> list[Place]:
@@ -136,12 +141,16 @@ def _files(lake: Lake, name: TableName) -> Files:
 
 def _supersede(session: SparkSession, lake: Lake, doubt: Parked | None, files: Files, copied: Copied) -> Resynced:
     mark, table = copied.mark, files.table
+    shape = _shape(table, copied)
+    files = Files(replace(table, columns=shape), files.by_name)
     lost = files.which(lambda file: any(file_problems(table.path, file.add)))
     readable = files.which(lambda file: file.name not in lost.by_name)
     difference = compare(session, readable, copied.paths, copied.columns, mark)
+    reshaping = with_columns(table, shape, table.names) if shape != table.columns else []
     actions = [
+        *reshaping,
         *(removed(file.add) for file in lost.by_name.values()),
-        *_written(table, difference, copied),
+        *_written(files.table, difference, copied),
         *(marked(readable, difference.ended) if difference.ended else ()),
     ]
     reach(After.DIFFERENCE_WRITTEN)
@@ -153,6 +162,18 @@ def _supersede(session: SparkSession, lake: Lake, doubt: Parked | None, files: F
     reach(After.RESYNCED)
     counts = (difference.closed_rows, difference.begun_rows, difference.removed_rows, len(lost.by_name))
     return Resynced(copied.name, Lsn(mark.lsn), *counts, gap)
+
+
+def _shape(table: HistoryTable, copied: Copied) -> tuple[Column, ...]:
+    """Return all physical columns of the history with this snapshot.
+
+    Raises SourceUnready if it was copied under other names, because the history has changed its columns since.
+    """
+    physical = reshaped(table, copied.relation, Lsn(copied.mark.lsn))
+    live = [column.stored for column in physical if column.exists_at(copied.mark.lsn)]
+    if live != [column.stored for column in copied.columns]:
+        raise SourceUnready(f"the columns of {copied.name} changed while it was copied", "Run auditlake resync again.")
+    return physical
 
 
 def _written(table: HistoryTable, difference: Difference, copied: Copied) -> list[Action]:

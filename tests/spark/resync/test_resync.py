@@ -232,3 +232,30 @@ def test_a_lake_goes_on_after_its_slot_was_lost(site: Site) -> None:
     life = list(life_of(reader, RowQuestion("other", ("id=2",), None, None)).entries())
     shown = [entry.reason if isinstance(entry, Gap) else entry.mark.op for entry, _ in life]
     assert shown == ["resync", renewal.problem, "update", "snapshot"]
+
+
+def test_a_table_of_another_shape_goes_on(site: Site) -> None:
+    """Columns get another type, are dropped and added, and the key changes; the past keeps its shape."""
+    site.run("update other set v = 'kept' where id = 1", "insert into copies values (9, 'z')")
+    before = str(site.moment().lsn)
+    site.catch_up()
+    past = {table: site.rows(f"select * from {table}", before) for table in ("copies", "other")}
+    site.run(
+        "alter table copies alter x type text using x || '!', drop column \"file\", add column n int default 5",
+        "update other set v = id where v is null or id = 1",
+        "alter table other alter v type int using case when id = 2 then null else 7 end, drop constraint other_pkey",
+        "alter table other add column k serial primary key",
+        "insert into copies values ('new', 1)",
+        "insert into other (id, v) values (1, 8)",
+    )
+    site.catch_up()
+    site.resync("copies", "other")
+    site.run("update copies set n = 6 where x = '9!'", "update other set v = 9 where k = 1")
+    site.catch_up()
+    assert not read_known(site.lake).parked
+    with psycopg.connect(site.dsn) as conn:
+        copies = Counter(conn.execute("select x, n from copies").fetchall())
+        other = Counter(conn.execute("select id, d::text, v, k from other").fetchall())
+    assert site.rows("select x, n from copies") == copies
+    assert site.rows("select id, exact_text(d), v, k from other") == other
+    assert {table: site.rows(f"select * from {table}", before) for table in past} == past
