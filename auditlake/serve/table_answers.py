@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -230,8 +230,7 @@ def find(readings: Readings, asked: OfFind) -> models.Finds:
 
 
 def _search(state: TableState, asked: OfFind) -> Search:
-    stored = {column.name: column for column in state.table.columns}
-    columns = [stored[c.name] for c in state.columns if c.name in stored and asked.column in {None, c.name}]
+    columns = [column for column in state.merged if asked.column in {None, column.name}]
     if asked.column is not None and not columns:
         raise BadUsage(f"there is no column {asked.column} at this moment", None)
     where = {}
@@ -247,14 +246,17 @@ def _search(state: TableState, asked: OfFind) -> Search:
 def _matching(readings: Readings, state: TableState, search: Search, limit: int) -> list[list[Version]]:
     """Return the versions of every row of which some version matches, at most `limit` rows."""
     reader, table = state.reader, state.table
-    names = [column.name for column in table.key]
+    names = [column.name for column in state.key]
     with readings.cursor() as cursor:
         found = list(state.versions(cursor, [where.sql() for where in search.where.values()], 10 * limit))
     if not table.key:
         return [[_version(row, state.lsn)] for row in found][:limit]
     keys = dict.fromkeys(tuple(str(row[name]) for name in names) for row in found)
     keys |= dict.fromkeys(_keys_in_tail(reader, table, state.lsn, search))
-    return [versions_of(reader, table, [key], state.lsn) for key in list(keys)[:limit]]
+    return [
+        [replace(each, values=reader.shown_at(table, state.lsn, each.values)) for each in versions]
+        for versions in (versions_of(reader, table, [key], state.lsn) for key in list(keys)[:limit])
+    ]
 
 
 def _version(row: dict[str, Any], lsn: Lsn) -> Version:

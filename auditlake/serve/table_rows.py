@@ -53,6 +53,12 @@ class TableState:
         return {column.name: column for column in self.columns}
 
     @property
+    def merged(self) -> tuple[Column, ...]:
+        """The columns of the moment that the history has already."""
+        stored = {column.stored for column in self.table.columns}
+        return tuple(column for column in self.columns if column.stored in stored)
+
+    @property
     def key(self) -> tuple[Column, ...]:
         """The key's columns at the moment."""
         return tuple(column for column in self.columns if column.key)
@@ -96,7 +102,7 @@ class TableState:
 
         A version is its texts by column, and its period.
         """
-        columns = self.table.columns
+        columns = self.merged
         inner = versions_query(cursor, self.table, columns)
         some = " or ".join(text for text, _ in conditions) or "false"
         sql = (
