@@ -114,7 +114,9 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     refusal: AuditlakeError | None = None
     if conninfo is not None:
         try:
-            source = _ask_source(conninfo, lake, positions, frozenset(table.name for table in histories))
+            source = _ask_source(
+                conninfo, lake, positions, frozenset(each for table in histories for each in (table.name, table.oid))
+            )
             refusal = source.refusal
         except SourceUnreachable as exc:
             refusal = exc
@@ -122,7 +124,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
 
 
 def _ask_source(
-    conninfo: str, lake: Lake, positions: Positions | None, followed: Collection[TableName]
+    conninfo: str, lake: Lake, positions: Positions | None, followed: Collection[TableName | int | None]
 ) -> SourceStatus:
     manifest = require_manifest(lake)
     with connect(conninfo) as conn:
@@ -151,14 +153,18 @@ def _refusal(
 
 
 def _without_history(
-    conn: psycopg.Connection[Row], publication: str, followed: Collection[TableName]
+    conn: psycopg.Connection[Row], publication: str, followed: Collection[TableName | int | None]
 ) -> tuple[tuple[TableName, ...] | None, tuple[TableName, ...] | None]:
-    """Name the tables without a history that the publication carries, and those that it does not."""
+    """Name the tables without a history that the publication carries, and those that it does not.
+
+    `followed` are the names of histories, and the OIDs of their tables, which may have been renamed.
+    """
     try:
         source = read_source(conn, publication)
     except SourceUnready:  # a session holds a lock on a published table: unknown, and reported as null
         return None, None
-    missing = [table.name for table in choose(source, lambda _: True) if table.name not in followed]
+    every = choose(source, lambda _: True)
+    missing = [table.name for table in every if not {table.name, table.relation.oid} & set(followed)]
     new = tuple(name for name in missing if source.published(name) is not None)
     return new, tuple(name for name in missing if name not in new)
 

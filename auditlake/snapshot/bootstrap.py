@@ -28,7 +28,7 @@ from auditlake.capture.preconditions import Source, check_main_slot, current_man
 from auditlake.capture.shape_watch import record_shapes
 from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import open_history
+from auditlake.lake.history import list_histories, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_created_publication
 from auditlake.lake.positions import read_positions
@@ -138,7 +138,9 @@ class _Run:
 
 def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
     """Return the tables that have no history yet and can be read; record the unreadable ones as failed."""
-    todo = [table for table in plan.chosen if open_history(run.target.lake, table.name) is None]
+    known = {history.oid for history in list_histories(run.target.lake)}  # also under a former name
+    new = [table for table in plan.chosen if table.relation.oid not in known]
+    todo = [table for table in new if open_history(run.target.lake, table.name) is None]
     for table in todo:
         if table.name in plan.unreadable:
             run.progress.fail(table.name, plan.unreadable[table.name])

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from auditlake.errors import AuditlakeError, SourceUnreachable
-from auditlake.lake.history import open_history
+from auditlake.lake.history import list_histories, open_history
 from auditlake.lake.manifest import created_publication, read_created_for
 from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target
@@ -165,8 +165,11 @@ def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTabl
     created_for = read_created_for(target.lake)
     ours = created_publication(target.lake)
     patterns = target.patterns if target.patterns is not None or not ours else created_for
+    known = {history.oid for history in list_histories(target.lake)}  # also under a former name
     return [
         table
         for table in chosen_of(source, patterns)
-        if (ours or source.published(table.name) is not None) and open_history(target.lake, table.name) is None
+        if (ours or source.published(table.name) is not None)
+        and table.relation.oid not in known
+        and open_history(target.lake, table.name) is None
     ]
