@@ -26,7 +26,7 @@ neither Spark nor a JVM. [Asking](asking.md) and [the audit questions](audit.md)
     lake = auditlake.Lake("./lake")
     for event in lake.row("public.orders", 7):
         print(event.commit.time, event.commit.actor, event.changed)
-    prices = lake.as_of("-2h").table("public.orders", columns=["order_id", "price"]).to_pandas()
+    prices = lake.as_of("-2h").table("public.orders", columns=["id", "price"]).to_pandas()
 
 A key is a value, a sequence of values in the order of the key's columns, or a mapping from column to value. A moment
 is a WHEN as on the command line: an ISO time, `-2h`, an LSN, `xid:750`, `now`.

@@ -16,6 +16,7 @@ from auditlake.source.connection import connect, connect_replication
 from auditlake.source.publication import create_publication
 from auditlake.source.server import wal_end
 from auditlake.source.slot import Waiting, create_slot
+from tests.s3_server import chosen_store
 
 
 def make_lake(
@@ -25,7 +26,7 @@ def make_lake(
 
     Unless `copied`, only the log is made, and the tables may hold rows.
     """
-    lake = Lake(root)
+    lake = Lake(chosen_store(root))
     with connect(dsn) as control:
         tables = [table for table in read_tables(control) if table.name.table not in without]
         write_manifest(lake, current_manifest(control, name, name))

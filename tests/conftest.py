@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from auditlake.store.place import Remote, parse
-from tests.s3_server import s3_server
+from tests.s3_server import CHOSEN, s3_server
 from tests.server import Server, chosen_version
 
 if TYPE_CHECKING:  # pyspark costs the unit tests a second
@@ -52,6 +52,11 @@ def bucket() -> Iterator[str]:
     """The URL of a bucket, on a server of the S3 protocol, for the whole run."""
     with s3_server() as url:
         yield url
+
+
+@pytest.fixture(autouse=CHOSEN == "s3", scope="session")
+def _chosen_store(bucket: str) -> None:
+    """Start the server before the first lake is made in it."""
 
 
 @pytest.fixture

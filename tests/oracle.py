@@ -14,9 +14,10 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 from psycopg import sql
 
+from auditlake.delta.table import open_table
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
@@ -101,7 +102,7 @@ def assert_periods(lake: Lake) -> int:
     for table in list_histories(lake):
         key = [f'"{column.stored}"' for column in table.key]
         shown = ", ".join([*key, "_from_lsn", "_to_lsn", "_part"])
-        found = QueryBuilder().register("history", DeltaTable(table.path))
+        found = QueryBuilder().register("history", open_table(table.path))
         rows = pa.table(found.execute(f"select {shown} from history order by {shown}").read_all()).to_pylist()
         cells = [tuple(row.values()) for row in rows]
         for one, following in zip(cells, [*cells[1:], None], strict=True):
@@ -134,7 +135,7 @@ def _query(path: Path, lake: Lake, order: str) -> list[dict[str, Any]]:
     positions = read_positions(lake)
     assert positions is not None
     query = f"select * from log where lsn <= {positions.watermark:d} {order}"
-    found = pa.table(QueryBuilder().register("log", DeltaTable(path)).execute(query).read_all())
+    found = pa.table(QueryBuilder().register("log", open_table(path)).execute(query).read_all())
     return list(found.to_pylist())
 
 

@@ -7,11 +7,25 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+from auditlake.store.place import parse
+
+CHOSEN = os.environ.get("AUDITLAKE_TEST_STORE", "disk")
+"""Where `tests.capture_lake` makes lakes: `disk`, or `s3` for a bucket."""
+_buckets: list[str] = []
 _START_TIMEOUT_S = 60.0
 SECRET = "s3-secret-of-the-tests"
+
+
+def chosen_store(root: Path) -> Path:
+    """Return a place for a lake in the store that AUDITLAKE_TEST_STORE names; always the same for the same folder."""
+    if CHOSEN == "disk" or not isinstance(root, Path):
+        return root
+    return cast("Path", parse(f"{_buckets[-1]}/{'/'.join(root.parts[-3:])}"))
 
 
 @contextmanager
@@ -33,7 +47,8 @@ def s3_server() -> Iterator[str]:
     os.environ.update(settings)
     try:
         _create(f"{endpoint}/{bucket}")
-        yield f"s3://{bucket}"
+        _buckets.append(f"s3://{bucket}")
+        yield _buckets[-1]
     finally:
         process.kill()
         process.wait()

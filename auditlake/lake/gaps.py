@@ -5,7 +5,8 @@ is unknown: the history still shows the one at `lsn_from`. The same holds for th
 moment without a commit may be inside a gap, too. A gap without a table applies to all tables.
 
 A gap is recorded before the commit that ends it. If a process is killed in between, the next snapshot records a longer
-one, and the first is part of it. Only `resync` writes here, under its lock.
+one, and the first is part of it. `resync` writes here, and capture for ranges in which a table's shape is uncertain;
+the later of two commits is retried.
 """
 
 import time
@@ -17,11 +18,13 @@ from deltalake import DeltaTable, Field, Schema
 
 from auditlake.delta.append_table import AppendLog, open_delta, select
 from auditlake.delta.log_writer import put_commit, with_plain_fields
+from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
 _TIME = pa.timestamp("us", tz="UTC")
+_ATTEMPTS = 10
 GAPS_SCHEMA = pa.schema(
     [
         ("schema", pa.string()),
@@ -90,8 +93,19 @@ def read_gaps(lake: Lake) -> tuple[Gap, ...]:
 def record_gaps(lake: Lake, gaps: Iterable[Gap]) -> None:
     """Record gaps that are not recorded yet.
 
-    Raises LakeUnusable.
+    Raises LakeUnusable, and LakeConflict if other processes commit again and again.
     """
+    wanted = tuple(gaps)
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            _record(lake, wanted)
+        except LakeConflict:
+            continue
+        return
+    _record(lake, wanted)
+
+
+def _record(lake: Lake, gaps: Iterable[Gap]) -> None:
     known = set(read_gaps(lake))
     rows = [_row(gap) for gap in gaps if gap not in known]
     if rows:

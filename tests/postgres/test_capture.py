@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from deltalake import DeltaTable
 
 from auditlake.capture.preconditions import Source
 from auditlake.capture.supervisor import open_capture
+from auditlake.delta.table import open_table
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -134,7 +134,7 @@ def test_a_change_refers_to_the_columns_of_its_time(database: str, lake: Lake) -
     columns = [[column.name for column in relations[row["relation"]].columns] for row in rows]
     assert columns == [["id", "v", "big"], ["id", "v", "n"], ["id", "v", "n"]]
     assert [row["new"] for row in rows] == [["1", "a", None], ["2", "b", "1.0"], ["2", "b", "2.0"]]
-    assert DeltaTable(lake.relations).to_pyarrow_table().num_rows == 2
+    assert open_table(lake.relations).to_pyarrow_table().num_rows == 2
 
 
 def test_a_restart_neither_loses_nor_duplicates_a_change(database: str, lake: Lake) -> None:
@@ -159,7 +159,7 @@ def test_a_transaction_in_parts_is_invisible_until_complete(database: str, lake:
     commit(database, "insert into t select n, 'v' from generate_series(1, 4000) n", "delete from t where id > 3000")
     arguments: list[str | Path] = ["capture", "--until-current", "--source", database, "--lake", lake.root]
     killed_at(After.PART, arguments, times=3, code=SMALL_PARTS)
-    assert DeltaTable(lake.changes).to_pyarrow_table().num_rows >= 3 * 400
+    assert open_table(lake.changes).to_pyarrow_table().num_rows >= 3 * 400
     assert oracle.changes(lake) == []
     killed_at(After.PART, arguments, times=5, code=SMALL_PARTS)
     assert oracle.changes(lake) == []
@@ -169,7 +169,7 @@ def test_a_transaction_in_parts_is_invisible_until_complete(database: str, lake:
     assert [row["ordinal"] for row in found] == list(range(5000))
     (transaction,) = oracle.transactions(lake)
     assert (transaction["inserts"], transaction["deletes"]) == (4000, 1000)
-    assert DeltaTable(lake.changes).to_pyarrow_table().num_rows == 5000
+    assert open_table(lake.changes).to_pyarrow_table().num_rows == 5000
 
 
 def test_unpublished_writes_advance_the_slot(database: str, lake: Lake) -> None:

@@ -33,17 +33,13 @@ _SCHEMA = (
 _SHAPE = [(1, "id"), (2, "a"), (3, "n"), (4, "m")]
 
 DEFINITIONS = {
-    "column added": ("alter table t add b int", [*_SHAPE, (5, "b")]),
-    "column with a constant default added": ("alter table t add b int default 7", [*_SHAPE, (5, "b")]),
+    "column added": ("alter table t add b int default 7", [*_SHAPE, (5, "b")]),
     "column renamed": ("alter table t rename a to z", [(1, "id"), (2, "z"), *_SHAPE[2:]]),
     "column dropped and added": ("alter table t drop a, add a text", [_SHAPE[0], *_SHAPE[2:], (5, "a")]),
-    "type widened without a rewrite": ("alter table t alter a type varchar(200)", _SHAPE),
-    "replica identity": ("alter table t replica identity full", _SHAPE),
 }
 ROWS = {
     "type": ("alter table t alter n type bigint using n * 2", "rewritten for the new type of column n"),
     "volatile default": ("alter table t add b float default random()", "b was added with a value of its own"),
-    "stored generated column": ("alter table t add b int generated always as (n * 2) stored", "b was added with a"),
     "type and back": (
         "alter table t alter n type bigint using n * 2; alter table t alter n type int",
         "rows rewritten",
@@ -160,12 +156,12 @@ def test_rows_that_changed_without_messages_park_the_table(site: Site, statement
     assert site.refusal(parked) == ""
 
 
-@pytest.mark.parametrize("statement", HARMLESS)
-def test_a_new_file_or_entry_alone_changes_nothing(site: Site, statement: str) -> None:
+def test_new_files_and_entries_alone_change_nothing(site: Site) -> None:
     """A listed table cannot have been unlogged, so its rows are those of the stream."""
-    site.execute(*statement.split("; ")) if "begin" not in statement else site.execute(statement)
-    site.capture()
-    assert (len(site.versions()), site.refusal(), site.parked(Cause.PENDING)) == (1, "", None)
+    for statement in HARMLESS:
+        site.execute(*statement.split("; ")) if "begin" not in statement else site.execute(statement)
+        site.capture()
+        assert (len(site.versions()), site.refusal(), site.parked(Cause.PENDING)) == (1, "", None), statement
 
 
 def test_the_trigger_makes_every_change_exact(site: Site) -> None:

@@ -23,14 +23,10 @@ from tests.random_sql import write_lake
 pytestmark = pytest.mark.spark
 
 _STATEMENTS = (
-    "select * from things",
     "select a.*, b.id from things a left join others b using (id) where a.num > 0 or a.num is null",
-    "select * from things join others using (id)",
-    "select name, flag, count(*), min(day) as d, max(at) as m from things group by name, flag having count(*) > 0",
-    "with q as (select id % 5 as n, price from things) select n, sum(price), avg(price) from q group by n order by n",
-    "select distinct flag, small from things union select flag, num from others",
-    "select id, row_number() over (partition by flag order by price desc, id) as r from things",
-    "select t.c0 from (select num + 1 as c0 from things where big not in (select big from others)) t",
+    "select flag, count(*), min(day) as d, avg(price) from things group by flag having count(*) > 0 order by 1",
+    "with q as (select distinct flag, small from things) select * from q union select flag, num from others",
+    "select id, rank() over (partition by flag order by price) as r from things where num in (select id from others)",
 )
 
 
@@ -38,7 +34,7 @@ def test_both_engines_give_the_same_answers(spark: SparkSession, tmp_path: Path)
     """Random expressions and aggregates, and statements of every clause that DuckDB answers."""
     for seed in random_seeds():
         merged = Engines(spark, write_lake(tmp_path / f"{seed}", seed, 30, tail=False))
-        found = compare(merged, random.Random(seed), expressions=24, statements=0)  # noqa: S311 - no secrets
+        found = compare(merged, random.Random(seed), expressions=16, statements=0)  # noqa: S311 - no secrets
         engines = Engines(spark, write_lake(tmp_path / f"{seed} with a tail", seed, 30))
         for sql in _STATEMENTS:
             assert engines.of_duckdb(sql) is not None, sql

@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+import textwrap
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -172,3 +174,15 @@ def test_the_folder_may_be_relative(folder: Path, monkeypatch: pytest.MonkeyPatc
     """As on the command line."""
     monkeypatch.chdir(folder.parent)
     assert repr(auditlake.Lake("lake")) == f"Lake({str(layout.Lake(folder).root)!r})"
+
+
+def test_the_example_of_the_documentation_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first block of docs/api.md, with a moment and a key of this lake."""
+    block = (Path(__file__).parents[3] / "docs" / "api.md").read_text().split("\n\n    import auditlake\n", 1)[1]
+    program = textwrap.dedent("    import auditlake\n" + block.split("\n\nA key", 1)[0])
+    for written, here in (('"./lake"', repr(str(folder))), ('"-2h"', '"0/250"'), (", 7)", ", 1)")):
+        program = program.replace(written, here)
+    found: dict[str, Any] = {}
+    exec(program, found)  # noqa: S102 - the document's example
+    assert sorted(found["prices"]["id"].tolist()) == [1, 3, 4]
+    assert "('note', 'price')" in capsys.readouterr().out
