@@ -177,7 +177,7 @@ class _VersionCheck:
         history = read_history(session, table, since)
         report = replace(check_structure(history, self.request.limit), versions=history.count)
         watermark = Lsn(0) if self.log is None else self.log.watermark
-        if table.position > max(watermark, table.horizon):
+        if table.position > max(watermark, table.snapshot_lsn):
             detail = f"position {Lsn(table.position)}, the watermark of changes is {watermark}"
             report = report.and_also(TableReport(report.name, findings=(Finding("position", detail=detail),)))
         missing = [gap for gap in self.gaps if gap.meets(table.name, since, Lsn(table.position))]

@@ -1,7 +1,6 @@
 """Cases of a new snapshot: nothing changed, copies of a row, a damaged file, another shape."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -12,10 +11,6 @@ from auditlake.lake.history_files import data_files, is_open
 from auditlake.relation import TableName
 from auditlake.temporal.moments import read_known
 from tests import oracle
-
-if TYPE_CHECKING:
-    pass
-
 from tests.spark.resync.site import TABLES, Site, site
 
 __all__ = ["site"]

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,6 @@ from auditlake.lsn import Lsn
 from auditlake.resync.renewal import find_renewal
 from auditlake.temporal.moments import read_known
 from tests import oracle
-
-if TYPE_CHECKING:
-    pass
-
 from tests.spark.resync.site import TABLES, Site, site
 
 __all__ = ["site"]
