@@ -26,7 +26,7 @@ from auditlake.errors import LakeUnusable
 from auditlake.lake.history import open_history
 from auditlake.lake.json_file import write_record
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, find_parked, park, unpark
+from auditlake.lake.parking import Cause, Parked, extend, find_parked, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import Row
@@ -229,7 +229,7 @@ class PartitionWatch:
         remedy = "The stream does not show it. follow takes a new snapshot by itself; so does auditlake resync."
         history = open_history(self.lake, name)
         parked = Parked(name, Cause.PARTITIONS, Lsn(held.lsn - 1), read_at, problem, remedy, held.time_us)
-        park(self.lake, parked, history.snapshot_lsn if history else 0)
+        extend(self.lake, parked, history.snapshot_lsn if history else 0)
 
 
 def _lost_or_gained(

@@ -5,10 +5,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from auditlake.capture.partition_watch import record_partitions
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
+from auditlake.source.catalog import read_tables
+from auditlake.source.connection import connect
 from auditlake.temporal.moments import check_parked, read_known
 from auditlake.temporal.when import AtLsn, AtTime
 from tests import command, oracle
@@ -139,6 +142,24 @@ def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path, 
             check_parked(known, table, Lsn(parked.lsn + isinstance(when, AtLsn)), when)
     _capture(database, lake)
     assert read_known(lake).parked == known.parked
+
+
+def test_a_change_after_a_new_snapshot_began_keeps_the_table_parked(database: str, tmp_path: Path) -> None:
+    """A second change, during the new snapshot that follows the first, needs another one."""
+    lake = _lake(database, tmp_path / "lake")
+    _execute(database, "drop table t_b")
+    _capture(database, lake)
+    first = read_known(lake).parked[_T]
+    with connect(database) as conn:
+        (table,) = [each for each in read_tables(conn) if each.name == _T]
+        record_partitions(conn, lake, {_T: table.relation.oid})
+    _execute(database, *SILENT["attached"][0])
+    low = _end(database)
+    _execute(database, "insert into u values (1)")
+    _capture(database, lake)
+    second = read_known(lake).parked[_T]
+    assert (second.lsn, second.reason) == (first.lsn, first.reason)
+    assert first.until < low < second.until
 
 
 @pytest.mark.parametrize("kind", HARMLESS)
