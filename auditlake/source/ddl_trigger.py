@@ -73,7 +73,8 @@ begin
   if tg_tag = 'ALTER SCHEMA' then
     tables := array(
       select t.oid from pg_class t
-       where t.relnamespace in (select c.objid from pg_event_trigger_ddl_commands() c
+       where t.relkind in ('r', 'p')
+         and t.relnamespace in (select c.objid from pg_event_trigger_ddl_commands() c
                                  where c.classid = 'pg_namespace'::regclass));
   end if;
   -- ALTER TYPE of a composite type reports its relation.
