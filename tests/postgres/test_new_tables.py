@@ -79,6 +79,7 @@ def test_an_empty_database_is_a_valid_start(site: Site) -> None:
     """Tables created later are copied with their rows and followed; what cannot be followed is reported once."""
     done = site.bootstrap()
     assert done.code == 0, done.stderr
+    assert "there are no tables yet; follow copies new ones" in done.stderr
     with site.followed():
         site.execute(
             "create table plain (n int)",

@@ -181,7 +181,7 @@ def test_damage_is_found_and_named(site: Site) -> None:
     text = site.verify("--table", "no_file", "--table", "twice", "--no-source", "--no-keys")
     assert text.code == 6
     assert "id=" not in text.stdout
-    assert "run auditlake bootstrap" in text.stderr
+    assert "auditlake resync" in text.stderr
 
 
 def test_damage_is_found_without_a_source(site: Site) -> None:

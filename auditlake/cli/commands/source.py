@@ -127,6 +127,7 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
     Example:
       auditlake bootstrap --source postgresql://me@host/shop --lake ./lake
     """
+    from auditlake.lake.history import list_histories
     from auditlake.snapshot.bootstrap import bootstrap as run
     from auditlake.snapshot.progress_display import shown
     from auditlake.snapshot.worker_pool import start_workers
@@ -140,7 +141,8 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
         say(f"interrupted: {kept} tables are in the lake and stay; run auditlake bootstrap again to copy the others")
         sys.exit(130)
     if not copied:
-        say("every table has a history already")
+        has_tables = any(list_histories(target.lake))
+        say("every table has a history already" if has_tables else "there are no tables yet; follow copies new ones")
 
 
 @click.command()
