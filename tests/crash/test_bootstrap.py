@@ -40,7 +40,8 @@ def test_a_killed_bootstrap_continues_with_the_same_slot(database: str, tmp_path
     with Writers(database) as writers:
         killed_at(place, bootstrap)
         copied = len(list(list_histories(lake)))
-        assert (copied == 1) == (place == After.TABLE_COPIED)
+        # Two workers copy at once: the second table may be whole before the kill ends its process.
+        assert (copied > 0) == (place == After.TABLE_COPIED)
         start = oracle.confirmed_flush(database) if place == After.SLOT else 0  # capture runs beside the copy
         writers.await_transactions(5)
         moments = [oracle.take_moment(database, TABLES)]
