@@ -19,10 +19,9 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from auditlake.errors import NotAnswerable
-from auditlake.serve.filters import parse_order, parse_where
 from auditlake.serve.readings import Readings
 from auditlake.serve.table_answers import OfTable, state_of
-from auditlake.serve.table_rows import Selection, TableState
+from auditlake.serve.table_rows import Selection, TableState, parse_order, parse_where
 
 _MEDIA = {"csv": "text/csv; charset=utf-8", "json": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 _SPECIAL = re.compile(r'[",\r\n]')

@@ -16,10 +16,9 @@ from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve import models
-from auditlake.serve.filters import Where, column_named, ops_of, parse_order, parse_where
 from auditlake.serve.moment_answers import At, moment
 from auditlake.serve.readings import Readings
-from auditlake.serve.table_rows import Selection, TableState
+from auditlake.serve.table_rows import Selection, TableState, Where, column_named, ops_of, parse_order, parse_where
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.when import format_us
 from auditlake.values.input_syntax import type_name
