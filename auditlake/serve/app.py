@@ -23,7 +23,6 @@ from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.access import COOKIE, Access, Guard
 from auditlake.serve.commit_answers import OfComparison, undo_script
-from auditlake.serve.downloads import OfExport, export
 from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body
 from auditlake.serve.live import Live
 from auditlake.serve.pages import Pages
@@ -31,6 +30,7 @@ from auditlake.serve.readings import Readings
 from auditlake.serve.responses import problem, tagged
 from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
 from auditlake.serve.status_answers import StatusAnswers
+from auditlake.serve.table_answers import OfExport, export
 
 _MOST_BODY_BYTES = 2**20
 _MOST_UNDO_BYTES = 64 * 2**20

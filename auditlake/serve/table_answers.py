@@ -1,17 +1,30 @@
-"""Tables at a moment: the list with counts, rows, facets, and rows found by a former value."""
+"""Tables at a moment: the list with counts, rows, facets, rows found by a former value, and rows as a file.
 
+The formats of a file, in which every value is PostgreSQL's text:
+
+    csv      RFC 4180, with a header; NULL is empty, '' is ""
+    json     one object a line; null is NULL, every other value a string
+    parquet  text columns
+
+An export of more rows than the server allows is refused before its first byte; it is never cut.
+"""
+
+import io
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import Field
 
 from auditlake.audit.changes import Values, changes_of
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.versions import Mark, Version, versions_of
-from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -26,6 +39,8 @@ from auditlake.values.types import Kind
 
 _NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT})
 _MOST_FACETS = 20
+_MEDIA = {"csv": "text/csv; charset=utf-8", "json": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
+_SPECIAL = re.compile(r'[",\r\n]')
 
 
 class Listed(At):
@@ -297,3 +312,100 @@ def _found(readings: Readings, state: TableState, search: Search, versions: Sequ
 def _time(readings: Readings, mark: Mark) -> str | None:
     time_us = mark.time_us or readings.timeline.time_us(mark.lsn)
     return None if time_us is None else format_us(time_us)
+
+
+class OfExport(OfTable):
+    """Rows of a table, and the format."""
+
+    where: list[str] = Field(default=[], max_length=20)
+    sort: str | None = None
+    format: Literal["csv", "json", "parquet"] = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file: its name, type and content."""
+
+    name: str
+    media_type: str
+    chunks: Iterator[bytes]
+
+
+def export(readings: Readings, asked: OfExport) -> Download:
+    """Return the rows as a file.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    state, at = state_of(readings, asked.table, asked.at)
+    where = parse_where(asked.where, state.by_name)
+    selection = Selection(where, parse_order(asked.sort, state.by_name, state.key))
+    with readings.cursor() as cursor:
+        count = state.count(cursor, where)
+    most = readings.limits.export_rows
+    if count > most:
+        raise NotAnswerable(
+            f"the export has {count:,} rows, this server writes at most {most:,}",
+            "Filter the rows, or run auditlake sql --format csv.",
+        )
+    name = f"{re.sub('[^A-Za-z0-9_.-]', '_', str(state.table.name))}-{at.lsn.replace('/', '-')}.{asked.format}"
+    batches = _batches(readings, state, selection)
+    writer = {"csv": _csv, "json": _json_lines, "parquet": _parquet}[asked.format]
+    return Download(name, _MEDIA[asked.format], writer([column.name for column in state.columns], batches))
+
+
+def _batches(readings: Readings, state: TableState, selection: Selection) -> Iterator[pa.RecordBatch]:
+    with readings.cursor(bounded=False) as cursor:
+        yield from state.pages(cursor, selection)
+
+
+def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    yield (",".join(map(_field, names)) + "\n").encode()
+    for batch in batches:
+        rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield "".join(",".join(map(_field, row)) + "\n" for row in rows).encode(errors="surrogatepass")
+
+
+def _field(value: str | None) -> str:
+    if value is None:
+        return ""
+    return '"' + value.replace('"', '""') + '"' if not value or _SPECIAL.search(value) else value
+
+
+def _json_lines(_names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    for batch in batches:
+        yield "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist()).encode()
+
+
+def _parquet(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    out = _Sink()
+    with pq.ParquetWriter(out, pa.schema([(name, pa.string()) for name in names]), compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            yield out.taken()
+    yield out.taken()
+
+
+class _Sink(io.RawIOBase):
+    """File to write to that hands on what was written; `tell` counts from the beginning, as Parquet's footer does."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._written = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
+        part = bytes(data)
+        self._parts.append(part)
+        self._written += len(part)
+        return len(part)
+
+    def taken(self) -> bytes:
+        """Return what was written since the last call."""
+        found = b"".join(self._parts)
+        self._parts.clear()
+        return found
