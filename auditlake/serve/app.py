@@ -23,11 +23,10 @@ from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.access import COOKIE, Access, Guard
 from auditlake.serve.commit_answers import OfComparison, undo_script
-from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body
+from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body, problem, tagged
 from auditlake.serve.live import Live
 from auditlake.serve.pages import Pages
 from auditlake.serve.readings import Readings
-from auditlake.serve.responses import problem, tagged
 from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
 from auditlake.serve.status_answers import StatusAnswers
 from auditlake.serve.table_answers import OfExport, export

@@ -27,9 +27,8 @@ from auditlake.feed.feed import Feed
 from auditlake.feed.json_lines import change_fields
 from auditlake.feed.request import Request as FeedRequest
 from auditlake.serve import models
-from auditlake.serve.endpoints import parse
+from auditlake.serve.endpoints import parse, problem
 from auditlake.serve.readings import Busy, Readings
-from auditlake.serve.responses import problem
 
 _MOST = 16
 _MOST_CHANGES = 1_000

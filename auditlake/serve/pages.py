@@ -26,10 +26,9 @@ from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.charts import bars_path, line_path
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
-from auditlake.serve.endpoints import Endpoint, parse
+from auditlake.serve.endpoints import Endpoint, described, parse, tagged
 from auditlake.serve.moment_answers import Period, moment, timeline
 from auditlake.serve.readings import Readings
-from auditlake.serve.responses import described, tagged
 from auditlake.serve.table_answers import Listed, OfFacets, OfFind, facets, find, list_tables
 from auditlake.serve.value_html import value, visible
 
