@@ -36,8 +36,8 @@ from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.serve.access import Access
-from auditlake.serve.app import create_app
 from auditlake.serve.readings import Limits, Readings
+from auditlake.serve.server import create_app
 from tests.small_lake import T0, T0_US, version, write_history, write_small_lake
 
 HOST = "127.0.0.1:8640"

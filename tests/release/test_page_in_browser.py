@@ -23,9 +23,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from auditlake.lake.layout import Lake
 from auditlake.serve.access import Access, hosts_of
-from auditlake.serve.app import create_app
 from auditlake.serve.readings import Readings
-from auditlake.serve.run import Listen, bind
+from auditlake.serve.server import Listen, bind, create_app
 from tests.page import capture_transaction, write_lake
 
 _WIDTHS = ((1440, 900), (390, 844))

@@ -46,8 +46,8 @@ def serve(  # noqa: PLR0913 - the options of a command
     """
     from auditlake.lake.manifest import require_manifest
     from auditlake.serve.readings import Limits, Readings
-    from auditlake.serve.run import Listen, parse_listen
-    from auditlake.serve.run import serve as run
+    from auditlake.serve.server import Listen, parse_listen
+    from auditlake.serve.server import serve as run
 
     lake = Lake(settings.lake)
     require_manifest(lake)  # refused here, not by every page

@@ -8,7 +8,7 @@ import pytest
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
 from auditlake.serve.access import COOKIE, Access, hosts_of, require_safe
-from auditlake.serve.run import parse_listen
+from auditlake.serve.server import parse_listen
 from tests.page import HOST, Page, write_lake
 
 TOKEN = "a-token-of-more-than-twenty-characters"
