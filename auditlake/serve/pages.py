@@ -2,7 +2,7 @@
 
 A page is a template with the block `main`. With `_fragment=1` only that block is returned, with the moment in the
 header `X-Moment`; the script of the page asks for it when the slider moves. Every link of a page keeps its moment. A
-template sees the answer as `answer`; autoescape is on, and values of rows go through `value_html`.
+template sees the answer as `answer`; autoescape is on, and values of rows go through `formatting`.
 """
 
 import json
@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -24,13 +23,12 @@ from auditlake.errors import AuditlakeError
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
-from auditlake.serve.charts import bars_path, line_path
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
 from auditlake.serve.endpoints import Endpoint, described, parse, tagged
+from auditlake.serve.formatting import bars_path, bytes_text, line_path, time_html, value, visible
 from auditlake.serve.moment_answers import Period, moment, timeline
 from auditlake.serve.readings import Readings
 from auditlake.serve.table_answers import Listed, OfFacets, OfFind, facets, find, list_tables
-from auditlake.serve.value_html import value, visible
 
 _NAVIGATION = (
     ("/", "Tables"),
@@ -287,28 +285,3 @@ def _static_urls() -> dict[str, str]:
         file.name: f"/static/{file.name}?v={blake2b(file.read_bytes(), digest_size=6).hexdigest()}"
         for file in folder.iterdir()
     }
-
-
-def time_html(text: str | None) -> Markup:
-    """Return an ISO time as HTML, its date and its fraction of a second less prominent."""
-    if text is None:
-        return Markup('<span class="none">—</span>')
-    day, _, clock = text.removesuffix("Z").partition("T")
-    whole, _, fraction = clock.partition(".")
-    shown = Markup('<span class="day">{}</span> {}').format(day, whole)
-    if fraction:
-        shown += Markup('<span class="fraction">.{}</span>').format(fraction)
-    return Markup('<time datetime="{}">{}<span class="zone"> UTC</span></time>').format(text, shown)
-
-
-_KILO = 1024
-
-
-def bytes_text(count: float | None) -> str:
-    """Format a number of bytes in a unit that leaves few digits."""
-    if count is None:
-        return "—"
-    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while size >= _KILO and len(units) > 1:
-        size, units = size / _KILO, units[1:]
-    return f"{size:,.0f} {units[0]}" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"

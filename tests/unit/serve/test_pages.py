@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from auditlake.feed.request import Request
+from auditlake.serve.formatting import SHORT, value
 from auditlake.serve.live import event
 from auditlake.serve.readings import Busy, Limits
-from auditlake.serve.value_html import SHORT, value
 from tests.page import Page, write_lake
 
 _PAGES = {
