@@ -107,7 +107,7 @@ class _Memory:
                     pages = int(Path("/proc", pid, "statm").read_text().split()[1])
                 except (OSError, IndexError):
                     continue  # it has ended
-                name = "worker" if b"auditlake.snapshot.worker_process" in command else "command"
+                name = "worker" if b"auditlake.snapshot.worker_pool" in command else "command"
                 self._largest_mb[name] = max(self._largest_mb.get(name, 0), pages * 4096 / 1e6)
 
 

@@ -7,20 +7,28 @@ started, and the history can be queried that much earlier.
 A worker that ends has failed its bundle; its files belong to no table. The next bundle gets a new worker. This is why
 the standard library's ProcessPoolExecutor is not used: with one of two workers killed, all of 8 tasks failed
 (2026-11-22, bench/own_code.py).
+
+A local worker is `python -m auditlake.snapshot.worker_pool`: it reads pickled bundles from standard input and writes
+pickled results to standard output. At the end of standard input it exits at once, even in the middle of a range: its
+parent has closed it or was killed, and neither the connection nor the imported snapshot may outlive the parent.
 """
 
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from auditlake.errors import AuditlakeError, LakeUnusable
+from auditlake.messages import report_bug
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
+from auditlake.startup import lean
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,7 +144,7 @@ class _Process:
     """A worker process: reads pickled bundles, writes pickled results, and exits at the end of its input."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "auditlake.snapshot.worker_process"]
+        command = [sys.executable, "-m", "auditlake.snapshot.worker_pool"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
@@ -164,3 +172,34 @@ class _Process:
 def _lost(tasks: Sequence[CopyTask], why: str, advice: str) -> Sequence[Result]:
     hint = f"{advice}; then run auditlake bootstrap again."
     return [LakeUnusable(f"table {task.name} could not be copied: {why}", hint) for task in tasks]
+
+
+def main() -> None:
+    """Copy bundles until standard input ends, in a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us, too; the parent decides
+    lean()
+    from auditlake.snapshot.copy import copy_bundle  # noqa: PLC0415 - a slow import
+
+    bundles: SimpleQueue[Sequence[CopyTask]] = SimpleQueue()
+    with os.fdopen(os.dup(1), "wb") as results:
+        os.dup2(2, 1)  # output of libraries must not get into the results
+        threading.Thread(target=_receive, args=(sys.stdin.buffer, bundles), daemon=True).start()
+        while True:
+            pickle.dump(copy_bundle(bundles.get()), results)
+            results.flush()
+
+
+def _receive(source: BinaryIO, bundles: SimpleQueue[Sequence[CopyTask]]) -> None:
+    while True:
+        try:
+            bundles.put(pickle.load(source))  # noqa: S301 - from our own process
+        except EOFError:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception as exc:  # noqa: BLE001 - its text might quote rows
+        report_bug(exc)
+        sys.exit(1)

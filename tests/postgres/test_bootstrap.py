@@ -290,5 +290,5 @@ def _sleeping_workers(site: Site) -> Iterator[int]:
     await_true((site.lake.histories / "public" / "small" / "_delta_log" / f"{1:020}.json").exists)
     for pid in command.children():
         with suppress(OSError):
-            if b"auditlake.snapshot.worker_process" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            if b"auditlake.snapshot.worker_pool" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                 yield pid

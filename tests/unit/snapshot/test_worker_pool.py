@@ -41,6 +41,6 @@ def test_the_default_is_local_without_spark_submit(monkeypatch: pytest.MonkeyPat
 
 def test_a_worker_exits_silently_at_the_end_of_its_input() -> None:
     """Its imports, without pandas and polars, succeed."""
-    command = [sys.executable, "-m", "auditlake.snapshot.worker_process"]
+    command = [sys.executable, "-m", "auditlake.snapshot.worker_pool"]
     done = subprocess.run(command, input=b"", capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
