@@ -9,13 +9,16 @@ about a millisecond. If it has changed, the tables to follow are chosen as boots
                                                            set, the tables with which it was created; they are added
 
 They are copied by bootstrap in a child process: a temporary slot gives them a snapshot LSN of their own, and nothing
-that is followed already is interrupted. Memory and a failure stay in that process. It ends when its standard input
-does, so not later than this process. What it leaves unfinished is copied later.
+that is followed already is interrupted. Memory and a failure stay in that process. It reads one pickled `Job` from
+standard input and exits at once, wherever it is, when that ends: its parent has closed it or was killed. That is as
+safe as any kill of a bootstrap. What it leaves unfinished is copied later.
 
 A table that cannot be followed, for example without a replica identity, is reported once.
 """
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -28,9 +31,11 @@ import psycopg
 from auditlake.errors import AuditlakeError, SourceUnreachable
 from auditlake.lake.history import list_histories, open_history
 from auditlake.lake.manifest import created_publication, read_created_for
+from auditlake.messages import report_bug
 from auditlake.relation import TableName
-from auditlake.snapshot.bootstrap import Target
+from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.plan import chosen_of, read_source
+from auditlake.snapshot.worker_pool import start_workers
 from auditlake.source.connection import Row, connect
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.table_shapes import read_tables_digest
@@ -38,6 +43,8 @@ from auditlake.source.table_shapes import read_tables_digest
 _INTERVAL_S = 3.0
 _END_TIMEOUT_S = 10.0
 _RETRY_LOOKS = 20
+# `python -m` would give the child a second `Job`, and `lean` has to come before slow imports.
+_CHILD = "from auditlake.startup import lean; lean(); from auditlake.snapshot.new_tables import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ class _Looks:
         """Copy these tables in a child process; return whether it succeeded, and `report` if it did not."""
         patterns = tuple(fnmatch_escape(f"{table.name.schema}.{table.name.table}") for table in tables)
         job = replace(self._job, target=replace(self._job.target, patterns=patterns))
-        command = [sys.executable, "-m", "auditlake.snapshot.new_tables_process"]
+        command = [sys.executable, "-c", _CHILD]
         lines: list[str] = []
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -173,3 +180,34 @@ def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTabl
         and table.relation.oid not in known
         and open_history(target.lake, table.name) is None
     ]
+
+
+def main() -> None:
+    """Run one job in the child process, and exit; failures go to standard error, one line each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to us, too; the parent decides
+    try:
+        code = _run(pickle.load(sys.stdin.buffer))  # noqa: S301 - from our own parent
+    except Exception as exc:  # noqa: BLE001 - its text might quote rows
+        report_bug(exc)
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)  # a thread reads standard input
+
+
+def _run(job: Job) -> int:
+    """Copy the tables of a job; return the exit code."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    try:
+        copied = bootstrap(job.target, lambda: start_workers(job.spark), lambda _: None)
+    except AuditlakeError as exc:
+        sys.stderr.write(f"error: {exc.message}\n")
+        return exc.exit_code
+    for table in copied:
+        sys.stderr.write(f"{table.name} is a new table: copied {table.rows:,} rows at {table.snapshot_lsn}\n")
+    return 0
+
+
+def _exit_with_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)
