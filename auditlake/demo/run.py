@@ -42,7 +42,7 @@ from auditlake.query.output import render, rows_of
 from auditlake.query.sql import run_sql
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.snapshot.bootstrap import Target, bootstrap
-from auditlake.snapshot.progress_display import show_copied
+from auditlake.snapshot.progress import show_copied
 from auditlake.snapshot.worker_pool import LocalWorkers
 from auditlake.source.connection import Row, connect, fetch
 from auditlake.spark.session import spark_session

@@ -129,7 +129,7 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
     """
     from auditlake.lake.history import list_histories
     from auditlake.snapshot.bootstrap import bootstrap as run
-    from auditlake.snapshot.progress_display import shown
+    from auditlake.snapshot.progress import shown
     from auditlake.snapshot.worker_pool import start_workers
 
     target = bootstrap_target(settings)

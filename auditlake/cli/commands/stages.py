@@ -152,7 +152,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     from auditlake.resync.renewal import find_renewal
     from auditlake.resync.resync import Starters, Target
     from auditlake.resync.resync import resync as run
-    from auditlake.snapshot.progress_display import shown
+    from auditlake.snapshot.progress import shown
     from auditlake.snapshot.scheduler import Limits
     from auditlake.snapshot.worker_pool import start_workers
     from auditlake.spark.session import spark_session

@@ -10,8 +10,10 @@ import pytest
 from auditlake.errors import InvariantBroken, SourceUnready, all_in_one
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
-from auditlake.snapshot.progress_display import (
+from auditlake.snapshot.progress import (
+    CopiedTable,
+    CopyState,
+    Progress,
     _Lines,
     _SnapshotAgeWarning,
     as_event,
