@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
+from auditlake.snapshot.copy import HistoryFile
 from auditlake.snapshot.ctid_ranges import SnapshotMark
-from auditlake.snapshot.parquet_writer import HistoryFile
 
 _NAME = TableName("public", "t")
 _INT8, _TEXT, _NUMERIC_10_2 = 20, 25, (1700, 655366)
