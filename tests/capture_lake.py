@@ -9,8 +9,8 @@ from auditlake.capture.shape_watch import record_shapes
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import write_manifest
 from auditlake.schema.catalog_snapshot import save_first_snapshots
-from auditlake.snapshot.commit import begin_table, commit_table
 from auditlake.snapshot.ctid_ranges import SnapshotMark
+from auditlake.snapshot.scheduler import begin_table, commit_table
 from auditlake.source.catalog import read_sizes, read_tables
 from auditlake.source.connection import connect, connect_replication
 from auditlake.source.publication import create_publication

@@ -12,7 +12,7 @@
    - Every commit creates the version after the one that it was planned on, or fails (`delta/log_writer`, I1). If the
      new holder has committed to the table, the old one is refused; if it has not, the commit is as if it came before.
    - Capture acknowledges only what it has committed, and PostgreSQL gives a slot to one process.
-   - Bootstrap never deletes what another process may have committed (`snapshot/commit`).
+   - Bootstrap never deletes what another process may have committed (`snapshot/scheduler`).
    - Maintenance deletes only what no version has had for hours.
    - Records of parked tables are replaced only as they were read (`lake/parking`). Other records say what the catalog
      showed; one that is replaced by an older one shows a difference again, which parks a table rather than hides it.

@@ -35,12 +35,11 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.publication_record import record_tables
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.schema.catalog_snapshot import save_first_snapshots
-from auditlake.snapshot.commit import NewHistories
 from auditlake.snapshot.concurrent_capture import capturing
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
 from auditlake.snapshot.progress import CopiedTable, Progress
-from auditlake.snapshot.scheduler import Copier, Limits, exported
+from auditlake.snapshot.scheduler import Copier, Limits, NewHistories, exported
 from auditlake.snapshot.worker_pool import Workers
 from auditlake.source import lock_waits as blockers
 from auditlake.source.catalog import read_sizes

@@ -2,22 +2,37 @@
 
   1. Workers copy bundles of ranges to files and commit nothing. The number of concurrent bundles, the smaller of
      workers and allowed connections, bounds connections and memory.
-  2. After a table's last range, all of its files are committed here, in one commit.
+  2. After a table's last range, all of its files are committed here, with its position, in one durable Delta commit.
+     Until then the table does not exist for readers, so half a table is never read.
   3. A table that fails does not stop the others; the next bootstrap copies it from the beginning.
 
 A table is committed only if the session that holds its locks and the snapshot is still alive after its last range was
 read. Otherwise a TRUNCATE or a rewrite may have happened in between, and ranges may lack rows
 (`source.snapshot_session`).
+
+A folder that a killed copy left behind is deleted when the table's copy begins again. In an object store it is emptied
+by a commit instead: a process that was paused must not delete what its successor has committed (`lake/lease`).
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from auditlake.errors import AuditlakeError
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from auditlake.delta.log_writer import added_file, moved, put_commit
+from auditlake.delta.table import place_of
+from auditlake.errors import AuditlakeError, LakeUnusable
+from auditlake.failpoints import After, reach
+from auditlake.lake.column_names import as_stored
+from auditlake.lake.history import OPEN_PART, RESERVED, open_history, recreate_history
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark, bundled, page_ranges, pages_per_range
 from auditlake.snapshot.progress import CopiedTable, Progress
@@ -27,12 +42,14 @@ from auditlake.source.connection import pinned_conninfo, unlimited
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.snapshot_session import SnapshotHolder
+from auditlake.store.file_sync import sync
 from auditlake.store.place import Place
 
 # A commit is a few small files: four at a time keep up with any number of small tables.
 _COMMITS_AT_ONCE = 4
 _MOST_ORDINALS = 2**31  # `_ordinal` is INT
 _NOTHING = TableSize(0, 0, 0)
+_AGAIN = "Run auditlake bootstrap again: it continues from here."
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,3 +255,73 @@ class Copier:
             first, job.failed = not job.failed, True
         if first and not self._interrupted:  # else every running table fails, because its worker was ended
             self._progress.fail(job.name, why)
+
+
+def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None) -> DeltaTable:
+    """Create the empty history table, replacing the remains of an unfinished copy.
+
+    Raises LakeUnusable.
+    """
+    if open_history(lake, name) is not None:
+        raise LakeUnusable(f"{name} has a history already", "Another bootstrap was faster: run it again.")
+    with _written(str(name)):
+        table = recreate_history(lake, name, columns, oid)
+    reach(After.HISTORY_CREATED)
+    return table
+
+
+def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotMark) -> None:
+    """Add the files to the table, and set position and horizon to the snapshot LSN.
+
+    Raises LakeUnusable.
+    """
+    reach(After.FILES_COPIED)
+    path, name = place_of(table), table.metadata().name
+    added = [added_file(file.path, {"_part": OPEN_PART}, file.size_bytes, file.stats) for file in files if file.rows]
+    positions = {HISTORY_APP: mark.lsn, SNAPSHOT_APP: mark.lsn, SNAPSHOT_TIME_APP: mark.time_us}
+    with _written(name):
+        if added and isinstance(path, Path):
+            sync(path / f"_part={OPEN_PART}", path)
+        try:
+            put_commit(path, table.version() + 1, "WRITE", [*added, *moved(positions)])
+        except FileExistsError:
+            raise LakeUnusable(f"another process committed to the history of {name}", _AGAIN) from None
+    reach(After.TABLE_COPIED)
+
+
+class NewHistories:
+    """Destination of a copy: each table becomes a history."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._begun: dict[TableName, DeltaTable] = {}
+
+    def folder(self, name: TableName) -> Place:
+        """Return the folder of the history."""
+        return self._lake.history(name)
+
+    def columns(self, table: FollowedTable) -> tuple[Column, ...]:
+        """Return the published columns."""
+        return as_stored(table.relation.columns, RESERVED)
+
+    def begin(self, name: TableName, columns: tuple[Column, ...], oid: int) -> None:
+        """Create the empty history."""
+        self._begun[name] = begin_table(self._lake, name, columns, oid)
+
+    def commit(self, name: TableName, files: Sequence[CopiedFile], mark: SnapshotMark) -> None:
+        """Add the files to the history, with position and horizon."""
+        commit_table(self._begun[name], files, mark)
+
+
+@contextmanager
+def _written(name: str) -> Iterator[None]:
+    """Turn failed writes into LakeUnusable, naming the table."""
+    try:
+        yield
+    except (OSError, DeltaError) as exc:
+        # deltalake's errors carry no errno; their text names files, never values of rows.
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else " ".join(str(exc).split())
+        raise LakeUnusable(
+            f"table {name} could not be written: {reason}",
+            f"Fix the folder. {_AGAIN}",
+        ) from exc

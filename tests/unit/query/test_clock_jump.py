@@ -13,8 +13,8 @@ from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.commit import begin_table, commit_table
 from auditlake.snapshot.ctid_ranges import SnapshotMark
+from auditlake.snapshot.scheduler import begin_table, commit_table
 from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import AtTime
 
