@@ -5,6 +5,8 @@
    lasted longer than the longest pause.
 2. A run with a target gives up if the source was never reached, or is lost for 60 s.
 3. Changes of state are reported, not attempts: the source is lost and why, or it is back and after how long.
+4. During a copy it runs in a thread (`capturing`), so that the slot does not retain WAL until the copy is done. If
+   another process already captures (a running `follow`), that one continues and none is started.
 
 Starts no JVM and imports no Spark.
 """
@@ -13,19 +15,25 @@ import functools
 import random
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+import psycopg
+
 from auditlake.capture.preconditions import Claimer, Report, Source, require_primary
-from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
+from auditlake.errors import AuditlakeError, InvariantBroken, LakeConflict, SourceUnreachable
 from auditlake.lake.capture_status import write_state
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
+from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
-from auditlake.source.connection import connect
+from auditlake.source.connection import Row, connect
 from auditlake.source.server import WalEnd, wal_end
-from auditlake.source.slot import SlotReader
+from auditlake.source.slot import SlotReader, read_slot
 from auditlake.streaming_mode import Streaming
 
 if TYPE_CHECKING:  # imported late by `open_capture`
@@ -35,6 +43,9 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 # Long enough for a restart or a failover of the source.
 _PATIENCE_S = 60.0
+
+_PASSING_TIMEOUT_S = 120.0
+_POLL_S = 0.05
 
 Until: TypeAlias = Lsn | Literal["current"] | None
 
@@ -186,3 +197,50 @@ class Attempts:
         """Record the end of the run, unless it was never connected or another process has the lake."""
         if self._ever and not isinstance(failure, LakeConflict):
             self._record_state("ended", failure.message if failure else None)
+
+
+class Capturing:
+    """A capture of this process or, if `running` is None, of another one."""
+
+    def __init__(self, lake: Lake, running: Future[None] | None) -> None:
+        self._lake = lake
+        self._running = running
+
+    def await_passed(self, lsn: Lsn) -> None:
+        """Wait until the lake holds everything before `lsn`, so that tables copied at it can be queried at once.
+
+        Raises the error that ended the capture, or InvariantBroken after a timeout.
+        """
+        deadline = time.monotonic() + _PASSING_TIMEOUT_S
+        while (positions := read_positions(self._lake)) is None or positions.acknowledged < lsn:
+            if self._running is not None and self._running.done():
+                self._running.result()
+            if time.monotonic() > deadline:
+                raise InvariantBroken(f"capture did not pass {lsn} in {_PASSING_TIMEOUT_S:g} s")
+            time.sleep(_POLL_S)
+
+
+@contextmanager
+def capturing(
+    source: Source, lake: Lake, control: psycopg.Connection[Row], report: Callable[[str], None], *, first: bool
+) -> Iterator[Capturing]:
+    """Run capture during the block, unless another process does; with `first`, the slot is new and nobody else can."""
+    state = None if first else read_slot(control, source.manifest.slot)
+    if state is not None and state.active_pid is not None:
+        report("capture runs in another process")
+        yield Capturing(lake, None)
+        return
+    stop = threading.Event()
+    with ExitStack() as held, ThreadPoolExecutor(1) as pool:
+        try:
+            held.enter_context(hold(lake, "bootstrap", Stage.CAPTURE))
+        except LakeConflict:  # its process is reconnecting, so the slot looked idle
+            report("capture runs in another process")
+            yield Capturing(lake, None)
+            return
+        running = pool.submit(run_capture, Task(source, lake, None, reports_start=False), stop, report)
+        try:
+            yield Capturing(lake, running)
+        finally:
+            stop.set()
+        running.result()

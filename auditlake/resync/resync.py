@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 
 from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import Source, check_main_slot, check_timeline, current_manifest, require_primary
+from auditlake.capture.supervisor import Capturing, capturing
 from auditlake.errors import AuditlakeError, BadUsage, SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import HistoryTable, list_histories
@@ -48,7 +49,6 @@ from auditlake.resync.renewal import Renewal, renew_slot, renew_source
 from auditlake.resync.supersede import Copied, Resynced, supersede
 from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.schema.evolution import reshaped
-from auditlake.snapshot.concurrent_capture import Capturing, capturing
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 from auditlake.snapshot.plan import Plan, publish, read_source
 from auditlake.snapshot.progress import Progress

@@ -26,6 +26,7 @@ from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import Source, check_main_slot, current_manifest
 from auditlake.capture.shape_watch import record_shapes
+from auditlake.capture.supervisor import capturing
 from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import list_histories, open_history
@@ -35,7 +36,6 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.publication_record import record_tables
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.schema.catalog_snapshot import save_first_snapshots
-from auditlake.snapshot.concurrent_capture import capturing
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
 from auditlake.snapshot.progress import CopiedTable, Progress
