@@ -44,7 +44,7 @@ from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
-from auditlake.resync.hold import Hold, hold_table, release
+from auditlake.resync.hold import Hold, held_tables, hold_table, release
 from auditlake.resync.renewal import Renewal, renew_slot, renew_source
 from auditlake.resync.supersede import Copied, Resynced, supersede
 from auditlake.schema.catalog_snapshot import save_first_snapshots
@@ -65,6 +65,7 @@ from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.store.files import remove_folder
 from auditlake.store.place import Place
 from auditlake.streaming_mode import Streaming
+from auditlake.temporal.table_lookup import find_table
 
 _SLOT_TIMEOUT_S = 120.0
 _CAPTURE_TIMEOUT_S = 120.0
@@ -348,3 +349,26 @@ class _Staging:
 
     def commit(self, name: TableName, files: Sequence[CopiedFile], mark: SnapshotMark) -> None:
         self.copied[name] = Copied(self._relations[name], self.folder(name), self._begun[name], tuple(files), mark)
+
+
+def choose_tables(
+    lake: Lake, histories: Sequence[HistoryTable], given: Sequence[str], *, every: bool, anew: bool = False
+) -> list[TableName]:
+    """Choose the tables named; with `every` all, or those that an earlier run did not finish; else the parked ones.
+
+    With `anew`, the stream has to begin again, for all tables. Tables that were dropped at the source are left out
+    unless they are named.
+
+    Raises BadUsage.
+    """
+    if given and every:
+        raise BadUsage("--table and --all exclude each other", "Use one of them, or neither.")
+    if given:
+        names = [table.name for table in histories]
+        return sorted({find_table(text.split("."), names) for text in given})
+    parked = read_parked(lake, histories)
+    ended = {name for name, record in parked.items() if record.ended}
+    if not anew and (unfinished := held_tables(lake, histories)):
+        return unfinished
+    chosen = [table.name for table in histories] if every else list(parked)
+    return sorted(name for name in chosen if name not in ended)

@@ -148,9 +148,8 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
       auditlake resync --table orders
     """
     from auditlake.lake.history import list_histories
-    from auditlake.resync.choice import choose_tables
     from auditlake.resync.renewal import find_renewal
-    from auditlake.resync.resync import Starters, Target
+    from auditlake.resync.resync import Starters, Target, choose_tables
     from auditlake.resync.resync import resync as run
     from auditlake.snapshot.progress import shown
     from auditlake.snapshot.scheduler import Limits
