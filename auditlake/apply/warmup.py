@@ -1,6 +1,6 @@
 """JVM warm-up: merge one batch into a temporary lake while no change is waiting.
 
-`python -m auditlake.apply.warmup` writes the class-data archive of Spark's JVM with the same batch (`class_archive`).
+`python -m auditlake.apply.warmup` writes the class-data archive of Spark's JVM with the same batch (`spark.java`).
 
 The first batch of a JVM takes several times as long as a later one, because its classes are loaded, compiled and
 optimised on the way. This runs the same code on one row in a temporary folder, without access to the real lake. With
@@ -29,8 +29,8 @@ from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.messages import report_error
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
-from auditlake.spark import class_archive
 from auditlake.spark.jars import delta_jars
+from auditlake.spark.java import create_archive
 from auditlake.spark.session import spark_session
 
 _NAME = TableName("public", "warm")
@@ -63,7 +63,7 @@ def main() -> None:
     """Write the class-data archive that later JVMs start from, unless it exists."""
     settings = load_settings().spark
     try:
-        class_archive.create(delta_jars(settings), lambda options: _start(settings, options), _workload)
+        create_archive(delta_jars(settings), lambda options: _start(settings, options), _workload)
     except AuditlakeError as error:
         report_error(error)
         sys.exit(error.exit_code)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from auditlake.config import load_settings
 from auditlake.errors import ConfigError
-from auditlake.spark.java import require_java
+from auditlake.spark.java import cache_folder, require_java
 from auditlake.store.objects import S3_FILE_SYSTEM
 
 DELTA_VERSION = "4.4.0"
@@ -80,12 +80,6 @@ def jars_folder() -> Path:
     if chosen := os.environ.get("AUDITLAKE_JARS"):
         return Path(chosen).expanduser().absolute()
     return cache_folder() / "jars" / f"delta-{DELTA_VERSION}"
-
-
-def cache_folder() -> Path:
-    """Return the folder for files that any start can recreate."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser().absolute() / "auditlake"
 
 
 def _complete(folder: Path, needed: tuple[str, ...]) -> list[Path]:

@@ -31,10 +31,9 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from auditlake.errors import ConfigError
-from auditlake.spark import class_archive
 from auditlake.spark import log_store as logstore
 from auditlake.spark.jars import delta_jars, s3_jars
-from auditlake.spark.java import launch, require_java
+from auditlake.spark.java import driver_options, launch, require_java
 from auditlake.store.objects import S3_FILE_SYSTEM
 
 _DEFAULTS = {
@@ -185,7 +184,7 @@ def _add_jars(settings: dict[str, str], delta: Sequence[Path], others: Sequence[
         return
     settings[_CLASS_PATH] = os.pathsep.join(str(jar) for jar in jars)
     if "-XX:ArchiveClassesAtExit" not in settings[_DRIVER_OPTIONS]:
-        settings[_DRIVER_OPTIONS] += class_archive.driver_options(delta)
+        settings[_DRIVER_OPTIONS] += driver_options(delta)
 
 
 def _collector(options: str) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.spark import class_archive
 from auditlake.spark.jars import delta_jars
+from auditlake.spark.java import archive_path, driver_options
 from auditlake.spark.session import spark_session
 
 pytestmark = pytest.mark.spark
@@ -69,8 +69,8 @@ def test_starts_quietly_and_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_the_class_data_archive_fits_the_jvm_that_spark_starts(tmp_path: Path) -> None:
     """`-Xshare:on` ends a JVM that cannot map its archive; setting up this checkout has written one."""
     jars = delta_jars({})
-    assert class_archive.archive_path(jars).is_file(), "run `python -m auditlake.apply.warmup`"
-    assert class_archive.driver_options(jars)
+    assert archive_path(jars).is_file(), "run `python -m auditlake.apply.warmup`"
+    assert driver_options(jars)
     start = START.replace('"local[1]"', '"local[1]", "spark.driver.extraJavaOptions": "-Xshare:on"')
     run = subprocess.run([sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (run.stdout, run.stderr) == ("Asia/Tokyo 3\n", "something else\n")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from auditlake.spark import class_archive
+from auditlake.spark.java import archive_path, driver_options
 
 JARS = (Path("/jars/delta-spark.jar"),)
 
@@ -18,23 +18,23 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_other_jars_need_another_archive(cache: Path) -> None:
     """An archive holds the classes of one class path."""
-    assert class_archive.archive_path(JARS).parent == cache / "auditlake" / "jvm"
-    assert class_archive.archive_path(JARS) != class_archive.archive_path((Path("/jars/delta-spark-2.jar"),))
+    assert archive_path(JARS).parent == cache / "auditlake" / "jvm"
+    assert archive_path(JARS) != archive_path((Path("/jars/delta-spark-2.jar"),))
 
 
 def test_an_archive_is_used_once_it_exists() -> None:
     """Before, the JVM gets no option about it."""
-    path = class_archive.archive_path(JARS)
-    assert class_archive.driver_options(JARS) == ""
+    path = archive_path(JARS)
+    assert driver_options(JARS) == ""
     path.parent.mkdir(parents=True)
     path.touch()
-    assert f"-XX:SharedArchiveFile={path}" in class_archive.driver_options(JARS)
+    assert f"-XX:SharedArchiveFile={path}" in driver_options(JARS)
 
 
 def test_a_folder_that_java_options_cannot_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark splits the driver's options at spaces."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with space"))
-    path = class_archive.archive_path(JARS)
+    path = archive_path(JARS)
     path.parent.mkdir(parents=True)
     path.touch()
-    assert class_archive.driver_options(JARS) == ""
+    assert driver_options(JARS) == ""
