@@ -27,10 +27,9 @@ from dataclasses import dataclass
 import psycopg
 
 from auditlake.capture.change_log import CaptureLog
-from auditlake.capture.ddl_recorder import DdlRecorder
 from auditlake.capture.partition_watch import Held, PartitionWatch
 from auditlake.capture.preconditions import Claim, Report, Source, check_slot
-from auditlake.capture.shape_watch import ShapeWatch
+from auditlake.capture.shape_watch import DdlRecorder, ShapeWatch
 from auditlake.capture.writer import Writer
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import list_histories
