@@ -40,7 +40,7 @@ def _apply(name: str, tables: str, *edits: tuple[str, str, str]) -> Mutation:
 
 
 _CAPTURE = "capture.capture:Capture"
-_WRITER = "capture.writer:Writer"
+_WRITER = "capture.capture:Writer"
 _LOG = "capture.change_log:CaptureLog"
 _DECODER = "pgoutput.batch_decoder:_changes"
 _FOLD, _EFFECTS = "apply.fold", "apply.effects:_effects"
