@@ -34,10 +34,8 @@ from auditlake.spark.session import interpreted_if_wide
 from auditlake.temporal.moments import Known, read_known
 from auditlake.values.typed import arrow_type
 from auditlake.values.types import Kind
-from auditlake.verify.damage import Unreadable, reading
-from auditlake.verify.digest import Digest, Sums
-from auditlake.verify.key_diff import Difference, chosen_buckets, differences
-from auditlake.verify.lake_state import LakeState, rows_of, session_of, state_at, sums_of
+from auditlake.verify.digest import Difference, Digest, Sums, chosen_buckets, differences
+from auditlake.verify.lake_state import LakeState, Unreadable, reading, rows_of, session_of, state_at, sums_of
 from auditlake.verify.report import Finding, TableReport, cut
 from auditlake.verify.source_ranges import RangeTask, SourceSnapshot, rows_of_ranges, sum_ranges
 

@@ -2,18 +2,26 @@
 
 Typed values are converted back to PostgreSQL's text (`values.exact_text`), or taken from `_raw`. The driver collects
 only the sums of buckets and the rows of differing buckets.
+
+`reading` reports a history that cannot be read or folded as a finding, not as a bug.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import convert_exception
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from auditlake.apply.errors import fold_failure
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
@@ -25,9 +33,11 @@ from auditlake.relation import Column
 from auditlake.temporal.moments import Known
 from auditlake.temporal.when import AtLsn
 from auditlake.values.exact_text import exact_texts
-from auditlake.verify.digest import Digest, Sums
-from auditlake.verify.key_diff import SIDE_SCHEMA, rows_of_buckets
+from auditlake.verify.digest import SIDE_SCHEMA, Digest, Sums, rows_of_buckets
+from auditlake.verify.report import Finding
 
+# Searched in every cause's message: collecting Arrow batches wraps Spark's own exception in others.
+_UNREADABLE = re.compile(r"\[((?:FAILED_READ_FILE|PATH_NOT_FOUND|CANNOT_READ_FILE)[A-Z_.]*)\]")
 _SUMS_DDL = "bucket bigint, n bigint, high bigint, low bigint"
 _SIDE_DDL = "identity bigint, key array<string>, hashes array<bigint>"
 _LOW = np.uint64(0xFFFFFFFF)
@@ -41,6 +51,46 @@ _INTERPRETED = {
 }
 
 Batches = Iterable[pa.RecordBatch]
+
+
+class Unreadable(Exception):
+    """A history cannot be read or folded; `finding` is the reason."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.kind)
+        self.finding = finding
+
+
+@contextmanager
+def reading(table: HistoryTable) -> Iterator[None]:
+    """Turn Spark's errors about damaged files and contradicting changes into Unreadable, without their text."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as exc:
+        finding = _finding(table, exc)
+        if finding is None:
+            raise
+        raise Unreadable(finding) from None
+
+
+def _finding(table: HistoryTable, exc: PySparkException | Py4JJavaError) -> Finding | None:
+    for cause, message in _causes(exc):
+        if condition := _UNREADABLE.search(message):
+            return Finding("unreadable rows", detail=condition[1])
+        if failure := fold_failure(table, cause):
+            return Finding("contradicts changes", detail=failure.what)
+    return None
+
+
+def _causes(exc: PySparkException | Py4JJavaError) -> Iterator[tuple[PySparkException, str]]:
+    """Yield each cause as a PySparkException, with its message."""
+    if isinstance(exc, PySparkException):
+        yield exc, str(exc)
+        return
+    java = exc.java_exception
+    while java is not None:
+        yield convert_exception(java), str(java.getMessage())
+        java = java.getCause()
 
 
 @dataclass(frozen=True, slots=True)

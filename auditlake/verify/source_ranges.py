@@ -47,8 +47,7 @@ from auditlake.source.slot import Waiting, create_slot, read_slot
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.sql_names import standard_identifier
 from auditlake.values.types import STRING_OIDS, Kind, column_type
-from auditlake.verify.digest import Digest, Sums
-from auditlake.verify.key_diff import SIDE_SCHEMA, rows_of_buckets
+from auditlake.verify.digest import SIDE_SCHEMA, Digest, Sums, rows_of_buckets
 
 # For these a cast to text calls the type's output function. Not so for boolean, char(n), inet and others.
 _CAST_IS_OUTPUT = frozenset(

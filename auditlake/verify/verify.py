@@ -35,9 +35,8 @@ from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
 from auditlake.spark.session import interpreted_if_wide
 from auditlake.verify.comparison import AT_ONCE, Bounds, Comparison, Notify
-from auditlake.verify.damage import Unreadable, reading
 from auditlake.verify.history_rules import check_structure, read_history, replay
-from auditlake.verify.lake_state import session_of
+from auditlake.verify.lake_state import Unreadable, reading, session_of
 from auditlake.verify.report import Finding, Report, TableReport, cut
 from auditlake.verify.source_ranges import Load, snapshot
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditlake.values.exact_text import double_text
-from auditlake.verify.digest import Digest, Sums
-from auditlake.verify.key_diff import SIDE_SCHEMA, Difference, chosen_buckets, differences, rows_of_buckets
+from auditlake.verify.digest import SIDE_SCHEMA, Difference, Digest, Sums, chosen_buckets, differences, rows_of_buckets
 
 _TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "b", "NULL"]))
 _ROWS = st.lists(st.tuples(st.sampled_from("123456789"), _TEXTS, _TEXTS), unique_by=lambda row: row[0])
