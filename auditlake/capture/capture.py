@@ -51,9 +51,8 @@ from auditlake.pgoutput.batch_layout import RecordDdl
 from auditlake.replication.stream import FrameBuffer, Limits, ReplicationStream
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
-from auditlake.source.connection import Row, hung_up_after
+from auditlake.source.connection import Row, hung_up_after, unreachable
 from auditlake.source.heartbeat import Heartbeat
-from auditlake.source.refusals import unreachable
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.slot import SlotReader, read_reader, read_slot
 

@@ -39,8 +39,7 @@ from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.replication.start import Timeouts, read_timeouts, start_stream
-from auditlake.source.connection import Row, connect, connect_replication, hung_up_after
-from auditlake.source.refusals import unreachable
+from auditlake.source.connection import Row, connect, connect_replication, hung_up_after, unreachable
 from auditlake.source.server import identify
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_resent, read_slot, terminate_reader
 from auditlake.streaming_mode import Streaming

@@ -20,8 +20,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from auditlake.errors import AuditlakeError, LakeConflict, WrongSource
 from auditlake.lsn import Lsn
-from auditlake.source.connection import Row, fetch_one
-from auditlake.source.refusals import unreachable
+from auditlake.source.connection import Row, fetch_one, unreachable
 from auditlake.streaming_mode import Streaming
 
 UNDECODABLE = ("42704", "55000")

@@ -52,8 +52,7 @@ from auditlake.pgoutput.batch_layout import Ints
 from auditlake.pgoutput.decoder import EPOCH_UNIX_US
 from auditlake.replication.spool import Segment, Spool
 from auditlake.replication.start import ENDED, failed
-from auditlake.source.connection import translated_errors
-from auditlake.source.refusals import unreachable
+from auditlake.source.connection import translated_errors, unreachable
 from auditlake.streaming_mode import Streaming
 
 _COMMIT, _MESSAGE, _NOT_TRANSACTIONAL = b"C", b"M", b"\0"

@@ -28,9 +28,8 @@ from psycopg.pq.abc import PGconn
 from auditlake.errors import LakeConflict, SourceUnready
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.decoder import EPOCH, EPOCH_UNIX_US, Begin, decode
-from auditlake.source.connection import Row, fetch, fetch_one
+from auditlake.source.connection import Row, fetch, fetch_one, unreachable
 from auditlake.source.lock_waits import format_age
-from auditlake.source.refusals import unreachable
 
 # Whole rows, because the columns differ between versions. On a standby the end of the log is what it has replayed.
 _SLOT = """

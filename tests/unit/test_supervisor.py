@@ -7,8 +7,7 @@ import pytest
 from auditlake.capture import supervisor
 from auditlake.capture.supervisor import Attempts
 from auditlake.errors import LakeConflict, SourceUnreachable
-from auditlake.source.connection import pinned_conninfo
-from auditlake.source.refusals import unreachable
+from auditlake.source.connection import pinned_conninfo, unreachable
 
 CONNECTING = 'connection failed: connection to server at "h", port 5432 failed: '
 
