@@ -27,8 +27,7 @@ from auditlake.delta.log_writer import moved, put_commit
 from auditlake.lake.history import create_history, history_schema, list_histories, write_rows
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.query.engines import Engines
-from auditlake.query.rows import Rows
-from auditlake.query.statement import prepare_statement, read_state
+from auditlake.query.statement import Rows, prepare_statement, read_state
 from auditlake.relation import Column, TableName
 
 _NAME = TableName("public", "sales")

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 )
 
 from auditlake.query.column_metadata import shows_lsn
-from auditlake.query.rows import JSON_TEXT, LSN
 from auditlake.query.spark_errors import statement_errors
+from auditlake.query.statement import JSON_TEXT, LSN
 
 _INTERVALS = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 _TEXTS_INSIDE = ("interval", "variant")

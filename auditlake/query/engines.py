@@ -17,7 +17,7 @@ from auditlake.query.statement import LakeState, PreparedQuery
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditlake.query.rows import Rows
+    from auditlake.query.statement import Rows
 
 AUTO, SPARK = "auto", "spark"
 CHOICES = (AUTO, SPARK, NAME)

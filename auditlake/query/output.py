@@ -43,7 +43,7 @@ from rich.text import Text
 
 from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
-from auditlake.query.rows import JSON_TEXT, LSN, Rows
+from auditlake.query.statement import JSON_TEXT, LSN, Rows
 from auditlake.temporal.when import format_us
 from auditlake.terminal import console_for, show
 from auditlake.values.encoding import visible

@@ -40,8 +40,7 @@ from auditlake.query.completion import Tables, complete
 from auditlake.query.dialect import tokenize
 from auditlake.query.engines import Engines
 from auditlake.query.output import TEXT_FORMATS, Form, answer
-from auditlake.query.script import split
-from auditlake.query.statement import LakeState, prepare_statement, read_state
+from auditlake.query.statement import LakeState, prepare_statement, read_state, split
 from auditlake.terminal import working
 
 HELP = "\n".join(__doc__.splitlines()[2:11])

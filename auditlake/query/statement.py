@@ -1,27 +1,115 @@
 """Prepare a statement, or a script of several, for an engine: names, moments and tails. No JVM.
 
-1. `read_state` reads the state of the lake once. Every WHEN of a script, and the moment of tables that name none, is
+1. `split` divides a script at semicolons outside of strings, quoted names and comments. A statement keeps its position:
+   everything before it is blanked, so that an error names the script's line.
+2. `read_state` reads the state of the lake once. Every WHEN of a script, and the moment of tables that name none, is
    resolved from it; so joins, and the statements of a script, read one state of the database.
-2. `prepare_statement` and `prepare_script` do everything that needs no engine: a misspelt name or an unknown moment is
-   reported before one starts.
+3. `prepare_statement` and `prepare_script` do everything that needs no engine: a misspelt name or an unknown moment is
+   reported before one starts. One kind of statement has no result: `create temporary view NAME as QUERY` names a query
+   for the statements after it.
 
-`query.sql` then plans the statement in Spark, `query.embedded` in DuckDB if that means the same.
+`query.spark_engine` then plans the statement in Spark, `query.embedded` in DuckDB if that means the same. Each answers
+with `Rows`.
 """
 
+import re
 import uuid
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
+from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
+from sqlglot import TokenType
+
+from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
+from auditlake.query.dialect import tokenize
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import Names, rewrite
-from auditlake.query.script import definition_in, split
 from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
 from auditlake.relation import TableName
 from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.table_lookup import SYSTEM_SCHEMA
 from auditlake.temporal.when import When, parse_when
+
+_DEFINES = re.compile(r"CREATE( OR REPLACE)?( TEMPORARY| TEMP)? VIEW ")
+_LONGEST_HEAD = 6
+JSON_TEXT = b"auditlake.json"
+"""Marks a field whose texts are JSON."""
+LSN = b"auditlake.lsn"
+"""Marks a field whose integers are LSNs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A view that lasts as long as the session: its name, and its query at its position in the script."""
+
+    name: str
+    query: str
+
+
+def split(script: str) -> list[str]:
+    """Split a script into its statements, leaving out the empty ones.
+
+    Raises BadUsage if a string, quoted name or comment does not end.
+    """
+    statements, start, filled = [], 0, False
+    for token in tokenize(script):
+        if token.token_type is not TokenType.SEMICOLON:
+            filled = True
+            continue
+        if filled:
+            statements.append(_placed(script, start, token.start))
+        start, filled = token.end + 1, False
+    return [*statements, _placed(script, start, len(script))] if filled else statements
+
+
+def definition_in(sql: str, defined: Collection[str] = ()) -> Definition | None:
+    """Parse a view definition; None if the statement is not one. `defined` are existing views, in lower case.
+
+    Raises BadUsage if it is malformed, or defines an existing view without OR REPLACE.
+    """
+    tokens = tokenize(sql)
+    head = _DEFINES.match(" ".join(token.text.upper() for token in tokens[:_LONGEST_HEAD]))
+    if head is None:
+        return None
+    match tokens[len(head[0].split()) :]:
+        case [name, as_, _, *_] if as_.text.upper() == "AS" and name.token_type is not TokenType.STRING:
+            pass
+        case _:
+            raise BadUsage("this CREATE VIEW is not a name and a query", "Write CREATE TEMPORARY VIEW name AS SELECT …")
+    if head[1] is None and name.text.casefold() in defined:
+        raise BadUsage(f"a view {name.text} is defined already", "Write CREATE OR REPLACE TEMPORARY VIEW.")
+    return Definition(name.text, _placed(sql, as_.end + 1, len(sql)))
+
+
+def _placed(script: str, start: int, end: int) -> str:
+    return re.sub(r"\S", " ", script[:start]) + script[start:end]
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """The rows of an answer."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the columns, which may repeat."""
+
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return the schema of the rows, and an iterator that computes their batches on demand.
+
+        Raises BadUsage, from the iterator, if the query fails on a row.
+        """
+
+
+def inexact_note(column: str) -> str:
+    """Return the note on a column that is NULL for a value that exists."""
+    return (
+        f"note: NULL in {column} may be a value that its type here cannot hold, such as infinity: "
+        f"exact_text({column}) shows it"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.embedded.queries import Field, Translated, translate
 from auditlake.query.embedded.spark_types import arrow_of
 from auditlake.query.pending_tail import columns_shown, upto
-from auditlake.query.rows import LSN, inexact_note
-from auditlake.query.statement import LakeState, Log, PreparedQuery
+from auditlake.query.statement import LSN, LakeState, Log, PreparedQuery, inexact_note
 from auditlake.query.system_time import Selection, State, within
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal

@@ -3,7 +3,7 @@
 import pytest
 
 from auditlake.errors import BadUsage
-from auditlake.query.script import definition_in, split
+from auditlake.query.statement import definition_in, split
 
 
 @pytest.mark.parametrize(
