@@ -9,8 +9,8 @@ from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.query.as_of import read_selection
 from auditlake.query.dialect import tokenize
-from auditlake.query.exact_text_udf import register_function
 from auditlake.query.pending_tail import find_reading_tails
+from auditlake.query.spark_values import register_function
 from auditlake.query.sql import read_log
 from auditlake.query.system_time import select_state
 from auditlake.sql_names import spark_identifier

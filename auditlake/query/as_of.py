@@ -30,8 +30,8 @@ from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type
 from auditlake.lake.history_files import Files, find_files, is_open
 from auditlake.lake.history_rows import read_rows
 from auditlake.lsn import Lsn
-from auditlake.query.json_variant import documents_of, shown
 from auditlake.query.pending_tail import Tails, columns_shown, upto
+from auditlake.query.spark_values import documents_of, shown
 from auditlake.query.system_time import Selection, State, Versions, within
 from auditlake.relation import Column
 from auditlake.spark.session import read_version

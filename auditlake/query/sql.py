@@ -19,9 +19,9 @@ from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
 from auditlake.query.column_metadata import mark, origin_of
-from auditlake.query.exact_text_udf import register_function
 from auditlake.query.pending_tail import columns_shown, upto
 from auditlake.query.spark_errors import statement_errors
+from auditlake.query.spark_values import register_function
 from auditlake.query.statement import Log, PreparedQuery, inexact_note, prepare_sql, with_raw
 from auditlake.query.system_time import Selection, Versions
 from auditlake.relation import TableName

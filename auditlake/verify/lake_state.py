@@ -26,8 +26,8 @@ from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
-from auditlake.query.json_variant import SETTING
 from auditlake.query.pending_tail import columns_shown, find_reading_tails
+from auditlake.query.spark_values import SETTING
 from auditlake.query.system_time import State, select_state
 from auditlake.relation import Column
 from auditlake.temporal.moments import Known

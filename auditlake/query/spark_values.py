@@ -1,0 +1,100 @@
+"""How Spark shows PostgreSQL's values: `exact_text`, and json and jsonb as VARIANT.
+
+    exact_text(price, _raw, 'price')     as a SQL function, after `register_function`
+    exact_text("price", "o")             as a Column: column `price` of the table with alias `o`
+
+`exact_text` is PostgreSQL's own text of a value, by the one implementation, `values.exact_text`. It needs the row's
+`_raw` beside the value, which a state has only on request. A name is looked up in `_raw` as Spark looks up columns: an
+exact match first, then without regard to case.
+
+`spark.auditlake.json` is `string` (the default) or `variant`. Histories keep the exact text, which VARIANT loses, and
+which every reader of Delta can read (docs/types.md). So the setting only changes how a session shows the columns. A
+document that VARIANT cannot hold, such as one with a repeated key, is NULL. If `_raw` is shown too, it has the text of
+every document, so `exact_text` returns PostgreSQL's text, as for any other value that its typed column cannot hold.
+
+Authority: spark.apache.org/docs/latest/api/sql, try_parse_json
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column as Expression
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import StringType
+
+from auditlake.errors import ConfigError
+from auditlake.relation import Column
+from auditlake.sql_names import spark_identifier, spark_literal
+from auditlake.values.exact_text import exact_texts, held_in
+from auditlake.values.types import BUILT_IN
+
+NAME = "exact_text"
+SETTING = "spark.auditlake.json"
+
+_STRING, _VARIANT = "string", "variant"
+_JSON_OIDS = frozenset({BUILT_IN["json"][0], BUILT_IN["jsonb"][0]})
+
+
+def exact_text(name: str, of: str | None = None) -> Expression:
+    """Return PostgreSQL's text of column `name`; `of` is the table's alias, if there are several tables."""
+    table = "" if of is None else f"{spark_identifier(of)}."
+    printed: Expression = _FUNCTION(F.col(f"{table}{spark_identifier(name)}"), F.col(f"{table}_raw"), F.lit(name))
+    return printed
+
+
+def register_function(spark: SparkSession) -> None:
+    """Register `exact_text` in the SQL of this session."""
+    spark.udf.register(NAME, _FUNCTION)
+
+
+def _printed(values: pa.Array, raws: pa.Array, names: pa.Array) -> pa.Array:
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), pa.string())
+    if pa.types.is_struct(values.type):  # a VARIANT: `_raw` has the text of each (`_with_texts`)
+        return _of_column(raws, names)
+    return exact_texts(values, held_in(values.type), _of_column(raws, names))
+
+
+def _of_column(raws: pa.Array, names: pa.Array) -> pa.Array:
+    rows = zip(raws.to_pylist(), names.to_pylist(), strict=True)
+    return pa.array([None if raw is None else _entry(dict(raw), name) for raw, name in rows], pa.string())
+
+
+def _entry(raw: Mapping[str, str], name: str) -> str | None:
+    if name in raw:
+        return raw[name]
+    return next((text for column, text in raw.items() if column.casefold() == name.casefold()), None)
+
+
+# pyspark's stubs require a function type argument that Spark deprecates in favour of the type hints.
+_FUNCTION = arrow_udf(_printed, StringType())  # type: ignore[call-overload]
+
+
+def documents_of(spark: SparkSession, columns: Sequence[Column]) -> frozenset[str]:
+    """Return the names of the stored columns that this session shows as VARIANT.
+
+    Raises ConfigError if the setting is neither of its two values.
+    """
+    chosen = str(spark.conf.get(SETTING, _STRING))
+    if chosen not in (_STRING, _VARIANT):
+        raise ConfigError(f"{SETTING} is {chosen!r}, need {_STRING} or {_VARIANT}", f"Set it in [spark]: {SETTING}.")
+    return frozenset(column.stored for column in columns if chosen == _VARIANT and column.type_oid in _JSON_OIDS)
+
+
+def shown(name: str, documents: frozenset[str], under: str | None = None) -> str:
+    """Return SQL for a column of the source, or `_raw`, as this session shows it, `under` another name if given."""
+    column = spark_identifier(name)
+    alias = column if under is None else spark_identifier(under)
+    if name == "_raw" and documents:
+        return f"{_with_texts(documents)} as {alias}"
+    return f"try_parse_json({column}) as {alias}" if name in documents else f"{column} as {alias}"
+
+
+def _with_texts(documents: frozenset[str]) -> str:
+    texts = ((f"named_struct('name', {spark_literal(d)}, 'text', {spark_identifier(d)})", d) for d in sorted(documents))
+    entries = ", ".join(f"if({spark_identifier(name)} is null, null, {pair})" for pair, name in texts)
+    raw = "coalesce(_raw, cast(map() as map<string,string>))"
+    whole = f"map_concat({raw}, map_from_entries(array_compact(array({entries}))))"
+    return f"if(size({whole}) > 0, {whole}, null)"
