@@ -103,7 +103,7 @@ def read(
 
     Raises BadUsage (the name or the WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
     """
-    from auditlake.query.api import read_table  # noqa: PLC0415 - pyspark takes a second to import
+    from auditlake.query.spark_engine import read_table  # noqa: PLC0415 - pyspark takes a second to import
 
     return read_table(spark, _lake(lake), table, as_of, raw=raw)
 
@@ -113,7 +113,7 @@ def sql(spark: "SparkSession", lake: str | Path, statement: str, as_of: str | No
 
     Raises BadUsage (the SQL or a WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
     """
-    from auditlake.query.sql import run_sql  # noqa: PLC0415 - pyspark takes a second to import
+    from auditlake.query.spark_engine import run_sql  # noqa: PLC0415 - pyspark takes a second to import
 
     return run_sql(spark, _lake(lake), statement, as_of)
 
@@ -128,7 +128,7 @@ def register(spark: "SparkSession", lake: str | Path, as_of: str | None = None, 
 
     Raises as `read` does; then nothing is registered.
     """
-    from auditlake.query.api import register_tables  # noqa: PLC0415 - pyspark takes a second to import
+    from auditlake.query.spark_engine import register_tables  # noqa: PLC0415 - pyspark takes a second to import
 
     return register_tables(spark, _lake(lake), as_of, raw=raw)
 

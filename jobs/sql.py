@@ -6,7 +6,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.messages import exit_on_errors
 from auditlake.query.output import render
-from auditlake.query.sql import run_sql
+from auditlake.query.spark_engine import run_sql
 from auditlake.spark.session import spark_session
 from auditlake.store.objects import settings_for_spark
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from auditlake.lake.layout import Lake
-from auditlake.query.arrow_batches import batches
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.output import rows_of
-from auditlake.query.sql import run_sql
+from auditlake.query.spark_engine import batches, run_sql
 from auditlake.query.statement import PreparedQuery, prepare_statement, read_state
 from auditlake.relation import TableName
 from tests.random_sql import TABLES, Draw, statement

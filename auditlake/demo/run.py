@@ -39,7 +39,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.output import render, rows_of
-from auditlake.query.sql import run_sql
+from auditlake.query.spark_engine import run_sql
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import show_copied

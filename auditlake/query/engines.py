@@ -69,7 +69,7 @@ class Engines:
         return Answer(rows, lambda nulls: self._embedded.notes(state, query, rows, nulls))
 
     def _of_spark(self, queries: Sequence[PreparedQuery]) -> list[Answer]:
-        from auditlake.query.sql import plan  # noqa: PLC0415 - pyspark takes a second to import
+        from auditlake.query.spark_engine import plan  # noqa: PLC0415 - pyspark takes a second to import
 
         self._engine = SPARK
         answers = []
@@ -80,7 +80,7 @@ class Engines:
         return answers
 
     def _footnotes(self, query: PreparedQuery, rows: "DataFrame", nulls: set[int]) -> Iterator[str]:
-        from auditlake.query.sql import footnotes  # noqa: PLC0415 - as above
+        from auditlake.query.spark_engine import footnotes  # noqa: PLC0415 - as above
 
         return footnotes(self._start(), query, rows, nulls)
 

@@ -194,7 +194,7 @@ _FITTING = Layout()
 def _batches(rows: "DataFrame | Rows") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     if isinstance(rows, Rows):
         return rows.batches()
-    from auditlake.query.arrow_batches import batches  # noqa: PLC0415 - pyspark takes a second to import
+    from auditlake.query.spark_engine import batches  # noqa: PLC0415 - pyspark takes a second to import
 
     return batches(rows)
 

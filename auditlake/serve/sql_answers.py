@@ -103,8 +103,7 @@ class Statements:
             return *as_texts(rows.columns, schema, list(fetched)), "DuckDB"
 
     def _run_in_spark(self, readings: Readings, query: PreparedQuery) -> "_Found":
-        from auditlake.query.arrow_batches import batches  # noqa: PLC0415 - pyspark takes a second to import
-        from auditlake.query.sql import plan  # noqa: PLC0415 - as above
+        from auditlake.query.spark_engine import batches, plan  # noqa: PLC0415 - pyspark takes a second to import
         from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
 
         if not self._one.acquire(timeout=readings.limits.timeout_s / 2):

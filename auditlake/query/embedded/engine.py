@@ -115,7 +115,7 @@ def _columns(query: PreparedQuery, table: HistoryTable, selection: Selection) ->
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedRows:
-    """The rows of an answer, as `query.rows.Rows`."""
+    """The rows of an answer, as `query.statement.Rows`."""
 
     fields: tuple[Field, ...]
     fetched: Iterator[pa.RecordBatch]
@@ -218,7 +218,7 @@ class Embedded:
             connection.execute(f'create temp view "{view}" as select {listed or "1 as c0"} from ({rows})')
 
     def notes(self, state: LakeState, query: PreparedQuery, rows: EmbeddedRows, nulls: Iterable[int]) -> Iterator[str]:
-        """Yield notes on columns that may be NULL for a value that exists, as `query.sql.footnotes` does."""
+        """Yield notes on columns that may be NULL for a value that exists, as `query.spark_engine.footnotes` does."""
         origins = dict.fromkeys(origin for at in sorted(nulls) if (origin := rows.fields[at].origin) is not None)
         reader = Reader(state.known.lake, state.now, state.known)
         for name, column in origins:

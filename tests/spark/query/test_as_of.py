@@ -20,7 +20,7 @@ from auditlake.lake.layout import Lake
 from auditlake.query import as_of as state
 from auditlake.query.exported_views import Choice, view_script
 from auditlake.query.output import Form, answer, render
-from auditlake.query.sql import plan_all, run_sql
+from auditlake.query.spark_engine import plan_all, run_sql
 from auditlake.query.statement import prepare_script, split
 from tests.small_lake import write_small_lake
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.query.arrow_batches import batches
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.output import rows_of
-from auditlake.query.sql import plan
+from auditlake.query.spark_engine import batches, plan
 from auditlake.query.statement import prepare_statement, read_state
 from tests.engines_compared import Engines, compare
 from tests.random_seeds import random_seeds

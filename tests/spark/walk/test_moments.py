@@ -19,7 +19,7 @@ from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
-from auditlake.query.sql import run_sql
+from auditlake.query.spark_engine import run_sql
 from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import LocalWorkers

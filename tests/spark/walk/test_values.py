@@ -27,7 +27,7 @@ from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.errors import ConfigError
 from auditlake.lake.history import open_history, type_of
 from auditlake.lake.layout import Lake
-from auditlake.query.sql import run_sql
+from auditlake.query.spark_engine import run_sql
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import SparkWorkers
