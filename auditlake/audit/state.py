@@ -78,12 +78,17 @@ _GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A table's state at `lsn` in some of its columns of that moment; `raw`: with `_raw`."""
+    """A table's state at `lsn` in some of its columns of that moment; `raw`: with `_raw`.
+
+    `held` is a relation of the connection that has the rows of the history at `lsn`, or at the table's position if that
+    is lower, with the columns of the reading, those of the key, and `_raw`. It is read in place of the files.
+    """
 
     table: HistoryTable
     lsn: Lsn
     columns: tuple[Column, ...]
     raw: bool = False
+    held: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +268,12 @@ def state_query(connection: "DuckDBPyConnection", reader: Reader, reading: Readi
     return _State(connection, reader, reading).sql()
 
 
+def is_held(query: str, reading: Reading) -> bool:
+    """Return whether a state's query reads all rows of `held` and no others, unchanged."""
+    shown = [*(_of(column) for column in reading.columns), *([_RAW] if reading.raw else [])]
+    return query == f"select {', '.join(shown)} from {reading.held}"
+
+
 def versions_query(connection: "DuckDBPyConnection", table: HistoryTable, columns: Sequence[Column]) -> str:
     """Return a query of all versions up to the table's position, with the columns of the period.
 
@@ -347,6 +358,7 @@ class _State:
         self._lsn = reading.lsn
         self._columns = reading.columns
         self._raw = reading.raw
+        self._held_as = reading.held
         self._shown = [*(_of(column) for column in reading.columns), *([_RAW] if reading.raw else [])] or [
             f"1 as {_ROW}"
         ]
@@ -392,6 +404,8 @@ class _State:
     def _history(self, shown: Sequence[str]) -> str:
         """Return a query of the history's rows in the state at the LSN, or at its position if that is lower."""
         cells = [self._cell(name) for name in shown]
+        if self._held_as is not None:
+            return f"select {', '.join(cells)} from {self._held_as}"
         if not isinstance(self._table.path, Path):
             return f"select {', '.join(cells)} from {self._fetched(shown)}"
         chosen = of_state(_files(self._table), self._lsn, self._table.position)

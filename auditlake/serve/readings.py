@@ -5,6 +5,7 @@
 - `Readings.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
   than `timeout_s` is refused too: its query is interrupted, and its thread occupies its place until it has ended.
 - `Readings.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
+- `Readings.held` has the rows of large tables that are asked for again in the database's memory.
 - `Cache` keeps answers by table and LSN, up to a number of bytes.
 - `Timeline` is an index of all commits in memory, for the density chart, the slider and "previous" and "next": the LSN
   and the time of each, 16 bytes per commit. The time is `time_mono`, the running maximum of commit times in LSN order,
@@ -31,6 +32,7 @@ from auditlake.errors import AuditlakeError, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.serve.held_tables import HeldTables
 from auditlake.temporal.when import AtLsn, parse_when
 
 if TYPE_CHECKING:
@@ -177,6 +179,7 @@ class Readings:
         self._timeline = Timeline()
         self._database: DuckDBPyConnection | None = None
         self._cursors: dict[int, DuckDBPyConnection] = {}
+        self.held = HeldTables(self._open)
 
     @contextmanager
     def cursor(self, *, bounded: bool = True) -> Iterator["DuckDBPyConnection"]:
@@ -184,9 +187,7 @@ class Readings:
 
         One that is not bounded may be used by several threads, one after the other.
         """
-        with self._lock:
-            self._database = self._database or connect()
-            cursor = self._database.cursor()
+        cursor = self._open()
         thread = threading.get_ident()
         if bounded:
             self._cursors[thread] = cursor
@@ -199,11 +200,14 @@ class Readings:
 
     def open_cursor(self) -> "DuckDBPyConnection":
         """Open a cursor that `run` interrupts if the request takes too long; the caller closes it."""
-        with self._lock:
-            self._database = self._database or connect()
-            cursor = self._database.cursor()
+        cursor = self._open()
         self._cursors[threading.get_ident()] = cursor
         return cursor
+
+    def _open(self) -> "DuckDBPyConnection":
+        with self._lock:
+            self._database = self._database or connect()
+            return self._database.cursor()
 
     def reader(self, at: str | None = None) -> Reader:
         """Return a state of the lake that knows `at`, a WHEN; None is now.
@@ -274,6 +278,7 @@ class Readings:
 
     def close(self) -> None:
         """End the pool; what runs is left to end with the process."""
+        self.held.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -13,7 +13,8 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -31,7 +32,16 @@ from auditlake.relation import Column
 from auditlake.serve import models
 from auditlake.serve.moment_answers import At, moment
 from auditlake.serve.readings import Readings
-from auditlake.serve.table_rows import Selection, TableState, Where, column_named, ops_of, parse_order, parse_where
+from auditlake.serve.table_rows import (
+    OpenState,
+    Selection,
+    TableState,
+    Where,
+    column_named,
+    ops_of,
+    parse_order,
+    parse_where,
+)
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.when import format_us
 from auditlake.values.input_syntax import type_name
@@ -122,7 +132,9 @@ def _summary(readings: Readings, reader: Reader, table: HistoryTable, lsn: Lsn, 
     reason = None if parked is None or parked.ended else parked.reason
     try:
         reader.check(table, lsn, at)
-        count = _count(readings, TableState(reader, table, lsn), ())
+        state = TableState(reader, table, lsn)
+        with _opened(readings, state, request=False) as opened:
+            count = _count(readings, state, opened)
     except AuditlakeError as exc:
         return models.TableSummary(
             table=str(table.name), rows=None, columns=None, problem=exc.message, hint=exc.hint, parked=reason
@@ -133,14 +145,26 @@ def _summary(readings: Readings, reader: Reader, table: HistoryTable, lsn: Lsn, 
     )
 
 
-def _count(readings: Readings, state: TableState, where: tuple[Where, ...]) -> int:
+@contextmanager
+def _opened(readings: Readings, state: TableState, *, request: bool = True) -> Iterator[Callable[[], OpenState]]:
+    """Yield a function that opens a state; what is opened once is used by all that ask in the block."""
+    found: list[OpenState] = []
+    with ExitStack() as stack:
+
+        def opened() -> OpenState:
+            if not found:
+                held = stack.enter_context(readings.held.using(state.reader, state.held_rows, request=request))
+                found.append(OpenState(state, stack.enter_context(readings.cursor()), held))
+            return found[0]
+
+        yield opened
+
+
+def _count(
+    readings: Readings, state: TableState, opened: Callable[[], OpenState], where: tuple[Where, ...] = ()
+) -> int:
     key = ("count", state.table.name, state.lsn, where)
-
-    def count() -> int:
-        with readings.cursor() as cursor:
-            return state.count(cursor, where)
-
-    return readings.cache.get(key, count, lambda _: 200)
+    return readings.cache.get(key, lambda: opened().count(where), lambda _: 200)
 
 
 def rows(readings: Readings, asked: OfRows) -> models.Rows:
@@ -154,17 +178,16 @@ def rows(readings: Readings, asked: OfRows) -> models.Rows:
     where = parse_where(asked.where, state.by_name)
     selection = Selection(where, parse_order(asked.sort, state.by_name, state.key), asked.offset, asked.limit)
 
-    def page() -> pa.Table:
-        with readings.cursor() as cursor:
-            return state.page(cursor, selection)
-
-    found = readings.cache.get(("rows", state.table.name, state.lsn, selection), page, lambda rows: rows.nbytes)
+    key = ("rows", state.table.name, state.lsn, selection)
+    with _opened(readings, state) as opened:
+        found = readings.cache.get(key, lambda: opened().page(selection, readings.cache), lambda rows: rows.nbytes)
+        count = _count(readings, state, opened, where)
     return models.Rows(
         at=at,
         table=str(state.table.name),
         columns=[column_model(column) for column in state.columns],
         rows=list(_row_models(state, found)),
-        count=_count(readings, state, where),
+        count=count,
         offset=asked.offset,
         limit=asked.limit,
         where=[str(each) for each in where],
@@ -185,8 +208,8 @@ def facets(readings: Readings, asked: OfFacets) -> models.Facets:
     column = column_named(asked.column, state.by_name)
 
     def counts() -> Counter[str | None] | None:
-        with readings.cursor() as cursor:
-            return state.values_of(cursor, column, where)
+        with _opened(readings, state) as opened:
+            return opened().values_of(column, where)
 
     key = ("facets", state.table.name, state.lsn, where, column.name)
     found = readings.cache.get(key, counts, lambda counted: 100 * len(counted or ()) + 100)
@@ -340,7 +363,7 @@ def export(readings: Readings, asked: OfExport) -> Download:
     where = parse_where(asked.where, state.by_name)
     selection = Selection(where, parse_order(asked.sort, state.by_name, state.key))
     with readings.cursor() as cursor:
-        count = state.count(cursor, where)
+        count = OpenState(state, cursor).count(where)
     most = readings.limits.export_rows
     if count > most:
         raise NotAnswerable(
@@ -355,7 +378,7 @@ def export(readings: Readings, asked: OfExport) -> Download:
 
 def _batches(readings: Readings, state: TableState, selection: Selection) -> Iterator[pa.RecordBatch]:
     with readings.cursor(bounded=False) as cursor:
-        yield from state.pages(cursor, selection)
+        yield from OpenState(state, cursor).pages(selection)
 
 
 def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:

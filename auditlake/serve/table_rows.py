@@ -10,25 +10,30 @@ times, floats, and text, which is compared byte by byte, as under the collation 
 column (`_raw`) is before or after all values that do: `-infinity` and years BC before, the others after.
 
 The rows are those of `audit.state`, filtered, sorted and cut in DuckDB; only those of the page become texts. The
-connection is a cursor of the server's one database, so all questions share its memory limit.
+connection is a cursor of the server's one database, so all questions share its memory limit. Rows of a large table that
+is asked for again are in memory (`held_tables`).
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.keys import read_value
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.state import Reading, columns_of, state_query, versions_query
+from auditlake.audit.state import Reading, columns_of, is_held, state_query, versions_query
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
+from auditlake.serve.held_tables import Held, Rows
+from auditlake.serve.readings import Cache
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.values.exact_text import exact_texts
 from auditlake.values.typed import typed_values
@@ -49,6 +54,8 @@ Condition = tuple[str, list[Any]]
 """SQL with `?` for its values, and the values."""
 MOST_VALUES = 10_000
 _BATCH_ROWS = 10_000
+_FAR = 5_000
+"""From this offset on, the order of all rows is kept for the next page: finding one needs nearly all of it."""
 
 
 def ops_of(column: Column) -> tuple[str, ...]:
@@ -79,9 +86,9 @@ class Where:
     def __str__(self) -> str:
         return f"{self.column.name}:{self.op}:{self.value}"
 
-    def sql(self) -> Condition:
-        """Return the condition on a row of the state, alias h."""
-        name, partial = _of(self.column), type_of(self.column).may_not_fit
+    def sql(self, fitting: Container[str] = ()) -> Condition:
+        """Return the condition on a row of the state, alias h; every value of the columns `fitting` fits its type."""
+        name, partial = _of(self.column), _may_not_fit(self.column, fitting)
         absent = f"{name} is null{f' and {_entry(self.column)} is null' if partial else ''}"
         match self.op:
             case "null":
@@ -91,15 +98,15 @@ class Where:
             case "has" | "begins":
                 return f"{'contains' if self.op == 'has' else 'starts_with'}({name}, ?)", [self.text]
             case _:
-                return self._compared()
+                return self._compared(fitting)
 
-    def _compared(self) -> Condition:
+    def _compared(self, fitting: Container[str]) -> Condition:
         value = typed(self.column, self.text)
         if value is None:
             return f"{_entry(self.column)} = ?", [self.text]
         sign = COMPARED.get(self.op, "=")
         condition = f"{_of(self.column)} {sign} ?"
-        if sign == "=" or not type_of(self.column).may_not_fit:
+        if sign == "=" or not _may_not_fit(self.column, fitting):
             return condition, [value]
         return f"({condition} or {_place(self.column)} {sign} 0)", [value]
 
@@ -107,6 +114,10 @@ class Where:
 def typed(column: Column, text: str) -> Any:  # noqa: ANN401 - of any type
     """Return the typed value of PostgreSQL's text; None if the typed column cannot represent it."""
     return typed_values(pa.array([text]), type_of(column))[0].as_py()
+
+
+def _may_not_fit(column: Column, fitting: Container[str]) -> bool:
+    return type_of(column).may_not_fit and column.stored not in fitting
 
 
 def _of(column: Column) -> str:
@@ -167,22 +178,25 @@ class Order:
     descending: bool
     key: tuple[Column, ...]
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns to sort by."""
-        first = () if self.column is None else (self.column,)
-        return (*first, *(column for column in self.key if column != self.column and may_sort(column)))
-
     def sql(self) -> str:
         """Return the ORDER BY clause; "" for no order."""
-        parts: list[str] = []
-        for column in self.columns:
-            descending = self.descending and column == self.column
-            way = "desc nulls first" if descending else "asc nulls last"
-            if type_of(column).may_not_fit:
-                parts.append(f"case when {_of(column)} is not null then 0 else {_place(column)} end {way}")
-            parts.append(f"{_of(column)} {way}")
+        others = (column for column in self.key if column != self.column and may_sort(column))
+        parts = [part for column in others for part in _ordered(column, "asc nulls last")]
+        parts = [*self._first(()), *parts]
         return f" order by {', '.join(parts)}" if parts else ""
+
+    def sql_held(self, fitting: Container[str]) -> str:
+        """Return the ORDER BY clause for rows that are held in the order of their keys."""
+        return f" order by {', '.join([*self._first(fitting), 'h.rowid'])}"
+
+    def _first(self, fitting: Container[str]) -> list[str]:
+        way = "desc nulls first" if self.descending else "asc nulls last"
+        return [] if self.column is None else _ordered(self.column, way, fitting)
+
+
+def _ordered(column: Column, way: str, fitting: Container[str] = ()) -> list[str]:
+    place = f"case when {_of(column)} is not null then 0 else {_place(column)} end {way}"
+    return [*([place] if _may_not_fit(column, fitting) else []), f"{_of(column)} {way}"]
 
 
 def parse_order(given: str | None, columns: Mapping[str, Column], key: tuple[Column, ...]) -> Order:
@@ -234,38 +248,6 @@ class TableState:
         """The key's columns at the moment."""
         return tuple(column for column in self.columns if column.key)
 
-    def _query(
-        self, cursor: "DuckDBPyConnection", select: str, columns: Sequence[Column], where: Sequence[Where], more: str
-    ) -> tuple[str, list[Any]]:
-        needed = tuple(dict.fromkeys((*columns, *(each.column for each in where)))) or self.columns[:1]
-        raw = any(type_of(column).may_not_fit for column in needed)
-        inner = state_query(cursor, self.reader, Reading(self.table, self.lsn, needed, raw))
-        conditions = [each.sql() for each in where]
-        texts = " and ".join(text for text, _ in conditions)
-        sql = f"select {select} from ({inner}) h{f' where {texts}' if texts else ''}{more}"
-        return sql, [value for _, values in conditions for value in values]
-
-    def pages(self, cursor: "DuckDBPyConnection", selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield rows in batches: the exact text of every column, by its name."""
-        limit = "" if selection.limit is None else f" limit {selection.limit:d}"
-        offset = f" offset {selection.offset:d}" if selection.offset else ""
-        columns = tuple(dict.fromkeys((*self.columns, *selection.order.columns)))
-        sql, values = self._query(cursor, "*", columns, selection.where, f"{selection.order.sql()}{limit}{offset}")
-        for batch in cursor.execute(sql, values).to_arrow_reader(_BATCH_ROWS):
-            texts = [texts_of(column, batch) for column in self.columns]
-            yield pa.RecordBatch.from_arrays(texts, [column.name for column in self.columns])
-
-    def page(self, cursor: "DuckDBPyConnection", selection: Selection) -> pa.Table:
-        """Return rows: the exact text of every column, by its name."""
-        schema = pa.schema([(column.name, pa.string()) for column in self.columns])
-        return pa.Table.from_batches(self.pages(cursor, selection), schema)
-
-    def count(self, cursor: "DuckDBPyConnection", where: Sequence[Where] = ()) -> int:
-        """Return the number of rows."""
-        sql, values = self._query(cursor, "count(*)", (), where, "")
-        row = cursor.execute(sql, values).fetchone()
-        return int(row[0]) if row else 0
-
     def versions(
         self, cursor: "DuckDBPyConnection", conditions: Sequence[Condition], limit: int
     ) -> Iterator[dict[str, Any]]:
@@ -286,16 +268,92 @@ class TableState:
             for place, row in enumerate(period):
                 yield {**{name: values[place] for name, values in texts.items()}, **row}
 
-    def values_of(
-        self, cursor: "DuckDBPyConnection", column: Column, where: Sequence[Where]
-    ) -> Counter[str | None] | None:
+    @property
+    def held_rows(self) -> Rows:
+        """The rows of the history in this state."""
+        table = self.reader.known.tables[self.table.name]
+        return Rows.of_state(table, self.lsn, self.columns, Order(None, False, self.key).sql())
+
+
+class OpenState:
+    """The rows of a state, in a cursor of the database; `held`: they are in its memory."""
+
+    def __init__(self, state: TableState, cursor: "DuckDBPyConnection", held: Held | None = None) -> None:
+        self._state = state
+        self._cursor = cursor
+        partial = any(type_of(column).may_not_fit for column in state.columns)
+        source = None if held is None else held.source
+        reading = Reading(state.table, state.lsn, state.columns, partial, source)
+        self._rows = state_query(cursor, state.reader, reading)
+        # Without changes of the tail the rows are those of the held table, which knows more of them.
+        self._whole = held if held is not None and is_held(self._rows, reading) else None
+
+    def _query(self, select: str, where: Sequence[Where], more: str) -> tuple[str, list[Any]]:
+        rows, fitting = f"({self._rows})", frozenset[str]()
+        if self._whole is not None:
+            rows, fitting = self._whole.name, self._whole.fitting
+        conditions = [each.sql(fitting) for each in where]
+        texts = " and ".join(text for text, _ in conditions)
+        sql = f"select {select} from {rows} h{f' where {texts}' if texts else ''}{more}"
+        return sql, [value for _, values in conditions for value in values]
+
+    def pages(self, selection: Selection) -> Iterator[pa.RecordBatch]:
+        """Yield rows in batches: the exact text of every column, by its name."""
+        limit = "" if selection.limit is None else f" limit {selection.limit:d}"
+        offset = f" offset {selection.offset:d}" if selection.offset else ""
+        sql, values = self._query("*", selection.where, f"{self._order_sql(selection.order)}{limit}{offset}")
+        for batch in self._cursor.execute(sql, values).to_arrow_reader(_BATCH_ROWS):
+            yield self._texts(batch)
+
+    def _order_sql(self, order: Order) -> str:
+        return order.sql() if self._whole is None else order.sql_held(self._whole.fitting)
+
+    def _texts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = self._state.columns
+        texts = [texts_of(column, batch) for column in columns]
+        return pa.RecordBatch.from_arrays(texts, [column.name for column in columns])
+
+    def page(self, selection: Selection, cache: Cache) -> pa.Table:
+        """Return rows: the exact text of every column, by its name."""
+        schema = pa.schema([(column.name, pa.string()) for column in self._state.columns])
+        unsorted = selection.order.column is None and not selection.where
+        if self._whole is None or not (unsorted or selection.offset >= _FAR):
+            return pa.Table.from_batches(self.pages(selection), schema)
+        chosen = self._numbers(self._whole, selection, cache)
+        numbers = ", ".join(map(str, chosen.tolist())) or "null"
+        found = self._cursor.execute(f"select *, rowid from {self._whole.name} where rowid in ({numbers})")
+        rows = found.to_arrow_table().combine_chunks()
+        places = pc.index_in(pa.array(chosen, pa.int64()), rows["rowid"].combine_chunks())
+        return pa.Table.from_batches([self._texts(batch) for batch in rows.take(places).to_batches()], schema)
+
+    def _numbers(self, held: Held, selection: Selection, cache: Cache) -> npt.NDArray[np.integer[Any]]:
+        """Return the numbers of the held rows of a page, in its order."""
+        end = selection.offset + (held.count if selection.limit is None else selection.limit)
+        if selection.order.column is None and not selection.where:
+            return np.arange(min(selection.offset, held.count), min(end, held.count))
+        key = ("order", held.name, selection.where, selection.order)
+        order = cache.get(key, lambda: self._order(held, selection), lambda numbers: numbers.nbytes)
+        return order[selection.offset : end]
+
+    def _order(self, held: Held, selection: Selection) -> npt.NDArray[np.uint32]:
+        """Return the numbers of all held rows that a selection takes, in its order."""
+        sql, values = self._query("h.rowid::uinteger as n", selection.where, selection.order.sql_held(held.fitting))
+        return np.asarray(self._cursor.execute(sql, values).fetchnumpy()["n"], np.uint32)
+
+    def count(self, where: Sequence[Where] = ()) -> int:
+        """Return the number of rows."""
+        sql, values = self._query("count(*)", where, "")
+        row = self._cursor.execute(sql, values).fetchone()
+        return int(row[0]) if row else 0
+
+    def values_of(self, column: Column, where: Sequence[Where]) -> Counter[str | None] | None:
         """Count the rows by the text of a column; None if it has more than `MOST_VALUES` values."""
         name = standard_identifier(column.stored)
         partial = type_of(column).may_not_fit
         raw = f"_raw['{column.stored.replace(chr(39), 2 * chr(39))}']" if partial else "null"
         select = f"{name} as v, {raw} as r, count(*) as n"
-        sql, values = self._query(cursor, select, (column,), where, f" group by 1, 2 limit {MOST_VALUES + 1:d}")
-        found = cursor.execute(sql, values).to_arrow_table().combine_chunks()
+        sql, values = self._query(select, where, f" group by 1, 2 limit {MOST_VALUES + 1:d}")
+        found = self._cursor.execute(sql, values).to_arrow_table().combine_chunks()
         if found.num_rows > MOST_VALUES:
             return None
         typed = found["v"].combine_chunks() if found.num_rows else pa.array([], pa.string())

@@ -1,6 +1,8 @@
 """JSON API of the page: answers as of several moments, each valid by the OpenAPI document; errors with their status."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from auditlake.audit.lake_reader import Reader
+from auditlake.serve.held_tables import Held, HeldTables, Rows
 from auditlake.serve.readings import Limits
 from tests.page import LONG, SCRIPT, Page, write_lake
 from tests.small_lake import T0_US
@@ -28,14 +32,41 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return Page(write_lake(tmp_path_factory.mktemp("serve") / "lake"))
 
 
+class _AtOnce(HeldTables):
+    """Held tables that are waited for: no answer comes from the files."""
+
+    @contextmanager
+    def using(self, reader: Reader, rows: Rows, *, request: bool = True) -> Iterator[Held | None]:
+        with super().using(reader, rows):
+            self.wait()
+        with super().using(reader, rows, request=request) as held:
+            assert held is not None
+            yield held
+
+
+@pytest.fixture(scope="module")
+def holding(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The same page, with the rows of every table in memory."""
+    page = Page(write_lake(tmp_path_factory.mktemp("held") / "lake"))
+    page.readings.held = _AtOnce(page.readings.open_cursor, least_rows=0, quiet_s=0)
+    return page
+
+
+@pytest.fixture(params=["page", "holding"])
+def any_page(request: pytest.FixtureRequest) -> Page:
+    """The page that reads files, and the one that holds rows: their answers are the same."""
+    found: Page = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.mark.parametrize("lsn", _ROWS)
-def test_rows_are_those_of_the_moment(page: Page, lsn: str) -> None:
+def test_rows_are_those_of_the_moment(any_page: Page, lsn: str) -> None:
     """By hand from the docstring of the small lake: below and above the table's position, with the count."""
-    answer = page.json("rows", table="orders", at=lsn)
+    answer = any_page.json("rows", table="orders", at=lsn)
     assert _ROWS[lsn] == [row["values"][:3] for row in answer["rows"]]
     assert answer["count"] == len(_ROWS[lsn])
     assert answer["at"]["lsn"] == lsn
-    listed = {each["table"]: each["rows"] for each in page.json("tables", at=lsn)["tables"]}
+    listed = {each["table"]: each["rows"] for each in any_page.json("tables", at=lsn)["tables"]}
     assert listed["public.orders"] == len(_ROWS[lsn])
 
 
@@ -56,9 +87,9 @@ def test_rows_are_those_of_the_moment(page: Page, lsn: str) -> None:
         (["id:gt:3"], [4, 5]),
     ],
 )
-def test_filters_compare_as_postgresql_does(page: Page, where: list[str], expected: list[int]) -> None:
+def test_filters_compare_as_postgresql_does(any_page: Page, where: list[str], expected: list[int]) -> None:
     """Values beyond their type are before or after all others; NULL matches nothing but `null`."""
-    answer = page.json("rows", table="hostile", where=where)
+    answer = any_page.json("rows", table="hostile", where=where)
     assert expected == [int(row["key"][0]) for row in answer["rows"]]
     assert answer["count"] == len(expected)
 
@@ -67,20 +98,20 @@ def test_filters_compare_as_postgresql_does(page: Page, where: list[str], expect
     ("sort", "expected"),
     [("amount", [3, 5, 1, 2, 4]), ("-amount", [4, 2, 1, 5, 3]), ("day", [2, 5, 1, 3, 4]), ("-id", [5, 4, 3, 2, 1])],
 )
-def test_rows_sort_as_in_postgresql(page: Page, sort: str, expected: list[int]) -> None:
+def test_rows_sort_as_in_postgresql(any_page: Page, sort: str, expected: list[int]) -> None:
     """-Infinity first, NaN and infinity last, NULL after all, first if descending."""
-    assert expected == [int(row["key"][0]) for row in page.json("rows", table="hostile", sort=sort)["rows"]]
-    second = page.json("rows", table="hostile", sort=sort, offset=1, limit=2)["rows"]
+    assert expected == [int(row["key"][0]) for row in any_page.json("rows", table="hostile", sort=sort)["rows"]]
+    second = any_page.json("rows", table="hostile", sort=sort, offset=1, limit=2)["rows"]
     assert expected[1:3] == [int(row["key"][0]) for row in second]
 
 
-def test_facets_count_exact_values(page: Page) -> None:
+def test_facets_count_exact_values(any_page: Page) -> None:
     """Every text of a column with its number of rows, at the moment."""
-    values = page.json("facets", table="hostile", column="amount")["values"]
+    values = any_page.json("facets", table="hostile", column="amount")["values"]
     assert {each["value"]: each["rows"] for each in values} == dict.fromkeys(
         ["1.50", "NaN", "-Infinity", None, "-2.00"], 1
     )
-    assert page.json("facets", table="orders", column="note", at="0/250")["distinct"] == 3
+    assert any_page.json("facets", table="orders", column="note", at="0/250")["distinct"] == 3
 
 
 def test_a_deleted_row_is_found_by_a_former_value(page: Page) -> None:

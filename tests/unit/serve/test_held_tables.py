@@ -1,0 +1,96 @@
+"""Rows of large tables in memory: sorted, filtered and far pages are the same as from the files; memory is bounded."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from auditlake.lake.history import create_history
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.relation import Column, TableName
+from auditlake.serve.held_tables import HeldTables
+from tests.page import Page, write_lake
+from tests.small_lake import T0_US
+
+_ROWS = 300_000  # DuckDB inserts more than 122,880 rows in several threads
+_ITEMS = (Column("id", 20, -1, key=True), Column("price", 1700, ((10 << 16) | 2) + 4, key=False))
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The small lake with two large tables `items` and `others`: id 0 … 299,999, price id % 1,000, files unsorted."""
+    lake = write_lake(tmp_path_factory.mktemp("held") / "lake")
+    for name in ("items", "others"):
+        table = create_history(lake, TableName("public", name), _ITEMS)
+        schema = pa.schema(table.schema().to_arrow())
+        ids = np.random.default_rng(5).permutation(_ROWS)
+        given = {
+            "id": pa.array(ids),
+            "price": pa.array(ids % 1000).cast(pa.decimal128(19)),
+            "_from_lsn": pa.array(np.full(_ROWS, 0x100)),
+            "_from_time": pa.array(np.full(_ROWS, T0_US)),
+            "_op": pa.array(["snapshot"] * _ROWS),
+            "_ordinal": pa.array(np.zeros(_ROWS, np.int32)),
+            "_part": pa.array(["open"] * _ROWS),
+        }
+        columns = [given[field.name] if field.name in given else pa.nulls(_ROWS) for field in schema]
+        rows = pa.table([column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+        positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+        transactions = [Transaction(app, version) for app, version in positions.items()]
+        write_deltalake(table, rows, mode="append", commit_properties=CommitProperties(app_transactions=transactions))
+    return lake
+
+
+_QUESTIONS: tuple[tuple[dict[str, object], list[int]], ...] = (
+    ({"offset": 200_000}, [200_000, 200_001, 200_002]),
+    ({"sort": "-id", "offset": 9}, [299_990, 299_989, 299_988]),
+    ({"sort": "price", "offset": 150_000}, [500, 1500, 2500]),  # 300 rows of each price
+    ({"sort": "-price", "offset": 299_997}, [297_000, 298_000, 299_000]),
+    ({"where": "price:is:7", "offset": 100}, [100_007, 101_007, 102_007]),
+    ({"where": "price:ge:998", "sort": "-price"}, [999, 1999, 2999]),
+    ({"where": "id:ge:299998"}, [299_998, 299_999]),
+    ({"offset": 299_999}, [299_999]),
+    ({"offset": 300_000}, []),
+)
+
+
+def test_pages_are_the_same_before_and_after_rows_are_held(lake: Lake) -> None:
+    """By hand: order by a column is then by the key, and every page is cut from that order."""
+    for held in (False, True):
+        page = Page(lake)
+        if held:
+            page.json("rows", table="items", limit=1)
+            page.readings.held.wait()
+        for question, expected in _QUESTIONS:
+            found = page.json("rows", table="items", limit=3, **question)
+            assert [int(row["values"][0]) for row in found["rows"]] == expected, question
+            assert all(row["values"][1] == f"{int(row['values'][0]) % 1000}.00" for row in found["rows"])
+        if held:
+            assert page.readings.held.names == ["public.items"]
+
+
+def test_the_table_used_last_stays_in_bounded_memory(lake: Lake) -> None:
+    """There is room for one of two tables; one that needs more than two thirds of the memory is never held."""
+    page = Page(lake)
+    page.readings.held = HeldTables(page.readings.open_cursor, most_bytes=18 << 20, quiet_s=0)
+    for offset, name in enumerate(("items", "others", "items")):
+        page.json("rows", table=name, sort="price", offset=offset)
+        page.readings.held.wait()
+        assert page.readings.held.names == [f"public.{name}"]
+        assert 0 < page.readings.held.held_bytes <= 18 << 20
+    page.readings.held = HeldTables(page.readings.open_cursor, most_bytes=6 << 20, quiet_s=0)
+    page.json("rows", table="others", sort="-price", limit=1)
+    page.readings.held.wait()
+    assert page.readings.held.held_bytes == 0
+    found = page.json("rows", table="others", sort="price", offset=1, limit=1)
+    assert found["rows"][0]["values"] == ["1000", "0.00"]
+
+
+def test_a_small_table_is_read_from_its_files(tmp_path: Path) -> None:
+    """Tables of less than 20,000 rows are not held."""
+    page = Page(write_lake(tmp_path / "lake"))
+    page.json("rows", table="orders", sort="price")
+    page.readings.held.wait()
+    assert page.readings.held.names == []
