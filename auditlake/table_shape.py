@@ -12,7 +12,7 @@ the stream (`Difference.rows`):
                             rows that were written before show the new text
 
 A type that changes without a new file keeps every value, as varchar(100) to varchar(200) does. Partitions of a
-partitioned table that change otherwise are compared in `source.partitions`.
+partitioned table that change otherwise are compared in `capture.partition_watch`.
 
 Authority: postgresql.org/docs/current/sql-altertable.html, "Notes"; catalog-pg-class.html
 """

@@ -29,7 +29,7 @@ import psycopg
 from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
-from auditlake.capture.partition_watch import record_partitions
+from auditlake.capture.partition_watch import read_insert_lsn, record_partitions
 from auditlake.capture.preconditions import Source, check_main_slot, check_timeline, current_manifest, require_primary
 from auditlake.capture.supervisor import Capturing, capturing
 from auditlake.errors import AuditlakeError, BadUsage, SourceUnready, all_in_one
@@ -57,7 +57,6 @@ from auditlake.snapshot.worker_pool import Workers
 from auditlake.source.catalog import read_sizes
 from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
-from auditlake.source.partitions import read_insert_lsn
 from auditlake.source.publication import create_publication, read_membership
 from auditlake.source.replicated_tables import FollowedTable, choose
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot
