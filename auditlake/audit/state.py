@@ -43,7 +43,7 @@ from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.objects import filesystem
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state
-from auditlake.values.typed import outside, typed_values
+from auditlake.values.exact_text import outside, typed_values
 from auditlake.values.types import Kind
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import

@@ -54,7 +54,7 @@ from auditlake.relation import Column, Former, TableName
 from auditlake.sql_names import spark_identifier
 from auditlake.store.files import remove_folder
 from auditlake.store.place import Place
-from auditlake.values.typed import arrow_type
+from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, column_type
 
 OPEN_PART = "open"

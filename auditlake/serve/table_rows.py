@@ -35,8 +35,7 @@ from auditlake.relation import Column
 from auditlake.serve.held_tables import Held, Rows
 from auditlake.serve.readings import Cache
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.values.exact_text import exact_texts
-from auditlake.values.typed import typed_values
+from auditlake.values.exact_text import exact_texts, typed_values
 from auditlake.values.types import Kind
 
 if TYPE_CHECKING:

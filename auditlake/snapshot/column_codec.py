@@ -23,8 +23,7 @@ from auditlake.errors import InvariantBroken
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.values.encoding import texts_of
-from auditlake.values.exact_text import elements
-from auditlake.values.typed import arrow_type
+from auditlake.values.exact_text import arrow_type, elements
 from auditlake.values.types import (
     DATE_LENGTH,
     NOT_FINITE,

@@ -32,7 +32,7 @@ from auditlake.snapshot.ctid_ranges import bundled
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.spark.session import interpreted_if_wide
 from auditlake.temporal.moments import Known, read_known
-from auditlake.values.typed import arrow_type
+from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import Kind
 from auditlake.verify.digest import Difference, Digest, Sums, chosen_buckets, differences
 from auditlake.verify.lake_state import LakeState, Unreadable, reading, rows_of, session_of, state_at, sums_of

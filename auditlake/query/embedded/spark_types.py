@@ -10,7 +10,7 @@ import re
 
 import pyarrow as pa
 
-from auditlake.values.typed import arrow_type
+from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, Kind
 
 VOID = "void"
