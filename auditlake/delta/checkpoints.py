@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 from auditlake.delta.log_reader import checkpoint_file, checkpoints
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeUnusable
-from auditlake.store.file_sync import sync
-from auditlake.store.files import UNFINISHED, parquet
+from auditlake.store.files import UNFINISHED, parquet, sync
 from auditlake.store.place import Place
 
 KEPT_FOR = "interval 6 hours"

@@ -28,8 +28,7 @@ from auditlake.delta.log_reader import Add, file_path, live_files
 from auditlake.delta.log_writer import Action, added_file
 from auditlake.delta.row_groups import gathered, read_batches, short_texts, write_groups
 from auditlake.delta.table import open_version
-from auditlake.store.file_sync import make_folder
-from auditlake.store.files import move, new_file, parquet, relative_name, size_bytes
+from auditlake.store.files import make_folder, move, new_file, parquet, relative_name, size_bytes
 from auditlake.store.place import Place
 
 

@@ -32,8 +32,7 @@ from urllib.parse import quote
 from deltalake import DeltaTable, Field, Schema
 
 from auditlake.errors import LakeUnusable
-from auditlake.store.file_sync import make_folder
-from auditlake.store.files import put_if_absent
+from auditlake.store.files import make_folder, put_if_absent
 from auditlake.store.place import Place
 
 Action = Mapping[str, Mapping[str, object]]

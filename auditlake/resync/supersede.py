@@ -73,8 +73,7 @@ from auditlake.resync.hold import Hold
 from auditlake.schema.evolution import reshaped
 from auditlake.snapshot.ctid_ranges import CopiedFile, SnapshotMark
 from auditlake.spark.session import PATHS_AS_THEY_ARE, interpreted_if_wide
-from auditlake.store.file_sync import make_folder
-from auditlake.store.files import parquet, remove_folder
+from auditlake.store.files import make_folder, parquet, remove_folder
 from auditlake.store.place import Place
 
 RESYNC = "resync"

@@ -42,7 +42,7 @@ from auditlake.source.connection import pinned_conninfo, unlimited
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.snapshot_session import SnapshotHolder
-from auditlake.store.file_sync import sync
+from auditlake.store.files import sync
 from auditlake.store.place import Place
 
 # A commit is a few small files: four at a time keep up with any number of small tables.

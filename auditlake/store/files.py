@@ -1,7 +1,7 @@
-"""Files of a lake, on a disk or in an object store: put if absent, replace, write and read Parquet, delete a folder.
+"""Files of a lake, on a disk or in an object store: put if absent, replace, fsync, write and read Parquet, delete a folder.
 
-On a disk, a file gets its name when its content is complete and fsynced. In a store, an object exists only when it is
-complete and durable.
+On a disk, a file gets its name when its content is complete and fsynced; fsync of a folder makes the names in it
+durable. In a store, an object exists only when it is complete and durable.
 
 Authority: link(2), rename(2), fsync(2)
 """
@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from auditlake.store import objects
-from auditlake.store.file_sync import sync
 from auditlake.store.place import Place, Remote
 
 UNFINISHED = ".unfinished"
@@ -193,3 +192,25 @@ def modified_s(folder: Place) -> float:
 def size_bytes(place: Place) -> int:
     """Return the size of a file."""
     return place.stat().st_size if isinstance(place, Path) else objects.size(place.bucket, place.key)
+
+
+def make_folder(place: Place) -> None:
+    """Create a folder and its missing parents; their names are on the disk when this returns."""
+    if not isinstance(place, Path):
+        return
+    missing = [place, *place.parents]
+    missing = missing[: next(depth for depth, folder in enumerate(missing) if folder.is_dir())]
+    place.mkdir(parents=True, exist_ok=True)
+    sync(*(folder.parent for folder in reversed(missing)))
+
+
+def sync(*places: Place) -> None:
+    """Fsync files and folders."""
+    for path in places:
+        if not isinstance(path, Path):
+            continue
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
