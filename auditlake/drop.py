@@ -20,7 +20,7 @@ from auditlake.errors import LakeConflict, SourceUnready, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, require_manifest
 from auditlake.lake.positions import read_positions
-from auditlake.lake.publication_record import read_recorded
+from auditlake.lake.records import read_recorded
 from auditlake.source.connection import Row, connect, fetch
 from auditlake.source.ddl_trigger import read_ddl_trigger, remove, removing_statements
 from auditlake.source.publication import drop_publication, read_membership

@@ -21,13 +21,12 @@ import psycopg
 from auditlake.capture.preconditions import check_slot, current_manifest
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
-from auditlake.lake.capture_status import CaptureState, read_state
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import Parked, read_parked
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
-from auditlake.lake.publication_record import read_recorded
+from auditlake.lake.records import CaptureState, read_recorded, read_state
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.snapshot.plan import read_source

@@ -22,7 +22,7 @@ from auditlake.errors import Unsupported
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
-from auditlake.lake.publication_record import read_recorded
+from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity

@@ -20,7 +20,7 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
-from auditlake.lake.publication_record import read_recorded
+from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import say

@@ -40,9 +40,9 @@ import psycopg
 from auditlake.delta.append_table import open_delta, select
 from auditlake.errors import LakeUnusable
 from auditlake.lake.history import open_history
-from auditlake.lake.json_file import write_record
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, extend, find_parked, unpark
+from auditlake.lake.records import write_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, fetch

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from auditlake.errors import WrongSource
-from auditlake.lake.capture_status import read_seen, write_seen
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park
 from auditlake.lake.positions import read_positions
-from auditlake.lake.publication_record import read_recorded, recorded_or_new
+from auditlake.lake.records import read_recorded, read_seen, recorded_or_new, write_seen
 from auditlake.lsn import Lsn
 from auditlake.membership import Loss, Membership, find_losses
 from auditlake.relation import TableName

@@ -39,8 +39,8 @@ from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, extend, unpark
+from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, ShapeSource, attnums_of
-from auditlake.lake.shape_record import read_shape, write_shape
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import DdlMessage, parse_ddl_message
 from auditlake.relation import Relation, TableName

@@ -25,10 +25,10 @@ import psycopg
 
 from auditlake.capture.preconditions import Claimer, Report, Source, require_primary
 from auditlake.errors import AuditlakeError, InvariantBroken, LakeConflict, SourceUnreachable
-from auditlake.lake.capture_status import write_state
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
+from auditlake.lake.records import write_state
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.source.connection import Row, connect

@@ -42,7 +42,7 @@ from auditlake.errors import ConfigError, LakeConflict
 from auditlake.feed.change import ChangedTransaction
 from auditlake.feed.feed import Feed
 from auditlake.feed.json_lines import change_fields
-from auditlake.lake.json_file import replace_file
+from auditlake.lake.records import replace_file
 from auditlake.messages import say
 
 SECRET = "AUDITLAKE_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from auditlake.errors import LakeUnusable, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake import stage_lock as lock
-from auditlake.lake.json_file import replace_file
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import replace_file
 from auditlake.store.files import make_root, unfinished_name
 
 FORMAT_VERSION = 1

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from auditlake.errors import LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.json_file import change_record
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import change_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import read_versioned

@@ -13,7 +13,7 @@ from auditlake.delta.append_table import open_delta, select
 from auditlake.errors import NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_as
 from auditlake.lake.history import RESERVED, HistoryTable
-from auditlake.lake.publication_record import read_recorded
+from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.query.system_time import Selection, State

@@ -32,7 +32,7 @@ from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, record_source, require_manifest
 from auditlake.lake.positions import Positions, read_positions
-from auditlake.lake.publication_record import record_publication
+from auditlake.lake.records import record_publication
 from auditlake.lsn import Lsn
 from auditlake.source.connection import Row, connect, fetch_one
 from auditlake.source.publication import read_membership

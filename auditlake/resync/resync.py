@@ -39,7 +39,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import read_parked
 from auditlake.lake.positions import read_positions
-from auditlake.lake.publication_record import record_tables
+from auditlake.lake.records import record_tables
 from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
 from auditlake.lsn import Lsn

@@ -21,8 +21,8 @@ import psycopg
 
 from auditlake.errors import LakeUnusable
 from auditlake.lake.history import open_history
-from auditlake.lake.json_file import write_record
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import write_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName

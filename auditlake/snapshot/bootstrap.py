@@ -33,7 +33,7 @@ from auditlake.lake.history import list_histories, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_created_publication
 from auditlake.lake.positions import read_positions
-from auditlake.lake.publication_record import record_tables
+from auditlake.lake.records import record_tables
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.snapshot.ctid_ranges import SnapshotMark

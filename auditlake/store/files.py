@@ -1,4 +1,4 @@
-"""Files of a lake, on a disk or in an object store: put if absent, replace, fsync, write and read Parquet, delete a folder.
+"""Files of a lake, on a disk or in an object store: put, replace, fsync, write and read Parquet, delete a folder.
 
 On a disk, a file gets its name when its content is complete and fsynced; fsync of a folder makes the names in it
 durable. In a store, an object exists only when it is complete and durable.

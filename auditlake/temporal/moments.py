@@ -19,13 +19,12 @@ import pyarrow as pa
 from auditlake.delta.append_table import open_delta, select
 from auditlake.delta.table import open_version
 from auditlake.errors import LakeUnusable, NotAnswerable
-from auditlake.lake.capture_status import captures_now
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.parking import Parked, read_parked, refuse
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
-from auditlake.lake.publication_record import read_recorded
+from auditlake.lake.records import captures_now, read_recorded
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import say

@@ -11,7 +11,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, unpark
 from auditlake.lake.positions import read_positions
-from auditlake.lake.publication_record import recorded_or_new
+from auditlake.lake.records import recorded_or_new
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect

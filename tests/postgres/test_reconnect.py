@@ -11,9 +11,9 @@ from psycopg.conninfo import make_conninfo
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import SourceUnreachable, WrongSource
-from auditlake.lake.capture_status import read_state
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
+from auditlake.lake.records import read_state
 from auditlake.lsn import Lsn
 from auditlake.replication import start
 from auditlake.source.connection import Row, connect

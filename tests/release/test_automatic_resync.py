@@ -5,9 +5,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from auditlake.lake.capture_status import captures_now
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import captures_now
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install
 from auditlake.temporal.moments import read_known

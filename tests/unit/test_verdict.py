@@ -8,10 +8,10 @@ import pytest
 
 from auditlake import terminal
 from auditlake.errors import AuditlakeError, SourceUnreachable, WrongSource
-from auditlake.lake.capture_status import CaptureState
 from auditlake.lake.manifest import Manifest
 from auditlake.lake.parking import Cause, Parked
 from auditlake.lake.positions import Positions
+from auditlake.lake.records import CaptureState
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.ddl_trigger import DdlTrigger

@@ -19,8 +19,8 @@ from auditlake.audit.transaction_detail import Shown, contents, find_transaction
 from auditlake.audit.transaction_filter import lsns_of_table
 from auditlake.audit.transactions import Wanted, find
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.lake.capture_status import write_state
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import write_state
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from tests.small_lake import write_small_lake

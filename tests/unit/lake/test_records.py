@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from auditlake.errors import LakeUnusable
-from auditlake.lake.capture_status import read_state, write_state
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, record_timeline, write_manifest
+from auditlake.lake.records import read_state, write_state
 
 
 def test_the_last_state_is_read_back(tmp_path: Path) -> None:

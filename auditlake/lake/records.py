@@ -1,0 +1,254 @@
+"""Records: the small JSON files of a lake, each replaced as a whole: a reader sees the old content or the new.
+
+    capture.json                   the state that the last capture reported, for `status` in another process
+    publication.json               what the publication carried of the tables that have a history
+    shapes/<schema>.<table>.json   each followed table as of capture's last comparison with the catalog
+
+`lake.manifest`, `lake.parking` and others write files of their own by `write_record` and `change_record`. Only a file
+written as durable is fsynced. All other state that cannot be recreated is in the Delta tables.
+
+The capture status is written when capture connects, loses its source or ends. It is informational: a killed capture
+leaves its last state behind, so only the slot's active reader shows whether a capture is running.
+
+Bootstrap records each table in the publication record when it copies it; from then on, all of its changes must be
+published. In a lake of an earlier version, without the record, capture creates it at its first comparison. Bootstrap
+writes the shape before the table's snapshot, while it holds the table's lock; afterwards only capture does. So a change
+of the table is detected even if nothing captured when it was made.
+"""
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import Stage, holder_lives
+from auditlake.lsn import Lsn
+from auditlake.membership import Member, Membership
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.store import files
+from auditlake.store.place import Place
+from auditlake.table_shape import Shape
+
+_RUNNING = frozenset({"running", "trying again"})
+
+
+def write_record(lake: Lake, place: Place, content: object, *, durable: bool = False) -> None:
+    """Replace the file at `place` by `content`; a folder below the lake's is created if missing.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    try:
+        if isinstance(place, Path) and place.parent != lake.root:  # the root exists, or this is not a lake
+            place.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(place, content, durable=durable)
+    except OSError as exc:
+        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+
+
+def change_record(lake: Lake, place: Place, content: object, version: str | None) -> None:
+    """Replace a durable file that was read as `version` (`store.files.read_versioned`), None if it was absent.
+
+    On a disk, the lock of the stage that writes it keeps others out. A lease may have passed to another process.
+
+    Raises LakeConflict if another process changed it meanwhile, LakeUnusable if the folder cannot be written.
+    """
+    if isinstance(place, Path):
+        write_record(lake, place, content, durable=True)
+        return
+    try:
+        files.replace_version(place, json.dumps(content, indent=2) + "\n", version)
+    except FileExistsError:
+        raise LakeConflict(
+            f"another process changed {place}", "Another process has taken over this stage; stop this one."
+        ) from None
+    except OSError as exc:
+        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+
+
+def replace_file(
+    place: Place, content: object, *, durable: bool, before_rename: Callable[[], None] = lambda: None
+) -> None:
+    """Replace the file at `place` by `content`, in an existing folder.
+
+    Raises OSError.
+    """
+    files.replace_file(place, json.dumps(content, indent=2) + "\n", durable=durable, before_rename=before_rename)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureState:
+    """State of capture from `since` (ISO, UTC) on: running, trying again or ended, with the `problem` that caused it.
+
+    `state` is None if only bootstrap has captured so far. `publication_seen` is the LSN, and `publication_seen_us` the
+    time in microseconds since 1970, up to which the publication is known to have published all that was recorded.
+    """
+
+    state: str | None
+    since: str
+    problem: str | None = None
+    publication_seen: str | None = None
+    publication_seen_us: int | None = None
+
+
+def write_state(lake: Lake, state: str, problem: str | None = None) -> None:
+    """Record the state of capture from now on.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    before = read_state(lake)
+    _write_status(lake, replace(before or CaptureState(None, ""), state=state, since=_now(), problem=problem))
+
+
+def captures_now(lake: Lake) -> bool:
+    """Return whether the last recorded state is a running capture, and its process is not known to have died."""
+    last = read_state(lake)
+    return last is not None and last.state in _RUNNING and holder_lives(lake, Stage.CAPTURE) is not False
+
+
+def write_seen(lake: Lake, lsn: Lsn, time_us: int) -> None:
+    """Record LSN and time up to which the publication is known to have published all that was recorded.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    _write_status(
+        lake,
+        replace(read_state(lake) or CaptureState(None, _now()), publication_seen=str(lsn), publication_seen_us=time_us),
+    )
+
+
+def read_seen(lake: Lake) -> tuple[Lsn, int | None] | None:
+    """Read the LSN and time of the last `write_seen`."""
+    state = read_state(lake)
+    if state is None or state.publication_seen is None:
+        return None
+    return Lsn.parse(state.publication_seen), state.publication_seen_us
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _write_status(lake: Lake, state: CaptureState) -> None:
+    write_record(lake, lake.capture_state, asdict(state))
+
+
+def read_state(lake: Lake) -> CaptureState | None:
+    """Read the capture status; None if capture never ran.
+
+    Raises LakeUnusable if the file is not valid.
+    """
+    try:
+        return CaptureState(**json.loads(lake.capture_state.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as exc:
+        raise LakeUnusable(f"{lake.capture_state} cannot be read: {exc}", "Remove it; capture recreates it.") from exc
+
+
+def read_recorded(lake: Lake) -> Membership | None:
+    """Read the record; None if there is none yet.
+
+    Raises LakeUnusable if it cannot be read.
+    """
+    try:
+        content = json.loads(lake.publication.read_text())
+        return Membership(
+            content["publication"],
+            frozenset(content["operations"]),
+            {TableName(t["schema"], t["table"]): Member(t["relation"], t["entry"]) for t in content["tables"]},
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise LakeUnusable(f"{lake.publication} cannot be read: {exc}", "Restore it, or use another lake.") from exc
+
+
+def record_tables(lake: Lake, found: Membership, tables: Collection[TableName]) -> None:
+    """Record the current publication of the tables copied now; the other entries stay.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    recorded = read_recorded(lake) or Membership(found.publication, found.operations, {})
+    fresh = {name: member for name, member in found.tables.items() if name in tables}
+    _write_publication(lake, Membership(recorded.publication, recorded.operations, {**recorded.tables, **fresh}))
+
+
+def record_publication(lake: Lake, membership: Membership) -> None:
+    """Replace the record, for a publication that was created again.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    _write_publication(lake, membership)
+
+
+def recorded_or_new(lake: Lake, found: Membership) -> Membership:
+    """Read the record; if there is none, create it from the tables that have a history.
+
+    Raises LakeUnusable.
+    """
+    if (recorded := read_recorded(lake)) is not None:
+        return recorded
+    record_tables(lake, found, lake.history_names())
+    return read_recorded(lake) or found
+
+
+def _write_publication(lake: Lake, membership: Membership) -> None:
+    content = {
+        "publication": membership.publication,
+        "operations": sorted(membership.operations),
+        "tables": [
+            {"schema": name.schema, "table": name.table, "relation": member.relation, "entry": member.entry}
+            for name, member in sorted(membership.tables.items())
+        ],
+    }
+    write_record(lake, lake.publication, content)
+
+
+def read_shape(lake: Lake, name: TableName) -> Shape | None:
+    """Read the last recorded shape of a table; None if there is none.
+
+    Raises LakeUnusable if it cannot be read.
+    """
+    path = lake.shape(name)
+    try:
+        return _shape(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
+        raise LakeUnusable(f"{path} cannot be read: {exc}", "Restore it: it shows how the table was changed.") from exc
+
+
+def write_shape(lake: Lake, name: TableName, shape: Shape) -> None:
+    """Record the shape of a table.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    content = asdict(shape)
+    relation = content["relation"]
+    relation["columns"] = [[c.attnum, c.name, c.type_oid, c.typmod, c.key] for c in shape.relation.columns]
+    relation["replica_identity"] = shape.relation.replica_identity.value
+    write_record(lake, lake.shape(name), content, durable=True)
+
+
+def _shape(content: dict[str, Any]) -> Shape:
+    found = content["relation"]
+    columns = tuple(
+        Column(name, type_oid, typmod, key, attnum=attnum) for attnum, name, type_oid, typmod, key in found["columns"]
+    )
+    relation = Relation(
+        found["oid"], TableName(*found["name"]), ReplicaIdentity(found["replica_identity"]), tuple(columns)
+    )
+    return Shape(
+        relation=relation,
+        kind=content["kind"],
+        persistence=content["persistence"],
+        files={int(oid): file for oid, file in content["files"].items()},
+        generated={int(attnum): stored for attnum, stored in content["generated"].items()},
+        missing={int(attnum): text for attnum, text in content["missing"].items()},
+        types=content["types"],
+        entries=content["entries"],
+    )
