@@ -23,7 +23,9 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -55,6 +57,7 @@ _NOISE = re.compile(
 )
 _QUIET = "-Xlog:cds*=off"
 _JVM_EXIT_TIMEOUT_S = 300
+_UNUSED_AFTER_S = 14 * 86_400
 
 
 def require_java() -> Path:
@@ -139,9 +142,13 @@ def archive_path(jars: Sequence[Path]) -> Path:
 
 
 def driver_options(jars: Sequence[Path]) -> str:
-    """Return the options that make a JVM use the archive; empty if there is none."""
+    """Return the options that make a JVM use the archive, and mark it as used; empty if there is none."""
     path = archive_path(jars)
-    return f" -XX:SharedArchiveFile={path} {_QUIET}" if path.is_file() and " " not in str(path) else ""
+    if not path.is_file() or " " in str(path):
+        return ""
+    with suppress(OSError):  # of another user
+        os.utime(path)
+    return f" -XX:SharedArchiveFile={path} {_QUIET}"
 
 
 def create_archive(
@@ -149,13 +156,16 @@ def create_archive(
 ) -> Path:
     """Write the archive of the classes that `workload` loads, unless it exists; return its path.
 
-    `start_spark` takes the JVM options to add. The archive appears whole, by rename.
+    `start_spark` takes the JVM options to add. The archive appears whole, by rename. Others that were not used for two
+    weeks are deleted: each upgrade of Java, Spark or the jars leaves one.
+
     Raises ConfigError if the JVM wrote none.
     """
     path = archive_path(jars)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _delete_unused(path)
     if path.is_file():
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
         fresh = Path(folder, "classes.jsa")
         workload(start_spark(f"-XX:ArchiveClassesAtExit={fresh} {_QUIET}"))
@@ -164,6 +174,14 @@ def create_archive(
             raise ConfigError(f"the JVM wrote no class-data archive for {path}", "auditlake works without it.")
         fresh.replace(path)
     return path
+
+
+def _delete_unused(current: Path) -> None:
+    """Delete the other archives that no JVM was started with lately; one that still runs keeps its mapped file."""
+    for path in set(current.parent.glob("classes-*.jsa")) - {current}:
+        with suppress(OSError):  # deleted meanwhile, or of another user
+            if time.time() - path.stat().st_mtime > _UNUSED_AFTER_S:
+                path.unlink()
 
 
 def _end_jvm() -> None:

@@ -1,10 +1,13 @@
 """The class-data archive: named by what it depends on, used only if it exists."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from auditlake.spark.java import archive_path, driver_options
+from auditlake.spark.java import archive_path, create_archive, driver_options
 
 JARS = (Path("/jars/delta-spark.jar"),)
 
@@ -38,3 +41,22 @@ def test_a_folder_that_java_options_cannot_name_is_not_used(tmp_path: Path, monk
     path.parent.mkdir(parents=True)
     path.touch()
     assert driver_options(JARS) == ""
+
+
+def test_archives_that_no_start_has_used_for_two_weeks_are_deleted() -> None:
+    """The current one, one that a start has named since, and a recent one stay."""
+    current, used, old, recent = (
+        archive_path((Path(f"/jars/{name}.jar"),)) for name in ("current", "used", "old", "recent")
+    )
+    current.parent.mkdir(parents=True)
+    for path, age_days in ((current, 99), (used, 99), (old, 15), (recent, 13)):
+        path.touch()
+        os.utime(path, (time.time() - age_days * 86_400,) * 2)
+    assert driver_options((Path("/jars/used.jar"),))
+    create_archive((Path("/jars/current.jar"),), no_start, lambda _: None)
+    assert set(current.parent.iterdir()) == {current, used, recent}
+
+
+def no_start(_: str) -> SparkSession:
+    """Fail: the archive exists."""
+    raise AssertionError
