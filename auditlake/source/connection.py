@@ -91,6 +91,7 @@ PINNED = {
     "tcp_keepalives_count": "3",
 }
 _NOT_COMPARED = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+_ATTEMPTS = 5
 # Older servers refuse a connection with this setting in the startup packet.
 _TRANSACTION_TIMEOUT_SINCE = 170000
 
@@ -330,9 +331,19 @@ def _finish_connecting(pgconn: PGconn, timeout_s: float) -> bool:
 
 
 def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> list[Row]:
-    """Run one query and return its rows."""
+    """Run one query and return its rows; again if a relation was dropped while it ran.
+
+    Functions such as pg_get_publication_tables open each relation of the catalog's snapshot, and fail with an internal
+    error if one does not exist any more. A transaction cannot go on after that.
+    """
     with translated_errors():
-        return conn.execute(query, args or None).fetchall()
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return conn.execute(query, args or None).fetchall()
+            except psycopg.errors.InternalError_:
+                if not left or conn.info.transaction_status != pq.TransactionStatus.IDLE:
+                    raise
+    raise AssertionError  # the last attempt returns or raises
 
 
 def fetch_one(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> Row:

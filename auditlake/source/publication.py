@@ -30,17 +30,40 @@ select oid::bigint, array_remove(array[
   from pg_catalog.pg_publication where pubname = %s
 """
 
-# A partition is published through the entry of a listed ancestor.
+# The tables of pg_publication_tables, from the catalog alone: that view opens each table, so it waits for the lock of a
+# migration, and fails if a table is dropped meanwhile. A partition is published through the entry of a listed ancestor.
 _MEMBERS = """
-select t.schemaname::text, t.tablename::text, c.oid::bigint,
+with recursive publication as (
+  select oid, puballtables, pubviaroot from pg_catalog.pg_publication where pubname = %s
+), listed as (
+  select c.oid, c.relkind from pg_catalog.pg_class c cross join publication p
+   where c.relkind in ('r', 'p') and c.relpersistence = 'p' and c.oid >= 16384
+     and (p.puballtables
+          or exists (select from pg_catalog.pg_publication_rel r where r.prpubid = p.oid and r.prrelid = c.oid)
+          or exists (select from pg_catalog.pg_publication_namespace s
+                      where s.pnpubid = p.oid and s.pnnspid = c.relnamespace))
+), reached as (
+  select oid, relkind from listed
+  union
+  select c.oid, c.relkind
+    from reached r
+    join pg_catalog.pg_inherits i on i.inhparent = r.oid
+    join pg_catalog.pg_class c on c.oid = i.inhrelid
+   where r.relkind = 'p' and not (select puballtables from publication)
+)
+select n.nspname::text, c.relname::text, c.oid::bigint,
        (select max(r.oid::bigint) from pg_catalog.pg_publication_rel r
          where r.prpubid = p.oid
            and (r.prrelid = c.oid or r.prrelid in (select relid from pg_catalog.pg_partition_ancestors(c.oid))))
-  from pg_catalog.pg_publication p
-  join pg_catalog.pg_publication_tables t on t.pubname = p.pubname
-  join pg_catalog.pg_namespace n on n.nspname = t.schemaname
-  join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
- where p.pubname = %s
+  from pg_catalog.pg_class c
+  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+ cross join publication p
+ where case when p.pubviaroot
+            then c.oid in (select oid from listed)
+                 and not (c.relispartition
+                          and exists (select from pg_catalog.pg_partition_ancestors(c.oid) a
+                                        join listed l on l.oid = a.relid where a.relid <> c.oid))
+            else c.oid in (select oid from reached where relkind <> 'p') end
 """
 
 _EXISTING = "select oid::bigint from pg_catalog.pg_class where oid = any (%s::oid[])"

@@ -14,7 +14,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import recorded_or_new
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.source.connection import connect
+from auditlake.source.connection import connect, fetch, fetch_one
 from auditlake.source.publication import read_membership
 from auditlake.temporal.moments import check_parked, read_known
 from auditlake.temporal.when import AtLsn, AtTime
@@ -57,6 +57,32 @@ def wal_end(dsn: str) -> Lsn:
     return Lsn.parse(row[0])
 
 
+PUBLICATIONS = (
+    "for all tables",
+    "for all tables with (publish_via_partition_root = true)",
+    "for table t, root, s.root",
+    "for table t, leaf_1, root with (publish_via_partition_root = true)",
+    "for table leaf_2, middle",
+    "for tables in schema s",
+    "for tables in schema public, table s.root with (publish_via_partition_root = true)",
+    "for tables in schema public with (publish_via_partition_root = true)",
+)
+TREES = """
+create schema s;
+create table t (id int primary key);
+create unlogged table without_wal (id int primary key);
+create view shown as select * from t;
+create table root (id int primary key) partition by range (id);
+create table leaf_1 partition of root for values from (0) to (10);
+create table middle partition of root for values from (10) to (30) partition by range (id);
+create table leaf_2 partition of middle for values from (10) to (20);
+create table s.leaf_3 partition of middle for values from (20) to (30);
+create table s.root (id int primary key) partition by range (id);
+create table s.leaf partition of s.root default;
+create table s.t (id int primary key);
+create table parent (id int primary key);
+create table child () inherits (parent);
+"""
 AGAIN = "create publication auditlake for table t, u"
 WHOLE = {
     "dropped": (["drop publication auditlake"], ["publication auditlake is gone"]),
@@ -206,3 +232,46 @@ def test_a_slot_without_its_publication_cannot_continue_silently(database: str, 
         assert done.code == WRONG_SOURCE, done.stderr
         assert "can be read no further" in done.stderr
         assert "changes from" in done.stderr
+
+
+@pytest.mark.parametrize("what", PUBLICATIONS)
+def test_the_members_are_those_of_the_view(database: str, what: str) -> None:
+    """The catalog is read as the server reads it, for every kind of publication."""
+    execute(database, TREES, f"create publication p {what}")
+    with connect(database) as conn:
+        found = read_membership(conn, "p")
+        view = conn.execute("select schemaname::text, tablename::text from pg_publication_tables where pubname = 'p'")
+        assert found is not None
+        assert sorted(found.tables) == sorted(TableName(str(row[0]), str(row[1])) for row in view.fetchall())
+
+
+def test_the_members_are_read_while_a_table_is_locked(database: str, lake: Lake) -> None:
+    """A migration may hold its lock for hours; meanwhile a running capture compares the publication."""
+    with psycopg.connect(database) as migration, connect(database) as conn:
+        migration.execute("lock table u in access exclusive mode")
+        conn.execute("set statement_timeout = '5s'")
+        found = read_membership(conn, "auditlake")
+        assert found is not None
+        assert sorted(name.table for name in found.tables) == ["t", "u"]
+    assert capture(database, lake).code == 0
+
+
+def test_a_query_is_repeated_if_a_relation_was_dropped_while_it_ran(database: str) -> None:
+    """Not inside a transaction, and not without end."""
+    fails = """
+        create sequence tries;
+        create function drops(times bigint) returns int language plpgsql as $$ begin
+          if nextval('public.tries') <= times then
+            raise exception 'could not open relation with OID 1' using errcode = 'internal_error';
+          end if;
+          return 7;
+        end $$"""
+    execute(database, fails)
+    with connect(database) as conn:
+        assert fetch_one(conn, "select public.drops(3)") == (7,)
+        conn.execute("select pg_catalog.setval('public.tries', 1, false)")
+        with pytest.raises(psycopg.errors.InternalError_):
+            fetch(conn, "select public.drops(100)")
+        conn.execute("select pg_catalog.setval('public.tries', 1, false)")
+        with pytest.raises(psycopg.errors.InternalError_), conn.transaction():
+            fetch(conn, "select public.drops(1)")
