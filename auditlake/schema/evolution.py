@@ -205,16 +205,23 @@ class _Walk:
         return _Step(version, stored, tuple(added), key)
 
     def _new_columns(self, version: RelationVersion, columns: Iterable[Column]) -> list[AddedColumn]:
-        ahead = {(c.name, c.since): c for c in self._table.columns if (c.since or 0) > self._table.position}
         added: list[AddedColumn] = []
         for column in columns:
             missing = _missing(self._table, version, column, self._answers)
             beside = [*self._table.columns, *self._folded, *(other.column for other in added)]
-            made = ahead.get((column.name, version.lsn))
+            made = next((c for c in self._table.columns if self._was_made_for(c, column, version.lsn)), None)
             stored_as = made.stored_as if made else stored_beside(column.name, beside, RESERVED)
             new = replace(column, key=False, stored_as=stored_as, since=version.lsn)
             added.append(AddedColumn(new, missing))
         return added
+
+    def _was_made_for(self, recorded: Column, column: Column, lsn: int) -> bool:
+        """Return whether a killed run recorded a physical column for one that is added at `lsn`."""
+        if recorded.since != lsn or lsn <= self._table.position:
+            return False
+        if recorded.attnum is not None and column.attnum is not None:
+            return recorded.attnum == column.attnum
+        return recorded.at(lsn).name == column.name
 
     def is_apart(self, step: _Step) -> bool:
         """Return whether changes before a version cannot be folded together with those after it."""

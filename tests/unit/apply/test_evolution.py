@@ -52,6 +52,17 @@ def test_a_column_added_by_a_killed_run_keeps_its_name() -> None:
     assert (merged.added, merged.columns) == ((), (_ID, _V, ahead))
 
 
+def test_a_renamed_column_added_by_a_killed_run_keeps_its_name() -> None:
+    """The killed run had recorded its later name, too."""
+    table = replace(_TABLE, columns=_numbered(_ID, _V))
+    added = _relation(*_numbered(_ID, _V, _C))
+    renamed = _relation(*_numbered(_ID, _V), replace(_C, name="x", attnum=3))
+    killed = replace(table, columns=_follow((110, added), (111, renamed), table=table).physical)
+    found = _follow((110, added), (111, renamed), table=killed)
+    assert [column.stored for column in found.physical] == ["id", "v", "c"]
+    assert found.physical == killed.columns
+
+
 def test_a_widened_type_keeps_the_type_of_the_history() -> None:
     """A table of another OID with the same name is another table."""
     wider = _relation(replace(_ID, type_oid=20), replace(_V, type_oid=1043))
