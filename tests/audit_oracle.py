@@ -11,9 +11,7 @@ from auditlake.audit.deleted import deleted_rows
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_history import Book, blame, last_version
-from auditlake.audit.transaction_detail import Shown, contents
-from auditlake.audit.transaction_filter import lsns_of_table
-from auditlake.audit.transactions import Wanted, find
+from auditlake.audit.transactions import Shown, Wanted, contents, find, lsns_of_table
 from auditlake.audit.undo_script import patch
 from auditlake.lake.layout import Lake
 from auditlake.source.connection import connect

@@ -13,8 +13,7 @@ from auditlake.audit.changes import Values
 from auditlake.audit.deleted import Deleted
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry
 from auditlake.audit.row_history import Blame, Event
-from auditlake.audit.transaction_detail import Message, Shown
-from auditlake.audit.transactions import Transaction
+from auditlake.audit.transactions import Message, Shown, Transaction
 from auditlake.audit.versions import Mark
 from auditlake.lake.gaps import Gap
 from auditlake.lsn import Lsn

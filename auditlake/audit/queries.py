@@ -14,8 +14,7 @@ from auditlake.audit.diff import Compared
 from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_history import Blame, Book, Event, blame, last_version
-from auditlake.audit.transaction_filter import lsns_of_table, touches_key
-from auditlake.audit.transactions import Transaction, Wanted, find, transactions_at
+from auditlake.audit.transactions import Transaction, Wanted, find, lsns_of_table, touches_key, transactions_at
 from auditlake.audit.versions import Mark
 from auditlake.errors import BadUsage
 from auditlake.lake.gaps import Gap

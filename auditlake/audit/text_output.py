@@ -16,8 +16,7 @@ from auditlake.audit.changes import Values
 from auditlake.audit.deleted import Deleted
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry, Stat
 from auditlake.audit.row_history import Blame, Event
-from auditlake.audit.transaction_detail import Message, Shown
-from auditlake.audit.transactions import Transaction
+from auditlake.audit.transactions import Message, Shown, Transaction
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.temporal.when import format_age, format_us

@@ -1,17 +1,41 @@
-"""Transactions of the log: when, who, why, which tables, how many changes; newest first.
+"""Transactions of the log: when, who, why, which tables, how many changes; filters on their changes, and one in detail.
 
-The filters by key and by column read `changes` (`transaction_filter`) and pass LSNs here; the others apply to those.
+**The log** lists transactions, newest first. The filters by key and by column read `changes` and pass LSNs; the others
+apply to those. A transaction changed a column if it left some row with another value in it. A value changed and changed
+back within the transaction does not count, nor does the first value of a new row.
+
+**Schema changes** are what the DDL trigger reported at each commit, in words: the differences between two versions of a
+relation that follow each other. A dropped table has no version: the record with which it ended has its commit
+(`lake.parking`). Changes that only the catalog showed have no commit and are not here; `auditlake.relations` has them
+with their ranges.
+
+**In detail** a transaction has every change in order with the row before and after it, and the logical messages. The
+rows before it are read from the history and the tail, once per table, and the changes are applied to them, so a row
+that was changed twice shows both steps. If a table has no history yet at that LSN, only the values that the change
+itself carries are known; so also for a column whose missing value is unknown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain, groupby
 
-from auditlake.attribution import Context, read_context
+from auditlake.attribution import Context, Scope, context_text, read_context
+from auditlake.audit.before_after import read_sides
+from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of
+from auditlake.audit.keys import HERE, THERE, Key, in_changes, key_places, same_in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
-from auditlake.audit.schema_changes import read_schema_changes
+from auditlake.audit.versions import row_values, versions_of
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.layout import Lake
+from auditlake.lake.parking import Cause, read_records
+from auditlake.lake.relations import ShapeSource, read_versions
 from auditlake.lsn import Lsn
+from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
+from auditlake.table_shape import differences
+from auditlake.temporal.when import AtLsn, AtXid, parse_when
 
 _COLUMNS = (
     "lsn, xid, arrow_cast(\"time\", 'Int64') as time_us, origin, context, inserts, updates, deletes, truncates, tables"
@@ -155,3 +179,243 @@ def lsns_of_xid(reader: Reader, xid: int) -> list[Lsn]:
         return []
     sql = f"select lsn from transactions where xid = {xid:d} and lsn <= {reader.watermark:d} order by lsn"
     return [Lsn(lsn) for lsn in reader.query(sql, transactions=reader.transactions)["lsn"].to_pylist()]
+
+
+def read_schema_changes(lake: Lake) -> dict[int, list[str]]:
+    """Read the schema changes by the LSN of their commit, in words."""
+    changes: dict[int, list[str]] = {}
+    before: dict[int, Relation] = {}
+    for version in read_versions(lake):
+        relation = version.relation
+        if version.source is ShapeSource.DDL_TRIGGER:
+            was = before.get(relation.oid)
+            words = list(differences(was, relation)) if was is not None else []
+            what = ", ".join(words) or version.command or "changed"
+            changes.setdefault(version.lsn, []).append(f"{was.name if was else relation.name}: {what}")
+        before[relation.oid] = relation
+    for parked in read_records(lake):
+        if parked.ended and parked.cause is Cause.DDL:
+            changes.setdefault(parked.until, []).append(f"{parked.table}: it was dropped")
+    return changes
+
+
+def lsns_of_table(
+    reader: Reader, table: HistoryTable, span: Span, key: Key | None, column: str | None
+) -> frozenset[int] | None:
+    """Return the transactions of a span that touched the key and changed the column; None without a filter.
+
+    Raises BadUsage if the table has no such column.
+    """
+    lsns: frozenset[int] | None = None
+    if key is not None:
+        lsns = frozenset(_of_key(reader, table, span, key))
+    if column is not None:
+        changed = frozenset(_of_column(reader, table, span, column))
+        lsns = changed if lsns is None else lsns & changed
+    return lsns
+
+
+def touches_key(reader: Reader, table: HistoryTable, key: Key) -> bool:
+    """Return whether any known transaction touched the key, or the snapshot has it."""
+    everything = Span(Lsn(0), reader.watermark)
+    versions = versions_of(reader, table, [key], reader.watermark)
+    return bool(versions) or any(True for _ in _of_key(reader, table, everything, key))
+
+
+def _of_key(reader: Reader, table: HistoryTable, span: Span, key: Key) -> Iterator[int]:
+    condition = in_changes(table, reader.relations, [key])
+    yield from _lsns(reader, table, span, condition)
+    for version in versions_of(reader, table, [key], span.upto):
+        if version.end is not None and version.end.op == "truncate" and version.end.lsn in span:
+            yield version.end.lsn
+
+
+def _lsns(reader: Reader, table: HistoryTable, span: Span, condition: str) -> list[int]:
+    if reader.changes is None:
+        return []
+    where = f"{reader.about(table.name)} and op in {ROW_OPS} and lsn > {span.after:d} and lsn <= {span.upto:d}"
+    sql = f"select distinct lsn from changes where {where} and lsn <= {reader.watermark:d} and ({condition})"
+    lsns: list[int] = reader.query(sql, changes=reader.changes)["lsn"].to_pylist()
+    return lsns
+
+
+def _of_column(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
+    own = reader.own_names(table)
+    known = {name: name for name in own.values()}
+    known |= {c.name: own.get(c.stored, c.stored) for c in reader.columns_at(table, span.upto)}
+    if column not in known:
+        raise BadUsage(f"{table.name} has no column {column}", f"It has {', '.join(known)}.")
+    column = known[column]
+    if not table.key:
+        raise BadUsage(f"{table.name} has no key, so the changes of a column cannot be followed", None)
+    merged = Span(span.after, Lsn(min(span.upto, table.position)))
+    if merged.after < merged.upto:
+        moved = _lsns_of_moves(reader, table, merged)
+        in_history = column in {c.name for c in table.columns}
+        yield from (
+            lsn for lsn in (_in_history(reader, table, merged, column) if in_history else ()) if lsn not in moved
+        )
+        for lsn in moved:
+            yield from _replayed(reader, table, Span(Lsn(lsn - 1), Lsn(lsn)), column)
+    if span.upto > table.position:
+        tail = Span(Lsn(max(span.after, table.position)), span.upto)
+        yield from _replayed(reader, table, tail, column)
+
+
+def _in_history(reader: Reader, table: HistoryTable, span: Span, column: str) -> list[int]:
+    same = " and ".join(same_in_history(table, c.name) for c in table.key)
+    later = reader.later(table.name).get(column)
+    # A version that ended before ADD COLUMN has no value to compare with.
+    after = span.after if later is None else max(span.after, later.since - 1)
+    sql = (
+        f"select distinct {THERE}._from_lsn as lsn from history {HERE} join history {THERE}"
+        f" on {HERE}._to_lsn = {THERE}._from_lsn and {same}"
+        f" where {THERE}._from_lsn > {after:d} and {THERE}._from_lsn <= {span.upto:d} and {THERE}._op = 'update'"
+        f" and not ({same_in_history(table, column)})"
+    )
+    lsns: list[int] = reader.query(sql, history=reader.history(table))["lsn"].to_pylist()
+    return lsns
+
+
+def _lsns_of_moves(reader: Reader, table: HistoryTable, span: Span) -> set[int]:
+    """Return the transactions that changed keys: only the changes link their rows, the history does not."""
+    names = [c.name for c in table.key]
+    moved = " or ".join(
+        f"(relation = {number:d} and (" + " or ".join(f"old[{p + 1}] <> new[{p + 1}]" for p in places) + "))"
+        for number, places in key_places(table, reader.relations, names).items()
+    )
+    return set(_lsns(reader, table, span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})"))
+
+
+def _replayed(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
+    """Yield the transactions that changed the column, by replaying the changes of a span row by row."""
+    states = states_before(reader, table, span)
+    for lsn, transaction in groupby(changes_of(reader, table.name, span), key=lambda change: change.lsn):
+        first: dict[Key, Values | None] = {}
+        for change in transaction:
+            _record_first(states.apply(change), first)
+        if any(row is not None and row.get(column) != states.rows[key].get(column) for key, row in first.items()):
+            yield lsn
+
+
+def _record_first(step: Step, first: dict[Key, Values | None]) -> None:
+    """Record each touched row as it was before the transaction, None for a new one, under its present key."""
+    if step.change.op == "truncate":
+        first.clear()
+        return
+    was = None if step.key_before is None else first.pop(step.key_before, step.before)
+    if step.key_after is not None:
+        first[step.key_after] = was
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A logical message of the transaction."""
+
+    ordinal: int
+    prefix: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One change of a table, with the context in force for it."""
+
+    table: TableName
+    key: tuple[str, ...]
+    step: Step
+    context: Context
+
+
+def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]:
+    """Return the transaction that an LSN or `xid:N` names, and every LSN at which its xid committed.
+
+    Raises BadUsage, and NotAnswerable if there is none.
+    """
+    when = parse_when(name, reader.now)
+    if isinstance(when, AtXid):
+        lsns = lsns_of_xid(reader, when.xid)
+    elif isinstance(when, AtLsn):
+        lsns = [when.lsn]
+    else:
+        raise NotAnswerable(f"{name} is a moment, not a transaction", "auditlake log lists transactions.")
+    transactions = transactions_at(reader, lsns[-1:])
+    if not transactions:
+        raise NotAnswerable(
+            f"no transaction {name} is known up to {reader.watermark}",
+            "It changed no published table, or it is older than the snapshot. auditlake log lists all that are known.",
+        )
+    return transactions[lsns[-1]], lsns
+
+
+def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:
+    """Yield the changes and messages of a transaction, in order."""
+    messages = list(_messages(reader, transaction.lsn))
+    steps = chain.from_iterable(_steps(reader, name, transaction.lsn) for name in _tables(reader, transaction.lsn))
+    everything: list[Message | _Placed] = [*messages, *steps]
+    everything.sort(key=_ordinal)
+    scope = Scope()
+    for each in everything:
+        if isinstance(each, Message):
+            scope = scope.after(each.prefix, each.content, each.ordinal)
+            yield each
+        else:
+            name, key, step = each
+            yield Shown(name, key, step, read_context(context_text(scope.app, scope.db)))
+
+
+_Placed = tuple[TableName, tuple[str, ...], Step]
+
+
+def _ordinal(each: Message | _Placed) -> int:
+    return each.ordinal if isinstance(each, Message) else each[2].change.ordinal
+
+
+def _messages(reader: Reader, lsn: Lsn) -> Iterator[Message]:
+    sql = f"select ordinal, prefix, content from changes where lsn = {lsn:d} and op = 'message' order by ordinal"
+    for row in reader.query(sql, changes=reader.changes).to_pylist():
+        yield Message(row["ordinal"], row["prefix"], row["content"] or b"")
+
+
+def _tables(reader: Reader, lsn: Lsn) -> list[TableName]:
+    sql = f'select distinct "schema", "table" from changes where lsn = {lsn:d} and "table" is not null'
+    return [TableName(row["schema"], row["table"]) for row in reader.query(sql, changes=reader.changes).to_pylist()]
+
+
+def _steps(reader: Reader, name: TableName, lsn: Lsn) -> Iterator[_Placed]:
+    table = reader.table_at(name, lsn)
+    table = None if table is None else reader.keyed_at(table, lsn)
+    span = Span(Lsn(lsn - 1), lsn)
+    changes = changes_of(reader, name, span)
+    states = states_before(reader, table, span)
+    for change in changes:
+        step = states.apply(change)
+        if table is None:
+            yield name, states.key, step
+        else:
+            columns = reader.columns_at(table, lsn)
+            own = reader.own_names(table)
+            shown = {own.get(column.stored, column.stored): column.name for column in columns}
+            yield name, tuple(shown.get(key, key) for key in states.key), _as_shown(reader, table, step)
+
+
+def _as_shown(reader: Reader, table: HistoryTable, step: Step) -> Step:
+    sides = (step.before, step.after)
+    shown = (None if values is None else reader.shown_at(table, step.change.lsn, values) for values in sides)
+    before, after = shown
+    return replace(step, before=before, after=after)
+
+
+def states_before(reader: Reader, table: HistoryTable | None, span: Span) -> States:
+    """Return the rows that the changes of a span touch, as they are before it."""
+    if table is None or span.after < table.horizon:
+        return States(_key(table), known=False)
+    key = _key(table)
+    if not key:
+        return States(key)
+    rows = (row_values(row) for row in read_sides(reader, table, span).before.to_pylist())
+    return States(key, {tuple(str(row[name]) for name in key): row for row in rows})
+
+
+def _key(table: HistoryTable | None) -> tuple[str, ...]:
+    return () if table is None else tuple(column.name for column in table.key)

@@ -26,8 +26,7 @@ from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import DiffQuestion, RowQuestion, life_of
 from auditlake.audit.row_history import Event
 from auditlake.audit.text_output import show_event, show_transaction
-from auditlake.audit.transaction_detail import contents
-from auditlake.audit.transactions import Transaction, Wanted, find
+from auditlake.audit.transactions import Transaction, Wanted, contents, find
 from auditlake.audit.undo_script import patch
 from auditlake.capture.supervisor import make_task
 from auditlake.demo.server import Server

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.transaction_filter import lsns_of_table
-from auditlake.audit.transactions import Transaction
+from auditlake.audit.transactions import Transaction, lsns_of_table
 from auditlake.errors import InvariantBroken, NotAnswerable
 from auditlake.feed.change import Change, Texts
 from auditlake.feed.log_tail import Group, LogTail, within

@@ -13,9 +13,16 @@ from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import LogQuestion, RowQuestion, blame_of, life_of
 from auditlake.audit.row_history import Event
-from auditlake.audit.transaction_detail import Message, Shown, contents, find_transaction
-from auditlake.audit.transaction_filter import lsns_of_table
-from auditlake.audit.transactions import Transaction, Wanted, find
+from auditlake.audit.transactions import (
+    Message,
+    Shown,
+    Transaction,
+    Wanted,
+    contents,
+    find,
+    find_transaction,
+    lsns_of_table,
+)
 from auditlake.audit.undo_script import patch
 from auditlake.audit.versions import Version
 from auditlake.errors import AuditlakeError

@@ -25,9 +25,7 @@ from auditlake.audit.json_output import content, deleted, event
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import RowQuestion, blame_of, life_of
 from auditlake.audit.row_history import Event
-from auditlake.audit.transaction_detail import contents
-from auditlake.audit.transaction_filter import lsns_of_table
-from auditlake.audit.transactions import Wanted, find
+from auditlake.audit.transactions import Wanted, contents, find, lsns_of_table
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.failpoints import After
 from auditlake.lake.history import HistoryTable, list_histories

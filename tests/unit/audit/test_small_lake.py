@@ -15,9 +15,7 @@ from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.queries import DiffQuestion
 from auditlake.audit.row_history import Book, blame, last_version
-from auditlake.audit.transaction_detail import Shown, contents, find_transaction
-from auditlake.audit.transaction_filter import lsns_of_table
-from auditlake.audit.transactions import Wanted, find
+from auditlake.audit.transactions import Shown, Wanted, contents, find, find_transaction, lsns_of_table
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import write_state
