@@ -1,27 +1,54 @@
-"""Compaction of a history: replace data files by others with the same rows, by a commit that changes no data.
+"""Compaction and clustering of a history: replace data files by others with the same rows, without changing data.
 
-`join` rewrites the small files of one partition in memory, without deleted rows and sorted. An OPTIMIZE of ten small
-files costs as much as ten batches. More than `HELD_BYTES` of rows are left to Spark (`clustering`, OPTIMIZE).
+**Compaction.** `join` rewrites the small files of one partition in memory, without deleted rows and sorted. An OPTIMIZE
+of ten small files costs as much as ten batches. More than `HELD_BYTES` of rows are left to Spark (OPTIMIZE).
 
-`rearrange` commits the replacement. It takes the next free version, unless a version since the files were listed
-removes or marks one of them, or changes the table's metadata: then nothing is committed, and the files are compacted
-later. So no commit of another process is lost.
+**Clustering.** `cluster` sorts the closed versions of a month by `_from_lsn`, and splits them into files by age. An
+as-of query at L reads from each later month only the versions that began by L: usually a few long-lived ones. Sorting
+puts these first. If they share a file with short-lived versions, every query between their LSNs has to decode that
+file's LSN columns. So files are also split by age, the distance in WAL from `_from_lsn` to the end of the month, in
+classes that double. Then the statistics of most files show that all of their versions are valid at L, or none.
 
-Authority: Delta's PROTOCOL.md, "Add File and Remove File": `dataChange`; "Delta Log Entries"
+Spark writes the sorted files into a temporary folder in the table, from which one commit that changes no data adopts
+them. If the process is killed, the folder remains and no log entry names it. VACUUM ignores parts of it, because Spark
+hides unfinished files, so `delete_abandoned` deletes it.
+
+**Commit.** `rearrange` commits the replacement. It takes the next free version, unless a version since the files were
+listed removes or marks one of them, or changes the table's metadata: then nothing is committed, and the files are
+compacted later. So no commit of another process is lost.
+
+Authority: Delta's PROTOCOL.md, "Add File and Remove File": `dataChange`; "Delta Log Entries";
+spark.apache.org/docs/4.2.0/sql-data-sources-parquet.html
 """
 
+import time
+import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import Column as Expression
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.delta.log_reader import entry, file_path
 from auditlake.delta.log_writer import Action, put_commit, removed, without_change
 from auditlake.delta.row_groups import held_bytes, row_groups
-from auditlake.lake.history import OPEN_PART, history_schema, write_rows
+from auditlake.lake.history import LSNS, OPEN_PART, HistoryTable, adopt_rows, history_schema, write_rows
 from auditlake.lake.history_files import Files, part_of
-from auditlake.store.files import parquet
+from auditlake.lake.history_rows import read_rows
+from auditlake.store.files import modified_s, parquet, remove_folder
+
+_FILE_BYTES = 16 << 20
+_FOLDER = "unordered-"
+_ABANDONED_S = 24 * 3600.0
+_UNITS = 64
+AGES = _UNITS.bit_length() + 1
+"""Maximum number of age classes."""
+# LSNs are distinct: a reader of one page would have to read a dictionary of a megabyte.
+_PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in LSNS}
 
 
 def rearrange(files: Files, added: Sequence[Action]) -> bool:
@@ -105,3 +132,45 @@ def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def has_bounds(files: Files) -> bool:
+    """Return whether the log has the bounds of both LSN columns of every file."""
+    return all(file.bounds(name) is not None for file in files.by_name.values() for name in LSNS)
+
+
+def cluster(spark: SparkSession, files: Files) -> bool:
+    """Replace files of one closed partition by clustered ones; return False if another commit touched them.
+
+    The files must have bounds (`has_bounds`).
+    """
+    (part,) = {part_of(file) for file in files.by_name.values()}
+    folder = files.table.path / f"{_FOLDER}{uuid.uuid4()}"
+    count = -(-files.size_bytes // _FILE_BYTES)
+    rows = read_rows(spark, files).withColumn("_part", _age(files))  # temporary folders are age classes
+    clustered = rows.repartitionByRange(count, *LSNS).sortWithinPartitions("_part", *LSNS)
+    try:
+        clustered.write.partitionBy("_part").options(**_PLAIN).parquet(str(folder))
+        added = adopt_rows(files.table, part, sorted(folder.glob("_part=*/*.parquet"), key=str))
+    finally:
+        with suppress(OSError):  # `delete_abandoned` deletes the rest
+            remove_folder(folder)
+    return rearrange(files, added)
+
+
+def delete_abandoned(table: HistoryTable) -> None:
+    """Delete temporary folders that are older than a day: their processes were killed."""
+    before_s = time.time() - _ABANDONED_S
+    for folder in table.path.glob(f"{_FOLDER}*"):
+        if modified_s(folder) < before_s:
+            remove_folder(folder)
+
+
+def _age(files: Files) -> Expression:
+    """Return the age class of a version: 0 up to the length of the month in WAL, n up to 2ⁿ times that."""
+    begins, ends = ([bounds for file in files.by_name.values() if (bounds := file.bounds(name))] for name in LSNS)
+    end = max(high for _, high in ends)
+    length, reach = end - min(low for low, _ in ends), end - min(low for low, _ in begins)
+    unit = max(length, -(-reach // _UNITS), 1)
+    units = F.expr(f"({end} - _from_lsn) div {unit}")
+    return F.when(units == 0, 0).otherwise(F.length(F.bin(units)))

@@ -31,8 +31,7 @@ from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.conflicts import COMMIT_CONFLICTS
 from auditlake.delta.data_files import DataFile
 from auditlake.failpoints import After, reach
-from auditlake.lake.clustering import AGES, cluster, delete_abandoned, has_bounds
-from auditlake.lake.compaction import fits, fitting, has_large_rows, join
+from auditlake.lake.compaction import AGES, cluster, delete_abandoned, fits, fitting, has_bounds, has_large_rows, join
 from auditlake.lake.file_errors import writing
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
 from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of

@@ -17,7 +17,7 @@ import auditlake
 from auditlake.delta.data_files import write_part
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import put_commit
-from auditlake.lake import clustering as order
+from auditlake.lake import compaction as order
 from auditlake.lake import maintenance as upkeep
 from auditlake.lake.history import create_history, history_schema, open_history
 from auditlake.lake.history_files import Files, data_files, find_files
