@@ -29,9 +29,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typing
 from auditlake.apply import multiset as copies
-from auditlake.apply.effects import BEFORE, effects_of, open_rows, with_epochs, with_truncates
+from auditlake.apply.effects import BEFORE, effects_of, filled, open_rows, with_epochs, with_truncates
 from auditlake.apply.tails import TailShape
-from auditlake.apply.toast import filled
 from auditlake.errors import InvariantBroken
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, type_of
 from auditlake.relation import Column

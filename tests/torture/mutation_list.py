@@ -174,7 +174,7 @@ MUTATIONS = (
     _apply(
         "take unchanged TOAST values from the key instead of the row",
         "notes",
-        ("apply.toast:filled", "shape.has_key_change", "False"),
+        ("apply.effects:filled", "shape.has_key_change", "False"),
     ),
     _apply(
         "leave the old key open after a key change",
