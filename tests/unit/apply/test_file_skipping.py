@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditlake.apply.replace import conditions, key_ranges, skipped
+from auditlake.apply.merge import conditions, key_ranges, skipped
 from auditlake.lake.history import whole_number_keys
 from auditlake.relation import Column
 
