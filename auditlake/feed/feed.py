@@ -3,12 +3,21 @@
 The feed only reads files of the lake, so a slow or dead subscriber delays neither capture nor the source. It polls for
 the next entry of the Delta log of `changes`, which costs one attempt to open a file, on an object store a request.
 
-1. Read the watermark, then which LSNs are complete (`missing`), then the rows of `transactions` up to there.
+1. Read the watermark, then which LSNs are complete (`Completeness`), then the rows of `transactions` up to there.
 2. Take the next transactions, as many as fit into memory together, and read their changes (`reading`).
 3. Move the position past them, whether a change was selected or not.
 
 Delivery is in commit order, each transaction once per run. A subscriber that stores the cursor in the same transaction
 as the effects of what it received, and starts again after that cursor, has every transaction's effects exactly once.
+
+**Cursor.** `7486193712053354519:0/16B3748` is the system identifier of the PostgreSQL server and the commit LSN of the
+last transaction that was delivered. The system identifier prevents that a cursor of one database is used on the lake of
+another, where its LSN would skip transactions silently. The LSN alone is the position because commits have one order.
+
+**Completeness.** Gaps (`lake.gaps`) and tables that capture has parked make a feed of these tables incomplete. The feed
+delivers everything before, then refuses by name. Tables parked by apply do not: their changes are in the lake. The
+records are on the disk before the watermark passes their LSN, so a reader that reads the watermark first misses none.
+They are read again only when their files change.
 """
 
 import threading
@@ -22,15 +31,18 @@ from typing import Self
 import pyarrow as pa
 
 from auditlake.audit.transactions import Transaction, transaction_of
-from auditlake.errors import AuditlakeError, NotAnswerable
+from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed.change import Change, ChangedTransaction
-from auditlake.feed.cursor import Cursor
 from auditlake.feed.log_tail import LogTail, within
-from auditlake.feed.missing import Completeness
 from auditlake.feed.reading import ChangeReader, Selection
+from auditlake.lake.gaps import Gap, read_gaps
+from auditlake.lake.history import list_histories
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import require_manifest
+from auditlake.lake.parking import Parked, read_parked
 from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.store.files import fingerprint
 from auditlake.store.place import Place
 
 _POLL_S, _POLL_OF_STORE_S = 0.01, 1.0
@@ -38,6 +50,7 @@ _MOST_CHANGES = 10_000
 _MOST_BYTES = 64 << 20
 _MOST_TRANSACTIONS = 20_000
 _COLUMNS = ("lsn", "xid", "time", "origin", "context", "inserts", "updates", "deletes", "truncates", "tables")
+_HINT = "Read the state of the table after that, and continue without what is missing (allow_gaps, --allow-gaps)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +252,101 @@ class Feed(Iterator[ChangedTransaction]):
 
 def _poll_s(place: Place) -> float:
     return _POLL_S if isinstance(place, Path) else _POLL_OF_STORE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place after the transaction with commit LSN `lsn`."""
+
+    system_identifier: str
+    lsn: Lsn
+
+    def __str__(self) -> str:
+        return f"{self.system_identifier}:{self.lsn}"
+
+
+def parse_cursor(text: str, lake: Lake) -> Lsn:
+    """Return the LSN of a cursor of this lake.
+
+    Raises BadUsage if the text is no cursor, WrongSource if it belongs to another source.
+    """
+    system, colon, lsn = text.partition(":")
+    try:
+        position = Lsn.parse(lsn)
+    except ValueError as exc:
+        raise BadUsage(f"{text!r} is not a cursor: {exc}", "Pass the cursor that a transaction had.") from None
+    if not colon or not system.isdigit():
+        raise BadUsage(f"{text!r} is not a cursor, need SYSTEM:LSN", "Pass the cursor that a transaction had.")
+    recorded = require_manifest(lake).system_identifier
+    if system != recorded:
+        raise WrongSource(
+            f"the cursor belongs to the source with system identifier {system}, this lake records {recorded}",
+            "Use the lake that the cursor came from, or start without a cursor.",
+        )
+    return position
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """Changes of a table after `after` are missing, up to `upto` if that is known."""
+
+    after: Lsn
+    upto: Lsn | None
+    refusal: NotAnswerable
+
+
+class Completeness:
+    """What is known to be missing of the selected tables, all if None."""
+
+    def __init__(self, lake: Lake, tables: frozenset[TableName] | None) -> None:
+        self._lake = lake
+        self._tables = tables
+        self._seen: tuple[object, ...] | None = None
+        self._missing: list[_Missing] = []
+
+    def limit(self, position: Lsn, watermark: Lsn) -> Lsn:
+        """Return the LSN up to which every selected change after `position` is in the lake; read the watermark before.
+
+        Raises NotAnswerable if none is known to be after `position`.
+        """
+        self._refresh()
+        ahead = [each for each in self._missing if each.upto is None or each.upto > position]
+        first = min(ahead, key=lambda each: each.after, default=None)
+        if first is None or watermark <= first.after:
+            return watermark
+        if position >= first.after:
+            raise first.refusal
+        return first.after
+
+    def _refresh(self) -> None:
+        records = sorted(self._lake.all_parked.glob("*/*.json"))
+        seen = (fingerprint(self._lake.gaps / "_delta_log"), *((path, path.stat().st_mtime_ns) for path in records))
+        if seen != self._seen:
+            self._missing = [*self._of_gaps(), *(self._of_parked() if records else ())]
+            self._seen = seen
+
+    def _selects(self, table: TableName | None) -> bool:
+        return self._tables is None or table is None or table in self._tables
+
+    def _of_gaps(self) -> Iterator[_Missing]:
+        for gap in read_gaps(self._lake):
+            if self._selects(gap.table):
+                yield _Missing(gap.lsn_from, gap.lsn_to, _gap_refusal(gap))
+
+    def _of_parked(self) -> Iterator[_Missing]:
+        for parked in read_parked(self._lake, list_histories(self._lake), silent=True).values():
+            if self._selects(parked.table) and not parked.ended:
+                yield _Missing(parked.lsn, None, _parked_refusal(parked))
+
+
+def _gap_refusal(gap: Gap) -> NotAnswerable:
+    what = "all tables" if gap.table is None else str(gap.table)
+    return NotAnswerable(
+        f"the changes of {what} between {gap.lsn_from} and {gap.lsn_to} are missing: {gap.reason}", _HINT
+    )
+
+
+def _parked_refusal(parked: Parked) -> NotAnswerable:
+    return NotAnswerable(
+        f"the changes of {parked.table} after {parked.lsn} are missing: {parked.reason}", f"{parked.remedy} {_HINT}"
+    )

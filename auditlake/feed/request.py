@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, split_name
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.feed.cursor import parse_cursor
-from auditlake.feed.feed import Feed, Start
+from auditlake.feed.feed import Feed, Start, parse_cursor
 from auditlake.feed.reading import Selection
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake

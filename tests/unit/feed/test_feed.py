@@ -15,8 +15,8 @@ from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed import feed as feed_module
 from auditlake.feed.change import UNCHANGED, Change, ChangedTransaction
+from auditlake.feed.feed import Completeness
 from auditlake.feed.log_tail import LogTail
-from auditlake.feed.missing import Completeness
 from auditlake.feed.reading import Selection
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import open_history
