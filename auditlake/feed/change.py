@@ -1,21 +1,32 @@
-"""One change of the feed, with typed values under the columns' names of the moment, and one transaction. Pure.
+"""Changes of the feed: one change with typed values under the columns' names of the moment, one transaction. Pure.
 
 `before` and `after` have what PostgreSQL sent. Under the default replica identity that is the whole new row, and of the
 old row the key if it changed or the row was deleted; under REPLICA IDENTITY FULL it is both rows. A long value that an
 UPDATE left alone is not sent: it is `UNCHANGED`, never None.
+
+As JSON, each transaction is a line, a line for every change, and a line that ends it:
+
+    {"kind": "transaction", "lsn": …, "xid": …, "time": …, "actor": …, "reason": …, …}
+    {"kind": "change", "ordinal": …, "op": …, "table": …, "key": …, "before": …, "after": …, "unchanged": […]}
+    {"kind": "end", "lsn": …, "cursor": …}
+
+Values are PostgreSQL's text or null, as in all JSON of the audit commands, so nothing is rounded. A reader that acts on
+a transaction only when it has read its end never acts on part of one. docs/changes.md lists the fields.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
+from auditlake.audit.json_output import line, transaction
 from auditlake.audit.transactions import Transaction
 from auditlake.relation import Column, TableName
 from auditlake.values.python_values import decoder
 
 Texts = Mapping[str, str | None]
+Fields = dict[str, Any]
 
 
 class Unchanged(Enum):
@@ -96,3 +107,27 @@ class ChangedTransaction(Transaction):
 
     changes: Iterable[Change]
     cursor: str
+
+
+def lines(committed: ChangedTransaction) -> Iterator[str]:
+    """Yield the lines of one transaction."""
+    yield line({"kind": "transaction", **transaction(committed)})
+    for each in committed.changes:
+        yield line(change_fields(each))
+    yield line({"kind": "end", "lsn": str(committed.lsn), "cursor": committed.cursor})
+
+
+def change_fields(change: Change) -> Fields:
+    """Return the fields of a change."""
+    key, key_before = dict(change.key_texts), dict(change.key_texts_before)
+    return {
+        "kind": "change",
+        "ordinal": change.ordinal,
+        "op": change.op,
+        "table": str(change.table),
+        "key": key,
+        "key_before": None if key_before == key or change.op == "insert" else key_before,
+        "before": None if change.before_texts is None else dict(change.before_texts),
+        "after": None if change.after_texts is None else dict(change.after_texts),
+        "unchanged": list(change.unchanged),
+    }

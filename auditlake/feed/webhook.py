@@ -39,9 +39,8 @@ from urllib.parse import urlsplit
 
 from auditlake.audit.json_output import transaction
 from auditlake.errors import ConfigError, LakeConflict
-from auditlake.feed.change import ChangedTransaction
+from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
-from auditlake.feed.json_lines import change_fields
 from auditlake.lake.records import replace_file
 from auditlake.messages import say
 

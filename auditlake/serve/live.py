@@ -22,9 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from auditlake.audit.json_output import transaction
-from auditlake.feed.change import ChangedTransaction
+from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
-from auditlake.feed.json_lines import change_fields
 from auditlake.feed.request import Request as FeedRequest
 from auditlake.serve import models
 from auditlake.serve.endpoints import parse, problem

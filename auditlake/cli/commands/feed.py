@@ -94,7 +94,7 @@ def _text_writer(settings: Settings) -> "Callable[[ChangedTransaction], None]":
 
 
 def _json(committed: "ChangedTransaction") -> Iterator[str]:
-    from auditlake.feed.json_lines import lines
+    from auditlake.feed.change import lines
 
     return lines(committed)
 
