@@ -37,10 +37,9 @@ from auditlake.apply.merge import choose_plan, merge, reshape
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read_watermark
 from auditlake.apply.windows import Window
-from auditlake.delta.conflicts import COMMIT_CONFLICTS
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
-from auditlake.lake.file_errors import writing
+from auditlake.lake.commit_errors import COMMIT_CONFLICTS, writing
 from auditlake.lake.history import HistoryTable, list_histories, open_history
 from auditlake.lake.history_cache import Histories
 from auditlake.lake.layout import Lake

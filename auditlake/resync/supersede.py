@@ -51,7 +51,7 @@ from auditlake.delta.file_check import file_problems
 from auditlake.delta.log_writer import Action, moved, put_commit, removed
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, Unsupported
 from auditlake.failpoints import After, reach
-from auditlake.lake.file_errors import writing
+from auditlake.lake.commit_errors import writing
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import (
     OPEN_PART,

@@ -1,6 +1,13 @@
-"""File-system failures under a lake, as reported by Python, deltalake or Spark, as errors with a hint.
+"""Errors of commits that Spark or deltalake makes: another commit won, or the file system failed.
 
-A full disk is not a bug. In Spark it may be the lake's disk or that of spark.local.dir, so the hint names both.
+`COMMIT_CONFLICTS` are the exceptions, Delta's and ours, that mean another commit won, in one tuple to catch.
+`DeltaConcurrentModificationException` is the base of the others in Scala but only their sibling in Python: to catch it
+alone catches none of them.
+
+`writing` turns file-system failures, as reported by Python, deltalake or Spark, into errors with a hint. A full disk is
+not a bug. In Spark it may be the lake's disk or that of spark.local.dir, so the hint names both.
+
+Authority: docs.delta.io, "Concurrency control"
 """
 
 import os
@@ -8,6 +15,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from delta import exceptions
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -18,6 +26,23 @@ _REASONS = re.compile(r"No space left on device|Disk quota exceeded|Read-only fi
 _HINT = (
     "Free space in the lake and in Spark's folders (spark.local.dir), or correct the folder's permissions; "
     "then start again: it goes on from the last commit."
+)
+
+
+class Overtaken(Exception):
+    """Another commit took the version planned for ours."""
+
+
+COMMIT_CONFLICTS = (
+    Overtaken,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentTransactionException,
+    exceptions.ConcurrentWriteException,
+    exceptions.DeltaConcurrentModificationException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
 )
 
 
