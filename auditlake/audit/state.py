@@ -12,7 +12,7 @@
 
 A value that its type cannot represent is NULL; with `raw` the column `_raw` has its text, as in a history.
 
-A history on an object store is fetched first, up to `_FETCHED_BYTES` of files; its versions are read in Spark only.
+Files on an object store are read in ranges, through obstore.
 
 Memory: rows of the history are streamed; the keys and rows of the tail are held, as is what DuckDB sorts (up to
 `MEMORY_BYTES`).
@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -36,8 +37,8 @@ from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail
 from auditlake.audit.versions import value_column
 from auditlake.errors import BadUsage, Unsupported
-from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
-from auditlake.lake.history_files import Files, data_files, find_files
+from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.lake.history_files import Files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
@@ -51,7 +52,6 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
 
 MEMORY_BYTES = 1 << 30
 _BATCH_ROWS = 1 << 14
-_FETCHED_BYTES = 64 << 20
 _RAW = "_raw"
 _ROW, _COUNT, _COPY = "`row", "`count", "`copy"
 """Columns beside those of the source, of which there may be none; no name of a column contains a backtick."""
@@ -73,6 +73,7 @@ _SQL_TYPES = {
 _PERIOD_TYPES = {name: _SQL_TYPES[kind] for name, kind in PERIOD_COLUMNS if name != _RAW} | {
     _RAW: "map(varchar, varchar)"
 }
+_REGISTERING = Lock()
 _GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
 
 
@@ -285,8 +286,6 @@ def versions_query(connection: "DuckDBPyConnection", table: HistoryTable, column
 
 
 def _files(table: HistoryTable) -> Files:
-    if not isinstance(table.path, Path):
-        raise Unsupported(f"{table.name} is on an object store", _THROUGH_SPARK)
     found = find_files(table)
     if found is None or any(column.stored.casefold() in _OF_DUCKDB for column in table.columns):
         raise Unsupported(
@@ -319,8 +318,10 @@ def _rows(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], 
 
 
 def _parquet(connection: "DuckDBPyConnection", files: Files) -> str:
-    if not isinstance(files.table.path, Path) and not connection.list_filesystems():
-        connection.register_filesystem(filesystem())
+    if not isinstance(files.table.path, Path):
+        with _REGISTERING:  # other cursors of the database register it too
+            if not connection.list_filesystems():
+                connection.register_filesystem(filesystem())
     paths = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in files.paths)
     # Files from before a column was added lack it.
     by_name = any(column.since is not None for column in files.table.columns)
@@ -406,26 +407,12 @@ class _State:
         cells = [self._cell(name) for name in shown]
         if self._held_as is not None:
             return f"select {', '.join(cells)} from {self._held_as}"
-        if not isinstance(self._table.path, Path):
-            return f"select {', '.join(cells)} from {self._fetched(shown)}"
         chosen = of_state(_files(self._table), self._lsn, self._table.position)
         whole = _rows(self._connection, chosen.whole, cells, None)
         if not chosen.partly.by_name:
             return whole
         partly = _rows(self._connection, chosen.partly, cells, as_of_sql(self._lsn))
         return f"{whole} union all {partly}" if chosen.whole.by_name else partly
-
-    def _fetched(self, shown: Sequence[str]) -> str:
-        """Return the name of a table in memory with the history's rows, which are on an object store."""
-        size_bytes = sum(file.size_bytes for file in data_files(self._table))
-        if size_bytes > _FETCHED_BYTES:
-            raise Unsupported(f"{self._table.name} has {size_bytes >> 20} MB on an object store", _THROUGH_SPARK)
-        merged = [_of(column) for column in self._table.columns_at(self._table.position)]
-        names = [name for name in (*merged, _RAW) if name in shown]
-        past = self._lsn < self._table.position
-        condition = as_of_sql(self._lsn) if past else f"_part = '{OPEN_PART}'"
-        sql = f"select {', '.join([*names, '_from_lsn'])} from history where {condition}"
-        return _register(self._connection, self._reader.query(sql, history=self._reader.history(self._table)))
 
     def _cell(self, name: str) -> str:
         """Return SQL for a column in rows of the history, which may lack one that was added since."""

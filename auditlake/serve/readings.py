@@ -13,6 +13,7 @@
 """
 
 import asyncio
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -28,7 +29,7 @@ import numpy.typing as npt
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.state import connect
-from auditlake.errors import AuditlakeError, NotAnswerable
+from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
@@ -114,6 +115,11 @@ class Timeline:
             Bar(int(a), int(b), int(last - first), Lsn(int(self.lsns[last - 1])) if last else None)
             for a, b, first, last in zip(edges[:-1], edges[1:], places[:-1], places[1:], strict=True)
         ]
+
+
+_OF_LIBRARIES = frozenset({"ArrowInvalid", "DeltaError", "TableNotFoundError", "Error", "IOException", "HTTPException"})
+"""Exceptions of deltalake, Arrow and DuckDB, by name: importing DuckDB takes a tenth of a second."""
+_UNREADABLE = re.compile(r"no such (file|object)|no files found|not found|oserror|error sending request", re.IGNORECASE)
 
 
 class Busy(AuditlakeError):
@@ -291,3 +297,15 @@ def as_lsn(text: str) -> Lsn:
         return Lsn.parse(text)
     except ValueError as exc:
         raise NotAnswerable(f"{text!r} is not an LSN", "Write it as PostgreSQL does: 0/16B3748.") from exc
+
+
+def failure(exc: Exception) -> AuditlakeError | None:
+    """Return a failure of the lake's files, or of DuckDB's limits, as an error with a hint; None for any other."""
+    kind = type(exc).__name__
+    if isinstance(exc, OSError) or (kind in _OF_LIBRARIES and _UNREADABLE.search(str(exc))):
+        return LakeUnusable(f"a file of the lake cannot be read: {kind}", "Check the disk or the store, and try again.")
+    if kind == "OutOfMemoryException":
+        return Busy("the answer needs more memory than the server may take", "Ask for less: filter the rows.")
+    if kind == "InterruptException":
+        return Busy("the answer was interrupted", "Ask for less, or raise --timeout.")
+    return None

@@ -31,7 +31,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve import models
 from auditlake.serve.moment_answers import At, moment
-from auditlake.serve.readings import Readings
+from auditlake.serve.readings import Readings, failure
 from auditlake.serve.table_rows import (
     OpenState,
     Selection,
@@ -135,9 +135,12 @@ def _summary(readings: Readings, reader: Reader, table: HistoryTable, lsn: Lsn, 
         state = TableState(reader, table, lsn)
         with _opened(readings, state, request=False) as opened:
             count = _count(readings, state, opened)
-    except AuditlakeError as exc:
+    except Exception as exc:
+        problem = exc if isinstance(exc, AuditlakeError) else failure(exc)
+        if problem is None:
+            raise
         return models.TableSummary(
-            table=str(table.name), rows=None, columns=None, problem=exc.message, hint=exc.hint, parked=reason
+            table=str(table.name), rows=None, columns=None, problem=problem.message, hint=problem.hint, parked=reason
         )
     columns = len(reader.columns_at(table, lsn))
     return models.TableSummary(

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -41,6 +41,7 @@ _TAIL_BYTES = 256 << 10
 _NEVER_CHANGES = re.compile(r"(/_delta_log/\d{20}\.json|c000\S*\.parquet|/deletion_vector_\S+\.bin)$")
 """Log entries, data files and deletion vectors: their names are used once."""
 _CACHED_BYTES, _CACHE_BYTES = 4 << 20, 64 << 20
+_BUFFER_BYTES = 64 << 10
 _PART_BYTES = 8 << 20
 """A larger object is written in parts."""
 _REASON = re.compile(r"<Code>(\w+)</Code>|status code: (\d+ [A-Za-z ]+)|(error sending request|timed out)")
@@ -80,13 +81,6 @@ def _store(bucket: str) -> "ObjectStore":
     from obstore.store import from_url  # noqa: PLC0415 - local lakes do not need it
 
     return from_url(bucket, **_access())
-
-
-def filesystem() -> "AbstractFileSystem":
-    """Return the store as a file system of fsspec, as DuckDB takes it."""
-    from obstore.fsspec import FsspecStore  # noqa: PLC0415 - as above
-
-    return FsspecStore("s3", **_access())
 
 
 def _access() -> dict[str, Any]:
@@ -370,6 +364,41 @@ class Reader(io.RawIOBase):
         if start >= tail_at:
             return self._tail[start - tail_at : end - tail_at]
         return get_range(self._bucket, self._key, start, end)
+
+
+def filesystem() -> "AbstractFileSystem":
+    """Return the stores as a file system of fsspec, from which DuckDB reads objects that do not change."""
+    from fsspec import AbstractFileSystem  # noqa: PLC0415 - as above
+
+    class Objects(AbstractFileSystem):  # type: ignore[misc]
+        """Objects by URL. DuckDB asks for the files that a path matches, for sizes, and for ranges."""
+
+        protocol = "s3"
+        cachable = False
+
+        def glob(self, path: str, **_: object) -> list[str]:
+            return [_unescaped(path)]
+
+        def size(self, path: str) -> int:
+            return size(*_split(path))
+
+        def modified(self, path: str) -> datetime:  # noqa: ARG002 - a data file is never written again
+            return datetime.fromtimestamp(0, UTC)
+
+        def _open(self, path: str, **_: object) -> io.BufferedReader:
+            return io.BufferedReader(Reader(*_split(path)), _BUFFER_BYTES)
+
+    return Objects()
+
+
+def _split(path: str) -> tuple[str, str]:
+    bucket, _, key = path.removeprefix("s3://").partition("/")
+    return f"s3://{bucket}", key
+
+
+def _unescaped(path: str) -> str:
+    """Return the path that a pattern names, in which special characters are in brackets."""
+    return re.sub(r"\[([\[*?])\]", r"\1", path)
 
 
 class Upload(io.RawIOBase):

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -91,8 +90,6 @@ def _fields(query: PreparedQuery, name: TableName, selection: Selection | Log) -
     if isinstance(selection, Log):
         raise NotEmbedded(f"the table {name}")
     table = query.known.tables[name]
-    if not isinstance(table.path, Path):
-        raise NotEmbedded("a lake on an object store")
     fields = [
         Field(shown, type_of(c).delta, (name, c.stored) if type_of(c).may_not_fit else None)
         for c, shown in _columns(query, table, selection)

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from auditlake.audit import state as module
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.state import Filter, Page, open_state
 from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import live_files
 from auditlake.delta.log_writer import added_file, put_commit
-from auditlake.errors import BadUsage, NotAnswerable, Unsupported
+from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
@@ -124,18 +123,6 @@ def test_raw_has_the_text_of_what_does_not_fit(reader: Reader) -> None:
         3: {"day": "0044-03-15 BC"},
         4: None,
     }
-
-
-@pytest.mark.parametrize(("lsn", "ids"), [(0x14F, [1, 2]), (0x200, [1, 3]), (0x250, [1, 3, 4]), (0x300, [1, 4])])
-def test_a_history_on_an_object_store_is_fetched(
-    reader: Reader, lsn: int, ids: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the reader of the audit commands, up to a size."""
-    monkeypatch.setattr(module, "Path", Lake)  # no path of this machine is one
-    assert [row[0] for row in _state(reader, "orders", lsn, columns=["id", "note"])] == ids
-    monkeypatch.setattr(module, "_FETCHED_BYTES", 10)
-    with pytest.raises(Unsupported, match="on an object store"):
-        _state(reader, "orders", lsn)
 
 
 def test_rows_that_a_deletion_vector_marks_are_left_out(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pytest
 from auditlake.audit.lake_reader import Reader
 from auditlake.serve.held_tables import Held, HeldTables, Rows
 from auditlake.serve.readings import Limits
+from auditlake.store.place import parse
 from tests.page import LONG, SCRIPT, Page, write_lake
 from tests.small_lake import T0_US
 
@@ -52,9 +53,15 @@ def holding(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return page
 
 
-@pytest.fixture(params=["page", "holding"])
+@pytest.fixture(scope="module")
+def remote(bucket: str) -> Page:
+    """The page of a lake in an object store."""
+    return Page(write_lake(cast("Path", parse(f"{bucket}/page"))))
+
+
+@pytest.fixture(params=["page", "holding", "remote"])
 def any_page(request: pytest.FixtureRequest) -> Page:
-    """The page that reads files, and the one that holds rows: their answers are the same."""
+    """The page that reads files, of a disk or a store, and the one that holds rows: their answers are the same."""
     found: Page = request.getfixturevalue(request.param)
     return found
 
@@ -114,15 +121,15 @@ def test_facets_count_exact_values(any_page: Page) -> None:
     assert any_page.json("facets", table="orders", column="note", at="0/250")["distinct"] == 3
 
 
-def test_a_deleted_row_is_found_by_a_former_value(page: Page) -> None:
+def test_a_deleted_row_is_found_by_a_former_value(any_page: Page) -> None:
     """`b` was order 1's note from 0/150 to 0/250; order 3 is gone."""
-    (found,) = page.json("find", table="orders", value="b")["found"]
+    (found,) = any_page.json("find", table="orders", value="b")["found"]
     assert (found["key"], found["state"], found["columns"]) == (["1"], "exists", ["note"])
     assert (found["from_lsn"], found["to_lsn"]) == ("0/150", "0/250")
-    (gone,) = page.json("find", table="orders", value="3", column="id")["found"]
+    (gone,) = any_page.json("find", table="orders", value="3", column="id")["found"]
     assert (gone["key"], gone["state"]) == (["3"], "deleted")
-    assert page.json("find", table="orders", value="ne", contains=True)["found"][0]["key"] == ["4"]
-    assert page.json("find", table="orders", value="new", at="0/200")["found"] == []
+    assert any_page.json("find", table="orders", value="ne", contains=True)["found"][0]["key"] == ["4"]
+    assert any_page.json("find", table="orders", value="new", at="0/200")["found"] == []
 
 
 def test_the_life_of_a_row_has_every_version(page: Page) -> None:
@@ -294,12 +301,12 @@ def test_answers_of_the_past_may_be_kept(page: Page) -> None:
 @pytest.mark.parametrize(
     ("at", "expected"), [("0/150", [["1", "b"], ["2", ""]]), ("0/300", [["1", "c"], ["4", "new"]])]
 )
-def test_sql_is_as_of_the_moment(page: Page, at: str, expected: list[list[str]]) -> None:
+def test_sql_is_as_of_the_moment(any_page: Page, at: str, expected: list[list[str]]) -> None:
     """Without a JVM, for a statement that means the same in DuckDB; NULL and the empty text differ."""
     asked = {"sql": "select id, note from orders order by id", "at": at}
-    answer = page.ask("POST", "/api/v1/sql", json=asked).json()
+    answer = any_page.ask("POST", "/api/v1/sql", json=asked).json()
     assert (answer["engine"], answer["rows"], answer["at"]["lsn"]) == ("DuckDB", expected, at)
-    shown = page.ask("POST", "/sql/answer", json=asked).json()
+    shown = any_page.ask("POST", "/sql/answer", json=asked).json()
     assert (shown["rows"], "<bdi>note</bdi>" in shown["html"]) == (2, True)
 
 
@@ -307,3 +314,28 @@ def test_sql_is_as_of_the_moment(page: Page, at: str, expected: list[list[str]])
 def test_sql_only_reads_the_lake(page: Page, sql: str) -> None:
     """Anything else is refused before an engine starts."""
     assert page.ask("POST", "/api/v1/sql", json={"sql": sql}).status_code == 400
+
+
+@pytest.mark.parametrize("store", ["disk", "s3"])
+def test_a_missing_file_is_a_problem_of_the_lake(
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    """Status 503 and no report of a bug; the list of tables names the problem, and counts the others."""
+    root = tmp_path / "lake" if store == "disk" else cast("Path", request.getfixturevalue("remote_folder"))
+    page = Page(write_lake(root))
+    for file in (root / "history/public/hostile").glob("_part*/*"):
+        file.unlink()
+    asked: tuple[tuple[str, dict[str, str]], ...] = (
+        ("rows", {}),
+        ("find", {"value": "1"}),
+        ("row", {"key": "1"}),
+        ("export", {}),
+    )
+    for name, parameters in asked:
+        failed = page.get(f"/api/v1/{name}", table="hostile", **parameters)
+        assert (failed.status_code, failed.json()["code"]) == (503, 6), failed.text
+        assert "cannot be read" in failed.json()["error"]
+    listed = {each["table"]: (each["rows"], each["problem"]) for each in page.json("tables")["tables"]}
+    assert listed["public.orders"] == (2, None)
+    assert "cannot be read" in str(listed["public.hostile"][1])
+    assert "bug" not in capsys.readouterr().err
