@@ -17,8 +17,7 @@ from auditlake.apply.tails import read_watermark
 from auditlake.apply.warmup import warm_up
 from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Task, run_capture
-from auditlake.lake.history import list_histories
-from auditlake.lake.history_cache import Histories
+from auditlake.lake.history import Histories, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
 from auditlake.lake.parking import Parked, check_reached, read_parked

@@ -23,7 +23,7 @@ import psycopg
 from harness.counting_proxy import CountingProxy
 
 from auditlake.apply.apply import apply_pending
-from auditlake.lake.history_cache import Histories
+from auditlake.lake.history import Histories
 from auditlake.lake.layout import Lake
 from auditlake.store.place import parse
 from auditlake.temporal.moments import read_known

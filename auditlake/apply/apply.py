@@ -40,8 +40,7 @@ from auditlake.apply.windows import Window
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
 from auditlake.lake.commit_errors import COMMIT_CONFLICTS, writing
-from auditlake.lake.history import HistoryTable, list_histories, open_history
-from auditlake.lake.history_cache import Histories
+from auditlake.lake.history import Histories, HistoryTable, list_histories, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, unpark
 from auditlake.lsn import Lsn

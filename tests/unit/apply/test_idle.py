@@ -17,10 +17,9 @@ from auditlake.apply.apply import Applied, Reached, apply_pending
 from auditlake.capture.change_log import CaptureLog
 from auditlake.delta.log_writer import moved, put_commit
 from auditlake.errors import LakeConflict, LakeUnusable
-from auditlake.lake import history_cache as histories
+from auditlake.lake import history as histories
 from auditlake.lake.commit_errors import Overtaken, writing
-from auditlake.lake.history import create_history
-from auditlake.lake.history_cache import Histories
+from auditlake.lake.history import Histories, create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
