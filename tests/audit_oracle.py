@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TypeVar
 
-from auditlake.audit.deleted import deleted_rows
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.row_history import Book, blame, last_version
+from auditlake.audit.row_history import Book, blame, deleted_rows, last_version
 from auditlake.audit.transactions import Shown, Wanted, contents, find, lsns_of_table
 from auditlake.audit.undo_script import patch
 from auditlake.lake.layout import Lake

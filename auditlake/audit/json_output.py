@@ -10,9 +10,8 @@ from typing import Any
 
 from auditlake.attribution import Context
 from auditlake.audit.changes import Values
-from auditlake.audit.deleted import Deleted
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry
-from auditlake.audit.row_history import Blame, Event
+from auditlake.audit.row_history import Blame, Deleted, Event
 from auditlake.audit.transactions import Message, Shown, Transaction
 from auditlake.audit.versions import Mark
 from auditlake.lake.gaps import Gap

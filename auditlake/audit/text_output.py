@@ -13,9 +13,8 @@ from rich.text import Text
 
 from auditlake.attribution import Context
 from auditlake.audit.changes import Values
-from auditlake.audit.deleted import Deleted
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry, Stat
-from auditlake.audit.row_history import Blame, Event
+from auditlake.audit.row_history import Blame, Deleted, Event
 from auditlake.audit.transactions import Message, Shown, Transaction
 from auditlake.lsn import Lsn
 from auditlake.relation import Column

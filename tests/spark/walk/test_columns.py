@@ -19,12 +19,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 import auditlake
 from auditlake.apply.apply import Reached, apply_pending
-from auditlake.audit.deleted import deleted_rows
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared, Entry
 from auditlake.audit.json_output import content, deleted, event
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import RowQuestion, blame_of, life_of
-from auditlake.audit.row_history import Event
+from auditlake.audit.row_history import Event, deleted_rows
 from auditlake.audit.transactions import Wanted, contents, find, lsns_of_table
 from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.failpoints import After
