@@ -46,8 +46,7 @@ from auditlake.apply.apply import fold_held
 from auditlake.apply.deletion_vector_writer import marked
 from auditlake.apply.multiset import row_digest
 from auditlake.delta.checkpoints import checkpoint
-from auditlake.delta.data_files import DataFile
-from auditlake.delta.file_check import file_problems
+from auditlake.delta.data_files import DataFile, file_problems
 from auditlake.delta.log_writer import Action, moved, put_commit, removed
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, Unsupported
 from auditlake.failpoints import After, reach

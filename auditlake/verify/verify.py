@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from auditlake.apply.tails import Log, open_log
 from auditlake.capture.preconditions import check_timeline, current_manifest, require_primary
 from auditlake.delta.append_table import open_delta
-from auditlake.delta.file_check import FileProblem, check_files
+from auditlake.delta.data_files import FileProblem, check_files
 from auditlake.errors import BadUsage
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import HistoryTable, list_histories, open_history

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from auditlake.delta.file_check import check_files
+from auditlake.delta.data_files import check_files
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lsn import Lsn
