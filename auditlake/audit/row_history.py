@@ -1,6 +1,5 @@
 """History of rows: the versions of a row, linked in both directions through key changes, and deleted rows.
 
-Only tables with a key.
 A key may have had several rows, one after the other, and a row several keys. `Book.life` starts at the versions of one
 key and follows each row backwards and forwards, under another key if a transaction changed it. If a version of the key
 ends and another begins in the same transaction, the changes of that transaction decide whether it is the same row: an
@@ -12,6 +11,8 @@ A row is deleted as of a moment if it was deleted by then and no row has its key
 last one is reported, with its last state, and who deleted it when. A row whose key was changed is not deleted, nor is a
 key that was inserted again; a row inserted and deleted in one transaction was never visible. Deletions up to the
 table's position come from the history; the tail adds deletions, and removes those of keys that it inserts again.
+
+Both need a table with a key.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -30,7 +30,7 @@ from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.serve import models
-from auditlake.serve.moment_answers import At, moment, moment_at
+from auditlake.serve.lake_answers import At, moment, moment_at
 from auditlake.serve.readings import Readings, as_lsn
 from auditlake.serve.table_answers import OfTable
 from auditlake.sql_names import standard_literal

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from auditlake.errors import AuditlakeError, BadUsage, InvariantBroken, NotAnswerable
 from auditlake.messages import report_bug
 from auditlake.serve import commit_answers as commits
+from auditlake.serve import lake_answers as moments
 from auditlake.serve import models
-from auditlake.serve import moment_answers as moments
 from auditlake.serve import table_answers as tables
 from auditlake.serve.readings import Readings, failure
 

@@ -26,7 +26,7 @@ from auditlake.serve import models
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
 from auditlake.serve.endpoints import Endpoint, described, parse, tagged
 from auditlake.serve.formatting import bars_path, bytes_text, line_path, time_html, value, visible
-from auditlake.serve.moment_answers import Period, moment, timeline
+from auditlake.serve.lake_answers import Period, moment, timeline
 from auditlake.serve.readings import Readings
 from auditlake.serve.table_answers import Listed, OfFacets, OfFind, facets, find, list_tables
 

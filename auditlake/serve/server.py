@@ -29,11 +29,11 @@ from auditlake.serve import models
 from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, require_safe
 from auditlake.serve.commit_answers import OfComparison, undo_script
 from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body, problem, tagged
+from auditlake.serve.lake_answers import StatusAnswers
 from auditlake.serve.live import Live
 from auditlake.serve.pages import Pages
 from auditlake.serve.readings import Readings
 from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
-from auditlake.serve.status_answers import StatusAnswers
 from auditlake.serve.table_answers import OfExport, export
 
 _MOST_BODY_BYTES = 2**20

@@ -27,7 +27,7 @@ from auditlake.query.embedded.engine import Embedded
 from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement, read_state
 from auditlake.serve import models
-from auditlake.serve.moment_answers import At, moment_at
+from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.readings import Busy, Readings
 
 if TYPE_CHECKING:  # pyspark takes a second to import

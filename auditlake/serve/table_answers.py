@@ -30,7 +30,7 @@ from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve import models
-from auditlake.serve.moment_answers import At, moment
+from auditlake.serve.lake_answers import At, moment
 from auditlake.serve.readings import Readings, failure
 from auditlake.serve.table_rows import (
     OpenState,

@@ -1,0 +1,253 @@
+"""Answers about the lake: moments, the timeline of commits, and the status.
+
+A moment is the LSN that a request means; the timeline is the density of commits, and the commit next to another.
+
+The status is the verdict, positions and lag of a lake, and charts of them. Lag and slot are sampled whenever somebody
+looks at the status, so nothing asks the source while nobody does; the samples of the last hours stay in memory. Growth
+is computed from `transactions`, sizes from the log of each history.
+"""
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import numpy as np
+from pydantic import Field
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.delta.data_files import list_any_files
+from auditlake.errors import NotAnswerable
+from auditlake.lake.manifest import require_manifest
+from auditlake.lsn import Lsn
+from auditlake.serve import models
+from auditlake.serve.readings import Readings, as_lsn
+from auditlake.status import Status, as_json, judge, read_status
+from auditlake.temporal.when import format_us
+
+_SAMPLES = 2_000
+_PARTS = 60
+_FRESH_S = 2.0
+
+
+class At(models.Model):
+    """A moment: WHEN as on the command line; now by default."""
+
+    at: str | None = Field(
+        default=None, description="The moment: an LSN, a time, xid:N, -2h; now by default.", max_length=200
+    )
+
+
+def moment(readings: Readings, reader: Reader, at: str | None) -> tuple[Lsn, models.Moment]:
+    """Resolve a moment.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    lsn = reader.moment(at)
+    return lsn, moment_at(readings, reader, lsn, is_now=at is None or at.strip().lower() == "now")
+
+
+def moment_at(readings: Readings, reader: Reader, lsn: Lsn, *, is_now: bool = False) -> models.Moment:
+    """Describe the moment at an LSN."""
+    timeline = readings.timeline
+    time_us = timeline.time_us(lsn)
+    return models.Moment(
+        lsn=str(lsn),
+        time=None if time_us is None else format_us(time_us),
+        commit=timeline.number(lsn),
+        commits=timeline.number(reader.watermark),
+        is_now=is_now,
+    )
+
+
+def lake_info(readings: Readings, asked: At) -> models.LakeInfo:
+    """Return what the lake holds."""
+    reader = readings.reader(asked.at)
+    names = sorted(str(name) for name in reader.known.tables)
+    return models.LakeInfo(
+        at=moment(readings, reader, asked.at)[1],
+        database=require_manifest(readings.lake).database,
+        version=version("auditlake"),
+        tables=names,
+        horizon=str(Lsn(min(table.horizon for table in reader.known.tables.values()))),
+    )
+
+
+class Period(models.Model):
+    """A period of the density chart; by default from the first commit to the last."""
+
+    from_us: int | None = Field(default=None, description="Begin, in microseconds since 1970.", ge=-(2**62), le=2**62)
+    to_us: int | None = Field(default=None, description="End, exclusive.", ge=-(2**62), le=2**62)
+    bars: int = Field(default=200, ge=1, le=2000, description="The number of parts.")
+
+
+def timeline(readings: Readings, asked: Period) -> models.Timeline:
+    """Return the number of commits in equal parts of a period."""
+    readings.reader()
+    commits = readings.timeline
+    first, last = commits.commit(1), commits.commit(commits.count)
+    begin = asked.from_us if asked.from_us is not None else first[1] if first else 0
+    end = asked.to_us if asked.to_us is not None else last[1] + 1 if last else 1
+    if end <= begin:
+        raise NotAnswerable("the period is empty: from_us is not before to_us", "Ask for a longer one.")
+    bars = commits.bars(begin, end, asked.bars)
+    return models.Timeline(
+        first_us=first[1] if first else None,
+        last_us=last[1] if last else None,
+        from_us=begin,
+        to_us=end,
+        commits=sum(bar.commits for bar in bars),
+        bars=[
+            models.Bar(
+                from_us=bar.from_us, to_us=bar.to_us, commits=bar.commits, lsn=None if bar.lsn is None else str(bar.lsn)
+            )
+            for bar in bars
+        ],
+    )
+
+
+class Step(models.Model):
+    """A commit relative to another, by its number, or by time."""
+
+    at: str | None = Field(default=None, description="The LSN to start from; now by default.", max_length=50)
+    by: int = Field(default=0, description="How many commits later; negative: earlier.", ge=-(2**40), le=2**40)
+    number: int | None = Field(
+        default=None, description="Or: the commit with this number, from 1.", ge=-(2**40), le=2**40
+    )
+    time_us: int | None = Field(
+        default=None, description="Or: the last commit at or before this time.", ge=-(2**62), le=2**62
+    )
+
+
+def step(readings: Readings, asked: Step) -> models.Commit:
+    """Return a commit: the first or the last if the step would leave the lake."""
+    reader = readings.reader(asked.at)
+    commits = readings.timeline
+    if asked.time_us is not None:
+        found = commits.at_time(asked.time_us)
+        number = 1 if found is None else commits.number(found[0])
+    elif asked.number is not None:
+        number = asked.number
+    else:
+        number = commits.number(reader.watermark if asked.at is None else as_lsn(asked.at)) + asked.by
+    number = min(max(number, 1), commits.count)
+    commit = commits.commit(number)
+    if commit is None:
+        raise NotAnswerable("the lake has no transaction yet", "Run auditlake follow.")
+    return models.Commit(number=number, lsn=str(commit[0]), time=format_us(commit[1]), time_us=commit[1])
+
+
+@dataclass
+class Samples:
+    """Lag and slot at the times when somebody looked."""
+
+    kept: deque[tuple[int, float | None, float | None, float | None, float]] = field(
+        default_factory=lambda: deque(maxlen=_SAMPLES)
+    )
+    _last: Status | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, readings: Readings) -> Status:
+        """Read the status, and keep a sample of it; at most once per `_FRESH_S`."""
+        with self._lock:
+            if self._last is None or time.time() - self._last.read_at_s > _FRESH_S:
+                self._last = read_status(readings.lake, readings.source)
+                self.kept.append(_sample(self._last))
+            return self._last
+
+    def charts(self) -> list[models.Chart]:
+        """Return the samples as charts."""
+        names = (
+            ("lag", "bytes of WAL"),
+            ("retained by the slot", "bytes of WAL"),
+            ("age of the newest known moment", "seconds"),
+            ("parked tables", "tables"),
+        )
+        times = [sample[0] for sample in self.kept]
+        return [
+            models.Chart(name=name, unit=unit, times_us=times, values=[_number(sample[at]) for sample in self.kept])
+            for at, (name, unit) in enumerate(names, 1)
+        ]
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _sample(status: Status) -> tuple[int, float | None, float | None, float | None, float]:
+    source = status.source
+    slot = source.slot if source else None
+    return (
+        int(status.read_at_s * 1_000_000),
+        source.lag_bytes if source else None,
+        slot.retained_bytes if slot else None,
+        status.current_age_s,
+        float(sum(table.parked is not None and not table.parked.ended for table in status.tables)),
+    )
+
+
+class StatusAnswers:
+    """Status with the samples of one server."""
+
+    def __init__(self) -> None:
+        self._samples = Samples()
+
+    def status(self, readings: Readings, asked: At) -> models.StatusReport:
+        """Return verdict, positions, lag and growth."""
+        reader = readings.reader()
+        status = self._samples.read(readings)
+        verdict = judge(status)
+        code, sentence, remedy = verdict.code, verdict.sentence, verdict.remedy
+        if status.source is None and status.refusal is None:
+            sentence = "this server has no source, so it shows what the lake knows, not the state of the slot"
+            remedy = "Start auditlake serve with --source to see lag and slot."
+        return models.StatusReport(
+            at=moment(readings, reader, asked.at)[1],
+            code=code,
+            verdict=sentence,
+            remedy=remedy,
+            status=as_json(status),
+            charts=[*_growth(reader), *self._samples.charts()],
+            sizes=[_size(reader, name) for name in sorted(str(each) for each in reader.known.tables)],
+        )
+
+
+def _growth(reader: Reader) -> list[models.Chart]:
+    """Return commits and changed rows over the life of the lake, in equal parts of time."""
+    if reader.transactions is None:
+        return []
+    rows = reader.query(
+        "select arrow_cast(time_mono, 'Int64') as t, coalesce(inserts, 0) as i, coalesce(updates, 0) as u,"
+        f" coalesce(deletes, 0) as d from transactions where lsn <= {reader.watermark:d} order by lsn",
+        transactions=reader.transactions,
+    )
+    if not rows.num_rows:
+        return []
+    times = rows["t"].to_numpy()
+    edges = np.linspace(times[0], times[-1], _PARTS + 1)
+    places = np.searchsorted(times, edges[1:], side="right")
+    found = []
+    for name, column in (("inserted rows", "i"), ("updated rows", "u"), ("deleted rows", "d")):
+        sums = np.concatenate([[0], np.cumsum(rows[column].to_numpy().astype(np.int64))])[places]
+        found.append(
+            models.Chart(
+                name=name,
+                unit="since the beginning",
+                times_us=[int(t) for t in edges[1:]],
+                values=[float(s) for s in sums],
+            )
+        )
+    return found
+
+
+def _size(reader: Reader, name: str) -> models.TableSize:
+    table = reader.table(name)
+    files = list_any_files(table.path, table.delta_version)
+    counted = all(file.is_counted for file in files)
+    return models.TableSize(
+        table=name,
+        files=len(files),
+        bytes=sum(file.size_bytes for file in files),
+        versions=sum(file.rows for file in files) if counted else None,
+    )
