@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from auditlake.cli.commands import audit, feed, mcp, source, stages
+from auditlake.cli.commands import audit, feed, source, stages
 from auditlake.cli.commands import query as questions
 from auditlake.cli.commands import serve as serving
 from auditlake.cli.commands import verify as verifying
@@ -91,6 +91,5 @@ for _command in (
     *questions.COMMANDS,
     *verifying.COMMANDS,
     *serving.COMMANDS,
-    *mcp.COMMANDS,
 ):
     auditlake.add_command(_command)

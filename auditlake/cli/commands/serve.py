@@ -1,4 +1,4 @@
-"""Command serve: the page and its JSON API."""
+"""Commands serve and mcp: the page with its JSON API, and the audit questions as tools for a language model."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import click
 
 from auditlake.cli.options import with_settings, with_zone
 from auditlake.config import Settings
-from auditlake.errors import ConfigError
+from auditlake.errors import ConfigError, Unsupported
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -74,4 +74,30 @@ def _token(file: Path | None) -> str | None:
     return token
 
 
-COMMANDS = (serve,)
+@click.command()
+@with_settings
+@click.option("--rows", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most rows of an answer.")
+def mcp(settings: Settings, *, rows: int) -> None:
+    """Serve the audit questions to a language model, read-only, over stdin and stdout (Model Context Protocol).
+
+    Columns in the setting `mask` are never shown. docs/bi.md lists the tools.
+
+    \b
+    Example:
+      auditlake mcp --lake ./lake --rows 50
+    """
+    try:
+        from auditlake.mcp_server import Limits, make_server
+    except ModuleNotFoundError as exc:
+        if exc.name is None or exc.name.partition(".")[0] != "mcp":
+            raise
+        raise Unsupported("mcp is not installed", "Install it: pip install 'auditlake[mcp]'.") from None
+    from auditlake.api.lake import Lake
+
+    lake = Lake(settings.lake)
+    server = make_server(lake, Limits(rows, settings.mask))
+    say(f"answering questions about {settings.lake} on stdin")
+    server.run("stdio")
+
+
+COMMANDS = (serve, mcp)
