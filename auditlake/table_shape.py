@@ -10,6 +10,8 @@ the stream (`Difference.rows`):
                             `rewritten`, for the caller to decide
     label of an enum, columns of a composite type
                             rows that were written before show the new text
+    key, under REPLICA IDENTITY FULL
+                            the stream flags every column, so it does not show that the former key became ambiguous
 
 A type that changes without a new file keeps every value, as varchar(100) to varchar(200) does. Partitions of a
 partitioned table that change otherwise are compared in `capture.partition_watch`.
@@ -20,7 +22,7 @@ Authority: postgresql.org/docs/current/sql-altertable.html, "Notes"; catalog-pg-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from auditlake.relation import Column, Relation
+from auditlake.relation import Column, Relation, ReplicaIdentity
 
 _PARTITIONED, _LOGGED = "p", "p"
 _IDENTITY = "its replica identity was changed"
@@ -32,8 +34,9 @@ class Shape:
 
     `kind` and `persistence` are from pg_class. `files` has the relfilenode of the table and of its partitions by OID,
     `generated` the attnums of stored (True) and virtual (False) generated columns, `missing` the missing values by
-    attnum, as an array's text. Only a look at the catalog has the last two: `types` has the labels of each enum type
-    and a digest of each composite type of a column, and `entries` changes with every catalog entry of a column.
+    attnum, as an array's text. `key` has the attnums of the replica identity, under FULL those of the primary key; None
+    in a record of an earlier release. Only a look at the catalog has the last two: `types` has the labels of each enum
+    type and a digest of each composite type of a column, and `entries` changes with every catalog entry of a column.
     """
 
     relation: Relation
@@ -42,6 +45,7 @@ class Shape:
     files: Mapping[int, int]
     generated: Mapping[int, bool] = field(default_factory=dict)
     missing: Mapping[int, str] = field(default_factory=dict)
+    key: tuple[int, ...] | None = None
     types: Mapping[str, str] = field(default_factory=dict)
     entries: str = ""
 
@@ -123,11 +127,19 @@ def _key(relation: Relation, among: Mapping[int | None, Column]) -> set[int | No
     return {column.attnum for column in relation.columns if column.key and column.attnum in among}
 
 
+def hides_key(before: Shape, now: Shape) -> bool:
+    """Return whether rows may have been changed under another key than before, which the stream does not show."""
+    full = now.relation.replica_identity is ReplicaIdentity.FULL
+    return full and bool(before.key) and now.key is not None and set(before.key or ()) != set(now.key)
+
+
 def _rows(before: Shape, now: Shape, *, rewritten: bool) -> Iterator[str]:
     if now.persistence != _LOGGED or before.persistence != _LOGGED:
         yield "it is or was unlogged, so its changes were not in the stream"
     if rewritten:
         yield from _rewritten(before, now)
+    if hides_key(before, now):
+        yield "its key was changed, and REPLICA IDENTITY FULL does not show when"
     if any(now.types.get(entry, text) != text for entry, text in before.types.items()):
         yield "an enum label or a composite type of a column was changed"
 

@@ -199,7 +199,7 @@ class Lake:
                 raise BadUsage(f"{when.isoformat()} has no time zone", "Give the datetime a tzinfo, such as UTC.")
             when = when.isoformat()
         reader = self._reader()
-        return Moment(reader, reader.moment(when))
+        return Moment(reader, reader.moment(when), when)
 
     def changes(  # noqa: PLR0913 - independent filters, all optional
         self,
@@ -224,8 +224,9 @@ class Lake:
 class Moment:
     """A lake as of one commit; every table is read at the same LSN."""
 
-    def __init__(self, reader: Reader, lsn: Lsn) -> None:
+    def __init__(self, reader: Reader, lsn: Lsn, when: str | None) -> None:
         self._reader = reader
+        self._when = when
         self.lsn = lsn
         """The commit LSN that the moment resolved to."""
 
@@ -256,7 +257,7 @@ class Moment:
         Raises BadUsage, NotAnswerable.
         """
         table = self._reader.table(name)
-        self._reader.check(table, self.lsn)
+        self._reader.check(table, self.lsn, self._when)
         filters = tuple(Filter(column, op, value) for column, op, value in where)
         chosen = None if columns is None else tuple(columns)
         return Rows(self._reader, table, self.lsn, chosen, filters, Page(tuple(order_by), limit, offset), raw)
@@ -284,7 +285,7 @@ class Moment:
 
     def _is_known(self, table: HistoryTable) -> bool:
         try:
-            self._reader.check(table, self.lsn)
+            self._reader.check(table, self.lsn, self._when)
         except NotAnswerable:
             return False
         return True

@@ -153,7 +153,7 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     Raises NotAnswerable if the state is not known, BadUsage for a column that the table did not have, Unsupported if
     another program has given the history table features.
     """
-    reader.check(table, lsn)
+    reader.check(table, lsn, str(lsn))
     had = {column.name: column for column in columns_of(reader, table, lsn)}
     chosen = tuple(_named(table, had, name) for name in (had if columns is None else columns))
     asked = [_named(table, had, each.column) for each in filters]

@@ -50,7 +50,7 @@ from auditlake.source.publication import Entries, read_entries
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.table_shapes import read_composites, read_digest, read_shapes, read_table_digests, read_types
 from auditlake.store.files import fingerprint
-from auditlake.table_shape import Difference, Shape, compare
+from auditlake.table_shape import Difference, Shape, compare, hides_key
 from auditlake.values.types import is_widened
 
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
@@ -105,7 +105,12 @@ class DdlRecorder:
                 self._end(self.tables[each.oid], commit)
 
     def _follow(self, shape: Shape, message: DdlMessage, commit: _Commit) -> None:
+        oid = shape.relation.oid
+        former = self._reported.get(oid, self.shapes.get(oid))
         before = self._record(shape, message, commit.lsn)
+        if former is not None and hides_key(former, shape):
+            reason = f"{message.tag} changed the key of {self.tables[oid]}, which has REPLICA IDENTITY FULL"
+            self._park(commit, self.tables[oid], reason, _REMEDY)
         if not (message.plain and before is not None and _is_lossless(before, shape, message)):
             self._park_rewritten(shape, message, commit)
 

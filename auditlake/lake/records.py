@@ -249,6 +249,7 @@ def _shape(content: dict[str, Any]) -> Shape:
         files={int(oid): file for oid, file in content["files"].items()},
         generated={int(attnum): stored for attnum, stored in content["generated"].items()},
         missing={int(attnum): text for attnum, text in content["missing"].items()},
+        key=None if content.get("key") is None else tuple(content["key"]),
         types=content["types"],
         entries=content["entries"],
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+import auditlake
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, find_parked
@@ -154,6 +155,26 @@ def test_rows_that_changed_without_messages_park_the_table(site: Site, statement
     assert parked < before
     assert reason in site.refusal()
     assert site.refusal(parked) == ""
+
+
+@pytest.mark.parametrize("with_trigger", [True, False])
+def test_a_key_that_changes_under_replica_identity_full_parks_the_table(site: Site, *, with_trigger: bool) -> None:
+    """The stream flags every column as key then, so that it does not show that the former key may be ambiguous."""
+    if with_trigger:
+        with connect(site.dsn) as conn:
+            install(conn)
+    site.execute("alter table t replica identity full", "insert into t values (2, 'b')")
+    site.capture()
+    before = site.end()
+    site.execute("alter table t drop constraint t_pkey", "insert into t values (2, 'c')")
+    site.capture()
+    assert "REPLICA IDENTITY FULL" in site.refusal()
+    assert site.refusal(Lsn(before - 1)) == ""
+    lake = auditlake.Lake(site.lake.root)
+    rows = lake.as_of(str(Lsn(before - 1))).table("t", columns=["id", "a"], where=[("id", "=", 2)])
+    assert list(rows.texts()) == [{"id": "2", "a": "b"}]
+    with pytest.raises(NotAnswerable):
+        lake.as_of().table("t")
 
 
 def test_new_files_and_entries_alone_change_nothing(site: Site) -> None:

@@ -53,6 +53,10 @@ STATEMENTS = {
         " alter table t alter a drop default, add foreign key (id) references t (id)"
     ),
     "primary key": "alter table t drop constraint t_pkey, alter n set not null, add primary key (id, n)",
+    "primary key under REPLICA IDENTITY FULL": (
+        "alter table t replica identity full;"
+        " alter table t drop constraint t_pkey, alter n set not null, add primary key (id, n)"
+    ),
     "replica identity": "alter table t replica identity full",
     "rename the table": "alter table t rename to renamed",
     "change the table's schema": "create schema elsewhere; alter table t set schema elsewhere",
