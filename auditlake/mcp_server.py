@@ -5,6 +5,10 @@ most `rows` entries; `more` says that there are others, never silently. Values o
 they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused, because its
 answer would reveal it. What an application wrote as actor or reason is shown.
 
+`sql` answers what DuckDB answers exactly as Spark (`query.embedded`), for `STATEMENT_S` at most and without a JVM. It
+refuses a statement that reads a masked column anywhere, `*` included, and `auditlake.changes` if a column is masked:
+DuckDB never sees text of the statement, only what was translated from columns that are known.
+
 Errors are those of the command line, with their hint. An unexpected exception is reported by its type only: its message
 might quote a row. stdout is the protocol's; messages go to stderr.
 
@@ -13,10 +17,11 @@ Authority: modelcontextprotocol.io/specification, "Tools"
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import wraps
 from itertools import islice
+from threading import Timer
 from typing import Any, TypeVar
 
 from mcp.server.fastmcp import FastMCP
@@ -26,16 +31,22 @@ from mcp.types import ToolAnnotations
 from auditlake.api.lake import Lake
 from auditlake.api.results import Commit
 from auditlake.audit import json_output
+from auditlake.audit.state import connect
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
+from auditlake.lake import layout
+from auditlake.query.embedded.engine import Embedded
+from auditlake.query.embedded.expressions import NotEmbedded
+from auditlake.query.statement import prepare_statement, read_state
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
 
 MASKED = "(masked)"
+STATEMENT_S = 30
 _INSTRUCTIONS = """The history of a PostgreSQL database: every version of every row, who changed it and why.
 To learn why a value is what it is, call blame with table and key; row lists all changes of a row; deleted finds rows
-that are gone; diff compares two moments; rows reads a table as of a moment; log lists transactions. Keys are objects
-from column to value, {"id": 7}. Moments are ISO times, -2h, LSNs such as 0/16B3748, xid:750 or now. Answers are exact;
-a question without an exact answer is an error that says why."""
+that are gone; diff compares two moments; rows reads a table as of a moment; sql joins and counts across tables and
+moments; log lists transactions. Keys are objects from column to value, {"id": 7}. Moments are ISO times, -2h, LSNs such
+as 0/16B3748, xid:750 or now. Answers are exact; a question without an exact answer is an error that says why."""
 T = TypeVar("T")
 Fields = dict[str, Any]
 Texts = Mapping[str, str | None]
@@ -198,6 +209,35 @@ class Tools:
         )
         return self._limits.cut(found.texts(), lambda each: self._limits.row(name, each) or {})
 
+    def sql(self, statement: str, as_of: str | None = None) -> Fields:
+        """Answer one SELECT in Spark SQL, all tables as of a moment, now by default.
+
+        `from orders for system_time as of '-2h'` reads one table at another moment, `for system_time all` every version
+        with _from_lsn, _to_lsn, _from_time, _to_time, _op; auditlake.transactions has time, xid, context by lsn. Give
+        computed columns a name with AS. Values are PostgreSQL's texts.
+        """
+        state = read_state(layout.Lake.at(self._lake.location), as_of, UTC)
+        query = prepare_statement(state, statement, frozenset())
+        connection = connect()
+        engine = Embedded({}, lambda: connection, self._limits.masks if self._limits.masked else None)
+        timer = Timer(STATEMENT_S, connection.interrupt)
+        timer.start()
+        try:
+            rows = engine.answer(state, query)
+            first = list(islice(rows.texts(), self._limits.rows + 1))
+        except NotEmbedded as reason:
+            why = "it takes too long" if timer.finished.is_set() else str(reason)
+            raise BadUsage(f"this statement has no answer here: {why}", "Write it in simpler SQL.") from None
+        finally:
+            timer.cancel()
+            connection.close()
+        return {
+            "columns": rows.columns,
+            "found": first[: self._limits.rows],
+            "more": len(first) > self._limits.rows,
+            "lsn": str(state.lsn),
+        }
+
     def status(self) -> Fields:
         """Tell how current the lake is, and whether something is wrong with it."""
         status = self._lake.status()
@@ -266,6 +306,7 @@ def make_server(lake: Lake, limits: Limits) -> FastMCP:
         tools.deleted,
         tools.diff,
         tools.rows,
+        tools.sql,
         tools.status,
     )
     for tool in listed:

@@ -293,7 +293,8 @@ class Draw:
         return f"({text})" if self.draw.random() < 0.7 else text
 
     def _abs(self, kind: str, depth: int) -> str:
-        return str(self.one(f"abs({self.of(kind, depth)})", f"(- {self.of(kind, depth)})"))
+        forms = ("abs({})", "(- {})", "round({}, 1)", "round({})")
+        return str(self.one(*forms)).format(self.of(kind, depth))
 
     def _nullif(self, kind: str, depth: int) -> str:
         return f"nullif({self.of(kind, depth)}, {self.of(kind, depth)})"
@@ -373,6 +374,9 @@ class Draw:
             f"avg({self.column('decimal(10,2)')})",
             f"avg({self.column('int')})",
             f"sum({self.column('bigint')})",
+            f"sum({self.column('decimal(10,2)')}) / {self.one('count(*)', 'count(num)', '3', '1.5')}",
+            f"sum({self.column('decimal(38,10)')})",
+            f"sum({number}) / nullif(count({value}), 0)",
         )
         return f"{call} filter (where {self.condition(1)})" if self.draw.random() < 0.1 else str(call)
 
@@ -426,6 +430,8 @@ def _from(draw: random.Random) -> tuple[str, Draw]:
             "a.name = b.name",
             "a.day = b.day",
             "a.price = b.price and a.id < b.id",
+            "a.ratio = b.ratio",
+            "a.real = b.ratio and b.id < 9",
             f"a.id = b.id and {both.condition(1)}",
         ]
     )
@@ -441,6 +447,14 @@ def _simple(draw: random.Random, kinds: Sequence[str], *, ordered: bool, named: 
     where = f" where {scope.condition(draw.randint(1, 3))}" if draw.random() < 0.6 else ""
     if where and len(scope.aliases) == 1 and draw.random() < 0.2:
         where += f" and id {draw.choice(['', 'not '])}in (select num from {draw.choice(TABLES)})"
+    if where and draw.random() < 0.3:
+        inner, side = Draw(draw, ("x",)), Draw(draw, scope.aliases)
+        kind = draw.choice(["int", "string", "decimal(10,2)", "double", "date"])
+        compared = f"{inner.of(kind, 1)} {draw.choice(['=', '=', '<', '<=>'])} {side.of(kind, 1)}"
+        more = f" and {inner.condition(1)}" if draw.random() < 0.5 else ""
+        word = draw.choice(["", "not "])
+        inside = draw.choice(["1", "x.id", "*"])
+        where += f" and {word}exists (select {inside} from {draw.choice(TABLES)} x where {compared}{more})"
     distinct = "distinct " if draw.random() < 0.1 else ""
     order = ""
     if ordered and shown != ["*"]:

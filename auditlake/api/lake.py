@@ -80,6 +80,11 @@ class Lake:
     def __repr__(self) -> str:
         return f"Lake({str(self._lake.root)!r})"
 
+    @property
+    def location(self) -> str:
+        """The lake's folder, or its URL in an object store."""
+        return str(self._lake.root)
+
     def log(  # noqa: PLR0913 - independent filters, all optional
         self,
         *,

@@ -11,17 +11,20 @@ The rows before the tail (`base`) are the open versions of the keys that it touc
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Change, States, change_of, fetch
+from auditlake.audit.changes import Change, States, Values, change_of, fetch
 from auditlake.audit.keys import HERE, THERE, Key, in_history, key_places
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.versions import history_texts, row_values, value_column
+from auditlake.audit.versions import history_texts, record, row_values, value_column
+from auditlake.errors import Unsupported
 from auditlake.lake.history import OPEN_PART, HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.sql_names import standard_identifier
@@ -32,6 +35,22 @@ LSN = "lsn"
 
 _CASTS = {Kind.INTEGER: "bigint", Kind.TEXT: "varchar", Kind.BOOLEAN: "boolean"}
 _FEW_KEYS = 20
+_FEW_CHANGES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class TailVersion:
+    """A version that ends or begins in a tail; one without `begin` is open in the history.
+
+    `begin` is the last change of its key in the transaction that it begins with; `end` has a change of the transaction
+    that ends it, and by which operation.
+    """
+
+    key: Key
+    values: Values | None
+    begin: Change | None
+    op: str | None
+    end: tuple[Change, str] | None
 
 
 class Tail:
@@ -212,6 +231,32 @@ class Tail:
         sent = pa.table({**columns, LSN: rows["lsn"]})
         unsent = pc.fill_null(pc.greater(pc.list_value_length(rows["unchanged"]), 0), fill_value=False)
         return self._filled(sent, np.flatnonzero(unsent.to_numpy(zero_copy_only=False)), upto)
+
+    def versions(self) -> list["TailVersion"]:
+        """Fold the tail as apply does, row by row: the versions that end or begin in it, ordered by their end.
+
+        Raises Unsupported if that takes too long: the tail is large, or has a TRUNCATE.
+        """
+        if self._truncates.size or self.rows.num_rows > _FEW_CHANGES:
+            raise Unsupported(f"the tail of {self._table.name} is large or has a TRUNCATE", "Run auditlake apply.")
+        states, names = self._replayed(0), tuple(self._key)
+        standing = {key: TailVersion(key, None, None, None, None) for key in states.rows}
+        ended = []
+        changes = (change_of(row, self._reader) for row in self.rows.to_pylist())
+        for _, transaction in groupby(changes, key=lambda change: change.lsn):
+            births: dict[Key, str] = {}
+            deaths: dict[Key, str] = {}
+            last: dict[Key, Change] = {}
+            for change in transaction:
+                last |= dict.fromkeys((change.key_before(names), change.key_after(names)), change)
+                record(states.apply(change), set(), births, deaths)
+            for key, change in last.items():
+                if key in standing:
+                    ended.append(replace(standing.pop(key), end=(change, deaths.get(key, "update"))))
+                if key in states.rows:
+                    values = states.rows[key]
+                    standing[key] = TailVersion(key, values, change, births.get(key, "update"), None)
+        return [*ended, *(version for version in standing.values() if version.begin is not None)]
 
     @cached_property
     def names(self) -> list[str]:

@@ -34,7 +34,7 @@ import pyarrow as pa
 from auditlake.audit.changes import States, Values, changes_of
 from auditlake.audit.keys import read_value
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.pending_changes import Tail
+from auditlake.audit.pending_changes import Tail, TailVersion
 from auditlake.audit.versions import value_column
 from auditlake.errors import BadUsage, Unsupported
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, type_of
@@ -43,6 +43,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.objects import filesystem
+from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state
 from auditlake.values.exact_text import outside, typed_values
 from auditlake.values.types import Kind
@@ -56,6 +57,7 @@ _RAW = "_raw"
 _ROW, _COUNT, _COPY = "`row", "`count", "`copy"
 """Columns beside those of the source, of which there may be none; no name of a column contains a backtick."""
 _OF_DUCKDB = frozenset({"file_index", "file_row_number"})
+_INSTANT = pa.timestamp("us", tz="UTC")
 _RAW_TYPE = pa.map_(pa.string(), pa.string())
 _SQL_TYPES = {
     "smallint": "smallint",
@@ -275,14 +277,21 @@ def is_held(query: str, reading: Reading) -> bool:
     return query == f"select {', '.join(shown)} from {reading.held}"
 
 
-def versions_query(connection: "DuckDBPyConnection", table: HistoryTable, columns: Sequence[Column]) -> str:
-    """Return a query of all versions up to the table's position, with the columns of the period.
+def versions_query(
+    connection: "DuckDBPyConnection", reader: Reader, table: HistoryTable, columns: tuple[Column, ...], upto: Lsn
+) -> str:
+    """Return a query of all versions up to an LSN, with the columns of the period.
 
-    Raises Unsupported.
+    Above the table's position the columns must be those of the history. Raises Unsupported.
     """
     found = _files(table)
-    shown = [_of(column) for column in columns] + [name for name, _ in PERIOD_COLUMNS if name != "_part"]
-    return _rows(connection, found, shown, None)
+    period = [name for name, _ in PERIOD_COLUMNS if name != "_part"]
+    shown = [_of(column) for column in columns] + period
+    if upto <= table.position or reader.changes is None:
+        return _rows(connection, found, shown, None)
+    if not table.key:
+        raise Unsupported(f"{table.name} has no key, and changes that are not applied yet", _THROUGH_SPARK)
+    return _State(connection, reader, Reading(table, upto, columns, raw=True)).versions(found, shown)
 
 
 def _files(table: HistoryTable) -> Files:
@@ -318,14 +327,19 @@ def _rows(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], 
 
 
 def _parquet(connection: "DuckDBPyConnection", files: Files) -> str:
-    if not isinstance(files.table.path, Path):
+    # Files from before a column was added lack it.
+    by_name = any(column.since is not None for column in files.table.columns)
+    return parquet_files(connection, files.paths, by_name=by_name)
+
+
+def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:
+    """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have."""
+    if any(not isinstance(path, Path) for path in paths):
         with _REGISTERING:  # other cursors of the database register it too
             if not connection.list_filesystems():
                 connection.register_filesystem(filesystem())
-    paths = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in files.paths)
-    # Files from before a column was added lack it.
-    by_name = any(column.since is not None for column in files.table.columns)
-    return f"read_parquet([{paths}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
+    listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
 
 
 def _deleted(files: Files) -> pa.Table:
@@ -383,24 +397,59 @@ class _State:
             return here
         return f"{self._untouched(keys)} union all {here}"
 
-    def _untouched(self, keys: pa.Table) -> str:
-        """Return a query of the rows of the history whose keys the tail does not touch."""
+    def versions(self, files: Files, shown: Sequence[str]) -> str:
+        """Return a query of all versions: of the history, some of which end in the tail, and of the tail."""
+        folded = Tail(self._reader, self._table, self._upto).versions()
+        ends = [version for version in folded if version.begin is None]
+        begun = [version for version in folded if version.begin is not None]
+        needed = dict.fromkeys((*shown, *(_of(column) for column in self._table.key)))
+        history = _rows(self._connection, files, list(needed), None)
+        if ends:
+            texts = zip(*(version.key for version in ends), strict=True)
+            keys = {
+                value_column(c.name): pa.array(values, pa.string())
+                for c, values in zip(self._table.key, texts, strict=True)
+            }
+            gone = _register(self._connection, pa.table(self._typed_keys(pa.table(keys)) | _ends(ends)))
+            cells = [f'coalesce(g."{name}", h.{name}) as {name}' if name in _ENDS else f"h.{name}" for name in shown]
+            history = (
+                f"select {', '.join(cells)} from ({history}) h left join {gone} g"
+                f" on h._to_lsn is null and {self._same_key()}"
+            )
+        values = [version.values or {} for version in begun]
+        names = dict.fromkeys(self._own(column) for column in self._columns)
+        rows = pa.table({value_column(n): pa.array([row.get(n) for row in values], pa.string()) for n in names})
+        typed = self._typed(rows, len(begun)).drop_columns([_ROW])
+        for name, column in (_begins(begun) | _ends(begun)).items():
+            typed = typed.append_column(name, column)
+        new = f"select {', '.join(shown)} from {_register(self._connection, typed)}"
+        return f"select {', '.join(shown)} from ({history}) h union all {new}"
+
+    def _typed_keys(self, keys: pa.Table) -> dict[str, pa.Array]:
+        """Return columns of a key as `_same_key` compares them: `k0` …, and `r0` … for texts that do not fit."""
         typed = {}
         for number, column in enumerate(self._table.key):
             texts = keys[value_column(column.name)].combine_chunks()
             typed[f"k{number}"] = typed_values(texts, type_of(column))
             typed[f"r{number}"] = outside(texts, type_of(column))
-        gone = _register(self._connection, pa.table(typed))
+        return typed
+
+    def _same_key(self) -> str:
         same = [
             f'h.{_of(column)} is not distinct from g."k{n}" and {_entry(column)} is not distinct from g."r{n}"'
             if type_of(column).may_not_fit
             else f'h.{_of(column)} = g."k{n}"'
             for n, column in enumerate(self._table.key)
         ]
+        return " and ".join(same)
+
+    def _untouched(self, keys: pa.Table) -> str:
+        """Return a query of the rows of the history whose keys the tail does not touch."""
+        gone = _register(self._connection, pa.table(self._typed_keys(keys)))
         needed = [*self._shown, *(_of(column) for column in self._table.key)]
         needed += [_RAW] if any(type_of(column).may_not_fit for column in self._table.key) else []
         rows = self._history(list(dict.fromkeys(needed)))
-        return f"select {', '.join(self._shown)} from ({rows}) h anti join {gone} g on {' and '.join(same)}"
+        return f"select {', '.join(self._shown)} from ({rows}) h anti join {gone} g on {self._same_key()}"
 
     def _history(self, shown: Sequence[str]) -> str:
         """Return a query of the history's rows in the state at the LSN, or at its position if that is lower."""
@@ -513,6 +562,30 @@ class _State:
             f" from ({history}) h left join {gone} g on {' and '.join(same) or 'true'})"
             f' where "{_COUNT}" is null or "{_COPY}" > "{_COUNT}"'
         )
+
+
+_ENDS = frozenset({"_to_lsn", "_to_time", "_end_op", "_end_xid"})
+
+
+def _begins(versions: Sequence[TailVersion]) -> dict[str, pa.Array]:
+    changes = [version.begin for version in versions if version.begin is not None]
+    return {
+        "_from_lsn": pa.array([change.lsn for change in changes], pa.int64()),
+        "_from_time": pa.array([change.time_us for change in changes], _INSTANT),
+        "_op": pa.array([version.op for version in versions], pa.string()),
+        "_xid": pa.array([change.xid for change in changes], pa.int64()),
+        "_ordinal": pa.array([change.ordinal for change in changes], pa.int32()),
+    }
+
+
+def _ends(versions: Sequence[TailVersion]) -> dict[str, pa.Array]:
+    ends = [(None, None) if version.end is None else version.end for version in versions]
+    return {
+        "_to_lsn": pa.array([change and change.lsn for change, _ in ends], pa.int64()),
+        "_to_time": pa.array([change and change.time_us for change, _ in ends], _INSTANT),
+        "_end_op": pa.array([op for _, op in ends], pa.string()),
+        "_end_xid": pa.array([change and change.xid for change, _ in ends], pa.int64()),
+    }
 
 
 def _count(net: "Counter[tuple[str | None, ...]]", names: Sequence[str], row: Values | None, by: int) -> None:

@@ -168,7 +168,7 @@ class Fold:
         touched: set[Key] = set()
         for change in transaction:
             standing = set(self._states.rows) if change.op == "truncate" else set()
-            _record(self._states.apply(change), standing, births, deaths)
+            record(self._states.apply(change), standing, births, deaths)
             if change.op != "truncate":
                 touched |= {change.key_before(self._states.key), change.key_after(self._states.key)}
         for key in touched | set(deaths):
@@ -186,7 +186,8 @@ def _mark(change: Change, op: str) -> Mark:
     return Mark(change.lsn, change.time_us, op, change.xid)
 
 
-def _record(step: Step, standing: set[Key], births: dict[Key, str], deaths: dict[Key, str]) -> None:
+def record(step: Step, standing: set[Key], births: dict[Key, str], deaths: dict[Key, str]) -> None:
+    """Note the keys that a change creates and ends, with its operation; `standing` are those that a TRUNCATE ends."""
     op = step.change.op
     if op == "truncate":
         deaths.update(dict.fromkeys(standing, op))

@@ -66,7 +66,16 @@ from auditlake.query.as_of import read_selection
 from auditlake.query.dialect import tokenize
 from auditlake.query.pending_tail import columns_shown, find_reading_tails, upto
 from auditlake.query.spark_values import register_function
-from auditlake.query.statement import JSON_TEXT, LSN, Log, PreparedQuery, inexact_note, prepare_sql, with_raw
+from auditlake.query.statement import (
+    JSON_TEXT,
+    LSN,
+    LSNS_OF_LOGS,
+    Log,
+    PreparedQuery,
+    inexact_note,
+    prepare_sql,
+    with_raw,
+)
 from auditlake.query.system_time import Selection, Versions, select_state
 from auditlake.relation import Column, TableName
 from auditlake.spark.session import LOGGERS_OF_ROWS
@@ -75,7 +84,6 @@ from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, check_copied, find_table, view_names
 from auditlake.temporal.when import When, parse_when
 
-_LSNS_OF_LOGS = ("lsn", "end_lsn", "lsn_from", "lsn_to")
 _LSN, _SCHEMA, _TABLE, _COLUMN = "auditlake.lsn", "auditlake.schema", "auditlake.table", "auditlake.column"
 _INTERVALS = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType)
 _TEXTS_INSIDE = ("interval", "variant")
@@ -131,7 +139,7 @@ def plan_all(spark: SparkSession, queries: Iterable[PreparedQuery]) -> list[Data
 def _read(spark: SparkSession, query: PreparedQuery, table: TableName, selection: Selection | Log) -> DataFrame:
     known = query.known
     if isinstance(selection, Log):
-        return mark(read_log(spark, known, table, selection.lsn), table, (), _LSNS_OF_LOGS)
+        return mark(read_log(spark, known, table, selection.lsn), table, (), LSNS_OF_LOGS)
     history = known.tables[table]
     lsns = LSNS if isinstance(selection, Versions) else ()
     rows = read_selection(spark, known, history, selection, query.tails)

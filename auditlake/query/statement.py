@@ -40,6 +40,8 @@ JSON_TEXT = b"auditlake.json"
 """Marks a field whose texts are JSON."""
 LSN = b"auditlake.lsn"
 """Marks a field whose integers are LSNs."""
+LSNS_OF_LOGS = ("lsn", "end_lsn", "lsn_from", "lsn_to")
+"""Columns of the lake's own tables that are LSNs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,7 @@ class TableState:
         A version is its texts by column, and its period.
         """
         columns = self.merged
-        inner = versions_query(cursor, self.table, columns)
+        inner = versions_query(cursor, self.reader, self.table, columns, self.table.position)
         some = " or ".join(text for text, _ in conditions) or "false"
         sql = (
             f"select * from ({inner}) h where _from_lsn <= {min(self.lsn, self.table.position):d} and ({some})"

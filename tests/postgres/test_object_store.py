@@ -46,6 +46,8 @@ def test_capture_is_killed_and_every_question_is_answered(database: str, remote_
     assert found == expected
     at = ["--lake", str(remote_folder)]
     assert len(_run("log", "--json", *at).splitlines()) == 3
+    totals = "select count(*) as n, sum(total) as t, min(note) as m from orders where id > 2"
+    assert _run("sql", "--engine", "duckdb", "--format", "csv", totals, *at) == "n,t,m\n17,280.50,note 10\n"
     assert "note 2 → second" in _run("row", "orders", "2", *at)
     assert "id=20" in _run("row", "orders", "20", *at)
     assert "public.orders" in _run("status", *at, "--source", database)

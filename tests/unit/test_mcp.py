@@ -59,7 +59,7 @@ def test_the_tools_answer_the_audit_questions(lake: Lake) -> None:
     async def script(session: ClientSession, ask: Ask) -> None:
         tools = (await session.list_tools()).tools
         assert {tool.name for tool in tools} == {
-            *("tables", "log", "row", "blame", "deleted", "diff", "rows", "status"),
+            *("tables", "log", "row", "blame", "deleted", "diff", "rows", "sql", "status"),
         }
         assert all(tool.annotations is not None and tool.annotations.readOnlyHint for tool in tools)
         blamed = await ask("blame", table="orders", key={"id": 1}, as_of="0/250")
@@ -78,9 +78,38 @@ def test_the_tools_answer_the_audit_questions(lake: Lake) -> None:
         page = await ask("rows", table="orders", as_of="0/250", where=[["price", ">", "1"]], order_by=["-price"])
         assert [each["price"] for each in page["found"]] == ["4.00", "3.00"]
         assert [each["table"] for each in (await ask("tables"))["found"]] == ["public.customers", "public.orders"]
+        found = await ask("sql", statement="select id, price / 2 as half from orders order by id", as_of="0/250")
+        assert (found["columns"], found["more"], found["lsn"]) == (["id", "half"], True, "0/250")
+        assert [row[0] for row in found["found"]] == ["1", "3"]
+        assert "computed column without AS" in await ask("sql", statement="select id + 0.5 from orders")
+        assert "does more than read" in await ask("sql", statement="with a as (select 1) insert into orders select 1")
         assert (await ask("status"))["watermark"] == "0/300"
 
     _session(lake, script)
+
+
+_REVEALING = (
+    "select note from orders",
+    "select * from orders",
+    "select o.* from orders o",
+    "select length(NOTE) as n from orders",
+    "select id from orders where note like 'c%'",
+    "select id from orders order by note",
+    "select count(*) as n from orders group by note",
+    "select min(note) as n from orders",
+    "select id from orders o join customers c on c.name = o.note",
+    "select id from customers where name in (select note from orders)",
+    "select id from customers c where exists (select 1 from orders o where o.note = c.name)",
+    "select id from customers c where exists (select * from orders)",
+    "with q as (select * from orders) select id from q",
+    "select b from orders as t(a, b, c, d)",
+    "select (select max(note) from orders) as n",
+    "select note from orders for system_time as of '0/180'",
+    "select id from orders union select note from orders",
+    "select row_number() over (partition by note order by id) as n from orders",
+    "select id from orders join orders b using (id, note)",
+    "select new from auditlake.changes",
+)
 
 
 def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> None:
@@ -102,6 +131,12 @@ def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> N
             refused = await ask("rows", table="orders", **arguments)
             assert "column note of public.orders is masked. Ask without it." in refused
         assert "is masked" in await ask("log", table="orders", column="note")
+        for sql in _REVEALING:
+            assert "mask" in await ask("sql", statement=sql), sql
+        shown = await ask("sql", statement="select count(*) as n, max(o.price) as p from orders o where o.id < 4")
+        assert shown["found"] == [["1", "3.00"]]
+        described = await ask("sql", statement="describe orders")
+        assert ["note", "string", None] in [described["found"][0], *described["found"]]
         assert "its history begins at 0/180" in await ask("rows", table="customers", as_of="0/100")
         assert "there is no table ordres" in await ask("row", table="ordres", key={"id": 1})
 

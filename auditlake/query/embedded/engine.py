@@ -5,36 +5,45 @@
 3. If an expression can fail on a row, the whole answer is held before its first row is shown: a failure, such as an
    overflow, sends the statement to Spark, which reports it. So does an answer that is too large to be held.
 
-Sent to Spark as well: the lake's own tables, `exact_text`, views that a script defines, versions of a table with a
-tail, a large tail, long rows, and every statement if a setting changes what Spark SQL means.
+Sent to Spark as well: `auditlake.relations`, `exact_text`, views that a script defines, versions of a table whose
+columns change in its tail, a large tail, long rows, and every statement if a setting changes what Spark SQL means.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from deltalake.schema import ArrayType, PrimitiveType
 from sqlglot import Token, TokenType
 
+from auditlake.apply.tails import Tail
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.state import Reading, connect, state_query, versions_query
+from auditlake.audit.state import Reading, connect, parquet_files, state_query, versions_query
+from auditlake.delta.append_table import open_delta
+from auditlake.delta.log_reader import file_path, live_files
 from auditlake.delta.row_groups import row_groups
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
+from auditlake.lsn import Lsn
 from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.embedded.queries import Field, Translated, translate
-from auditlake.query.embedded.spark_types import arrow_of
+from auditlake.query.embedded.spark_types import RAW, arrow_of, column_type, duckdb_type
 from auditlake.query.pending_tail import columns_shown, upto
-from auditlake.query.statement import LSN, LakeState, Log, PreparedQuery, inexact_note
+from auditlake.query.statement import LSN, LSNS_OF_LOGS, LakeState, Log, PreparedQuery, inexact_note
 from auditlake.query.system_time import Selection, State, within
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.store.place import Place
+from auditlake.temporal.moments import Known
+from auditlake.values.exact_text import exact_texts
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -50,6 +59,13 @@ _HOW_ONLY = tuple(
 )
 """Settings of how Spark works, not of what SQL means."""
 _QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
+_OPERAND_ENDS = frozenset(
+    {
+        *(TokenType.NUMBER, TokenType.STRING, TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, TokenType.END),
+        *(TokenType.NULL, TokenType.TRUE, TokenType.FALSE, TokenType.R_BRACKET, TokenType.DATE, TokenType.TIMESTAMP),
+    }
+)
+"""Tokens after which a + has two operands."""
 _ESCAPED = re.compile(r"""\\|''|\"\"""")
 
 
@@ -63,10 +79,14 @@ def check_settings(spark: Mapping[str, str]) -> None:
             raise NotEmbedded(f"the setting {name}")
 
 
-def translated(query: PreparedQuery) -> Translated:
+Masks = Callable[[str, str], bool]
+"""Whether a column of a table, `schema.table`, is masked."""
+
+
+def translated(query: PreparedQuery, masks: Masks | None = None) -> Translated:
     """Translate a prepared statement.
 
-    Raises NotEmbedded.
+    Raises NotEmbedded, BadUsage if it reads a masked column.
     """
     if query.defines is not None:
         raise NotEmbedded("CREATE VIEW")
@@ -75,28 +95,51 @@ def translated(query: PreparedQuery) -> Translated:
     tokens = tokenize(query.sql)
     if tokens[0].text.upper() not in _QUERY_STARTS:
         raise NotEmbedded(tokens[0].text.upper())
-    _check_strings(query.sql, tokens)
-    tables = {view: _fields(query, name, selection) for view, (name, selection) in query.views.items()}
+    _check_tokens(query.sql, tokens)
+    tables = {view: _fields(query, name, selection, masks) for view, (name, selection) in query.views.items()}
     return translate(parse_query(query.sql, tokens), tables)
 
 
-def _check_strings(sql: str, tokens: Sequence[Token]) -> None:
+def _check_tokens(sql: str, tokens: Sequence[Token]) -> None:
+    """Refuse what the tree does not show: escapes in strings, and a sign + before an operand."""
+    for before, token in pairwise(tokens):
+        if token.token_type is TokenType.PLUS and before.token_type not in _OPERAND_ENDS:
+            raise NotEmbedded("a sign +")
     for token in tokens:
         if token.token_type is TokenType.STRING and _ESCAPED.search(sql[token.start + 1 : token.end]):
             raise NotEmbedded("an escape in a string")
 
 
-def _fields(query: PreparedQuery, name: TableName, selection: Selection | Log) -> list[Field]:
+def _fields(
+    query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Masks | None = None
+) -> list[Field]:
     if isinstance(selection, Log):
-        raise NotEmbedded(f"the table {name}")
+        if masks is not None and name.table == "changes":
+            raise BadUsage(f"{name} has the values of masked columns", "Ask the tables themselves.")
+        return list(_log(query.known, name, selection.lsn).fields)
     table = query.known.tables[name]
+    names = {str(each) for each in (name, *table.all_names)}
+
+    def masked(*columns: str) -> bool:
+        return masks is not None and any(masks(each, column) for each in names for column in columns)
+
     fields = [
-        Field(shown, type_of(c).delta, (name, c.stored) if type_of(c).may_not_fit else None)
+        Field(
+            shown,
+            type_of(c).delta,
+            (name, c.stored) if type_of(c).may_not_fit else None,
+            masked=masked(shown, c.name, c.stored),
+        )
         for c, shown in _columns(query, table, selection)
     ]
     if isinstance(selection, State):
         return fields
-    return fields + [Field(each, kind, None, each in LSNS) for each, kind in PERIOD_COLUMNS if each != "_part"]
+    of_raw = any(field.masked for field in fields)
+    return fields + [
+        Field(each, kind, None, each in LSNS, masked=of_raw and each == "_raw")
+        for each, kind in PERIOD_COLUMNS
+        if each != "_part"
+    ]
 
 
 def _columns(query: PreparedQuery, table: HistoryTable, selection: Selection) -> list[tuple[Column, str]]:
@@ -104,10 +147,74 @@ def _columns(query: PreparedQuery, table: HistoryTable, selection: Selection) ->
     tail = query.tails.get((table, upto(query.known, table, selection)))
     if isinstance(selection, State) and tail is not None and tail.held_bytes > _TAIL_BYTES:
         raise NotEmbedded(f"a tail of {tail.held_bytes >> 20} MB")
-    if not isinstance(selection, State) and tail is not None:
-        raise NotEmbedded(f"versions of {table.name}, which has changes that are not applied yet")
     columns, names = columns_shown(table, selection, tail)
+    if not isinstance(selection, State):
+        _check_versions(table, tail, columns, names)
     return [(column, names[column.stored]) for column in columns]
+
+
+def _check_versions(
+    table: HistoryTable, tail: Tail | None, columns: Sequence[Column], names: Mapping[str, str]
+) -> None:
+    if tail is not None and (tail.shape is None or tail.added or tuple(columns) != table.columns):
+        raise NotEmbedded(f"versions of {table.name}, whose columns change in what is not applied yet")
+    if any(type_of(each).may_not_fit and names[each.stored] != each.stored for each in columns):
+        raise NotEmbedded(f"versions of {table.name}, which has renamed columns")
+
+
+@dataclass(frozen=True, slots=True)
+class _LogTable:
+    """One of the lake's own tables up to an LSN, None: all of it."""
+
+    name: TableName
+    fields: tuple[Field, ...]
+    paths: tuple[Place, ...]
+    upto: Lsn | None
+
+    def sql(self, connection: "DuckDBPyConnection") -> str:
+        """Return a query of its rows, with columns `c0`, `c1` and so on."""
+        _check_length(self.name, self.paths)
+        names = [standard_identifier(str(each.name)) for each in self.fields]
+        shown = ", ".join(f"{name} as c{n}" for n, name in enumerate(names))
+        where = "" if self.upto is None else f" where lsn <= {self.upto:d}"
+        if not self.paths:
+            nothing = (f"cast(null as {duckdb_type(f.kind)}) as {n}" for f, n in zip(self.fields, names, strict=True))
+            return f"select {shown} from (select {', '.join(nothing)}) where false"
+        # Files from before a column was added lack it.
+        return f"select {shown} from {parquet_files(connection, self.paths, by_name=True)}{where}"
+
+
+def _log(known: Known, name: TableName, lsn: Lsn) -> _LogTable:
+    """Open `changes`, `transactions` or `gaps`; the last is not limited by an LSN.
+
+    Raises NotEmbedded.
+    """
+    path = known.lake.root / name.table
+    delta = open_delta(path)
+    if delta is None:
+        raise NotEmbedded(f"the table {name}")
+    kinds = {field.name: _spark_type(field.type) for field in delta.schema().fields}
+    fields = tuple(Field(column, kind, None, column in LSNS_OF_LOGS) for column, kind in kinds.items() if kind)
+    if len(fields) < len(kinds):
+        raise NotEmbedded(f"the table {name}")
+    try:
+        paths = tuple(file_path(path, add) for add in live_files(path, delta.version()))
+    except OSError as exc:
+        raise NotEmbedded(f"the log of {name}") from exc
+    upto = known.changes_up_to(lsn) if name.table in {"changes", "transactions"} else None
+    return _LogTable(name, fields, paths, upto)
+
+
+def _spark_type(kind: object) -> str | None:
+    if isinstance(kind, ArrayType):
+        element = _spark_type(kind.element_type)
+        return None if element is None else f"array<{element}>"
+    return _DELTA_NAMES.get(kind.type) if isinstance(kind, PrimitiveType) else None
+
+
+_DELTA_NAMES = {"long": "bigint", "integer": "int", "short": "smallint"} | {
+    name: name for name in ("string", "binary", "timestamp", "boolean", "date")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +230,19 @@ class EmbeddedRows:
 
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         return _schema(self.fields), self.fetched
+
+    def texts(self) -> Iterator[tuple[str | None, ...]]:
+        """Yield the rows in PostgreSQL's text of every value; `_raw` is JSON."""
+        for batch in self.fetched:
+            columns = [_texts(each.kind, batch.column(at)) for at, each in enumerate(self.fields)]
+            yield from zip(*columns, strict=True)
+
+
+def _texts(kind: str, values: pa.Array) -> list[str | None]:
+    if kind == RAW:
+        return [None if each is None else json.dumps(dict(each), ensure_ascii=False) for each in values.to_pylist()]
+    texts: list[str | None] = exact_texts(values, column_type(kind), None).to_pylist()
+    return texts
 
 
 def _schema(fields: Iterable[Field]) -> pa.Schema:
@@ -154,14 +274,19 @@ _DESCRIPTION = tuple(Field(name, "string") for name in ("col_name", "data_type",
 class Embedded:
     """DuckDB over one lake; statements do not share anything in it.
 
-    `open_cursor` opens a cursor of the caller's database, by default of one of its own.
+    `open_cursor` opens a cursor of the caller's database, by default of one of its own. A statement that reads a column
+    for which `masks` is true is refused: an expression of it, a condition or an order would reveal its values.
     """
 
     def __init__(
-        self, spark_settings: Mapping[str, str], open_cursor: "Callable[[], DuckDBPyConnection] | None" = None
+        self,
+        spark_settings: Mapping[str, str],
+        open_cursor: "Callable[[], DuckDBPyConnection] | None" = None,
+        masks: Masks | None = None,
     ) -> None:
         self._settings = spark_settings
         self._open_cursor = open_cursor
+        self._masks = masks
 
     @cached_property
     def _root(self) -> "DuckDBPyConnection":
@@ -170,12 +295,12 @@ class Embedded:
     def answer(self, state: LakeState, query: PreparedQuery) -> EmbeddedRows:
         """Run a statement.
 
-        Raises NotEmbedded if only Spark can answer it.
+        Raises NotEmbedded if only Spark can answer it, BadUsage if it reads a masked column.
         """
         check_settings(self._settings)
         if (described := _described(query)) is not None:
             return described
-        whole = translated(query)
+        whole = translated(query, self._masks)
         connection = self._session()
         try:
             with _interruptible():
@@ -204,10 +329,12 @@ class Embedded:
         reader = Reader(state.known.lake, state.now, state.known)
         for view, (name, selection) in query.views.items():
             if isinstance(selection, Log):
-                raise NotEmbedded(f"the table {name}")
+                inner = _log(state.known, name, selection.lsn).sql(connection)
+                connection.execute(f'create temp view "{view}" as {inner}')
+                continue
             table = state.known.tables[name]
             columns = tuple(column for column, _ in _columns(query, table, selection))
-            rows = _rows(connection, reader, table, selection, columns)
+            rows = _rows(connection, query, reader, table, selection, columns)
             _check_row_length(table)
             others = [each.name or "" for each in _fields(query, name, selection)[len(columns) :]]
             shown = [standard_identifier(each) for each in (*(column.stored for column in columns), *others)]
@@ -227,7 +354,7 @@ class Embedded:
                     continue
                 shown = _columns(query, table, selection)
                 columns = tuple(each for each, _ in shown)
-                inner = _rows(connection, reader, table, selection, columns, raw=True)
+                inner = _rows(connection, query, reader, table, selection, columns, raw=True)
                 if connection.execute(f"select 1 from ({inner}) where {held} limit 1").fetchone():
                     yield inexact_note(next(name for each, name in shown if each.stored == column))
                     break
@@ -236,6 +363,7 @@ class Embedded:
 
 def _rows(  # noqa: PLR0913, PLR0917 - what identifies the rows
     connection: "DuckDBPyConnection",
+    query: PreparedQuery,
     reader: Reader,
     table: HistoryTable,
     selection: Selection,
@@ -245,16 +373,22 @@ def _rows(  # noqa: PLR0913, PLR0917 - what identifies the rows
     if isinstance(selection, State):
         return state_query(connection, reader, Reading(table, selection.lsn, columns, raw))
     condition = "false" if selection.bounds is None else within(selection.bounds)
-    return f"select * from ({versions_query(connection, table, columns)}) where {condition}"
+    last = upto(query.known, table, selection)
+    last = last if (table, last) in query.tails else table.position
+    return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"
 
 
 def _check_row_length(table: HistoryTable) -> None:
     """DuckDB holds 2,048 rows at a time, whatever their length."""
-    found = find_files(table)
-    groups = [group for path in found.paths for group in row_groups(path)] if found is not None else []
+    if (found := find_files(table)) is not None:
+        _check_length(table.name, found.paths)
+
+
+def _check_length(name: TableName, paths: Iterable[Place]) -> None:
+    groups = [group for path in paths for group in row_groups(path)]
     longest = max((group.size_bytes // max(1, group.rows) for group in groups), default=0)
     if longest > _ROW_BYTES:
-        raise NotEmbedded(f"rows of {table.name} of {longest >> 10} KB")
+        raise NotEmbedded(f"rows of {name} of {longest >> 10} KB")
 
 
 def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

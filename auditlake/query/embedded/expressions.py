@@ -8,8 +8,11 @@ What differs between the engines, and how it is kept out:
 
 - integer overflow, division by zero, a value that is too large for its type: an error in Spark. DuckDB raises too (it
   returns NULL for a division by zero, hence `error`), and the statement then goes to Spark, which says what is wrong.
-- decimals: Spark's precision and scale, as long as they need no adjustment (38 digits). No division of decimals.
-- sums and averages of floats depend on the order of rows; grouped floats may show 0 or -0. Neither is accepted.
+- decimals: Spark's precision and scale. Sums, products and remainders that need an adjustment (38 digits) are not
+  accepted; a quotient is computed in whole numbers, and one that is too large for them is an error here.
+- sums of large numbers: an error here if some order of the rows could overflow, as it may in Spark.
+- sums and averages of floats depend on the order of rows; grouped floats may show 0 or -0. Neither is accepted. DuckDB
+  joins 0 and -0 apart, and shows 0 for -0 in a column that it sorts by, so floats are compared and sorted plus 0.
 - case conversion of letters that are not ASCII: an error here, so Spark answers.
 - LIKE: only patterns without an escape; strings compare by bytes in both engines.
 - text to number, number to date and other casts between kinds: not accepted. A literal beside a date or a timestamp is
@@ -27,6 +30,7 @@ from typing import ClassVar, Protocol
 from sqlglot import exp
 
 from auditlake.query.embedded.spark_types import (
+    FLOATING,
     INTEGRAL,
     MOST_DIGITS,
     VOID,
@@ -46,6 +50,7 @@ _EXACT_DOUBLE = 2**53
 _DECIMAL_LITERAL = re.compile(r"(\d*)\.(\d+)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(\.\d{1,6})?)?")
+_LEAST_SCALE = 6
 _PLAIN_DECIMAL_SCALE = 6
 """Up to this scale Spark prints every decimal without an exponent."""
 
@@ -90,6 +95,12 @@ class Scope(Protocol):
         Raises NotEmbedded.
         """
 
+    def exists(self, query: exp.Expr) -> str:
+        """Translate the subquery of an EXISTS, whose WHERE may refer to the tables outside of it.
+
+        Raises NotEmbedded.
+        """
+
 
 def only(node: exp.Expr, *allowed: str) -> None:
     """Raise NotEmbedded if a node has a part that is not among these."""
@@ -107,6 +118,11 @@ def _named(node: exp.Expr) -> str:
 def cast(cell: Cell, kind: str) -> str:
     """Return DuckDB text that has this type."""
     return cell.sql if cell.kind == kind and cell.number is None else f"cast({cell.sql} as {duckdb_type(kind)})"
+
+
+def _plain_zero(sql: str, kind: str) -> str:
+    """Return 0 for -0: they are equal, but DuckDB joins them apart, and a column that it sorts by loses the sign."""
+    return f"({sql} + cast(0 as {duckdb_type(kind)}))" if kind in FLOATING else sql
 
 
 _SIGNS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -147,12 +163,12 @@ class Expressions:
         Raises NotEmbedded.
         """
         cell = self.cell(node)
-        if cell.kind not in {"boolean", VOID}:
+        if cell.kind != "boolean":  # Spark refuses a bare NULL
             raise NotEmbedded(f"a condition of type {cell.kind}")
-        return cast(cell, "boolean")
+        return cell.sql
 
     def where(self, node: exp.Expr) -> str:
-        """Translate the condition of a WHERE, in which a conjunct may be [NOT] IN a query.
+        """Translate the condition of a WHERE, in which a conjunct may be [NOT] IN a query, or [NOT] EXISTS.
 
         Elsewhere Spark shows false for an unknown result of IN (query), and DuckDB NULL. Raises NotEmbedded.
         """
@@ -161,9 +177,13 @@ class Expressions:
 
     def _conjunct(self, node: exp.Expr) -> str:
         inner = node.this if isinstance(node, exp.Not) else node
-        if not isinstance(inner, exp.In) or inner.args.get("query") is None:
-            return f"({self.condition(node)})"
-        return f"{'not ' if inner is not node else ''}{self._in_query(inner)}"
+        word = "not " if inner is not node else ""
+        if isinstance(inner, exp.Exists):
+            only(inner, "this")
+            return f"{word}exists ({self._scope.exists(inner.this)})"
+        if isinstance(inner, exp.In) and inner.args.get("query") is not None:
+            return f"{word}{self._in_query(inner)}"
+        return f"({self.condition(node)})"
 
     def _in_query(self, node: exp.In) -> str:
         only(node, "this", "query")
@@ -227,12 +247,20 @@ class Expressions:
         only(node, "this", "expression", "typed", "safe")
         left, right = self.cell(node.this), self.cell(node.expression)
         sign = _SIGNS[type(node)]
-        kind, operands = _typed(sign, left, right)
         self.may_fail = True
+        name = None if left.name is None or right.name is None else f"({left.name} {sign} {right.name})"
+        if sign == "%":  # mod(a, b) is the same node, with another name
+            name = None
+        if (
+            sign == "/"
+            and (is_decimal(left.kind) or is_decimal(right.kind))
+            and "double" not in {left.kind, right.kind}
+        ):
+            return replace(_quotient(left, right), name=name)
+        kind, operands = _typed(sign, left, right)
         texts = [cast(each, to) for each, to in zip((left, right), operands, strict=True)]
         if sign in "/%":
             texts[1] = f"case when {texts[1]} = 0 then error('division by zero') else {texts[1]} end"
-        name = None if left.name is None or right.name is None else f"({left.name} {sign} {right.name})"
         return Cell(f"cast(({texts[0]} {sign} {texts[1]}) as {duckdb_type(kind)})", kind, name)
 
     def _comparison(self, node: exp.Binary) -> Cell:
@@ -246,12 +274,15 @@ class Expressions:
         kind = _common_of(_literals_as(cells))
         if not is_comparable(kind):
             raise NotEmbedded(f"a comparison of {kind}")
-        return [cast(cell, kind) for cell in _literals_as(cells)]
+        return [_plain_zero(cast(cell, kind), kind) for cell in _literals_as(cells)]
 
     def _and_or(self, node: exp.Connector) -> Cell:
         only(node, "this", "expression")
         word = "and" if isinstance(node, exp.And) else "or"
-        return Cell(f"({self.condition(node.this)} {word} {self.condition(node.expression)})", "boolean")
+        operands = self._cells((node.this, node.expression))
+        if any(cell.kind not in {"boolean", VOID} for cell in operands):
+            raise NotEmbedded(f"{word.upper()} of {operands[0].kind} and {operands[1].kind}")
+        return Cell(f"({f' {word} '.join(cast(cell, 'boolean') for cell in operands)})", "boolean")
 
     def _not(self, node: exp.Not) -> Cell:
         only(node, "this")
@@ -394,6 +425,8 @@ class Expressions:
 
     def _replace(self, node: exp.Replace) -> Cell:
         only(node, "this", "expression", "replacement")
+        if node.args.get("replacement") is None:
+            raise NotEmbedded("REPLACE without a replacement")
         cells = self._strings([node.this, node.expression, node.args["replacement"]], "REPLACE")
         if not cells[1].text:
             raise NotEmbedded("REPLACE of a value")
@@ -406,6 +439,21 @@ class Expressions:
             raise NotEmbedded(f"ABS of {cell.kind}")
         self.may_fail = True
         return Cell(f"cast(abs({cast(cell, cell.kind)}) as {duckdb_type(cell.kind)})", cell.kind)
+
+    def _round(self, node: exp.Round) -> Cell:
+        only(node, "this", "decimals")
+        cell = self.cell(node.this)
+        places = self.cell(node.args["decimals"]) if node.args.get("decimals") else _integer(0)
+        if places.number is None or places.number < 0 or not (is_decimal(cell.kind) or cell.kind in INTEGRAL):
+            raise NotEmbedded(f"ROUND of {cell.kind}")
+        self.may_fail = True
+        name = None if cell.name is None else f"round({cell.name}, {places.number})"
+        if cell.kind in INTEGRAL:
+            return Cell(cast(cell, cell.kind), cell.kind, name)
+        precision, scale = precision_and_scale(cell.kind) or (0, 0)
+        kept = min(scale, places.number)
+        kind = f"decimal({min(MOST_DIGITS, precision - scale + 1 + kept)},{kept})"
+        return Cell(f"cast({cell.sql} as {kind})", kind, name)
 
     def _part(self, node: exp.Expr) -> Cell:
         """Translate year(d) and its like."""
@@ -516,7 +564,7 @@ class Expressions:
         if not isinstance(node, exp.Ordered) or not is_comparable(cell.kind):
             raise NotEmbedded(f"ORDER BY of {cell.kind}")
         way = "desc" if node.args.get("desc") else "asc"
-        return f"{cell.sql} {way} nulls {'first' if node.args.get('nulls_first') else 'last'}"
+        return f"{_plain_zero(cell.sql, cell.kind)} {way} nulls {'first' if node.args.get('nulls_first') else 'last'}"
 
     _NODES: ClassVar[dict[type[exp.Expr], Callable[..., Cell]]] = {
         exp.Column: _column,
@@ -550,6 +598,7 @@ class Expressions:
         exp.Substring: _substring,
         exp.Replace: _replace,
         exp.Abs: _abs,
+        exp.Round: _round,
         **dict.fromkeys((exp.Year, exp.Month, exp.Day, exp.Hour, exp.Minute), _part),
         exp.Extract: _extract,
         exp.DateDiff: _days_between,
@@ -602,14 +651,67 @@ def _decimal_result(sign: str, left: tuple[int, int], right: tuple[int, int]) ->
     return decimal(max(left[0] - left[1], right[0] - right[1]) + scale + 1, scale)
 
 
+def _quotient(left: Cell, right: Cell) -> Cell:
+    """Divide decimals in whole numbers of the result's last digit, rounded half up.
+
+    Spark rounds to 39 digits first, which changes nothing: with a divisor of so few digits no quotient is so near to a
+    half.
+    """
+    one, other = _decimal_parts(left), _decimal_parts(right)
+    if one is None or other is None:
+        raise NotEmbedded(f"{left.kind} / {right.kind}")
+    scale = max(6, one[1] + other[0] + 1)
+    precision, scale = _adjusted(one[0] - one[1] + other[1] + scale, scale)
+    shift = scale + other[1] - one[1]
+    if shift < 0 or shift > MOST_DIGITS:
+        raise NotEmbedded(f"{left.kind} / {right.kind}")
+    dividend, divisor = f"({_units(left, one)} * {10**shift}::hugeint)", _units(right, other)
+    checked = f"case when {divisor} = 0 then error('division by zero')"
+    if scale + other[0] > MOST_DIGITS:
+        checked += f" when abs({divisor}) >= {10 ** (MOST_DIGITS - scale)}::hugeint then error('not exact')"
+    size, by = f"abs({dividend})", f"({checked} else abs({divisor}) end)"
+    rounded = f"({size} // {by} + cast(2 * ({size} % {by}) >= {by} as hugeint)) * sign({dividend}) * sign({divisor})"
+    return Cell(_of_units(rounded, precision, scale), f"decimal({precision},{scale})")
+
+
+def _adjusted(precision: int, scale: int) -> tuple[int, int]:
+    """Return precision and scale of a result as Spark adjusts them if it has more than 38 digits."""
+    if precision <= MOST_DIGITS:
+        return precision, scale
+    return MOST_DIGITS, max(MOST_DIGITS - (precision - scale), min(scale, _LEAST_SCALE))
+
+
+def _units(cell: Cell, parts: tuple[int, int]) -> str:
+    """Return a decimal or an integer in units of its last digit."""
+    if not is_decimal(cell.kind):
+        return f"cast({cell.sql} as hugeint)"
+    return f"cast({cell.sql} * cast({10 ** parts[1]} as decimal({parts[1] + 1},0)) as hugeint)"
+
+
+def _of_units(units: str, precision: int, scale: int) -> str:
+    """Return the decimal that is so many units of its last digit; an error if it has too many digits."""
+    unit = f"cast('0.{'1'.rjust(scale, '0')}' as decimal({scale},{scale}))"
+    return f"cast(cast({units} as decimal({precision},0)) * {unit} as decimal({precision},{scale}))"
+
+
 def _sum(cell: Cell, condition: str) -> tuple[str, str]:
+    """Sum in whole numbers; if some order of the rows could overflow, as Spark adds them, it is an error."""
     if cell.kind in INTEGRAL:
-        return f"cast(sum({cast(cell, cell.kind)}){condition} as bigint)", "bigint"
+        text = cast(cell, cell.kind)
+        total, size = f"sum({text}){condition}", f"sum(abs(cast({text} as hugeint))){condition}"
+        overflow = f"{size} > {_BIGINT_MAX}" if cell.kind == "bigint" else "false"
+        return f"cast({_unless(overflow, total)} as bigint)", "bigint"
     parts = precision_and_scale(cell.kind)
     if parts is None:
         raise NotEmbedded(f"SUM of {cell.kind}")
     kind = f"decimal({min(MOST_DIGITS, parts[0] + 10)},{parts[1]})"
-    return f"cast(sum({cell.sql}){condition} as {kind})", kind
+    most = f"cast('{'9' * (MOST_DIGITS - parts[1])}.{'9' * parts[1]}' as decimal({MOST_DIGITS},{parts[1]}))"
+    overflow = f"sum(abs({cell.sql})){condition} > {most}" if parts[0] + 10 > MOST_DIGITS else "false"
+    return f"cast({_unless(overflow, f'sum({cell.sql}){condition}')} as {kind})", kind
+
+
+def _unless(overflow: str, value: str) -> str:
+    return value if overflow == "false" else f"case when {overflow} then error('overflow') else {value} end"
 
 
 def _average(cell: Cell, condition: str) -> tuple[str, str]:
@@ -628,14 +730,11 @@ def _decimal_average(cell: Cell, condition: str) -> tuple[str, str]:
     """Divide whole numbers: the sum in units of the last digit of the result, rounded half up."""
     precision, scale = precision_and_scale(cell.kind) or (0, 0)
     digits, behind = precision + 4, scale + 4
-    if digits + behind > MOST_DIGITS or precision + scale + 1 > MOST_DIGITS:
+    if digits > MOST_DIGITS:
         raise NotEmbedded(f"AVG of {cell.kind}")
-    units = f"cast({cell.sql} * cast({10**scale} as decimal({scale + 1},0)) as hugeint)"
-    total, count = f"sum({units}){condition}", f"count({cell.sql}){condition}"
+    total, count = f"sum({_units(cell, (precision, scale))}){condition}", f"count({cell.sql}){condition}"
     rounded = f"((abs({total}) * 20000 + {count}) // nullif(2 * {count}, 0)) * sign({total})"
-    unit = f"cast('0.{'1'.rjust(behind, '0')}' as decimal({behind},{behind}))"
-    kind = f"decimal({digits},{behind})"
-    return f"cast(cast({rounded} as decimal({digits},0)) * {unit} as {kind})", kind
+    return _of_units(rounded, digits, behind), f"decimal({digits},{behind})"
 
 
 def _common_of(cells: Sequence[Cell]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from auditlake.errors import BadUsage
 from auditlake.query.embedded.expressions import Cell, Expressions, NotEmbedded, cast, only
 from auditlake.query.embedded.spark_types import VOID, common, is_groupable
 from auditlake.relation import TableName
@@ -19,12 +20,16 @@ from auditlake.relation import TableName
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a table or a result; `name` is None if Spark's name for it is not known here."""
+    """A column of a table or a result; `name` is None if Spark's name for it is not known here.
+
+    Every expression gets a column from `_cell`, which refuses one that is masked.
+    """
 
     name: str | None
     kind: str
     origin: tuple[TableName, str] | None = None
     is_lsn: bool = False
+    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ Tables = Mapping[str, Sequence[Field]]
 def translate(tree: exp.Expr, tables: Tables) -> Translated:
     """Translate a query over these views.
 
-    Raises NotEmbedded.
+    Raises NotEmbedded, BadUsage if it reads a masked column.
     """
     names = _Names(tables, {})
     translated = names.query(tree)
@@ -87,6 +92,8 @@ class _Source:
 
 
 def _cell(of: Field, sql: str, name: str | None) -> Cell:
+    if of.masked:
+        raise BadUsage(f"column {of.name} is masked", "Ask without it: name the columns that you need in place of *.")
     return Cell(sql, of.kind, name, of.origin, of.is_lsn)
 
 
@@ -98,12 +105,16 @@ class _Scope:
     sources: list[_Source] = field(default_factory=list)
     joined: list[tuple[Field, str]] = field(default_factory=list)
     may_fail: bool = False
+    outer: "_Scope | None" = None
+    """The scope around an EXISTS, for names that are not found here."""
 
     def column(self, node: exp.Column) -> Cell:
         only(node, "this", "table")
         if isinstance(node.this, exp.Star):
             raise NotEmbedded("* in an expression")
         found = self.find(node.name, node.text("table"))
+        if not found and self.outer is not None:
+            found = self.outer.find(node.name, node.text("table"))
         if len(found) != 1:
             raise NotEmbedded(f"the column {node.name}, found {len(found)} times")
         return found[0]
@@ -121,6 +132,11 @@ class _Scope:
         if len(inner.fields) != 1:
             raise NotEmbedded("a subquery of several columns")
         return Cell(f"({inner.sql})", inner.fields[0].kind)
+
+    def exists(self, query: exp.Expr) -> str:
+        if not isinstance(query, exp.Select):
+            raise NotEmbedded(f"EXISTS of {type(query).__name__.upper()}")
+        return _Select(self.names, query).exists_in(self)
 
     def star(self, table: str | None) -> list[tuple[str | None, Cell]]:
         """Return the columns of `*` or `table.*`, in Spark's order."""
@@ -374,6 +390,24 @@ class _Select:
         sql = f"select {distinct}{shown}{from_}{where}{group}{having}{order}"
         return Translated(sql, fields, self._expressions.may_fail or self._scope.may_fail)
 
+    def exists_in(self, outer: _Scope) -> str:
+        """Translate the query of an EXISTS: its WHERE may refer to the tables of the query around it.
+
+        Only plain rows of tables: with an aggregate it would have a row always, and the rest Spark may refuse.
+        """
+        only(self._node, "expressions", "from_", "joins", "where")
+        if any(each.find(exp.AggFunc) for each in self._node.expressions):
+            raise NotEmbedded("EXISTS of an aggregate")
+        from_ = self._from()
+        self._columns()
+        if not from_ or self._expressions.may_fail:
+            raise NotEmbedded("EXISTS of expressions")
+        self._scope.outer = outer
+        inner = Expressions(self._scope)
+        where = f" where {inner.where(self._node.args['where'].this)}" if self._node.args.get("where") else ""
+        outer.may_fail |= inner.may_fail or self._scope.may_fail
+        return f"select 1{from_}{where}"
+
     def _expressions_after(self, columns: Sequence[Cell]) -> Expressions:
         if not self._node.args.get("distinct"):
             return self._expressions
@@ -509,6 +543,9 @@ class _OfResult:
     def values_of(self, query: exp.Expr) -> Cell:
         raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
 
+    def exists(self, query: exp.Expr) -> str:
+        raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
+
 
 @dataclass(frozen=True, slots=True)
 class _WithResult:
@@ -522,6 +559,9 @@ class _WithResult:
 
     def values_of(self, query: exp.Expr) -> Cell:
         return self.scope.values_of(query)
+
+    def exists(self, query: exp.Expr) -> str:
+        return self.scope.exists(query)
 
 
 _CLAUSES = (

@@ -102,10 +102,11 @@ def arrow_of(kind: str) -> pa.DataType:
     """Return the Arrow type in which Spark sends values of a type."""
     if kind == RAW:
         return pa.map_(pa.string(), pa.string())
-    return arrow_type(_held(kind))
+    return arrow_type(column_type(kind))
 
 
-def _held(kind: str) -> ColumnType:
+def column_type(kind: str) -> ColumnType:
+    """Return the type of a history's column that holds such values."""
     if kind.startswith("array<"):
-        return ColumnType(Kind.ARRAY, kind, _held(kind[len("array<") : -1]))
+        return ColumnType(Kind.ARRAY, kind, column_type(kind[len("array<") : -1]))
     return ColumnType(Kind.DECIMAL if is_decimal(kind) else _KINDS[kind], kind)
