@@ -43,7 +43,7 @@ def drop_source_objects(conninfo: str, lake: Lake, slot: str, publication: str, 
     this lake is dropped already.
     """
     recorded = require_manifest(lake)
-    with connect(conninfo) as conn:
+    with connect(conninfo, recorded.lsn_offset) as conn:
         recorded.check_same(current_manifest(conn, slot, publication))
         _check_slot(conn, lake, slot)
         try:

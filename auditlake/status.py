@@ -126,7 +126,7 @@ def _ask_source(
     conninfo: str, lake: Lake, positions: Positions | None, followed: Collection[TableName | int | None]
 ) -> SourceStatus:
     manifest = require_manifest(lake)
-    with connect(conninfo) as conn:
+    with connect(conninfo, manifest.lsn_offset) as conn:
         slot, reader = read_slot(conn, manifest.slot), read_reader(conn, manifest.slot)
         acknowledged = positions.acknowledged if positions else None
         lag = None if slot is None or acknowledged is None else max(0, slot.wal_end - acknowledged)

@@ -20,14 +20,20 @@ from tests.s3_server import chosen_store
 
 
 def make_lake(
-    dsn: str, root: Path, without: Container[str] = (), *, copied: bool = True, name: str = "auditlake"
+    dsn: str,
+    root: Path,
+    without: Container[str] = (),
+    *,
+    copied: bool = True,
+    name: str = "auditlake",
+    lsn_offset: int = 0,
 ) -> Lake:
     """Make publication and slot, and the lake with a history of every table but those, all of them empty.
 
     Unless `copied`, only the log is made, and the tables may hold rows.
     """
     lake = Lake(chosen_store(root))
-    with connect(dsn) as control:
+    with connect(dsn, lsn_offset) as control:
         tables = [table for table in read_tables(control) if table.name.table not in without]
         write_manifest(lake, current_manifest(control, name, name))
         create_publication(control, name, [table.name for table in tables])

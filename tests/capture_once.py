@@ -12,6 +12,7 @@ from auditlake.source.server import wal_end
 
 def capture(dsn: str, lake: Lake) -> None:
     """Capture everything that is committed now."""
-    with connect(dsn) as conn:
+    manifest = require_manifest(lake)
+    with connect(dsn, manifest.lsn_offset) as conn:
         end = wal_end(conn)
-    open_capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
+    open_capture(Source(dsn, manifest), lake, threading.Event()).run(end)

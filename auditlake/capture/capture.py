@@ -51,7 +51,7 @@ from auditlake.pgoutput.batch_layout import RecordDdl
 from auditlake.replication.stream import FrameBuffer, Limits, ReplicationStream
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
-from auditlake.source.connection import Row, hung_up_after, unreachable
+from auditlake.source.connection import Row, hung_up_after, lsn_offset, unreachable
 from auditlake.source.heartbeat import Heartbeat
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.slot import SlotReader, read_reader, read_slot
@@ -335,7 +335,7 @@ def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened
             partitions.check(control, Held(log.acknowledged, log.current_us))
             shapes.check(control, Held(log.acknowledged, log.current_us))
             reader = read_reader(control, source.manifest.slot)
-        stream = ReplicationStream.over(claim.replication, claim.start, source.streaming)
+        stream = ReplicationStream.over(claim.replication, claim.start, source.streaming, lsn_offset(control))
         opened.pop_all()
         return Opened(control, stream, log, snapshots, partitions, shapes, reader)
 

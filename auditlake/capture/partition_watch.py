@@ -46,6 +46,7 @@ from auditlake.lake.records import write_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, fetch
+from auditlake.source.server import wal_end
 from auditlake.sql_names import standard_literal
 from auditlake.store.files import fingerprint
 
@@ -314,7 +315,7 @@ class PartitionWatch:
         self, control: psycopg.Connection[Row], name: TableName, watched: _Watched, digest: str, held: Held
     ) -> None:
         now = read_parts(control, watched.known.relation)
-        read_at = read_insert_lsn(control)
+        read_at = wal_end(control).lsn
         differences = compare(watched.known.parts, now)
         problem = _lost_or_gained(control, watched, differences, now)
         if problem is not None or not differences.rewritten:

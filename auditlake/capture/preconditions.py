@@ -39,7 +39,15 @@ from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.replication.start import Timeouts, read_timeouts, start_stream
-from auditlake.source.connection import Row, connect, connect_replication, hung_up_after, unreachable
+from auditlake.source.connection import (
+    Row,
+    connect,
+    connect_replication,
+    hung_up_after,
+    lsn_at_source,
+    lsn_offset,
+    unreachable,
+)
 from auditlake.source.server import identify
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_resent, read_slot, terminate_reader
 from auditlake.streaming_mode import Streaming
@@ -92,7 +100,8 @@ class Fork:
 def current_manifest(conn: psycopg.Connection[Row], slot: str, publication: str) -> Manifest:
     """Return the manifest that a lake of the server behind `conn` would have."""
     server = identify(conn)
-    return Manifest(server.system_identifier, server.timeline, server.database, slot, publication)
+    offset = lsn_offset(conn)
+    return Manifest(server.system_identifier, server.timeline, server.database, slot, publication, offset)
 
 
 def require_primary(conn: psycopg.Connection[Row]) -> None:
@@ -132,11 +141,11 @@ def check_timeline(conninfo: str, recorded: Manifest, current: Manifest) -> Fork
             " this lake",
             _RESYNC,
         )
-    return Fork(current.timeline, recorded.timeline, lsn)
+    return Fork(current.timeline, recorded.timeline, Lsn(lsn + recorded.lsn_offset))
 
 
 def _read_fork(replication: PGconn, timeline: int, recorded: int) -> Lsn | None:
-    """Read the LSN at which the history of `timeline` left `recorded`, None if `recorded` is not in that history.
+    """Read the source's LSN at which the history of `timeline` left `recorded`, None if that is not part of it.
 
     Raises SourceUnreachable if the server does not return the timeline's history.
     """
@@ -293,7 +302,8 @@ class Claimer:
         Raises SourceUnreachable, WrongSource, LakeUnusable, LakeConflict.
         """
         with ExitStack() as opened:
-            control = opened.enter_context(closing(connect(self.source.conninfo)))
+            offset = require_manifest(self.lake).lsn_offset
+            control = opened.enter_context(closing(connect(self.source.conninfo, offset)))
             timeouts = read_timeouts(control)
             with hung_up_after(control.fileno(), timeouts.silence_s):
                 fork = self._check_source(control)
@@ -334,7 +344,7 @@ class Claimer:
                 check_resent(control, self.lake, self.source.manifest, start)
                 with hung_up_after(pgconn.socket, timeouts.silence_s):
                     publication, streaming = self.source.manifest.publication, self.source.streaming
-                    start_stream(pgconn, self._slot, publication, start, streaming)
+                    start_stream(pgconn, self._slot, publication, lsn_at_source(control, start), streaming)
             except LakeConflict:
                 pgconn.finish()
             except Exception:

@@ -66,16 +66,17 @@ class Task:
 def make_task(
     conninfo: str, lake: Lake, until: Until, streaming: Streaming | None = None, heartbeat_s: float | None = None
 ) -> Task:
-    """Make a task of the user's options; `current` is the current end of the source's log.
+    """Make a task of the user's options: up to an LSN of the source, or `current`, the current end of its log.
 
     Raises LakeUnusable without a lake, SourceUnreachable if the end of the log cannot be read.
     """
     source = Source(conninfo, require_manifest(lake), streaming or Streaming(), heartbeat_s)
     if until == "current":
-        with connect(conninfo) as conn:
+        with connect(conninfo, source.manifest.lsn_offset) as conn:
             require_primary(conn)
             return Task(source, lake, wal_end(conn))
-    return Task(source, lake, None if until is None else WalEnd(until, time_us=0))
+    end = None if until is None else WalEnd(Lsn(until + source.manifest.lsn_offset), time_us=0)
+    return Task(source, lake, end)
 
 
 def run_capture(task: Task, stop: threading.Event, report: Report, tried: threading.Event | None = None) -> None:

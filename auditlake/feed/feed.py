@@ -38,7 +38,7 @@ from auditlake.feed.reading import ChangeReader, Selection
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
-from auditlake.lake.manifest import require_manifest
+from auditlake.lake.manifest import read_earlier_sources, require_manifest
 from auditlake.lake.parking import Parked, read_parked
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -266,7 +266,7 @@ class Cursor:
 
 
 def parse_cursor(text: str, lake: Lake) -> Lsn:
-    """Return the LSN of a cursor of this lake.
+    """Return the LSN of a cursor of this lake; one of an earlier source is valid up to the end of that.
 
     Raises BadUsage if the text is no cursor, WrongSource if it belongs to another source.
     """
@@ -278,7 +278,8 @@ def parse_cursor(text: str, lake: Lake) -> Lsn:
     if not colon or not system.isdigit():
         raise BadUsage(f"{text!r} is not a cursor, need SYSTEM:LSN", "Pass the cursor that a transaction had.")
     recorded = require_manifest(lake).system_identifier
-    if system != recorded:
+    earlier = any(each.system_identifier == system and position <= each.upto for each in read_earlier_sources(lake))
+    if system != recorded and not earlier:
         raise WrongSource(
             f"the cursor belongs to the source with system identifier {system}, this lake records {recorded}",
             "Use the lake that the cursor came from, or start without a cursor.",

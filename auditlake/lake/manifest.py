@@ -1,8 +1,13 @@
 """Manifest (lake.json): the source of a lake.
 
-It is written before anything is created at the source, and again when the source was promoted to another timeline; by
-rename, so that readers never see a partial file. Every command compares it with the server it connects to: a lake never
-mixes two databases.
+It is written before anything is created at the source, and again when the source was promoted to another timeline, or
+the lake goes on with another source; by rename, so that readers never see a partial file. Every command compares it
+with the server it connects to: a lake never mixes two databases.
+
+The order of a lake is that of its LSNs. A source whose log is behind the lake (it was restored from a backup, or is a
+new cluster) therefore gets an offset: LSN of the lake = LSN of the source + `lsn_offset`. It is a multiple of 4 GiB, so
+that the second half of an LSN's text, and its place in a page and a segment, are the same in both. `source.connection`
+and `replication.stream` convert where LSNs are received and sent; everywhere else they are those of the lake.
 """
 
 import json
@@ -16,9 +21,14 @@ from auditlake.failpoints import After, reach
 from auditlake.lake import stage_lock as lock
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import replace_file
+from auditlake.lsn import Lsn
 from auditlake.store.files import make_root, unfinished_name
 
 FORMAT_VERSION = 1
+_WITH_OFFSET = 2
+"""Format version of a lake with an offset, which earlier releases do not know."""
+_EARLIER = "earlier_sources"
+LSN_OFFSET_UNIT = 1 << 32
 _CREATED, _TABLES = "publication_created", "publication_tables"
 
 
@@ -31,6 +41,7 @@ class Manifest:
     database: str
     slot: str
     publication: str
+    lsn_offset: int = 0
 
     def check_same(self, other: "Manifest") -> None:
         """Compare with the source connected to, except for the timeline, which `capture.preconditions` checks.
@@ -39,7 +50,7 @@ class Manifest:
         """
         for field, recorded in asdict(self).items():
             found = getattr(other, field)
-            if found != recorded and field != "timeline":
+            if found != recorded and field not in {"timeline", "lsn_offset"}:
                 raise WrongSource(
                     f"this lake records {field.replace('_', ' ')} {recorded}, found {found}",
                     "Point source, slot and publication at the recorded ones, or use another folder as lake.",
@@ -57,15 +68,22 @@ def read_manifest(lake: Lake) -> Manifest | None:
         return None
     except (OSError, ValueError) as exc:
         raise LakeUnusable(f"{lake.manifest} cannot be read: {exc}", "Restore it, or use another lake.") from exc
-    if content.get("format_version") != FORMAT_VERSION:
+    if content.get("format_version") not in {FORMAT_VERSION, _WITH_OFFSET}:
         raise LakeUnusable(
-            f"{lake.manifest} has format version {content.get('format_version')}, this version reads {FORMAT_VERSION}",
+            f"{lake.manifest} has format version {content.get('format_version')}, this version reads {FORMAT_VERSION}"
+            f" and {_WITH_OFFSET}",
             "Use the auditlake version that wrote it.",
         )
     names = ("system_identifier", "timeline", "database", "slot", "publication")
     if missing := [name for name in names if name not in content]:
         raise LakeUnusable(f"{lake.manifest} lacks {', '.join(missing)}", "Restore it, or use another lake.")
-    return Manifest(**{name: content[name] for name in names})
+    return Manifest(**{name: content[name] for name in names}, lsn_offset=content.get("lsn_offset", 0))
+
+
+def read_lsn_offset(lake: Lake) -> int:
+    """Read what is added to an LSN of the source; 0 if the folder is not a lake yet."""
+    manifest = read_manifest(lake)
+    return 0 if manifest is None else manifest.lsn_offset
 
 
 def require_manifest(lake: Lake) -> Manifest:
@@ -105,13 +123,34 @@ def record_timeline(lake: Lake, timeline: int) -> None:
         _replace(lake, content)
 
 
-def record_source(lake: Lake, manifest: Manifest) -> None:
-    """Record that the lake continues with another source.
+@dataclass(frozen=True, slots=True)
+class EarlierSource:
+    """A source that the lake followed up to `upto`, an LSN of the lake, with the offset of that time."""
+
+    system_identifier: str
+    timeline: int
+    lsn_offset: int
+    upto: Lsn
+
+
+def read_earlier_sources(lake: Lake) -> tuple[EarlierSource, ...]:
+    """Read the sources, or timelines of a source, with which a lake began, in order."""
+    recorded = json.loads(lake.manifest.read_text()).get(_EARLIER, [])
+    return tuple(EarlierSource(**(each | {"upto": Lsn.parse(each["upto"])})) for each in recorded)
+
+
+def record_source(lake: Lake, manifest: Manifest, upto: Lsn) -> None:
+    """Record that the lake continues with another source, after what it has up to `upto` of the one before.
 
     Raises LakeUnusable if lake.json cannot be read or written.
     """
+    before = require_manifest(lake)
     with _writing(lake):
         content = json.loads(lake.manifest.read_text()) | asdict(manifest)
+        content["format_version"] = _WITH_OFFSET if manifest.lsn_offset else content["format_version"]
+        if (before.system_identifier, before.lsn_offset) != (manifest.system_identifier, manifest.lsn_offset):
+            ended = EarlierSource(before.system_identifier, before.timeline, before.lsn_offset, upto)
+            content[_EARLIER] = [*content.get(_EARLIER, []), asdict(ended) | {"upto": str(upto)}]
         _replace(lake, content)
 
 

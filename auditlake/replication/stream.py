@@ -42,6 +42,7 @@ from enum import IntEnum
 from typing import Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGconn
@@ -295,10 +296,11 @@ class _Socket(IntEnum):
 
 
 class CopyBoth:
-    """A connection in COPY BOTH, non-blocking."""
+    """A connection in COPY BOTH, non-blocking. `lsn_offset` is added to the LSNs of frames, and not of keepalives."""
 
-    def __init__(self, pgconn: PGconn) -> None:
+    def __init__(self, pgconn: PGconn, lsn_offset: int = 0) -> None:
         self._pgconn = pgconn
+        self._lsn_offset = lsn_offset
         self._descriptor = pgconn.socket  # libpq does not return it after the connection is lost
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
@@ -341,7 +343,7 @@ class CopyBoth:
             self._lose(exc)
         finally:
             if frames:
-                _add(intake, frames)
+                _add(intake, frames, self._lsn_offset)
         return True
 
     def _receive(self, known: _Socket) -> _Socket:
@@ -386,7 +388,7 @@ class CopyBoth:
         self._pgconn.finish()
 
 
-def _add(intake: Intake, messages: list[memoryview]) -> None:
+def _add(intake: Intake, messages: list[memoryview], lsn_offset: int) -> None:
     """Append XLogData messages to the intake's data, and their payloads as frames."""
     data = intake.data
     ends = np.cumsum([len(data), *map(len, messages)])
@@ -395,8 +397,36 @@ def _add(intake: Intake, messages: list[memoryview]) -> None:
     kinds = np.frombuffer(data, np.uint8)[starts]
     if (kinds != _XLOG_DATA).any():
         _keepalive(bytes(messages[int(np.argmax(kinds != _XLOG_DATA))]))  # raises: it is longer than one
+    starts = starts + _XLOG_HEADER_BYTES
+    if lsn_offset:
+        _shift(np.frombuffer(data, np.uint8), starts, lsn_offset)
     del kinds
-    intake.add(starts + _XLOG_HEADER_BYTES, ends)
+    intake.add(starts, ends)
+
+
+# Where the LSNs of a message are: of the one before its frame, of a Begin, a Commit, and a Stream Commit.
+_LSNS_IN = {ord("B"): (1,), ord("C"): (2, 10), ord("c"): (6, 14)}
+
+
+def _shift(data: npt.NDArray[np.uint8], starts: Ints, lsn_offset: int) -> None:
+    """Add an offset to the LSNs of frames, in place.
+
+    Raises DecodeError for a frame that is too short for its LSNs.
+    """
+    _add_to(data, starts - _LSN_BEFORE_FRAME, lsn_offset)
+    tags = data[starts]
+    for tag, places in _LSNS_IN.items():
+        of_tag = starts[tags == tag]
+        if of_tag.size and int(of_tag[-1]) + max(places) + _LSN_BYTES > data.size:
+            raise DecodeError(f"a {chr(tag)!r} message is too short for its LSNs")
+        for place in places:
+            _add_to(data, of_tag + place, lsn_offset)
+
+
+def _add_to(data: npt.NDArray[np.uint8], places: Ints, lsn_offset: int) -> None:
+    at = places[:, None] + np.arange(_LSN_BYTES)
+    shifted = data[at].copy().view(">u8") + np.uint64(lsn_offset)
+    data[at] = shifted.astype(">u8").view(np.uint8)
 
 
 def _keepalive(message: bytes) -> bytes:
@@ -418,10 +448,14 @@ class Waker(Protocol):
 
 
 class ReplicationStream:
-    """A started replication stream; `keepalive_lsn` is the walsender's position in its last keepalive."""
+    """A started replication stream; `keepalive_lsn` is the walsender's position in its last keepalive.
 
-    def __init__(self, copy: CopyBoth, start_lsn: Lsn, intake: Intake) -> None:
+    All LSNs are those of the lake; `lsn_offset` is what the lake adds to the server's.
+    """
+
+    def __init__(self, copy: CopyBoth, start_lsn: Lsn, intake: Intake, lsn_offset: int = 0) -> None:
         self._copy = copy
+        self._lsn_offset = lsn_offset
         self._intake = intake
         self._flush_lsn = start_lsn
         self._last_status_at = self._received_at = time.monotonic()
@@ -429,13 +463,13 @@ class ReplicationStream:
         self.keepalive_lsn = Lsn(0)
 
     @classmethod
-    def over(cls, pgconn: PGconn, start_lsn: Lsn, streaming: Streaming) -> Self:
+    def over(cls, pgconn: PGconn, start_lsn: Lsn, streaming: Streaming, lsn_offset: int = 0) -> Self:
         """Read a stream that was started at `start_lsn` in this streaming mode.
 
         Raises LakeUnusable if the spool's folder cannot be written.
         """
         intake = Intake(None if streaming.mode == "off" else Spool(streaming.spool))
-        return cls(CopyBoth(pgconn), start_lsn, intake)
+        return cls(CopyBoth(pgconn, lsn_offset), start_lsn, intake, lsn_offset)
 
     def receive(self, frames: FrameBuffer, limits: Limits, timeout_s: float, waker: Waker) -> None:
         """Append frames for up to `timeout_s`; if the buffer is full, wait for the waker only.
@@ -477,7 +511,7 @@ class ReplicationStream:
             missing = f"changes from {self._flush_lsn} on are missing"
             raise WrongSource(f"{exc.message}; {missing}", exc.hint) from exc
         for message in keepalives:
-            self.keepalive_lsn = Lsn(int.from_bytes(message[1:9], "big"))
+            self.keepalive_lsn = Lsn(int.from_bytes(message[1:9], "big") + self._lsn_offset)
             self._reply_wanted |= message[17] == 1
         return len(frames) - before + len(keepalives)
 
@@ -485,7 +519,7 @@ class ReplicationStream:
         """Acknowledge that everything up to `flush_lsn` is durable here; the server may remove its WAL."""
         self._flush_lsn = max(self._flush_lsn, flush_lsn)
         now_us = int(time.time() * 1_000_000) - EPOCH_UNIX_US
-        lsn = self._flush_lsn
+        lsn = max(0, self._flush_lsn - self._lsn_offset)
         self._copy.send(_STATUS.pack(b"r", lsn, lsn, lsn, now_us, b"\x01" if ask_reply else b"\x00"))
         self._reply_wanted = False
         self._last_status_at = time.monotonic()

@@ -12,8 +12,8 @@ Order of effects, between steps 2 and 4 of `resync`, after the operator has conf
 A kill between any two of these leaves a lake whose stream still cannot be continued, and all tables held: the same
 command begins again. After 5 the stream goes on, and the same command, or `follow`, finishes the tables that are held.
 
-The order of a lake is that of its LSNs. So a source whose log ends before that of the lake is refused: it must be moved
-forward first, by pg_resetwal.
+The order of a lake is that of its LSNs. A source whose log does not end after everything that the lake knows gets an
+offset (`lake.manifest`): the least one with which it does.
 """
 
 from collections.abc import Iterable
@@ -28,19 +28,19 @@ from auditlake.capture.preconditions import check_resent, check_slot, check_time
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, WrongSource
 from auditlake.failpoints import After, reach
+from auditlake.lake.gaps import read_gaps
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
-from auditlake.lake.manifest import Manifest, record_source, require_manifest
+from auditlake.lake.manifest import LSN_OFFSET_UNIT, Manifest, record_source, require_manifest
+from auditlake.lake.parking import read_records
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lake.records import record_publication
 from auditlake.lsn import Lsn
-from auditlake.source.connection import Row, connect, fetch_one
+from auditlake.source.connection import Row, connect
 from auditlake.source.publication import read_membership
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.server import wal_end
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, drop_slot, read_slot
-
-_SEGMENT = "select setting::bigint from pg_catalog.pg_settings where name = 'wal_segment_size'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +53,18 @@ class Renewal:
 
 
 def find_renewal(conninfo: str, lake: Lake) -> Renewal | None:
-    """Find out what has to change for the lake to go on; None if its stream can be continued.
-
-    Raises SourceUnready if the source's log ends before the lake's.
-    """
+    """Find out what has to change for the lake to go on; None if its stream can be continued."""
     recorded, positions = require_manifest(lake), read_positions(lake)
     if positions is None:
         raise LakeUnusable(f"the bootstrap of {lake.root} ended before it created the log", "Run it again.")
-    with closing(connect(conninfo)) as control:
+    with closing(connect(conninfo, recorded.lsn_offset)) as control:
         current = current_manifest(control, recorded.slot, recorded.publication)
         problem = _problem(conninfo, control, lake, (recorded, current), positions)
         if problem is None:
             return None
-        _check_ahead(control, current, positions)
-        return Renewal(problem, current, tuple(_changes(control, recorded, current)))
+        offset = _ahead(recorded, current, wal_end(control).lsn, _known(lake, positions))
+        renewed = replace(current, lsn_offset=offset)
+        return Renewal(problem, renewed, tuple(_changes(control, recorded, renewed)))
 
 
 def _problem(
@@ -94,19 +92,23 @@ def _problem(
     return None
 
 
-def _check_ahead(control: psycopg.Connection[Row], current: Manifest, positions: Positions) -> None:
-    """Check that every LSN that the source will write is after those of the lake."""
-    end, known = wal_end(control).lsn, max(positions.known_lsn, positions.acknowledged)
-    if end > known:
-        return
-    segment = int(str(fetch_one(control, _SEGMENT)[0]))
-    high, low = divmod(known // segment + 2, (1 << 32) // segment)
-    file = f"{current.timeline:08X}{high:08X}{low:08X}"
-    raise SourceUnready(
-        f"the source's log ends at {end}, this lake at {known}: LSNs order a lake, so the log has to be ahead of it",
-        f"Stop the server cleanly, run pg_resetwal -l {file} on its data directory as its owner, start it, and run"
-        " auditlake resync --all again. Its standbys and other slots have to be created anew.",
-    )
+def _known(lake: Lake, positions: Positions) -> Lsn:
+    """Return the last LSN that anything in the lake refers to; a table may be held for a source that was never read."""
+    tables = (lsn for table in list_histories(lake) for lsn in (table.horizon, table.position))
+    records = (record.until for record in read_records(lake))
+    gaps = (gap.lsn_to for gap in read_gaps(lake))
+    return Lsn(max(positions.known_lsn, positions.acknowledged, *tables, *records, *gaps))
+
+
+def _ahead(recorded: Manifest, current: Manifest, end: Lsn, known: Lsn) -> int:
+    """Return the offset with which every LSN that the source will write is after `known`.
+
+    `end` is the end of its log with the recorded offset, which stays if it is the same cluster and ahead.
+    """
+    if end > known and current.system_identifier == recorded.system_identifier:
+        return recorded.lsn_offset
+    behind = known - (end - recorded.lsn_offset)
+    return 0 if behind < 0 else (behind // LSN_OFFSET_UNIT + 1) * LSN_OFFSET_UNIT
 
 
 def _changes(control: psycopg.Connection[Row], recorded: Manifest, current: Manifest) -> Iterable[str]:
@@ -114,6 +116,9 @@ def _changes(control: psycopg.Connection[Row], recorded: Manifest, current: Mani
         before, now = getattr(recorded, field), getattr(current, field)
         if before != now:
             yield f"{field.replace('_', ' ')} {before} becomes {now}"
+    if current.lsn_offset != recorded.lsn_offset:
+        offset = f"{Lsn(current.lsn_offset)} is added to its LSNs in this lake"
+        yield f"{offset}: its log is behind the lake" if current.lsn_offset else "its LSNs are those of this lake"
     if read_membership(control, current.publication) is None:
         yield f"publication {current.publication} is created"
     exists = read_slot(control, current.slot) is not None
@@ -131,7 +136,9 @@ def renew_source(
     chosen = {table.name for table in tables}
     members = {name: member for name, member in membership.tables.items() if name in chosen}
     record_publication(lake, replace(membership, tables=members))
-    record_source(lake, renewal.manifest)
+    positions = read_positions(lake)
+    assert positions is not None  # noqa: S101 - `find_renewal` requires them
+    record_source(lake, renewal.manifest, positions.known_lsn)
     reach(After.SOURCE_RENEWED)
 
 

@@ -59,7 +59,8 @@ from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.publication import create_publication, read_membership
 from auditlake.source.replicated_tables import FollowedTable, choose
-from auditlake.source.slot import CreatedSlot, Waiting, create_slot
+from auditlake.source.server import wal_end
+from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.store.files import remove_folder
 from auditlake.store.place import Place
@@ -77,7 +78,8 @@ class Target:
     """Source and lake of a resync; `limits` bound the copy.
 
     `captures`: run capture during the copy, unless another process does; False if this process captures already. With
-    `renewal`, which the operator has confirmed, the lake goes on with the source that it describes.
+    `renewal`, which the operator has confirmed, the lake goes on with the source that it describes, under a new slot.
+    Standbys keep a copy of that if `failover` is set and the server supports it (17).
     """
 
     conninfo: str
@@ -86,6 +88,12 @@ class Target:
     limits: Limits = field(default_factory=Limits)
     captures: bool = True
     renewal: Renewal | None = None
+    failover: bool = True
+
+    @property
+    def manifest(self) -> Manifest:
+        """Return the manifest of the lake, or the one that it gets."""
+        return require_manifest(self.lake) if self.renewal is None else self.renewal.manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,8 @@ def resync(
     """
     progress = progress or Progress(report)
     stages = (Stage.RESYNC,) if target.renewal is None else (Stage.RESYNC, Stage.CAPTURE, Stage.BOOTSTRAP)
-    with locked(target.lake, "resync", *stages), connect(target.conninfo) as control:
+    offset = target.manifest.lsn_offset
+    with locked(target.lake, "resync", *stages), connect(target.conninfo, offset) as control:
         run = _Run(target, control, report, progress, start)
         tables = _check(run, names)
         holds = _hold(run, tables)
@@ -156,7 +165,7 @@ def _check_source(run: _Run, manifest: Manifest) -> None:
 
 def _hold(run: _Run, tables: Sequence[HistoryTable]) -> dict[TableName, Hold]:
     """Hold the tables, at the position that the lake has after the end of the log was read."""
-    until, positions = read_insert_lsn(run.control), read_positions(run.target.lake)
+    until, positions = wal_end(run.control).lsn, read_positions(run.target.lake)
     assert positions is not None  # noqa: S101 - `check_main_slot` found a slot, which bootstrap records
     why = {} if run.target.renewal is None else {"problem": run.target.renewal.problem}
     return {table.name: hold_table(run.target.lake, table, positions, until, **why) for table in tables}
@@ -246,6 +255,9 @@ def _copy(
         mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
         columns = _comparable(run, todo, holder, created)
         replication.finish()
+        if target.renewal is not None:
+            slot = target.renewal.manifest.slot
+            ensure_failover(run.control, target.conninfo, slot, wanted=target.failover, report=run.report)
         todo = [table for table in todo if table.name in columns]
         sizes = read_sizes(holder.connection, [part.relation.oid for table in todo for part in table.parts])
         staging = _Staging(target.lake, columns, {table.name: table.relation for table in todo})

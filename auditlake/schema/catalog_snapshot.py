@@ -36,7 +36,7 @@ from auditlake.schema.missing_values import (
     decide,
     read_added,
 )
-from auditlake.source.connection import Row, connect, fetch, hung_up_after
+from auditlake.source.connection import Row, connect, fetch, hung_up_after, lsn_in_lake
 
 _SNAPSHOT = """
 select t.oid::bigint, (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::bigint, t.relnatts::int,
@@ -95,7 +95,8 @@ def read_catalog_snapshots(conn: psycopg.Connection[Row], relations: Iterable[in
     for oid, lsn, attributes, parts, files, names, numbers in fetch(conn, _SNAPSHOT, list(relations)):
         of_parts = zip(cast("list[int]", parts), cast("list[int]", files), strict=True)
         columns = zip(cast("list[str]", names), cast("list[int]", numbers), strict=True)
-        snapshot = CatalogSnapshot(cast("int", oid), Lsn(cast("int", lsn)), cast("int", attributes), dict(of_parts))
+        read_at = lsn_in_lake(conn, cast("int", lsn))
+        snapshot = CatalogSnapshot(cast("int", oid), read_at, cast("int", attributes), dict(of_parts))
         tables.append(TableCatalog(snapshot, dict(columns)))
     return tables
 

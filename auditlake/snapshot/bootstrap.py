@@ -31,7 +31,7 @@ from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import list_histories, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.manifest import record_created_publication
+from auditlake.lake.manifest import read_lsn_offset, record_created_publication
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import record_tables
 from auditlake.lake.stage_lock import Stage, hold
@@ -46,7 +46,7 @@ from auditlake.source.catalog import read_sizes
 from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.publication import read_membership
 from auditlake.source.replicated_tables import FollowedTable
-from auditlake.source.slot import CreatedSlot, Waiting, alter_failover, create_slot, read_slot
+from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.streaming_mode import Streaming
 
@@ -84,7 +84,10 @@ def bootstrap(
         AuditlakeError: names the tables that were not copied, after all others were; `progress` lists both.
     """
     progress = progress or Progress(report)
-    with hold(target.lake, "bootstrap", Stage.BOOTSTRAP), connect(target.conninfo) as control:
+    with (
+        hold(target.lake, "bootstrap", Stage.BOOTSTRAP),
+        connect(target.conninfo, read_lsn_offset(target.lake)) as control,
+    ):
         manifest = current_manifest(control, target.slot, target.publication)
         ours = is_ours(target.lake, manifest)
         plan = make_plan(control, target.patterns, target.publication, target.slot)
@@ -104,7 +107,7 @@ def bootstrap(
                 _copy_all(run, todo, workers)
         else:
             _ensure_slot(run)
-            _ensure_failover(control, target, report)
+            ensure_failover(control, target.conninfo, target.slot, wanted=target.failover, report=report)
     state = progress.state()
     if state.failed:
         raise all_in_one([why for _, why in sorted(state.failed)])
@@ -174,7 +177,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
         todo = _unchanged(run, todo, chosen_of(source, target.patterns))
         sizes = read_sizes(holder.connection, [part.relation.oid for table in todo for part in table.parts])
         replication.finish()
-        _ensure_failover(run.control, target, run.report)
+        ensure_failover(run.control, target.conninfo, target.slot, wanted=target.failover, report=run.report)
         is_first = created.name == target.slot
         with capturing(run.source, target.lake, run.control, run.report, first=is_first) as capture:
             copier = Copier(
@@ -230,21 +233,6 @@ def _ensure_started(control: psycopg.Connection[Row], target: Target) -> bool:
     if read_positions(target.lake) is None:
         CaptureLog(target.lake).start_at(confirmed)
     return True
-
-
-def _ensure_failover(control: psycopg.Connection[Row], target: Target, report: Report) -> None:
-    """Set the slot's failover option as configured, unless the slot is in use."""
-    slot = read_slot(control, target.slot)
-    if slot is None or slot.failover is None or slot.failover == target.failover:
-        return
-    if slot.active_pid is not None:
-        report(f"slot {target.slot} is in use: stop its reader and run auditlake bootstrap again to set failover")
-        return
-    replication = connect_replication(target.conninfo)
-    try:
-        alter_failover(replication, target.slot, failover=target.failover)
-    finally:
-        replication.finish()
 
 
 def _record_published(control: psycopg.Connection[Row], target: Target, todo: Sequence[FollowedTable]) -> None:

@@ -30,7 +30,7 @@ import psycopg
 
 from auditlake.errors import AuditlakeError, SourceUnreachable
 from auditlake.lake.history import list_histories, open_history
-from auditlake.lake.manifest import created_publication, read_created_for
+from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
 from auditlake.messages import report_bug
 from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
@@ -81,7 +81,7 @@ class _Looks:
     def look(self) -> None:
         """Copy the tables that have no history, if the catalog has changed since the last look, or a minute ago."""
         if self._conn is None:
-            self._conn = connect(self._job.target.conninfo)
+            self._conn = connect(self._job.target.conninfo, read_lsn_offset(self._job.target.lake))
         digest = read_tables_digest(self._conn, self._job.target.publication)
         again = self._unchanged >= _RETRY_LOOKS
         if digest == self._digest and not again:

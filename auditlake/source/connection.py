@@ -7,6 +7,8 @@
 3. Of several hosts the primary is taken.
 4. A failed connection raises `SourceUnreachable`: what was wrong, whether another attempt can help, and what to change
    (`unreachable`). libpq's messages name host, user and database, never the password.
+5. A connection for a lake has that lake's `lsn_offset` (`lake.manifest`). Everything in this package that reads an LSN
+   from a server adds the offset of the connection, and subtracts it from an LSN that it sends.
 
 An error of an established connection is classified by its SQLSTATE. libpq keeps no SQLSTATE of a connection attempt, so
 its text decides. libpq's own messages are always English here: psycopg's wheels are built without translations. The
@@ -35,6 +37,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGconn
 
 from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready
+from auditlake.lsn import Lsn
 
 _REFUSED = (
     "password authentication failed",
@@ -224,19 +227,41 @@ def _hang_up(fileno: int, fired: threading.Event) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def connect(source: str) -> psycopg.Connection[Row]:
-    """Open an ordinary connection in autocommit mode.
+class SourceConnection(psycopg.Connection[Row]):
+    """A connection to a source, whose LSNs are shifted by `lsn_offset` in the lake."""
+
+    lsn_offset = 0
+
+
+def connect(source: str, lsn_offset: int = 0) -> psycopg.Connection[Row]:
+    """Open an ordinary connection in autocommit mode; `lsn_offset` is that of the lake with which LSNs are compared.
 
     Raises SourceUnreachable, SourceUnready if the session does not have the pinned settings.
     """
     with translated_errors(), ExitStack() as opened:
-        conn = opened.enter_context(closing(psycopg.connect(pinned_conninfo(source), autocommit=True)))
+        conn = opened.enter_context(closing(SourceConnection.connect(pinned_conninfo(source), autocommit=True)))
+        conn.lsn_offset = lsn_offset
         for name, value in unlimited(conn.info.server_version).items():
             conn.execute(f"set {name} = {value}".encode())
         row = conn.execute(_SHOW_PINNED).fetchone()
         _require_pinned([str(value) for value in row or ()])
         opened.pop_all()
         return conn
+
+
+def lsn_offset(conn: psycopg.Connection[Row]) -> int:
+    """Return what is added to an LSN of this server to make it one of the lake."""
+    return conn.lsn_offset if isinstance(conn, SourceConnection) else 0
+
+
+def lsn_in_lake(conn: psycopg.Connection[Row], lsn: int) -> Lsn:
+    """Return the lake's LSN for one of this server."""
+    return Lsn(lsn + lsn_offset(conn))
+
+
+def lsn_at_source(conn: psycopg.Connection[Row], lsn: int) -> Lsn:
+    """Return this server's LSN for one of the lake; those of an earlier source are before its log."""
+    return Lsn(max(0, lsn - lsn_offset(conn)))
 
 
 def _require_walsender(pgconn: PGconn, timeout_s: float) -> None:

@@ -11,7 +11,7 @@ from typing import cast
 import psycopg
 
 from auditlake.lsn import Lsn
-from auditlake.source.connection import Row, fetch_one
+from auditlake.source.connection import Row, fetch_one, lsn_in_lake
 
 _LONG_PAGE_HEADER_BYTES = 40
 
@@ -73,7 +73,8 @@ def wal_end(conn: psycopg.Connection[Row]) -> WalEnd:
     text, block_size, time_us = fetch_one(conn, _WAL_END)
     lsn = Lsn.parse(str(text))
     into_page = lsn % cast("int", block_size)
-    return WalEnd(Lsn(lsn - into_page) if into_page <= _LONG_PAGE_HEADER_BYTES else lsn, cast("int", time_us))
+    end = lsn - into_page if into_page <= _LONG_PAGE_HEADER_BYTES else lsn
+    return WalEnd(lsn_in_lake(conn, end), cast("int", time_us))
 
 
 def clock_skew_s(conn: psycopg.Connection[Row]) -> float:

@@ -28,7 +28,15 @@ from psycopg.pq.abc import PGconn
 from auditlake.errors import LakeConflict, SourceUnready
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.decoder import EPOCH, EPOCH_UNIX_US, Begin, decode
-from auditlake.source.connection import Row, fetch, fetch_one, unreachable
+from auditlake.source.connection import (
+    Row,
+    connect_replication,
+    fetch,
+    fetch_one,
+    lsn_at_source,
+    lsn_in_lake,
+    unreachable,
+)
 from auditlake.source.lock_waits import format_age
 
 # Whole rows, because the columns differ between versions. On a standby the end of the log is what it has replayed.
@@ -143,15 +151,15 @@ def read_slot(conn: psycopg.Connection[Row], name: str) -> SlotState | None:
         temporary=slot["temporary"],
         two_phase=slot.get("two_phase", False),
         active_pid=slot["active_pid"],
-        confirmed_flush_lsn=None if confirmed is None else Lsn.parse(confirmed),
-        restart_lsn=None if restart is None else Lsn.parse(restart),
+        confirmed_flush_lsn=None if confirmed is None else lsn_in_lake(conn, Lsn.parse(confirmed)),
+        restart_lsn=None if restart is None else lsn_in_lake(conn, Lsn.parse(restart)),
         wal_status=slot["wal_status"],
         retained_bytes=cast("int | None", retained),
         safe_wal_bytes=slot["safe_wal_size"],
         failover=slot.get("failover"),
         synced=slot.get("synced"),
         invalidation=slot.get("invalidation_reason") or ("conflict" if slot.get("conflicting") else None),
-        wal_end=Lsn.parse(str(wal_end)),
+        wal_end=lsn_in_lake(conn, Lsn.parse(str(wal_end))),
     )
 
 
@@ -198,6 +206,23 @@ def alter_failover(replication: PGconn, name: str, *, failover: bool) -> None:
         )
 
 
+def ensure_failover(
+    control: psycopg.Connection[Row], conninfo: str, name: str, *, wanted: bool, report: Callable[[str], None]
+) -> None:
+    """Set the slot's failover option as configured, unless the slot is in use or the server does not have it (17)."""
+    slot = read_slot(control, name)
+    if slot is None or slot.failover is None or slot.failover == wanted:
+        return
+    if slot.active_pid is not None:
+        report(f"slot {name} is in use: stop its reader and run auditlake bootstrap again to set failover")
+        return
+    replication = connect_replication(conninfo)
+    try:
+        alter_failover(replication, name, failover=wanted)
+    finally:
+        replication.finish()
+
+
 @dataclass(frozen=True, slots=True)
 class CreatedSlot:
     """A new slot. Every transaction whose commit record starts before `consistent_point` is in `snapshot_id`."""
@@ -238,7 +263,8 @@ def create_slot(
     point, snapshot = result.get_value(0, 1), result.get_value(0, 2)
     while replication.get_result() is not None:
         pass
-    return CreatedSlot(name, Lsn.parse((point or b"").decode()), (snapshot or b"").decode())
+    consistent_point = lsn_in_lake(control, Lsn.parse((point or b"").decode()))
+    return CreatedSlot(name, consistent_point, (snapshot or b"").decode())
 
 
 def _await_result(replication: PGconn, control: psycopg.Connection[Row], name: str, waiting: Waiting) -> None:
@@ -318,15 +344,16 @@ def read_resent(conn: psycopg.Connection[Row], slot: str, publication: str, upto
     Raises LakeConflict if the slot is in use.
     """
     try:
-        rows = fetch(conn, _BEGINS, slot, str(upto), sql.Identifier(publication).as_string())
+        end = str(lsn_at_source(conn, upto))
+        rows = fetch(conn, _BEGINS, slot, end, sql.Identifier(publication).as_string())
     except psycopg.errors.ObjectInUse as exc:
         raise LakeConflict(f"slot {slot} is in use", "Another capture reads from it; stop that one first.") from exc
-    transactions = (_committed(cast("bytes", row[0])) for row in rows)
+    transactions = (_committed(conn, cast("bytes", row[0])) for row in rows)
     return frozenset(transaction for transaction in transactions if transaction.lsn < upto)
 
 
-def _committed(begin: bytes) -> Committed:
+def _committed(conn: psycopg.Connection[Row], begin: bytes) -> Committed:
     message = decode(begin)
     assert isinstance(message, Begin)  # noqa: S101  # selected by its tag
     time_us = (message.time - EPOCH) // timedelta(microseconds=1)
-    return Committed(message.final_lsn, message.xid, time_us + EPOCH_UNIX_US)
+    return Committed(lsn_in_lake(conn, message.final_lsn), message.xid, time_us + EPOCH_UNIX_US)

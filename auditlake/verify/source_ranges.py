@@ -160,7 +160,7 @@ def snapshot(conninfo: str, manifest: Manifest, load: Load, waiting: Waiting) ->
 
     Raises SourceUnready if a writing transaction outlasts the timeout, or no slot is free.
     """
-    with connect(conninfo) as control, SnapshotHolder(conninfo) as holder:
+    with connect(conninfo, manifest.lsn_offset) as control, SnapshotHolder(conninfo) as holder:
         control.execute(f"set lock_timeout = '{_LOCK_TIMEOUT}'".encode())
         files = _as_files(fetch(control, _FILES))
         holder.lock({}, 0)

@@ -97,7 +97,7 @@ def _joined(reports: Iterable[TableReport]) -> Iterator[TableReport]:
 
 
 def _require_same(conninfo: str, manifest: Manifest) -> None:
-    with connect(conninfo) as control:
+    with connect(conninfo, manifest.lsn_offset) as control:
         require_primary(control)
         check_timeline(conninfo, manifest, current_manifest(control, manifest.slot, manifest.publication))
 

@@ -158,7 +158,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
 
     lake = Lake(settings.lake)
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
-    target = Target(settings.source_required(), lake, settings.how_to_stream, limits)
+    target = Target(settings.source_required(), lake, settings.how_to_stream, limits, failover=settings.failover)
     renewal = find_renewal(target.conninfo, lake) if every else None
     if renewal is not None:
         say(renewal.problem)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_SCHEMA = """
+SCHEMA = """
 create table parts (id int, k text, v float8, primary key (id, k)) partition by list (k);
 create table parts_a partition of parts for values in ('a');
 create table parts_b partition of parts for values in ('b');
@@ -89,7 +89,7 @@ def site(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Site
     name = server.create_database("resync")
     made = Site(server.dsn(name), Lake(tmp_path / "lake"), spark)
     try:
-        made.run(_SCHEMA)
+        made.run(SCHEMA)
         bootstrap(First(made.dsn, made.lake, "resync", "resync", None), lambda: LocalWorkers(1), lambda _: None)
         yield made
     finally:
