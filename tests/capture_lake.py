@@ -19,7 +19,7 @@ from auditlake.source.slot import Waiting, create_slot
 from tests.s3_server import chosen_store
 
 
-def make_lake(
+def make_lake(  # noqa: PLR0913 - each has a default
     dsn: str,
     root: Path,
     without: Container[str] = (),
