@@ -176,6 +176,7 @@ def as_json(status: Status) -> dict[str, object]:
         "database": status.manifest.database,
         "slot": status.manifest.slot,
         "publication": status.manifest.publication,
+        "lsn_offset": str(Lsn(status.manifest.lsn_offset)),
         "watermark": str(positions.watermark) if positions else None,
         "acknowledged": str(positions.acknowledged) if positions else None,
         "current_age_s": status.current_age_s,

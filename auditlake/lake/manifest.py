@@ -29,6 +29,11 @@ _WITH_OFFSET = 2
 """Format version of a lake with an offset, which earlier releases do not know."""
 _EARLIER = "earlier_sources"
 LSN_OFFSET_UNIT = 1 << 32
+_OTHER_NAME = "Point source, slot and publication at the recorded ones, or use another folder as lake."
+_OTHER_SERVER = (
+    "Point source at the recorded one, or use another folder as lake. If this server has replaced that one: auditlake"
+    " resync --all takes a new snapshot of all tables and keeps their history."
+)
 _CREATED, _TABLES = "publication_created", "publication_tables"
 
 
@@ -53,7 +58,7 @@ class Manifest:
             if found != recorded and field not in {"timeline", "lsn_offset"}:
                 raise WrongSource(
                     f"this lake records {field.replace('_', ' ')} {recorded}, found {found}",
-                    "Point source, slot and publication at the recorded ones, or use another folder as lake.",
+                    _OTHER_SERVER if field in {"system_identifier", "database"} else _OTHER_NAME,
                 )
 
 

@@ -34,6 +34,7 @@ from auditlake.status import read_status
 from auditlake.temporal.moments import read_known
 from auditlake.verify.verify import Request, verify
 from tests import oracle
+from tests.running import Running
 from tests.server import Server
 from tests.spark.resync.site import SCHEMA, TABLES, Site
 from tests.standby import Standby
@@ -143,7 +144,8 @@ def _compare(course: _Course) -> None:
     for moment in course.moments:
         shown = Counter((int(str(row[0])), row[1]) for row in moment.states["other"])
         assert site.rows("select id, v from other", str(moment.lsn)) == shown
-    report = verify(Request(site.lake, site.dsn, timeout_s=60), lambda: site.spark, lambda _: None)
+    with Running(site.dsn, site.lake):
+        report = verify(Request(site.lake, site.dsn, timeout_s=60), lambda: site.spark, lambda _: None)
     assert not [table for table in report.tables if table.findings], report
     assert read_status(site.lake, site.dsn).refusal is None
 
