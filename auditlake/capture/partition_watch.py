@@ -164,12 +164,6 @@ def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNo
     return parts
 
 
-def read_insert_lsn(conn: psycopg.Connection[Row]) -> Lsn:
-    """Read the insert position of the log: everything that the catalog has shown so far is before it."""
-    ((lsn,),) = fetch(conn, "select (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::bigint")
-    return Lsn(cast("int", lsn))
-
-
 def is_empty(conn: psycopg.Connection[Row], relation: int) -> bool | None:
     """Whether a table has no pages; None if another session holds a conflicting lock."""
     try:

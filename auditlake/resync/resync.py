@@ -29,7 +29,7 @@ import psycopg
 from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
-from auditlake.capture.partition_watch import read_insert_lsn, record_partitions
+from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import Source, check_main_slot, check_timeline, current_manifest, require_primary
 from auditlake.capture.supervisor import Capturing, capturing
 from auditlake.errors import AuditlakeError, BadUsage, SourceUnready, all_in_one
