@@ -39,9 +39,8 @@ import psycopg
 
 from auditlake.delta.append_table import open_delta, select
 from auditlake.errors import LakeUnusable
-from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, extend, find_parked, unpark
+from auditlake.lake.parking import Cause, Parked, find_parked, park, unpark
 from auditlake.lake.records import write_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -351,9 +350,8 @@ class PartitionWatch:
 
     def _park(self, name: TableName, problem: str, read_at: Lsn, held: Held) -> None:
         remedy = "The stream does not show it. follow takes a new snapshot by itself; so does auditlake resync."
-        history = open_history(self.lake, name)
         parked = Parked(name, Cause.PARTITIONS, Lsn(held.lsn - 1), read_at, problem, remedy, held.time_us)
-        extend(self.lake, parked, history.snapshot_lsn if history else 0)
+        park(self.lake, parked)
 
 
 def _lost_or_gained(

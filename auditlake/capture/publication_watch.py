@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from auditlake.errors import WrongSource
-from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park
 from auditlake.lake.positions import read_positions
@@ -109,8 +108,7 @@ class PublicationWatch:
             ended = name in found.dropped
             first, time_us = (since, certain_us) if ended and certain_us is not None else complete
             parked = Parked(name, Cause.PUBLICATION, Lsn(first - 1), end, reason, remedy, time_us, ended)
-            history = open_history(self._lake, name)
-            if park(self._lake, parked, history.snapshot_lsn if history else 0) or name not in self._reported:
+            if park(self._lake, parked) or name not in self._reported:
                 self._report(f"{reason}: it is known up to {parked.lsn}; capture goes on with all other tables")
             self._reported.add(name)
 

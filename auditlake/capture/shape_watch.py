@@ -38,7 +38,7 @@ from auditlake.capture.partition_watch import Held, read_since
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, extend, unpark
+from auditlake.lake.parking import Cause, Parked, park, unpark
 from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, ShapeSource, attnums_of
 from auditlake.lsn import Lsn
@@ -166,8 +166,7 @@ class DdlRecorder:
         if history is None or commit.lsn <= history.snapshot_lsn:
             return
         last, until = Lsn(commit.lsn - 1), Lsn(commit.lsn)
-        parked = Parked(name, Cause.DDL, last, until, reason, remedy, commit.time_us - 1, ended)
-        extend(self.lake, parked, history.snapshot_lsn)
+        park(self.lake, Parked(name, Cause.DDL, last, until, reason, remedy, commit.time_us - 1, ended))
 
 
 def _is_lossless(before: Relation, shape: Shape, message: DdlMessage) -> bool:
@@ -372,6 +371,5 @@ class ShapeWatch:
         return "it has a new file: it was rewritten by VACUUM FULL or CLUSTER, or it was unlogged for some time"
 
     def _park(self, cause: Cause, name: TableName, reason: str, unsettled: _Unsettled) -> None:
-        history, held = open_history(self.lake, name), unsettled.held
-        parked = Parked(name, cause, Lsn(held.lsn - 1), unsettled.read_at.lsn, reason, _REMEDY, held.time_us)
-        extend(self.lake, parked, history.snapshot_lsn if history else 0)
+        held = unsettled.held
+        park(self.lake, Parked(name, cause, Lsn(held.lsn - 1), unsettled.read_at.lsn, reason, _REMEDY, held.time_us))

@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from auditlake.errors import LakeUnusable, NotAnswerable, Unsupported
-from auditlake.lake.history import HistoryTable
+from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import change_record
 from auditlake.lsn import Lsn
@@ -77,41 +77,34 @@ class Parked:
         return f"{self.table} is {'known' if self.ended else 'parked'} at {self.lsn}: {self.reason}"
 
 
-def park(lake: Lake, parked: Parked, snapshot_lsn: int = 0) -> bool:
-    """Record that a table is parked; return False if that is already recorded.
+def park(lake: Lake, parked: Parked) -> bool:
+    """Record that a table is parked; return False if it is for this cause, with the same moment or an earlier one.
 
-    If the stream does not contain the reason, the first record is kept, because it has the last certain moment.
+    A silent reason that is in force keeps its first moment, and ends with a snapshot after the later of both `until`.
 
     Raises LakeUnusable if the folder cannot be written.
     """
     path = lake.parked(parked.table, parked.cause)
     recorded, version = _read(path)
-    if recorded and parked.silent and recorded.until > snapshot_lsn and recorded.lsn <= parked.lsn:
-        if not recorded.ended or parked.ended:
-            return False
-        # The table was dropped, and has been created again since.
-        parked = replace(parked, lsn=recorded.lsn, until=recorded.until, time_us=recorded.time_us)
-    if recorded == parked:
+    if recorded is not None and parked.silent and recorded.until > _snapshot_lsn(lake, parked.table):
+        parked = _joined(recorded, parked)
+    if parked == recorded:
         return False
     change_record(lake, path, _content(parked), version)
-    return True
+    return recorded is None or replace(recorded, until=parked.until) != parked
 
 
-def extend(lake: Lake, parked: Parked, snapshot_lsn: int) -> None:
-    """Record that a table is parked; a record of the same cause that is in force keeps its moment and its reason.
+def _snapshot_lsn(lake: Lake, table: TableName) -> int:
+    history = open_history(lake, table)
+    return history.snapshot_lsn if history is not None else 0
 
-    It then ends with a snapshot after the later of both `until`.
 
-    Raises LakeUnusable if the folder cannot be written.
-    """
-    path = lake.parked(parked.table, parked.cause)
-    recorded, version = _read(path)
-    if recorded is not None and recorded.until > snapshot_lsn:
-        first = min(recorded, parked, key=lambda each: each.lsn)
-        until, ended = max(recorded.until, parked.until), recorded.ended or parked.ended
-        parked = replace(recorded, lsn=first.lsn, time_us=first.time_us, until=until, ended=ended)
-    if parked != recorded:
-        change_record(lake, path, _content(parked), version)
+def _joined(recorded: Parked, parked: Parked) -> Parked:
+    """Join two records of one cause. A table that was dropped may have been created again, and the other way round."""
+    first = min(recorded, parked, key=lambda each: each.lsn)
+    said = first if recorded.ended == parked.ended else parked
+    until = max(recorded.until, parked.until)
+    return replace(said, lsn=first.lsn, time_us=first.time_us, until=until)
 
 
 def unpark(lake: Lake, table: TableName, cause: Cause) -> bool:

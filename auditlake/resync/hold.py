@@ -67,7 +67,7 @@ def hold_table(lake: Lake, table: HistoryTable, positions: Positions, until: Lsn
         record = Parked(table.name, Cause.RESYNC, positions.known_lsn, until, problem, REMEDY, positions.current_us)
     if complete:
         unpark(lake, table.name, Cause.RESYNC)
-    park(lake, record, table.snapshot_lsn)
+    park(lake, record)
     return Hold(record)
 
 
