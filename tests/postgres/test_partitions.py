@@ -1,5 +1,6 @@
 """Changes of partitions that the stream does not show: the table is parked, unless no rows changed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -141,7 +142,8 @@ def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path, 
         with pytest.raises(NotAnswerable, match=problem):
             check_parked(known, table, Lsn(parked.lsn + isinstance(when, AtLsn)), when)
     _capture(database, lake)
-    assert read_known(lake).parked == known.parked
+    (again,) = read_known(lake).parked.values()
+    assert replace(again, until=parked.until) == parked  # it was seen again, perhaps after a record of the server
 
 
 def test_a_change_after_a_new_snapshot_began_keeps_the_table_parked(database: str, tmp_path: Path) -> None:
