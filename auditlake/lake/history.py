@@ -82,7 +82,7 @@ PERIOD_COLUMNS = (
 RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
 LSNS = ("_from_lsn", "_to_lsn")
 
-_OID, _NAMES = "auditlake.oid", "auditlake.names"
+_OID, _NAMES, _FORMER_OIDS = "auditlake.oid", "auditlake.names", "auditlake.former_oids"
 _PERIOD_BOUNDS = (*LSNS, "_from_time", "_to_time")
 _WHOLE_NUMBERS = ("smallint", "int", "bigint")
 _STATISTICS = 32
@@ -101,7 +101,8 @@ class HistoryTable:
     than when it was created. `name` is the name under which it was copied, and that of its folder. `oid` is the OID of
     the source's table, None in a lake of an earlier release. `names` are the names that the table had later, each with
     the commit LSN from which on. `resynced` is the LSN of the last snapshot that it was compared with after its first
-    one; 0 without one.
+    one; 0 without one. `former_oids` are those that the table had in earlier sources of the lake, each with the LSN up
+    to which.
     """
 
     name: TableName
@@ -114,6 +115,7 @@ class HistoryTable:
     oid: int | None = None
     names: tuple[tuple[int, TableName], ...] = ()
     resynced: int = 0
+    former_oids: tuple[tuple[int, int], ...] = ()
 
     @property
     def snapshot_lsn(self) -> int:
@@ -239,12 +241,15 @@ def _has_bounds(column: Column) -> bool:
 def with_columns(
     table: HistoryTable, columns: Sequence[Column], names: Sequence[tuple[int, TableName]] = ()
 ) -> list[Action]:
-    """Return the actions that record all physical columns of a table, new ones last, and its later names."""
+    """Return the actions that record all physical columns of a table, new ones last, its later names, and its OIDs."""
     delta = open_version(table.path, table.delta_version)
     fields = {field.name: field for field in delta.schema().fields}
     fields |= {column.stored: _source_field(column) for column in columns}
     later = [(since, *name) for since, name in names]
-    return with_schema(delta, list(fields.values()), {_NAMES: json.dumps(later)} if later else {})
+    properties = {_NAMES: json.dumps(later)} if later else {}
+    if table.former_oids:
+        properties |= {_OID: str(table.oid), _FORMER_OIDS: json.dumps(table.former_oids)}
+    return with_schema(delta, list(fields.values()), properties)
 
 
 def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[tuple[int, TableName]] = ()) -> None:
@@ -290,9 +295,10 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     made, properties = has_own_features(delta), delta.metadata().configuration
     oid = int(properties[_OID]) if _OID in properties else None
     names = tuple((since, TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
+    former = tuple((upto, oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
     version, resynced = delta.version(), delta.transaction_version(RESYNC_APP) or 0
     path, at, since = lake.history(name), Lsn(position), Lsn(horizon)
-    return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced)
+    return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former)
 
 
 def list_histories(lake: Lake) -> Iterator[HistoryTable]:

@@ -338,7 +338,8 @@ def _supersede(session: SparkSession, lake: Lake, doubt: Parked | None, files: F
     lost = files.which(lambda file: any(file_problems(table.path, file.add)))
     readable = files.which(lambda file: file.name not in lost.by_name)
     difference = compare(session, readable, copied.paths, copied.columns, mark)
-    reshaping = with_columns(table, shape, table.names) if shape != table.columns else []
+    moved_to = _with_oid(table, copied.relation.oid, mark.lsn if doubt is None else doubt.lsn)
+    reshaping = with_columns(moved_to, shape, table.names) if (shape, moved_to) != (table.columns, table) else []
     actions = [
         *reshaping,
         *(removed(file.add) for file in lost.by_name.values()),
@@ -354,6 +355,13 @@ def _supersede(session: SparkSession, lake: Lake, doubt: Parked | None, files: F
     reach(After.RESYNCED)
     counts = (difference.closed_rows, difference.begun_rows, difference.removed_rows, len(lost.by_name))
     return Resynced(copied.name, Lsn(mark.lsn), *counts, gap)
+
+
+def _with_oid(table: HistoryTable, oid: int, known_lsn: int) -> HistoryTable:
+    """Return a table that has another OID after the last certain LSN: the lake has another source."""
+    if table.oid in {None, oid}:
+        return table
+    return replace(table, oid=oid, former_oids=(*table.former_oids, (int(known_lsn), table.oid)))
 
 
 def _shape(table: HistoryTable, copied: Copied) -> tuple[Column, ...]:

@@ -117,7 +117,8 @@ def find_shapes(
 ) -> dict[HistoryTable, Shapes]:
     """Find the relation versions of tables, up to an LSN.
 
-    A table is identified by its OID. A version of another OID under its name shows that it was dropped.
+    A table is identified by its OID, which is another one in each source of the lake. A version of another OID under
+    its name shows that it was dropped.
     """
     by_oid, by_name = defaultdict[int, list[RelationVersion]](list), defaultdict[TableName, list[RelationVersion]](list)
     for version in versions:
@@ -129,12 +130,21 @@ def find_shapes(
     for table in tables:
         member = members.get(table.name)
         oid = table.oid if table.oid is not None else member.relation if member else None
-        own = by_name[table.name] if oid is None else by_oid[oid]
+        own = by_name[table.name] if oid is None else _own(table, oid, by_oid)
         names = {table.name_at(table.position), *(version.relation.name for version in own)}
         others = [] if oid is None else [v for name in names for v in by_name[name] if v.relation.oid != oid]
         following = sorted((v for v in (*own, *others) if v.lsn > table.position), key=lambda version: version.lsn)
         shapes[table] = Shapes(tuple(own), tuple(following), oid)
     return shapes
+
+
+def _own(table: HistoryTable, oid: int, by_oid: Mapping[int, Sequence[RelationVersion]]) -> list[RelationVersion]:
+    """Return the versions of a table, each with the OID that it had then."""
+    own, since = [], -1
+    for upto, former in table.former_oids:
+        own += [version for version in by_oid.get(former, ()) if since < version.lsn <= upto]
+        since = upto
+    return own + [version for version in by_oid.get(oid, ()) if version.lsn > since]
 
 
 def follow(
@@ -385,7 +395,9 @@ def reshaped(table: HistoryTable, relation: Relation, lsn: int) -> tuple[Column,
     key flags of `relation`.
     """
     live = [_rewound(c, table.position) for c in table.columns if c.exists_at(table.position)]
-    numbered = all(column.attnum is not None for column in (*live, *relation.columns))
+    # Another relation, of another server or restored by name, has numbers of its own.
+    same = table.oid in {None, relation.oid}
+    numbered = same and all(column.attnum is not None for column in (*live, *relation.columns))
     now_of = {column.attnum if numbered else column.name: column for column in relation.columns}
     physical, taken = list[Column](), set[int | str | None]()
     for column in table.columns:

@@ -18,7 +18,7 @@ import pytest
 
 from auditlake.capture.supervisor import make_task
 from auditlake.errors import NotAnswerable, WrongSource
-from auditlake.feed.cursor import parse_cursor
+from auditlake.feed.feed import parse_cursor
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import LSN_OFFSET_UNIT, read_earlier_sources, require_manifest
@@ -165,6 +165,7 @@ def _table_of_later(course: _Course) -> None:
     """A table that bootstrap finds later is copied under a snapshot of its own, and followed."""
     site = course.site
     site.run("create table later (id int primary key, v int default 5)", "insert into later values (1)")
+    site.run("alter publication resync add table later")
     bootstrap(First(site.dsn, site.lake, "resync", "resync", None), lambda: LocalWorkers(1), lambda _: None)
     site.run(
         "insert into later values (2)",
