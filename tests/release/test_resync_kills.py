@@ -14,6 +14,7 @@ from auditlake.relation import TableName
 from auditlake.temporal.moments import read_known
 from tests import command, oracle
 from tests.crash.killed import SPARK, finished, killed_at
+from tests.server import Server
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -72,6 +73,31 @@ def test_a_killed_resync_continues(database: str, tmp_path: Path) -> None:
     after = {table.name: table.resynced for table in read_known(lake).tables.values()}
     assert all(after[name] == lsn for name, lsn in first.items()), "a table that was done was done again"
     assert {gap.table for gap in read_gaps(lake)} == set(after)
+
+
+def test_a_killed_resync_with_another_database_continues(server: Server, tmp_path: Path) -> None:
+    """Its tables have other OIDs, and which tables were moved already is in the lake."""
+    old, new = (server.create_database("moved") for _ in range(2))
+    try:
+        lake, settings = _made(server.dsn(old), tmp_path / "lake")
+        before = oracle.take_moment(server.dsn(old), ["one", "two"])
+        finished(["follow", "--until-current", *settings])
+        _run(server.dsn(old), "select pg_drop_replication_slot('auditlake')")
+        _run(server.dsn(new), _SCHEMA, "update one set v = 'moved' where id = 1", "delete from two where id = 2")
+        settings[1] = server.dsn(new)
+        for place in (After.SOURCE_RENEWED, After.START, After.RESYNCED):
+            killed_at(place, ["resync", "--all", "--yes", *settings])
+            assert oracle.assert_histories_at(lake, [before]) == [2]
+        finished(["resync", "--all", "--yes", *settings])
+        now = oracle.take_moment(server.dsn(new), ["one", "two"])
+        _run(server.dsn(new), "update one set v = 'later' where id = 2", "update two set v = 'later' where id = 3")
+        later = oracle.take_moment(server.dsn(new), ["one", "two"])
+        finished(["follow", "--until-current", *settings])
+        assert oracle.assert_histories_at(lake, [before, now, later]) == [2, 2, 2]
+        oracle.assert_periods(lake)
+    finally:
+        for name in (old, new):
+            server.drop_database(name)
 
 
 @pytest.mark.parametrize("kind", ["missing file", "changed row", "duplicated version"])
