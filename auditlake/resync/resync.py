@@ -252,7 +252,7 @@ def _copy(
         created = _slot(run, replication)
         snapshot_id = holder.import_snapshot(created.snapshot_id)
         run.progress.record_snapshot()
-        mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
+        mark = SnapshotMark(created.snapshot_lsn, _time_us(run, holder))
         columns = _comparable(run, todo, holder, created)
         replication.finish()
         if target.renewal is not None:
@@ -270,6 +270,14 @@ def _copy(
         else:
             _await_passed(target.lake, created.consistent_point)
     return staging
+
+
+def _time_us(run: _Run, holder: SnapshotHolder) -> int:
+    """Return when the snapshot was taken; after every time that the lake knows, although another clock is behind."""
+    positions = read_positions(run.target.lake)
+    if run.target.renewal is None or positions is None:
+        return holder.time_us()
+    return max(holder.time_us(), positions.current_us + 1)
 
 
 def _capture(run: _Run, beside: ExitStack) -> Capturing | None:
