@@ -30,13 +30,12 @@ from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type
 from auditlake.lake.history_files import Files, find_files, is_open
 from auditlake.lake.history_rows import read_rows
 from auditlake.lsn import Lsn
-from auditlake.query.pending_tail import Tails, columns_shown, upto
+from auditlake.query.pending_tail import Tails
 from auditlake.query.spark_values import documents_of, shown
 from auditlake.query.system_time import Selection, State, Versions, within
 from auditlake.relation import Column
 from auditlake.spark.session import read_version
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state, some_as_of
-from auditlake.temporal.moments import Known
 
 
 def overlay(history: DataFrame, folded: Folded, columns: Sequence[Column]) -> DataFrame:
@@ -64,24 +63,21 @@ _IS_OPEN = f"_part = '{OPEN_PART}'"
 _PERIOD = tuple(name for name, _ in PERIOD_COLUMNS if name != "_part")
 
 
-def read_selection(
-    spark: SparkSession, known: Known, table: HistoryTable, selection: Selection, tails: Tails
-) -> DataFrame:
+def read_selection(spark: SparkSession, table: HistoryTable, selection: Selection, tails: Tails) -> DataFrame:
     """Plan the rows of a selection: the source's columns, and for versions the period columns too.
 
     Raises NotAnswerable if the tail has a row that is too large for the heap.
     """
-    tail = tails.get((table, upto(known, table, selection)))
-    if tail is not None and (found := find_too_large(known.lake, tail, heap_bytes(spark))):
+    tail = tails.of(table, selection)
+    columns, names = tails.columns_shown(table, selection)
+    if tail is not None and (found := find_too_large(tails.known.lake, tail, heap_bytes(spark))):
         raise NotAnswerable(f"asked for {table.name} as of {tail.upto}: {found.reason}", found.remedy)
     match selection:
         case State(lsn, raw):
             rows = _state(spark, table, lsn, tail)
-            columns, names = columns_shown(table, selection, tail)
             return _as_shown(spark, rows, columns, names, ["_raw"] if raw else [])
         case Versions(bounds):
             rows = _versions(spark, table, tail).where("false" if bounds is None else within(bounds))
-            columns, names = columns_shown(table, selection, tail)
             return _as_shown(spark, rows, columns, names, _PERIOD)
         case _:
             assert_never(selection)

@@ -7,6 +7,7 @@ commit, so it shows which tables have a tail at all, and where the tail begins.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from auditlake.apply.tails import Log, Tail, find_tails, open_log
 from auditlake.delta.append_table import open_delta, select
@@ -21,9 +22,6 @@ from auditlake.relation import Column
 from auditlake.schema.evolution import find_shapes
 from auditlake.temporal.moments import Known
 
-Tails = Mapping[tuple[HistoryTable, Lsn], Tail]
-"""Tails by table and the LSN up to which it is read; a missing pair has no tail."""
-
 _TOUCHED = """
 select name, min(lsn) as first_lsn
 from (select lsn, unnest(tables) as name from transactions where lsn > {lowest} and lsn <= {upto})
@@ -31,22 +29,37 @@ group by name
 """
 
 
-def upto(known: Known, table: HistoryTable, selection: Selection) -> Lsn:
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """The tails of a statement's tables, `found` by table and the LSN up to which it is read."""
+
+    known: Known
+    found: Mapping[tuple[HistoryTable, Lsn], Tail]
+
+    def of(self, table: HistoryTable, selection: Selection) -> Tail | None:
+        """Return the tail of a selection; None if its table has none."""
+        return self.found.get((table, _upto(self.known, table, selection)))
+
+    def upto(self, table: HistoryTable, selection: Selection) -> Lsn:
+        """Return the LSN up to which the table is read: with its tail, else its position."""
+        last = _upto(self.known, table, selection)
+        return last if (table, last) in self.found else Lsn(table.position)
+
+    def columns_shown(self, table: HistoryTable, selection: Selection) -> tuple[tuple[Column, ...], dict[str, str]]:
+        """Return the columns of a selection, and the name under which it shows each, by stored name."""
+        tail = self.of(table, selection)
+        if isinstance(selection, State):
+            columns = table.columns_at(selection.lsn) if tail is None else tail.current
+            return columns, shown_as(columns, RESERVED)
+        physical = table.columns if tail is None else tail.followed.physical
+        return columns_of_versions(physical, tail.upto if tail else table.position, RESERVED)
+
+
+def _upto(known: Known, table: HistoryTable, selection: Selection) -> Lsn:
     """Return the LSN up to which a selection reads: a state its own, versions all that is known of the table."""
     parked = known.parked.get(table.name)
     last = known.now_lsn if parked is None else min(known.now_lsn, parked.lsn)
     return known.changes_up_to(selection.lsn if isinstance(selection, State) else last)
-
-
-def columns_shown(
-    table: HistoryTable, selection: Selection, tail: Tail | None
-) -> tuple[tuple[Column, ...], dict[str, str]]:
-    """Return the columns of a selection, and the name under which it shows each, by stored name."""
-    if isinstance(selection, State):
-        columns = table.columns_at(selection.lsn) if tail is None else tail.current
-        return columns, shown_as(columns, RESERVED)
-    physical = table.columns if tail is None else tail.followed.physical
-    return columns_of_versions(physical, tail.upto if tail else table.position, RESERVED)
 
 
 def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Selection]]) -> Tails:
@@ -56,11 +69,11 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
     """
     due: dict[Lsn, set[HistoryTable]] = defaultdict(set)
     for table, selection in readings:
-        if (last := upto(known, table, selection)) > table.position:
+        if (last := _upto(known, table, selection)) > table.position:
             due[last].add(table)
     log = open_log(known.lake) if due else None
     if log is None:
-        return {}
+        return Tails(known, {})
     found = [(tail, last) for last, tables in due.items() for tail in _up_to(known, log, tables, last)]
     for tail, last in found:
         if tail.is_cut:
@@ -74,7 +87,7 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
                 f"asked for {tail.table.name} as of {last}, it is known up to {tail.upto}: {tail.refusal.message}",
                 f"Ask for a moment up to {tail.upto}. {tail.refusal.hint}",
             )
-    return {(tail.table, last): tail for tail, last in found}
+    return Tails(known, {(tail.table, last): tail for tail, last in found})
 
 
 def _up_to(known: Known, log: Log, tables: Iterable[HistoryTable], last: Lsn) -> list[Tail]:

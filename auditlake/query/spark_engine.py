@@ -64,7 +64,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
 from auditlake.query.dialect import tokenize
-from auditlake.query.pending_tail import columns_shown, find_reading_tails, upto
+from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.spark_values import register_function
 from auditlake.query.statement import (
     JSON_TEXT,
@@ -142,8 +142,8 @@ def _read(spark: SparkSession, query: PreparedQuery, table: TableName, selection
         return mark(read_log(spark, known, table, selection.lsn), table, (), LSNS_OF_LOGS)
     history = known.tables[table]
     lsns = LSNS if isinstance(selection, Versions) else ()
-    rows = read_selection(spark, known, history, selection, query.tails)
-    columns, names = columns_shown(history, selection, query.tails.get((history, upto(known, history, selection))))
+    rows = read_selection(spark, history, selection, query.tails)
+    columns, names = query.tails.columns_shown(history, selection)
     return mark(rows, table, [replace(column, stored_as=names[column.stored]) for column in columns], lsns)
 
 
@@ -188,7 +188,7 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *,
         return read_log(spark, known, table, lsn)
     history = known.named(table, lsn)
     state = replace(select_state(known, history, lsn, when), raw=raw)
-    return read_selection(spark, known, history, state, find_reading_tails(known, [(history, state)]))
+    return read_selection(spark, history, state, find_reading_tails(known, [(history, state)]))
 
 
 def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: bool) -> list[str]:
@@ -204,7 +204,7 @@ def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: 
     states = {name: replace(select_state(known, table, lsn, when), raw=raw) for name, table in known.tables.items()}
     readings = {name: (known.tables[name], state) for name, state in states.items()}
     tails = find_reading_tails(known, readings.values())
-    frames = {name: read_selection(spark, known, *reading, tails) for name, reading in readings.items()}
+    frames = {name: read_selection(spark, *reading, tails) for name, reading in readings.items()}
     frames = {known.tables[name].name_at(lsn): frame for name, frame in frames.items()}
     views = {view: frames[table] for view, table in view_names(frames).items()}
     for view, frame in views.items():

@@ -26,7 +26,7 @@ from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
-from auditlake.query.pending_tail import columns_shown, find_reading_tails
+from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.spark_values import SETTING
 from auditlake.query.system_time import State, select_state
 from auditlake.relation import Column
@@ -123,10 +123,9 @@ def state_at(session: SparkSession, known: Known, table: HistoryTable, lsn: Lsn)
     """
     chosen = State(select_state(known, table, lsn, AtLsn(lsn)).lsn, raw=True)
     tails = find_reading_tails(known, [(table, chosen)])
-    tail = next(iter(tails.values()), None)
-    columns, names = columns_shown(table, chosen, tail)
+    columns, names = tails.columns_shown(table, chosen)
     shown = tuple(replace(column, stored_as=names[column.stored]) for column in columns)
-    return LakeState(read_selection(session, known, table, chosen, tails), shown)
+    return LakeState(read_selection(session, table, chosen, tails), shown)
 
 
 def sums_of(state: LakeState, columns: Sequence[Column], digest: Digest) -> Sums:

@@ -36,7 +36,6 @@ from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.embedded.queries import Field, Translated, translate
 from auditlake.query.embedded.spark_types import RAW, arrow_of, column_type, duckdb_type
-from auditlake.query.pending_tail import columns_shown, upto
 from auditlake.query.statement import LSN, LSNS_OF_LOGS, LakeState, Log, PreparedQuery, inexact_note
 from auditlake.query.system_time import Selection, State, within
 from auditlake.relation import Column, TableName
@@ -144,10 +143,10 @@ def _fields(
 
 def _columns(query: PreparedQuery, table: HistoryTable, selection: Selection) -> list[tuple[Column, str]]:
     """Return the columns of a selection, each with the name under which it is shown."""
-    tail = query.tails.get((table, upto(query.known, table, selection)))
+    tail = query.tails.of(table, selection)
     if isinstance(selection, State) and tail is not None and tail.held_bytes > _TAIL_BYTES:
         raise NotEmbedded(f"a tail of {tail.held_bytes >> 20} MB")
-    columns, names = columns_shown(table, selection, tail)
+    columns, names = query.tails.columns_shown(table, selection)
     if not isinstance(selection, State):
         _check_versions(table, tail, columns, names)
     return [(column, names[column.stored]) for column in columns]
@@ -373,8 +372,7 @@ def _rows(  # noqa: PLR0913, PLR0917 - what identifies the rows
     if isinstance(selection, State):
         return state_query(connection, reader, Reading(table, selection.lsn, columns, raw))
     condition = "false" if selection.bounds is None else within(selection.bounds)
-    last = upto(query.known, table, selection)
-    last = last if (table, last) in query.tails else table.position
+    last = query.tails.upto(table, selection)
     return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"
 
 

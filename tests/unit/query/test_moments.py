@@ -255,6 +255,6 @@ def test_an_idle_table_reads_no_changes(tmp_path: Path) -> None:
     """`transactions` shows which tables have a tail, and its first LSN."""
     lake = write_small_lake(tmp_path / "lake")
     query = prepare_sql(lake, "select * from orders join customers using (id)", "0/300")
-    assert {table.name for table, _ in query.tails} == {ORDERS, CUSTOMERS}
-    assert prepare_sql(lake, "select * from customers", "0/200").tails == {}
-    assert prepare_sql(lake, "select * from orders", "0/200").tails == {}
+    assert {table.name for table, _ in query.tails.found} == {ORDERS, CUSTOMERS}
+    assert prepare_sql(lake, "select * from customers", "0/200").tails.found == {}
+    assert prepare_sql(lake, "select * from orders", "0/200").tails.found == {}
