@@ -1,10 +1,10 @@
 """The heap that a tail needs: Spark copies a row again and again, so one needs thirty times its length.
 
 Rows of usual length need no more heap the more there are: Spark spills them. A single row cannot be spilled in parts,
-so what is too large for the heap is found here, in the files of `changes` and of the history, before a job reads it. A
+so rows too large for the heap are found here, in the files of `changes` and of the history, before a job reads them. A
 JVM that runs out of memory would end the process, and every later one at the same place.
 
-Footers tell of nearly all files that no row of them is large; only of the others the rows are measured, in Python.
+The footers of nearly all files show that none of their rows is large; the rows of the others are measured, in Python.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from auditlake.lsn import Lsn
 from auditlake.store.place import Place
 
 HEAP_PER_ROW = 30
-"""Measured with a heap of 2 GB, of which Spark has 1820 MB: updates of rows of 60 MB were folded, of 90 MB were not."""
+"""Measured with a heap of 2 GB (Spark has 1820 MB of it): updates of rows of 60 MB were folded, of 90 MB were not."""
 _MB = 1 << 20
 _CHANGE = ["lsn", "relation", "old", "new"]
 # One row after the other is read and sorted, by one task.
@@ -46,7 +46,7 @@ class TooLarge:
 
     @property
     def reason(self) -> str:
-        """What stands in the way."""
+        """The obstacle: the row and its size, the heap it needs and the heap there is."""
         needed, heap = HEAP_PER_ROW * self.row_bytes, self.heap_bytes
         return (
             f"a row of {self.row_bytes // _MB:,} MB in or before its commit at {self.lsn} needs a heap of "
@@ -55,8 +55,8 @@ class TooLarge:
 
     @property
     def remedy(self) -> str:
-        """What to set."""
-        gib = -(-HEAP_PER_ROW * self.row_bytes * 9 // 8 >> 30)  # of which the JVM keeps a part for itself
+        """The setting to change."""
+        gib = -(-HEAP_PER_ROW * self.row_bytes * 9 // 8 >> 30)  # the JVM keeps a part of the heap for itself
         return f"Set spark.driver.memory (driver.memory under [spark]) to {gib}g or more."
 
 

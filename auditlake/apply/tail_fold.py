@@ -1,7 +1,7 @@
 """Fold of a tail: read its changes, and the open versions if needed, in the columns at its end, and fold them.
 
 The shapes of a tail's changes and of its history may be older than the columns at its end (`schema.evolution` decides
-which columns a tail adds). A row that existed when a column was added shows in it what it shows in PostgreSQL: the
+which columns a tail adds). A row that existed when a column was added has the same value in it as in PostgreSQL: the
 column's *missing value* (`schema.missing_values`), until the row is changed. Hence:
   1. A change in the older shape is treated as a change that sets the missing value.
   2. Open versions of the history get the missing value.

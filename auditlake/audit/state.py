@@ -55,7 +55,7 @@ MEMORY_BYTES = 1 << 30
 _BATCH_ROWS = 1 << 14
 _RAW = "_raw"
 _ROW, _COUNT, _COPY = "`row", "`count", "`copy"
-"""Columns beside those of the source, of which there may be none; no name of a column contains a backtick."""
+"""Columns beside those of the source, each optional; no name of a column contains a backtick."""
 _OF_DUCKDB = frozenset({"file_index", "file_row_number"})
 _INSTANT = pa.timestamp("us", tz="UTC")
 _RAW_TYPE = pa.map_(pa.string(), pa.string())
@@ -264,7 +264,7 @@ def _kept(
 
 
 def state_query(connection: "DuckDBPyConnection", reader: Reader, reading: Reading) -> str:
-    """Return a query of the state's rows under their stored names; what it needs is registered in the connection.
+    """Return a query of the state's rows under their stored names; its inputs are registered in the connection.
 
     The caller has checked that the state is known (`Reader.check`, or `query.system_time`). Raises Unsupported.
     """

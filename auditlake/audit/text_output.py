@@ -67,7 +67,7 @@ def _counts(transaction: Transaction) -> str:
 
 
 def _what(transaction: Transaction) -> str:
-    """Format the changed tables, and what was changed in their schema."""
+    """Format the changed tables, and the changes of their schema."""
     return visible("; ".join([*filter(None, [", ".join(transaction.tables)]), *transaction.schema_changes]))
 
 

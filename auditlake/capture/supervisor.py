@@ -225,7 +225,7 @@ class Capturing:
 def capturing(
     source: Source, lake: Lake, control: psycopg.Connection[Row], report: Callable[[str], None], *, first: bool
 ) -> Iterator[Capturing]:
-    """Run capture during the block, unless another process does; with `first`, the slot is new and nobody else can."""
+    """Run capture during the block, unless another process does; with `first`, the slot is new and used by no other."""
     state = None if first else read_slot(control, source.manifest.slot)
     if state is not None and state.active_pid is not None:
         report("capture runs in another process")

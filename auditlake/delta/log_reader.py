@@ -87,7 +87,7 @@ def tail_transactions(table: Place, apps: Collection[str]) -> tuple[int, dict[st
     try:
         numbers = _versions(log, _ENTRY, max(0, _hinted(log) - _TAIL_ENTRIES))
         for number in numbers[:_TAIL_ENTRIES]:
-            # A later entry overrides an older one, which is read only for what later ones lack.
+            # A later entry overrides an older one, which is read only if the later ones lack a position.
             versions = {**dict(_transactions(log / f"{number:020}.json")), **versions}
             if versions.keys() >= set(apps):
                 return numbers[0], versions

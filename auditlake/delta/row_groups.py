@@ -1,8 +1,9 @@
 """Row groups of Parquet files: how much memory their rows take, and how to write files whose row groups fit into it.
 
-The size of a file says little: compressible text takes a twentieth of its length. The footer has the size of each row
-group before compression. That is close to the size in memory because long values are not written through a dictionary,
-which would hide repetitions; files that Spark wrote may have dictionaries of up to 1 MB in a column of a row group.
+The size of a file is no measure of it: compressible text takes a twentieth of its length. The footer has the size of
+each row group before compression. That is close to the size in memory because long values are not written through a
+dictionary, which would hide repetitions; files that Spark wrote may have dictionaries of up to 1 MB in a column of a
+row group.
 
 A reader decodes no batch across the end of a row group, so row groups of at most `GROUP_BYTES`, or of one row, bound
 what any reader holds. Files never change once they are part of a table, so footers are cached by path.
@@ -22,7 +23,7 @@ from auditlake.store.files import parquet
 from auditlake.store.place import Place
 
 ROW_BYTES = 200
-"""What a row takes beside its values: the columns of the period, and Spark's own of a row."""
+"""Size of a row beside its values: the columns of the period, and Spark's overhead for each row."""
 GROUP_BYTES = 16 << 20
 """Row groups that are written here have no more than this, or one row."""
 _DICTIONARY_BYTES = 256

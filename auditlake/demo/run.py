@@ -152,7 +152,7 @@ def _report_kept(server: Server, dsn: str, folder: Path) -> None:
 
 
 def _report_page(lake: Path, *, temporary: bool) -> None:
-    """Say how to open the page of the demo's lake."""
+    """Print how to open the page of the demo's lake."""
     ours = Path(sys.argv[0])
     command = str(ours) if ours.name == "auditlake" else "auditlake"
     stays = f"; the lake stays until you remove {lake.parent}" if temporary else ""

@@ -61,7 +61,7 @@ class Change:
 
     @cached_property
     def before(self) -> dict[str, Any] | None:
-        """What was sent of the old row; None if nothing was."""
+        """The values sent of the old row; None if none were."""
         return None if self.before_texts is None else self._typed(self.before_texts)
 
     @cached_property

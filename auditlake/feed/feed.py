@@ -297,7 +297,7 @@ class _Missing:
 
 
 class Completeness:
-    """What is known to be missing of the selected tables, all if None."""
+    """The changes known to be missing, of the selected tables; of all if None."""
 
     def __init__(self, lake: Lake, tables: frozenset[TableName] | None) -> None:
         self._lake = lake

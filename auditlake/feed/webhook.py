@@ -167,7 +167,7 @@ class Sender:
         return False
 
     def _post(self, body: bytes, identifier: str) -> tuple[str | None, float | None]:
-        """Return what is wrong, None if nothing is, and how long the receiver asks to wait."""
+        """Return the problem, None if there is none, and how long the receiver asks to wait."""
         now = int(time.time())
         headers = {
             "Content-Type": "application/json",

@@ -78,7 +78,7 @@ def _touched(files: Files, version: int) -> bool:
 
 _LARGE_ROW_BYTES = 1 << 20
 HELD_BYTES = 96 << 20
-"""Maximum size, before compression, of the rows compacted in memory, where they take several times as much."""
+"""Maximum size, before compression, of the rows compacted in memory; there they need several times as much."""
 
 
 def fits(files: Files) -> bool:

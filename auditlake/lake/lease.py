@@ -11,12 +11,12 @@
    effect of a stage relies on the lease alone (fencing):
    - Every commit creates the version after the one that it was planned on, or fails (`delta/log_writer`, I1). If the
      new holder has committed to the table, the old one is refused; if it has not, the commit is as if it came before.
-   - Capture acknowledges only what it has committed, and PostgreSQL gives a slot to one process.
-   - Bootstrap never deletes what another process may have committed (`snapshot/scheduler`).
-   - Maintenance deletes only what no version has had for hours.
-   - Records of parked tables are replaced only as they were read (`lake/parking`). Other records say what the catalog
-     showed; one that is replaced by an older one shows a difference again, which parks a table rather than hides it.
-   The lease saves work and gives clear messages.
+   - Capture acknowledges only committed transactions, and PostgreSQL lets one process at a time use a slot.
+   - Bootstrap never deletes files that another process may have committed (`snapshot/scheduler`).
+   - Maintenance deletes only files that no version has had for hours.
+   - Records of parked tables are replaced only as they were read (`lake/parking`). Other records are copies of the
+     catalog; if an older one replaces a newer one, a difference shows again, which parks a table and hides nothing.
+   The lease saves work and makes messages clear.
 
 Authority: docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 """
@@ -43,7 +43,7 @@ _BOOT, _NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns
 
 
 class Taken(Exception):
-    """The lease has a holder that lives; `holder` is what the lease says of it."""
+    """The lease has a holder that lives; `holder` is its description in the lease."""
 
     def __init__(self, holder: Mapping[str, Any]) -> None:
         super().__init__("the lease is held")
@@ -122,7 +122,7 @@ class Lease:
 
 
 def read_holder(place: Remote) -> Mapping[str, Any] | None:
-    """Return what a lease says of its holder; None if it has none."""
+    """Return the description of the holder of a lease; None if it has none."""
     try:
         holder = _parsed(objects.get(place.bucket, place.key).content)
     except FileNotFoundError:
@@ -151,7 +151,7 @@ def _parsed(content: bytes) -> Mapping[str, Any]:
 
 
 def this_process() -> dict[str, Any]:
-    """Identify this process: machine, PID, and its start, which tells it from a later process of the same PID."""
+    """Identify this process: machine, PID, and start time, which differs from that of a later process with this PID."""
     pid = os.getpid()
     try:
         machine = {"boot": _BOOT.read_text().strip(), "namespace": _NAMESPACE.stat().st_ino}

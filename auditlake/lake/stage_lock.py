@@ -15,8 +15,8 @@ commits cannot conflict unnoticed (`lake/compaction`, `spark/log_store`).
 4. A process may take a lock that it holds already.
 5. In an object store the lock is a lease (`lake/lease`).
 
-Files of a lake hold rows, and are for owner and group only. What writes to a lake holds a lock, so the process has a
-umask to that effect while it holds one, and so have the workers and the JVM that it starts meanwhile.
+Files of a lake hold rows, and are for owner and group only. Every writer to a lake holds a lock, so the
+process sets its umask accordingly while it holds one; workers and JVM that it starts meanwhile inherit it.
 
 Authority: flock(2), "NOTES"; umask(2)
 """

@@ -119,7 +119,7 @@ def within(limits: Bounds) -> str:
 
 
 def last_lsn(known: Known, period: Period | None, lsn: Lsn) -> Lsn:
-    """Return the LSN of the last moment of a period, which gives a table its name; `lsn` without one.
+    """Return the LSN of the last moment of a period, at which tables are named; `lsn` without a period.
 
     Raises NotAnswerable.
     """

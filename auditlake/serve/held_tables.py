@@ -2,14 +2,14 @@
 
 A page that sorts or filters the rows of a history reads whole columns of its files. If such a table is asked for, its
 rows are copied into a table of the server's database by one thread in the background; until that has ended, answers
-come from the files. What is held are the rows of the history, at the LSN or at the table's position if that is lower;
+come from the files. The rows held are those of the history, at the LSN or at the table's position if that is lower;
 `audit.state` replaces those that the tail touches.
 
 1. Only tables of at least `LEAST_ROWS` rows, or on an object store, are held, and only once no other was asked for
    during `QUIET_S`: while the slider moves, every request is for another moment.
 2. A sample of the rows estimates the bytes. A held table is dropped when others need its place: least recently used
    first, never one in use.
-3. Held tables need at most `MOST_BYTES`, of which one needs at most two thirds.
+3. Held tables need at most `MOST_BYTES` in total, and one of them at most two thirds of that.
 """
 
 import threading

@@ -284,7 +284,7 @@ def _search(state: TableState, asked: OfFind) -> Search:
 
 
 def _matching(readings: Readings, state: TableState, search: Search, limit: int) -> list[list[Version]]:
-    """Return the versions of every row of which some version matches, at most `limit` rows."""
+    """Return all versions of every row with a matching version, of at most `limit` rows."""
     reader, table = state.reader, state.table
     names = [column.name for column in state.key]
     with readings.cursor() as cursor:

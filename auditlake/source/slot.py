@@ -39,7 +39,7 @@ from auditlake.source.connection import (
 )
 from auditlake.source.lock_waits import format_age
 
-# Whole rows, because the columns differ between versions. On a standby the end of the log is what it has replayed.
+# Whole rows, because the columns differ between versions. On a standby the end of the log is the last replayed LSN.
 _SLOT = """
 select pg_catalog.to_jsonb(s),
        pg_catalog.pg_wal_lsn_diff(here.wal_end, s.restart_lsn)::bigint, here.wal_end::text

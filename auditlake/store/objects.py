@@ -49,7 +49,7 @@ _REASON = re.compile(r"<Code>(\w+)</Code>|status code: (\d+ [A-Za-z ]+)|(error s
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a store knows of an object."""
+    """The metadata of an object."""
 
     size_bytes: int
     modified_s: float
