@@ -173,7 +173,16 @@ class Expressions:
         Elsewhere Spark shows false for an unknown result of IN (query), and DuckDB NULL. Raises NotEmbedded.
         """
         conjuncts = list(node.flatten()) if isinstance(node, exp.And) else [node]
-        return " and ".join(self._conjunct(each) for each in conjuncts)
+        outside, found = self.may_fail, list[tuple[str, bool]]()
+        for each in conjuncts:
+            self.may_fail = False
+            found.append((self._conjunct(each), self.may_fail))
+        self.may_fail = outside or any(fails for _, fails in found)
+        condition = found[-1][0]
+        for text, fails in reversed(found[:-1]):
+            # Spark goes from left to right. DuckDB may go first to one that excludes the row on which another fails.
+            condition = f"case when {text} then {condition} else false end" if fails else f"{text} and {condition}"
+        return condition
 
     def _conjunct(self, node: exp.Expr) -> str:
         inner = node.this if isinstance(node, exp.Not) else node
