@@ -62,7 +62,7 @@ def find_renewal(conninfo: str, lake: Lake) -> Renewal | None:
         problem = _problem(conninfo, control, lake, (recorded, current), positions)
         if problem is None:
             return None
-        offset = _ahead(recorded, current, wal_end(control).lsn, _known(lake, positions))
+        offset = find_offset(recorded, current, wal_end(control).lsn, _known(lake, positions))
         renewed = replace(current, lsn_offset=offset)
         return Renewal(problem, renewed, tuple(_changes(control, recorded, renewed)))
 
@@ -100,7 +100,7 @@ def _known(lake: Lake, positions: Positions) -> Lsn:
     return Lsn(max(positions.known_lsn, positions.acknowledged, *tables, *records, *gaps))
 
 
-def _ahead(recorded: Manifest, current: Manifest, end: Lsn, known: Lsn) -> int:
+def find_offset(recorded: Manifest, current: Manifest, end: Lsn, known: Lsn) -> int:
     """Return the offset with which every LSN that the source will write is after `known`.
 
     `end` is the end of its log with the recorded offset, which stays if it is the same cluster and ahead.
