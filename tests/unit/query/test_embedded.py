@@ -3,22 +3,39 @@
 `tests/spark/query/test_engines.py` compares its answers with Spark's.
 """
 
+import random
 from datetime import UTC
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from auditlake.capture.change_log import MONO_SCHEMA
+from auditlake.delta.append_table import AppendLog
 from auditlake.errors import BadUsage
-from auditlake.lake.layout import Lake
+from auditlake.lake.gaps import GAPS_SCHEMA
+from auditlake.lake.layout import (
+    ACKNOWLEDGED_APP,
+    CHANGES_APP,
+    CURRENT_APP,
+    HISTORY_APP,
+    SNAPSHOT_APP,
+    SNAPSHOT_TIME_APP,
+    TRANSACTIONS_APP,
+    Lake,
+)
+from auditlake.lake.relations import RelationsLog
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.engines import Engines
 from auditlake.query.output import rows_of
 from auditlake.query.statement import prepare_statement, read_state
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.temporal.table_lookup import SYSTEM_TABLES
-from tests.small_lake import write_small_lake
+from tests.small_lake import T0, T0_US, version, write_history, write_small_lake
 
 _OWN = [("auditlake", name.table) for name in SYSTEM_TABLES]
 
@@ -184,3 +201,64 @@ def test_a_demanded_engine_that_cannot_answer_is_an_error(lake: Lake) -> None:
         )
     answers = Engines("auto", {"spark.driver.memory": "1g"}, lambda: pytest.fail("starts Spark")).answer(state, [plain])
     assert len(answers) == 1
+
+
+_ROWS = (Column("id", 23, -1, key=True), Column("body", 25, -1, key=False))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_versions_of_a_tail_are_the_states_of_the_table(tmp_path: Path, seed: int) -> None:
+    """Random transactions with key changes, rows that come and go in one, and values that were not sent.
+
+    The states are those of a dictionary that the same changes are applied to.
+    """
+    draw, lake, name = random.Random(seed), Lake(tmp_path / "lake"), TableName("public", "rows")  # noqa: S311 - a test
+    state: dict[int, str] = {1: "a", 2: "b", 3: "c"}
+    positions = {HISTORY_APP: 0x100, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    first = [{"id": n, "body": body} | version(0x100, None, "snapshot", None) for n, body in state.items()]
+    write_history(lake, name, _ROWS, first, positions)
+    relations = RelationsLog(lake)
+    number = relations.register(Relation(1, name, ReplicaIdentity.DEFAULT, _ROWS), 0x110)
+    relations.flush()
+    states, changes = {0x100: dict(state)}, list[dict[str, Any]]()
+    for lsn in range(0x110, 0x190, 0x10):
+        for ordinal in range(draw.randint(1, 4)):
+            place = {"lsn": lsn, "ordinal": ordinal, "xid": lsn, "time": T0, "relation": number}
+            changes.append({**place, "schema": "public", "table": "rows", **_changed(draw, state)})
+        states[lsn] = dict(state)
+    _write_log(lake, changes)
+    _, found = _ask(lake, "select id, body, _from_lsn, _to_lsn, _from_time from rows for system_time all")
+    assert all(begin < (end or begin + 1) for _, _, begin, end, _ in found)
+    for lsn, expected in states.items():
+        shown = [(key, body) for key, body, begin, end, _ in found if begin <= lsn and (end is None or end > lsn)]
+        assert sorted(shown) == sorted(expected.items()), lsn
+
+
+def _changed(draw: random.Random, state: dict[int, str]) -> dict[str, Any]:
+    """Change the state, and return the change."""
+    key, free = draw.choice([*state, 0]) if state else 0, draw.choice([n for n in range(1, 9) if n not in state])
+    body = f"{draw.randint(0, 99)}"
+    if key == 0:
+        state[free] = body
+        return {"op": "insert", "old": None, "new": [str(free), body]}
+    form = draw.choice(["delete", "update", "move", "unsent"])
+    before = state.pop(key)
+    if form == "delete":
+        return {"op": "delete", "old": [str(key), None], "new": None}
+    there = free if form == "move" or draw.random() < 0.2 else key
+    state[there] = before if form == "unsent" else body
+    sent = {"new": [str(there), None], "unchanged": [1]} if form == "unsent" else {"new": [str(there), body]}
+    return {"op": "update", "old": None if there == key else [str(key), None], **sent}
+
+
+def _write_log(lake: Lake, changes: list[dict[str, Any]]) -> None:
+    lsns = sorted({change["lsn"] for change in changes})
+    transactions = [
+        {"lsn": n, "end_lsn": n + 8, "xid": n, "time": T0, "time_mono": T0, "tables": ["public.rows"]} for n in lsns
+    ]
+    log = AppendLog(lake.transactions, MONO_SCHEMA)
+    log.append(pa.RecordBatch.from_pylist(transactions, schema=MONO_SCHEMA), {TRANSACTIONS_APP: lsns[-1]})
+    positions = {CHANGES_APP: lsns[-1], ACKNOWLEDGED_APP: lsns[-1] + 9, CURRENT_APP: T0_US + 100_000_000}
+    rows = pa.RecordBatch.from_pylist(changes, schema=CHANGES_SCHEMA)
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(rows, positions)
+    AppendLog(lake.gaps, GAPS_SCHEMA)
