@@ -147,13 +147,16 @@ class Pages:
         shown = None
         if column:
             shown = facets(self._readings, OfFacets(table=asked.table, at=asked.at, column=column, where=asked.where))
-        return {"title": asked.table, "facets": shown, "names": self._names()}
+        return {"title": asked.table, "facets": shown, "names": self._names(asked.at)}
 
-    def _names(self) -> list[str]:
-        return sorted(str(name) for name in self._readings.reader().known.tables)
+    def _names(self, at: str | None) -> list[str]:
+        """Return the names of the tables at a moment."""
+        reader = self._readings.reader(at)
+        lsn = reader.moment(at)
+        return sorted(str(table.name_at(lsn)) for table in reader.known.tables.values())
 
     def _more_of_log(self, _: Request, asked: OfLog) -> Context:
-        return {"title": "Transactions", "names": self._names(), "asked": asked}
+        return {"title": "Transactions", "names": self._names(asked.at), "asked": asked}
 
     def _compare(self, request: Request) -> Context:
         given = request.query_params
@@ -161,7 +164,7 @@ class Pages:
         page: Context = {
             "template": "compare.html",
             "title": "Compare",
-            "names": self._names(),
+            "names": self._names(at),
             "before": "",
             "after": at,
         }
@@ -180,7 +183,7 @@ class Pages:
         page: Context = {
             "template": "find.html",
             "title": "Find",
-            "names": self._names(),
+            "names": self._names(given.get("at") or None),
             "asked": None,
             "answer": None,
         }

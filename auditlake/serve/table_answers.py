@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from auditlake.audit.changes import Values, changes_of
-from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.versions import Mark, Version, versions_of
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable, type_of
@@ -33,6 +33,7 @@ from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment
 from auditlake.serve.readings import Readings, failure
 from auditlake.serve.table_rows import (
+    Condition,
     OpenState,
     Selection,
     TableState,
@@ -43,6 +44,7 @@ from auditlake.serve.table_rows import (
     parse_where,
 )
 from auditlake.sql_names import standard_literal
+from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import format_us
 from auditlake.values.input_syntax import type_name
 from auditlake.values.types import Kind
@@ -98,8 +100,10 @@ def state_of(readings: Readings, name: str, at: str | None) -> tuple[TableState,
     Raises BadUsage, NotAnswerable.
     """
     reader = readings.reader(at)
-    table = reader.table(name)
+    named = find_table(split_name(name), reader.known.names)
     lsn, shown = moment(readings, reader, at)
+    # Another table may have had the name at another time.
+    table = reader.table_at(named, lsn) or reader.table(name)
     reader.check(table, lsn, at)
     return TableState(reader, table, lsn), shown
 
@@ -120,7 +124,9 @@ def list_tables(readings: Readings, asked: Listed) -> models.Tables:
     reader = readings.reader(asked.at)
     lsn, at = moment(readings, reader, asked.at)
     names = [
-        t for n, t in sorted(reader.known.tables.items()) if (asked.contains or "").casefold() in str(n).casefold()
+        table
+        for table in sorted(reader.known.tables.values(), key=lambda table: table.name_at(lsn))
+        if (asked.contains or "").casefold() in str(table.name_at(lsn)).casefold()
     ]
     page = names[asked.offset : asked.offset + asked.limit]
     tables = [_summary(readings, reader, table, lsn, asked.at) for table in page]
@@ -128,7 +134,7 @@ def list_tables(readings: Readings, asked: Listed) -> models.Tables:
 
 
 def _summary(readings: Readings, reader: Reader, table: HistoryTable, lsn: Lsn, at: str | None) -> models.TableSummary:
-    parked = reader.known.parked.get(table.name)
+    name, parked = str(table.name_at(lsn)), reader.known.parked.get(table.name)
     reason = None if parked is None or parked.ended else parked.reason
     try:
         reader.check(table, lsn, at)
@@ -140,12 +146,10 @@ def _summary(readings: Readings, reader: Reader, table: HistoryTable, lsn: Lsn, 
         if problem is None:
             raise
         return models.TableSummary(
-            table=str(table.name), rows=None, columns=None, problem=problem.message, hint=problem.hint, parked=reason
+            table=name, rows=None, columns=None, problem=problem.message, hint=problem.hint, parked=reason
         )
     columns = len(reader.columns_at(table, lsn))
-    return models.TableSummary(
-        table=str(table.name), rows=count, columns=columns, problem=None, hint=None, parked=reason
-    )
+    return models.TableSummary(table=name, rows=count, columns=columns, problem=None, hint=None, parked=reason)
 
 
 @contextmanager
@@ -187,7 +191,7 @@ def rows(readings: Readings, asked: OfRows) -> models.Rows:
         count = _count(readings, state, opened, where)
     return models.Rows(
         at=at,
-        table=str(state.table.name),
+        table=state.name,
         columns=[column_model(column) for column in state.columns],
         rows=list(_row_models(state, found)),
         count=count,
@@ -221,23 +225,23 @@ def facets(readings: Readings, asked: OfFacets) -> models.Facets:
         ranked = sorted(found.items(), key=lambda item: (-item[1], item[0] is not None, item[0] or ""))
         values = [models.Facet(value=value, rows=count) for value, count in ranked[:_MOST_FACETS]]
     distinct = None if found is None else len(found)
-    return models.Facets(at=at, table=str(state.table.name), column=column.name, distinct=distinct, values=values)
+    return models.Facets(at=at, table=state.name, column=column.name, distinct=distinct, values=values)
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A value searched for in some columns: conditions by column."""
+    """A value searched for in some columns: conditions by the own name of the column (`audit.table_shapes`)."""
 
     where: Mapping[str, Where]
 
     def matches(self, values: Values) -> list[str]:
         """Return the columns of a row that match."""
-        found = []
-        for name, where in self.where.items():
-            text = values.get(name)
-            if text is not None and (where.text in text if where.op == "has" else where.text == text):
-                found.append(name)
-        return found
+        return [name for name in self.where if self.matches_text(name, values.get(name))]
+
+    def matches_text(self, name: str, text: str | None) -> bool:
+        """Return whether a value of a column matches."""
+        where = self.where[name]
+        return text is not None and (where.text in text if where.op == "has" else where.text == text)
 
     def in_changes(self) -> str:
         """Return a condition that every change with a matching value fulfils."""
@@ -253,50 +257,74 @@ class Search:
 def find(readings: Readings, asked: OfFind) -> models.Finds:
     """Find rows by a value that they have, or had in any version up to the moment; deleted rows first.
 
+    Columns that the table does not have any more are searched too; those with a match are shown after the others.
     Raises BadUsage, NotAnswerable.
     """
     state, at = state_of(readings, asked.table, asked.at)
     search = _search(state, asked)
     versions = _matching(readings, state, search, asked.limit + 1)
-    found = [each for each in (_found(readings, state, search, group) for group in versions) if each is not None]
+    matching = [each for group in versions if (each := _matched(search, group))]
+    used = {name for last, _ in matching for name in search.matches(last.values)}
+    shown = {state.own_name(column): column for column in state.columns}
+    shown |= {column.name: column for column in state.table.columns if column.name in used - set(shown)}
+    found = [_found(readings, state, search, shown, last, group) for last, group in matching]
     found.sort(key=lambda each: each.state == "exists")
     return models.Finds(
         at=at,
-        table=str(state.table.name),
-        columns=[column_model(column) for column in state.columns],
+        table=state.name,
+        columns=[column_model(column) for column in shown.values()],
         found=found[: asked.limit],
         more=len(found) > asked.limit,
     )
 
 
 def _search(state: TableState, asked: OfFind) -> Search:
-    columns = [column for column in state.merged if asked.column in {None, column.name}]
-    if asked.column is not None and not columns:
-        raise BadUsage(f"there is no column {asked.column} at this moment", None)
+    own = {state.own_name(column): column for column in state.columns}
+    past = {column.name: column for column in state.table.columns if (column.since or 0) <= state.lsn}
+    columns = {
+        name: column
+        for name, column in (past | own).items()
+        if asked.column in {None, column.name} or (asked.column == name and asked.column not in state.by_name)
+    }
+    if not columns and asked.column is not None:
+        raise BadUsage(
+            f"there is no column {asked.column} at this moment, and there was none",
+            f"The columns are {', '.join(state.by_name)}.",
+        )
     where = {}
-    for column in columns:
+    for name, column in columns.items():
         op = "has" if asked.contains and type_of(column).kind is Kind.TEXT else "is"
         try:
-            where[column.name] = parse_where([f"{column.name}:{op}:{asked.value}"], {column.name: column})[0]
+            where[name] = parse_where([f"{column.name}:{op}:{asked.value}"], {column.name: column})[0]
         except BadUsage:  # the value is not one of this column's type
             continue
     return Search(where)
 
 
 def _matching(readings: Readings, state: TableState, search: Search, limit: int) -> list[list[Version]]:
-    """Return all versions of every row with a matching version, of at most `limit` rows."""
+    """Return all versions of every row with a matching version, of at most `limit` rows; with own names."""
     reader, table = state.reader, state.table
-    names = [column.name for column in state.key]
     with readings.cursor() as cursor:
-        found = list(state.versions(cursor, [where.sql() for where in search.where.values()], 10 * limit))
+        found = list(state.versions(cursor, list(_conditions(state, search)), 10 * limit))
     if not table.key:
         return [[_version(row, state.lsn)] for row in found][:limit]
-    keys = dict.fromkeys(tuple(str(row[name]) for name in names) for row in found)
-    keys |= dict.fromkeys(_keys_in_tail(reader, table, state.lsn, search))
-    return [
-        [replace(each, values=reader.shown_at(table, state.lsn, each.values)) for each in versions]
-        for versions in (versions_of(reader, table, [key], state.lsn) for key in list(keys)[:limit])
-    ]
+    keys = dict.fromkeys(tuple(str(row[column.name]) for column in table.key) for row in found)
+    keys |= dict.fromkeys(_keys_in_tail(state, search))
+    return [versions_of(reader, table, [key], state.lsn) for key in list(keys)[:limit]]
+
+
+def _conditions(state: TableState, search: Search) -> Iterator[Condition]:
+    """Yield the conditions of a search on a version of the history, or what some of its rows must meet."""
+    stored = {column.stored for column in state.table.columns}
+    yield from (where.sql() for where in search.where.values() if where.column.stored in stored)
+    yield from ((f"_from_lsn < {since:d}", []) for since in _showing_missing(state, search))
+
+
+def _showing_missing(state: TableState, search: Search) -> Iterator[int]:
+    """Yield the LSNs before which rows show a matching value that is stored nowhere: that of a column added then."""
+    for name, later in state.reader.later(state.table.name).items():
+        if name in search.where and search.matches_text(name, later.missing):
+            yield later.since
 
 
 def _version(row: dict[str, Any], lsn: Lsn) -> Version:
@@ -307,26 +335,37 @@ def _version(row: dict[str, Any], lsn: Lsn) -> Version:
     return Version((), values, begin, None if end is None or end > lsn else Mark(end, 0, "", None))
 
 
-def _keys_in_tail(reader: Reader, table: HistoryTable, lsn: Lsn, search: Search) -> Iterator[tuple[str, ...]]:
+def _keys_in_tail(state: TableState, search: Search) -> Iterator[tuple[str, ...]]:
+    reader, table = state.reader, state.table
     names = tuple(column.name for column in table.key)
-    span = Span(Lsn(table.position), lsn)
-    for change in changes_of(reader, table.name, span, f"op <> 'truncate' and ({search.in_changes()})"):
+    conditions = [search.in_changes(), *(f"lsn < {since:d}" for since in _showing_missing(state, search))]
+    span = Span(Lsn(table.position), state.lsn)
+    for change in changes_of(reader, table.name, span, f"op <> 'truncate' and ({' or '.join(conditions)})"):
         yield change.key_after(names)
         yield change.key_before(names)
 
 
-def _found(readings: Readings, state: TableState, search: Search, versions: Sequence[Version]) -> models.Found | None:
-    """Describe a row by its last matching version."""
+def _matched(search: Search, versions: Sequence[Version]) -> tuple[Version, Sequence[Version]] | None:
+    """Return the last version of a row that matches, with all versions."""
     matching = [version for version in versions if search.matches(version.values)]
-    if not matching:
-        return None
-    last = matching[-1]
+    return (matching[-1], versions) if matching else None
+
+
+def _found(  # noqa: PLR0913, PLR0917 - what identifies the row
+    readings: Readings,
+    state: TableState,
+    search: Search,
+    shown: Mapping[str, Column],
+    last: Version,
+    versions: Sequence[Version],
+) -> models.Found:
+    """Describe a row by its last matching version, in the columns that are shown, by their own names."""
     end = last.end
     return models.Found(
         key=list(last.key) if state.table.key else None,
         state="exists" if any(version.end is None for version in versions) else "deleted",
-        columns=search.matches(last.values),
-        values=[last.values.get(column.name) for column in state.columns],
+        columns=[shown[name].name for name in search.matches(last.values)],
+        values=[last.values.get(name) for name in shown],
         from_lsn=str(Lsn(last.begin.lsn)),
         from_time=_time(readings, last.begin),
         to_lsn=None if end is None else str(Lsn(end.lsn)),
@@ -373,7 +412,7 @@ def export(readings: Readings, asked: OfExport) -> Download:
             f"the export has {count:,} rows, this server writes at most {most:,}",
             "Filter the rows, or run auditlake sql --format csv.",
         )
-    name = f"{re.sub('[^A-Za-z0-9_.-]', '_', str(state.table.name))}-{at.lsn.replace('/', '-')}.{asked.format}"
+    name = f"{re.sub('[^A-Za-z0-9_.-]', '_', state.name)}-{at.lsn.replace('/', '-')}.{asked.format}"
     batches = _batches(readings, state, selection)
     writer = {"csv": _csv, "json": _json_lines, "parquet": _parquet}[asked.format]
     return Download(name, _MEDIA[asked.format], writer([column.name for column in state.columns], batches))

@@ -237,10 +237,13 @@ class TableState:
         return {column.name: column for column in self.columns}
 
     @property
-    def merged(self) -> tuple[Column, ...]:
-        """The columns of the moment that the history has already."""
-        stored = {column.stored for column in self.table.columns}
-        return tuple(column for column in self.columns if column.stored in stored)
+    def name(self) -> str:
+        """The name that the table had at the moment."""
+        return str(self.table.name_at(self.lsn))
+
+    def own_name(self, column: Column) -> str:
+        """Return the name of a column in rows that the audit commands read (`audit.table_shapes`)."""
+        return self.reader.own_names(self.table).get(column.stored, column.name)
 
     @property
     def key(self) -> tuple[Column, ...]:
@@ -252,9 +255,9 @@ class TableState:
     ) -> Iterator[dict[str, Any]]:
         """Yield versions up to the LSN, and to the table's position, that meet one of the conditions; ended ones first.
 
-        A version is its texts by column, and its period.
+        A version is its texts by the own name of every column that the history has, and its period.
         """
-        columns = self.merged
+        columns = self.table.columns
         inner = versions_query(cursor, self.reader, self.table, columns, self.table.position)
         some = " or ".join(text for text, _ in conditions) or "false"
         sql = (
