@@ -3,12 +3,14 @@
 Needs Debian's packages chromium and chromium-driver. The lake is the small one of tests.page.
 """
 
+import re
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,77 @@ def test_pages_fit_and_have_no_errors(browser: webdriver.Chrome, url: str, path:
     ]
     assert controls
     assert [n["role"]["value"] for n in controls if not n.get("ignored") and not n.get("name", {}).get("value")] == []
+
+
+@pytest.mark.parametrize(("width", "height"), _WIDTHS)
+@pytest.mark.parametrize("path", _PAGES)
+def test_pages_keep_the_rules_of_wcag(browser: webdriver.Chrome, url: str, path: str, width: int, height: int) -> None:
+    """By axe-core, levels A and AA, in light and in dark: contrast, names, roles, landmarks, order of headings."""
+    _resize(browser, width, height)
+    for scheme in ("light", "dark"):
+        with _scheme(browser, scheme):
+            browser.get(url + path)
+            browser.execute_script(_axe())
+            found = browser.execute_async_script(_RUN_AXE)
+            assert [f"{each['id']}: {each['nodes']}" for each in found] == [], scheme
+            background = browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
+            assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (scheme == "dark")
+
+
+_RUN_AXE = """
+const done = arguments[arguments.length - 1];
+const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"];
+axe.run(document, {runOnly: tags}).then(found => done(found.violations.map(
+  rule => ({id: rule.id, nodes: rule.nodes.map(node => node.html.slice(0, 150) + " " + node.failureSummary)}))));
+"""
+
+
+def _axe() -> str:
+    return (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+@contextmanager
+def _scheme(browser: webdriver.Chrome, scheme: str) -> Iterator[None]:
+    """Prefer a scheme of colours."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.parametrize("path", _PAGES)
+def test_pages_are_walked_by_keyboard(browser: webdriver.Chrome, url: str, path: str) -> None:
+    """Tab reaches every control once, in the order of the page, with a visible focus; none of them is a trap."""
+    _resize(browser, *_WIDTHS[0])
+    browser.get(url + path)
+    browser.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
+    wanted = browser.execute_script(_TABBABLE)
+    walked = []
+    for _ in range(len(wanted) + 1):
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        number, visible, shown = browser.execute_script(_FOCUSED)
+        if number is None:
+            break
+        walked.append(number)
+        assert visible, shown
+    assert walked == wanted
+
+
+_TABBABLE = """
+const all = document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]");
+const reached = [...all].filter(e => e.tabIndex >= 0 && !e.disabled && e.type !== "hidden" && e.checkVisibility());
+reached.forEach((e, n) => { e.dataset.walk = n; });
+return reached.map((_, n) => n);
+"""
+_FOCUSED = """
+const e = document.activeElement;
+if (!e || e === document.body || e.dataset.walk === undefined) return [null, false, e && e.outerHTML.slice(0, 200)];
+const style = getComputedStyle(e), box = e.getBoundingClientRect();
+const ring = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== "none";
+return [Number(e.dataset.walk), ring && box.bottom > 0 && box.top < innerHeight, e.outerHTML.slice(0, 200)];
+"""
 
 
 def test_the_slider_moves_by_keyboard(browser: webdriver.Chrome, url: str) -> None:
