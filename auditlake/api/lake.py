@@ -353,7 +353,7 @@ def _entries(raws: pa.Array, column: Column) -> pa.Array | None:
 class _Types:
     """Decoders of a table's columns at an LSN."""
 
-    def __init__(self, reader: Reader, table: HistoryTable, lsn: int) -> None:
+    def __init__(self, reader: Reader, table: HistoryTable, lsn: Lsn) -> None:
         columns: dict[str, Column] = {column.name: column for column in table.columns}
         columns |= {column.name: column for column in reader.columns_at(table, lsn)}
         self._columns = columns
@@ -373,7 +373,7 @@ def _commit(mark: Mark | None, transaction: Transaction | None) -> Commit:
         return Commit(None, None, None, None, None, None)
     context = transaction.context if transaction else None
     actor, reason, db_user = (context.actor, context.reason, context.db_user) if context else (None, None, None)
-    return Commit(Lsn(mark.lsn), _EPOCH + timedelta(microseconds=mark.time_us), mark.xid, actor, reason, db_user)
+    return Commit(mark.lsn, _EPOCH + timedelta(microseconds=mark.time_us), mark.xid, actor, reason, db_user)
 
 
 def _event(reader: Reader, table: HistoryTable, event: Event, transaction: Transaction | None) -> RowEvent:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from auditlake.audit.keys import Key
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.errors import InvariantBroken
+from auditlake.lsn import Lsn
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 
 _UNKNOWN = "\0"
@@ -28,7 +29,7 @@ ROW_OPS = "('insert', 'update', 'delete', 'truncate')"
 class Change:
     """One change of one row, or a TRUNCATE; texts by column name. `after` has no `unchanged` columns."""
 
-    lsn: int
+    lsn: Lsn
     ordinal: int
     xid: int | None
     time_us: int
@@ -75,7 +76,7 @@ def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
     missing = {name: later.missing for name, later in reader.later(relation.name).items() if name not in names}
     unchanged = frozenset(relation.columns[place].name for place in _list(row["unchanged"]))
     return Change(
-        lsn=int(str(row["lsn"])),
+        lsn=Lsn(str(row["lsn"])),
         ordinal=int(str(row["ordinal"])),
         xid=None if row["xid"] is None else int(str(row["xid"])),
         time_us=int(str(row["time_us"])),

@@ -216,7 +216,7 @@ def _in_order(rows: pa.Table, key: list[str]) -> pa.Table:
     return rows.take(_order(rows, key))
 
 
-def count_rows(reader: Reader, table: HistoryTable, lsn: int) -> int:
+def count_rows(reader: Reader, table: HistoryTable, lsn: Lsn) -> int:
     """Return the number of rows of a table with a key at an LSN."""
     merged = Lsn(min(lsn, table.position))
     sql = f"select count(*) as n from history where {as_of_sql(merged)}"
@@ -292,7 +292,7 @@ class MultisetDiff(_TwoMoments):
         before = self._count(self._span.after)
         return Stat(before, before + added - removed, added, removed, 0, 0)
 
-    def _count(self, lsn: int) -> int:
+    def _count(self, lsn: Lsn) -> int:
         merged = Lsn(min(lsn, self.table.position))
         sql = f"select count(*) as n from history where {as_of_sql(merged)}"
         count: int = self._reader.query(sql, history=self._reader.history(self.table))["n"][0].as_py()

@@ -15,7 +15,6 @@ from auditlake.audit.row_history import Blame, Deleted, Event
 from auditlake.audit.transactions import Message, Shown, Transaction
 from auditlake.audit.versions import Mark
 from auditlake.lake.gaps import Gap
-from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.temporal.when import format_us
 
@@ -46,7 +45,7 @@ def _commit(mark: Mark | Transaction | None, committed: Transaction | None) -> F
     """Return when, who and why: the fields that every commit has; null if not known."""
     context = committed.context if committed else Context()
     return {
-        "lsn": None if mark is None else str(Lsn(mark.lsn)),
+        "lsn": None if mark is None else str(mark.lsn),
         "xid": None if mark is None else mark.xid,
         "time": None if mark is None else format_us(mark.time_us),
         "actor": context.actor,

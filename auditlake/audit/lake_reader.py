@@ -54,7 +54,7 @@ class Span:
     after: Lsn
     upto: Lsn
 
-    def __contains__(self, lsn: int) -> bool:
+    def __contains__(self, lsn: Lsn) -> bool:
         return self.after < lsn <= self.upto
 
 
@@ -193,11 +193,11 @@ class Reader:
         """Return the gaps of a table."""
         return [gap for gap in self.known.gaps if gap.is_of(table.name)]
 
-    def columns_at(self, table: HistoryTable, lsn: int) -> tuple[Column, ...]:
+    def columns_at(self, table: HistoryTable, lsn: Lsn) -> tuple[Column, ...]:
         """Return the columns that `table` had at `lsn`, under the names that they had then."""
         return self._shapes[table.name].columns_at(lsn)
 
-    def keyed_at(self, table: HistoryTable, lsn: int) -> HistoryTable:
+    def keyed_at(self, table: HistoryTable, lsn: Lsn) -> HistoryTable:
         """Return a table with the key that it had at `lsn`."""
         return self._shapes[table.name].keyed_at(min(lsn, table.position))
 
@@ -205,7 +205,7 @@ class Reader:
         """Return the own name of every column of a table, by the name under which its history stores it."""
         return self._shapes[table.name].own_names
 
-    def shown_at(self, table: HistoryTable, lsn: int, values: Mapping[str, str | None]) -> dict[str, str | None]:
+    def shown_at(self, table: HistoryTable, lsn: Lsn, values: Mapping[str, str | None]) -> dict[str, str | None]:
         """Return a row of own names in the columns that the table had at `lsn`, under the names that they had then."""
         return self._shapes[table.name].shown_at(lsn, values)
 
@@ -220,7 +220,7 @@ class Reader:
             return self._shapes[name]
         return next((found for found in self._shapes.values() if name in found.names), None)
 
-    def table_at(self, name: TableName, lsn: int) -> HistoryTable | None:
+    def table_at(self, name: TableName, lsn: Lsn) -> HistoryTable | None:
         """Return the table that had a name at `lsn`."""
         return next((found.inner for found in self._shapes.values() if found.table.name_at(Lsn(lsn)) == name), None)
 

@@ -124,7 +124,7 @@ class Tail:
         where[order] = np.arange(order.size)
         return pa.concat_arrays(parts).take(pa.array(where, mask=where < 0))
 
-    def touched(self, after: int) -> pa.Table | None:
+    def touched(self, after: Lsn) -> pa.Table | None:
         """Return the keys touched above `after`; None after a TRUNCATE, which touches every key."""
         first = int(np.searchsorted(self._lsn, after, side="right"))
         if (self._truncates >= first).any():
@@ -194,7 +194,7 @@ class Tail:
         for row in self.rows.take(numbers.take(pc.sort_indices(numbers))).to_pylist():
             yield change_of(row, self._reader)
 
-    def state(self, lsn: int) -> pa.Table:
+    def state(self, lsn: Lsn) -> pa.Table:
         """Return the rows at `lsn` of the keys that the tail touches: value columns and `lsn`."""
         upto = int(np.searchsorted(self._lsn, lsn, side="right"))
         winners = self._winners(upto)

@@ -164,7 +164,7 @@ class Book:
             return True
         return change.op == "update" and change.key_before(self._names) == key != change.key_after(self._names)
 
-    def _turn(self, key: Key, lsn: int) -> list[Change]:
+    def _turn(self, key: Key, lsn: Lsn) -> list[Change]:
         """Return the changes that begin or end a key in one transaction."""
         turns = self._turns.setdefault(key, {})
         if lsn not in turns:
@@ -175,7 +175,7 @@ class Book:
                 turns.setdefault(change.lsn, []).append(change)
         return turns[lsn]
 
-    def _read_turns(self, key: Key, lsns: set[int]) -> Iterable[Change]:
+    def _read_turns(self, key: Key, lsns: set[Lsn]) -> Iterable[Change]:
         this = in_changes(self._table, self._reader.relations, [key])
         condition = f"{in_lsns('lsn', list(lsns))} and {_NOT_KEPT} and (op = 'truncate' or {this})"
         span = Span(Lsn(min(lsns) - 1), Lsn(max(lsns)))
@@ -289,7 +289,7 @@ def _overlay_tail(ended: dict[Key, Version], reader: Reader, table: HistoryTable
 def _open(table: HistoryTable, base: pa.Table) -> Iterator[Version]:
     for row in base.to_pylist():
         values = row_values(row)
-        begin = Mark(row["lsn"], 0, "", None)
+        begin = Mark(Lsn(row["lsn"]), 0, "", None)
         yield Version(tuple(str(values[column.name]) for column in table.key), values, begin, None)
 
 

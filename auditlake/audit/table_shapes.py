@@ -25,7 +25,7 @@ from auditlake.schema.missing_values import Added, Answers, Existing
 class Later:
     """A column added in the commit at `since`; older rows show `missing` in it."""
 
-    since: int
+    since: Lsn
     missing: str | None
 
 
@@ -63,7 +63,7 @@ class TableShapes:
         stored_as = None if column.stored == own else column.stored
         return replace(column, name=own, stored_as=stored_as, former=(), key=column.at(self.table.position).key)
 
-    def keyed_at(self, lsn: int) -> HistoryTable:
+    def keyed_at(self, lsn: Lsn) -> HistoryTable:
         """Return `inner` with the key that the table had at `lsn`."""
         keys = {column.stored for column in self.table.columns if column.exists_at(lsn) and column.at(lsn).key}
         if keys == {column.stored for column in self.inner.key}:
@@ -83,12 +83,12 @@ class TableShapes:
 
     def _owned(self, version: RelationVersion) -> Relation:
         later = (each.lsn for each in self.shapes.versions if each.lsn > version.lsn)
-        end = min(later, default=max(version.lsn, self.table.position) + 1) - 1
+        end = Lsn(min(later, default=max(version.lsn, self.table.position) + 1) - 1)
         columns = zip(version.relation.columns, self._stored(version, end), strict=True)
         owned = (replace(column, name=self.own_names.get(stored, stored)) for column, stored in columns)
         return replace(version.relation, columns=tuple(owned))
 
-    def _stored(self, version: RelationVersion, lsn: int) -> Iterator[str]:
+    def _stored(self, version: RelationVersion, lsn: Lsn) -> Iterator[str]:
         """Yield the stored name of each column of a version at an LSN; its name if the history cannot follow it."""
         lsn = max(lsn, self.table.horizon)
         had = [column.at(lsn) for column in self.followed.physical if column.exists_at(lsn)]
@@ -98,7 +98,7 @@ class TableShapes:
             numbered = None if column.attnum is None else by_number.get(column.attnum)
             yield numbered or by_name.get(column.name) or column.name
 
-    def columns_at(self, lsn: int) -> tuple[Column, ...]:
+    def columns_at(self, lsn: Lsn) -> tuple[Column, ...]:
         """Return the columns that the table had at `lsn`: of the relation version in force, else of the snapshot."""
         known = (v for v in reversed(self.shapes.versions) if self.table.horizon < v.lsn <= lsn)
         version = next(known, None)
@@ -107,7 +107,7 @@ class TableShapes:
         columns = zip(version.relation.columns, self._stored(version, lsn), strict=True)
         return tuple(replace(c, stored_as=None if stored == c.name else stored) for c, stored in columns)
 
-    def shown_at(self, lsn: int, values: Mapping[str, str | None]) -> dict[str, str | None]:
+    def shown_at(self, lsn: Lsn, values: Mapping[str, str | None]) -> dict[str, str | None]:
         """Return a row of own names in the columns of a moment."""
         columns = ((column.name, self.own_names.get(column.stored, column.stored)) for column in self.columns_at(lsn))
         return {name: values[own] for name, own in columns if own in values}
@@ -118,11 +118,12 @@ class TableShapes:
         found = {}
         for column in self.followed.physical:
             if column.since is not None and column.since > self.table.horizon:
-                answer = self._answer(column.at(column.since).name, column.since)
+                since = Lsn(column.since)
+                answer = self._answer(column.at(since).name, since)
                 if answer is not None and answer.problem is None:
-                    found[self.own_names[column.stored]] = Later(column.since, answer.value)
+                    found[self.own_names[column.stored]] = Later(since, answer.value)
         return found
 
-    def _answer(self, name: str, lsn: int) -> Existing | None:
+    def _answer(self, name: str, lsn: Lsn) -> Existing | None:
         oids = {version.relation.oid for version in self.shapes.versions}
         return next((self.answers[added] for oid in oids if (added := Added(oid, name, lsn)) in self.answers), None)

@@ -165,15 +165,15 @@ def show_event(
     """Print one event of a row; `shown` are the key's columns, and now."""
     console, (key, now) = _lines(), shown
     if event.mark.op == "snapshot":
-        console.print(Text(f"{BEFORE_CAPTURE} (≤ {Lsn(event.mark.lsn)})", "bold"))
+        console.print(Text(f"{BEFORE_CAPTURE} (≤ {event.mark.lsn})", "bold"))
     elif event.mark.op == "resync":
-        head = f"{_time(event.mark.time_us, now, console)}  {Lsn(event.mark.lsn)}  found by a new snapshot"
+        head = f"{_time(event.mark.time_us, now, console)}  {event.mark.lsn}  found by a new snapshot"
         console.print(Text(head, "bold"))
     else:
         by = "unknown" if transaction is None else who(transaction.context)
         reason = transaction.context.reason if transaction else None
         why = f": {visible(reason)}" if reason else ""
-        head = f"{_time(event.mark.time_us, now, console)}  {Lsn(event.mark.lsn)}  xid {event.mark.xid}  {by}{why}"
+        head = f"{_time(event.mark.time_us, now, console)}  {event.mark.lsn}  xid {event.mark.xid}  {by}{why}"
         console.print(Text(head, "bold"))
     names = [column.name for column in key]
     line = Text(f"  {event.mark.op} ").append_text(_pairs(dict(zip(names, event.key_before or event.key, strict=True))))
@@ -215,7 +215,7 @@ def show_deleted(
     table = plain_table("deleted", "lsn", "who", "by", *(visible(column.name) for column in columns))
     for row, transaction in rows:
         context = transaction.context if transaction else Context()
-        cells = (_time(row.mark.time_us, now, to), str(Lsn(row.mark.lsn)), who(context), row.mark.op)
+        cells = (_time(row.mark.time_us, now, to), str(row.mark.lsn), who(context), row.mark.op)
         table.add_row(*cells, *(value_text(row.last.values.get(column.name)) for column in columns))
     show(table, to)
 

@@ -33,7 +33,7 @@ PERIOD = ("_from_lsn", "_to_lsn", "_from_us", "_to_us", "_op", "_end_op", "_xid"
 class Mark:
     """A commit that began or ended a version, and by which operation. Times in microseconds since 1970."""
 
-    lsn: int
+    lsn: Lsn
     time_us: int
     op: str
     xid: int | None
@@ -118,8 +118,12 @@ def versions_from(table: HistoryTable, rows: pa.Table) -> Iterator[Version]:
     """Convert the rows of `history_texts`."""
     for row in rows.to_pylist():
         values = row_values(row)
-        begin = Mark(row["_from_lsn"], row["_from_us"], row["_op"], row["_xid"])
-        end = None if row["_to_lsn"] is None else Mark(row["_to_lsn"], row["_to_us"], row["_end_op"], row["_end_xid"])
+        begin = Mark(Lsn(row["_from_lsn"]), row["_from_us"], row["_op"], row["_xid"])
+        end = (
+            None
+            if row["_to_lsn"] is None
+            else Mark(Lsn(row["_to_lsn"]), row["_to_us"], row["_end_op"], row["_end_xid"])
+        )
         yield Version(tuple(str(values[column.name]) for column in table.key), values, begin, end)
 
 

@@ -101,7 +101,7 @@ class Feed(Iterator[ChangedTransaction]):
         """The place after everything that was delivered, or examined and not selected."""
         return self._cursor(self._delivered if self._ready else max(self._delivered, self._read_to))
 
-    def _cursor(self, lsn: int) -> str:
+    def _cursor(self, lsn: Lsn) -> str:
         return str(Cursor(self._system, Lsn(lsn)))
 
     def close(self) -> None:
@@ -247,7 +247,7 @@ class Feed(Iterator[ChangedTransaction]):
     def _is_large(self, chunk: Sequence[Transaction]) -> bool:
         if sum(each.count for each in chunk) > _MOST_CHANGES:
             return True
-        return self._reader.held_bytes(chunk[0].lsn - 1, chunk[-1].lsn) > _MOST_BYTES
+        return self._reader.held_bytes(Lsn(chunk[0].lsn - 1), chunk[-1].lsn) > _MOST_BYTES
 
 
 def _poll_s(place: Place) -> float:

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.data_files import list_any_files
 from auditlake.delta.log_reader import Add, entry, file_path
+from auditlake.lsn import Lsn
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
 
@@ -117,7 +118,7 @@ class LogTail:
         self._version += 1
         return True
 
-    def groups(self, after: int, upto: int) -> list[Group]:
+    def groups(self, after: Lsn, upto: Lsn) -> list[Group]:
         """List the row groups that may have rows in `(after, upto]`, by their first LSN."""
         for _ in range(2):
             try:
@@ -126,12 +127,12 @@ class LogTail:
                 self.list_again()
         return sorted(self._overlapping(after, upto), key=lambda group: (group.first, group.last))
 
-    def _overlapping(self, after: int, upto: int) -> Iterator[Group]:
+    def _overlapping(self, after: Lsn, upto: Lsn) -> Iterator[Group]:
         for file, first, last in list(self._files.values()):
             if last > after and first <= upto:
                 yield from (group for group in _groups(file) if group.last > after and group.first <= upto)
 
-    def rows(self, after: int, upto: int, columns: Sequence[str]) -> pa.Table | None:
+    def rows(self, after: Lsn, upto: Lsn, columns: Sequence[str]) -> pa.Table | None:
         """Read the rows in `(after, upto]`, in any order; None if there is none."""
         for attempt in range(2):
             try:
@@ -144,7 +145,7 @@ class LogTail:
         return None
 
 
-def within(rows: pa.Table, after: int, upto: int) -> pa.Table:
+def within(rows: pa.Table, after: Lsn, upto: Lsn) -> pa.Table:
     """Return the rows with an LSN in `(after, upto]`."""
     lsns = rows["lsn"]
     return rows.filter(pc.and_(pc.greater(lsns, after), pc.less_equal(lsns, upto)))

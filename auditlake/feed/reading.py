@@ -127,7 +127,7 @@ class ChangeReader:
         self._shapes = Shapes(lake)
         self._selection = selection
 
-    def held_bytes(self, after: int, upto: int) -> int:
+    def held_bytes(self, after: Lsn, upto: Lsn) -> int:
         """Return about how much memory a read of these LSNs takes."""
         return sum(group.held_bytes for group in self._tail.groups(after, upto))
 
@@ -138,7 +138,7 @@ class ChangeReader:
         """
         if not transactions:
             return
-        rows = self._tail.rows(transactions[0].lsn - 1, transactions[-1].lsn, _COLUMNS)
+        rows = self._tail.rows(Lsn(transactions[0].lsn - 1), transactions[-1].lsn, _COLUMNS)
         changes: dict[int, list[Change]] = {}
         counts: Mapping[int, int] = {}
         if rows is not None:
@@ -244,11 +244,11 @@ class StreamedChanges:
                 yield rows
 
     def _groups(self) -> list[Group]:
-        return self._tail.groups(self._transaction.lsn - 1, self._transaction.lsn)
+        return self._tail.groups(Lsn(self._transaction.lsn - 1), self._transaction.lsn)
 
     def _rows(self, group: Group, columns: Sequence[str]) -> pa.Table:
         try:
-            return within(group.read(columns), self._transaction.lsn - 1, self._transaction.lsn)
+            return within(group.read(columns), Lsn(self._transaction.lsn - 1), self._transaction.lsn)
         except FileNotFoundError as exc:
             raise NotAnswerable(
                 f"the files of transaction {self._transaction.lsn} were replaced more than six hours ago",

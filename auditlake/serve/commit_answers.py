@@ -282,7 +282,7 @@ def row(readings: Readings, asked: OfRow) -> models.RowHistory:
             models.Blame(
                 column=each.column,
                 value=each.value,
-                lsn=None if each.mark is None else str(Lsn(each.mark.lsn)),
+                lsn=None if each.mark is None else str(each.mark.lsn),
                 time=None if each.mark is None else format_us(each.mark.time_us),
                 actor=None if committed is None else committed.context.actor,
                 reason=None if committed is None else committed.context.reason,
@@ -296,7 +296,7 @@ def _event(event: Event, committed: Transaction | None) -> models.Event:
     context = committed.context if committed else Context()
     before, after = _values(event.before), _values(event.after)
     return models.Event(
-        lsn=str(Lsn(event.mark.lsn)),
+        lsn=str(event.mark.lsn),
         time=format_us(event.mark.time_us),
         op=event.mark.op,
         xid=event.mark.xid,

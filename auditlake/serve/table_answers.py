@@ -330,9 +330,9 @@ def _showing_missing(state: TableState, search: Search) -> Iterator[int]:
 def _version(row: dict[str, Any], lsn: Lsn) -> Version:
     """Return a version of a table without a key."""
     end = row["_to_lsn"]
-    begin = Mark(row["_from_lsn"], 0, "", None)
+    begin = Mark(Lsn(row["_from_lsn"]), 0, "", None)
     values = {name: value for name, value in row.items() if name not in {"_from_lsn", "_to_lsn"}}
-    return Version((), values, begin, None if end is None or end > lsn else Mark(end, 0, "", None))
+    return Version((), values, begin, None if end is None or end > lsn else Mark(Lsn(end), 0, "", None))
 
 
 def _keys_in_tail(state: TableState, search: Search) -> Iterator[tuple[str, ...]]:
@@ -366,9 +366,9 @@ def _found(  # noqa: PLR0913, PLR0917 - what identifies the row
         state="exists" if any(version.end is None for version in versions) else "deleted",
         columns=[shown[name].name for name in search.matches(last.values)],
         values=[last.values.get(name) for name in shown],
-        from_lsn=str(Lsn(last.begin.lsn)),
+        from_lsn=str(last.begin.lsn),
         from_time=_time(readings, last.begin),
-        to_lsn=None if end is None else str(Lsn(end.lsn)),
+        to_lsn=None if end is None else str(end.lsn),
         to_time=None if end is None else _time(readings, end),
         versions=len(versions),
     )

@@ -315,7 +315,7 @@ def test_the_log_of_an_object_store_is_followed(remote_folder: Remote) -> None:
     assert (tail.refresh(), tail.position) == (False, 0x3FF)
     _append(log, 0x500, [_insert(1), _insert(2)])
     assert (tail.refresh(), tail.position) == (True, 0x500)
-    rows = tail.rows(0x4FF, 0x500, ("lsn", "ordinal"))
+    rows = tail.rows(Lsn(0x4FF), Lsn(0x500), ("lsn", "ordinal"))
     assert rows is not None
     assert rows.to_pylist() == [{"lsn": 0x500, "ordinal": 0}, {"lsn": 0x500, "ordinal": 1}]
     complete = Completeness(lake, None)
