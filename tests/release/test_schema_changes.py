@@ -22,7 +22,7 @@ from tests.server import Server
 pytestmark = pytest.mark.pg
 
 _PAGE = Path(__file__).parents[2] / "docs" / "schema-changes.md"
-_SCHEMA = """
+SCHEMA = """
 create type mood as enum ('sad', 'ok');
 create type pair as (a int, b text);
 create domain small as int;
@@ -117,7 +117,7 @@ def test_a_change_has_the_effect_on_its_line(
     try:
         dsn = make_conninfo(of_version.dsn(name))
         with psycopg.connect(dsn, autocommit=True) as conn:
-            conn.execute(_SCHEMA.encode())
+            conn.execute(SCHEMA.encode())
             conn.execute("create publication auditlake for all tables with (publish_via_partition_root = true)")
             if with_trigger:
                 with connect(dsn) as control:

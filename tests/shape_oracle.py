@@ -1,0 +1,155 @@
+"""Columns and rows of every table at exact LSNs, as PostgreSQL showed them, compared with the answers of a lake.
+
+One session changes the tables of some schemas, and nobody else does. So what it sees between two of its commits is the
+state at every LSN between them. Columns and rows are compared, and that a name is no table's at a moment. An answer is
+right, wrong, or refused; a refusal has the exit code of a question that has no exact answer.
+"""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from auditlake.api.lake import Lake as PythonLake
+from auditlake.errors import AuditlakeError
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from tests import command
+
+Conn = psycopg.Connection[Any]
+_BAD_USAGE, _NOT_ANSWERABLE = 2, 7
+_TABLES = """
+select relnamespace::regnamespace::text, relname, oid from pg_class
+ where relkind in ('r', 'p') and not relispartition and relpersistence <> 't'
+   and relnamespace::regnamespace::text = any(%s) order by 1, 2
+"""
+_COLUMNS = """
+select attname from pg_attribute
+ where attrelid = %s and attnum > 0 and not attisdropped and (attgenerated = '' or (attgenerated = 's' and %s))
+ order by attnum
+"""
+_PUBLISHES_GENERATED = "select coalesce(bool_or(to_jsonb(p) ->> 'pubgencols' = 's'), false) from pg_publication p"
+_VARYING = re.compile(r"[0-9A-F]+/[0-9A-F]+|\b\w+\.\w+\b|\b\d+\b")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Columns of a table in their order, and its rows as texts, counted."""
+
+    columns: tuple[str, ...]
+    rows: Counter[tuple[str | None, ...]]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Every table of the schemas at an LSN; `after` is the last statement before."""
+
+    lsn: Lsn
+    after: str
+    tables: Mapping[TableName, Shown]
+
+
+def observe(conn: Conn, schemas: Sequence[str], after: str) -> Moment:
+    """Read every table; the LSN is after every commit of this session, and the state is the same up to the next one."""
+    tables = {}
+    with conn.transaction():
+        conn.execute("set transaction isolation level repeatable read")
+        for schema, table, oid in conn.execute(_TABLES, [list(schemas)]).fetchall():
+            tables[TableName(schema, table)] = _shown(conn, schema, table, oid)
+        row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    return Moment(Lsn(Lsn.parse(row[0]) - 1), after, tables)
+
+
+def _shown(conn: Conn, schema: str, table: str, oid: int) -> Shown:
+    published = conn.execute(_PUBLISHES_GENERATED).fetchone()
+    columns = tuple(name for (name,) in conn.execute(_COLUMNS, [oid, published and published[0]]).fetchall())
+    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in columns)
+    rows = conn.execute(sql.SQL("select {} from {}").format(texts, sql.Identifier(schema, table))).fetchall()
+    return Shown(columns, Counter(rows))
+
+
+class Refused(Exception):
+    """A question that the lake refuses, with its reason."""
+
+
+Ask = Callable[[Lake, TableName, Lsn], Shown]
+
+
+def ask_python(lake: Lake, name: TableName, lsn: Lsn) -> Shown:
+    """Ask the Python API; raises Refused."""
+    try:
+        rows = PythonLake(lake.root).as_of(str(lsn)).table(str(name))
+        columns = tuple(rows.batches().schema.names)
+        found = Counter(tuple(row.values()) for row in rows.texts())
+    except AuditlakeError as exc:
+        if exc.exit_code not in {_BAD_USAGE, _NOT_ANSWERABLE}:
+            raise
+        raise Refused(exc.message) from exc
+    return Shown(columns, found)
+
+
+def ask_sql(engine: str) -> Ask:
+    """Return a way to ask `auditlake sql` with an engine; an empty text cannot be told from NULL."""
+
+    def ask(lake: Lake, name: TableName, lsn: Lsn) -> Shown:
+        options: list[str | Path] = ["--lake", lake.root, "--as-of", str(lsn), "--engine", engine, "--format", "csv"]
+        done = command.run_here(["sql", *options, f"select * from `{name.schema}`.`{name.table}`"])
+        if done.code in {_BAD_USAGE, _NOT_ANSWERABLE}:
+            raise Refused(done.stderr.strip().splitlines()[0])
+        assert done.code == 0, done.stderr
+        header, *rows = csv.reader(io.StringIO(done.stdout))
+        return Shown(tuple(header), Counter(tuple(cell or None for cell in row) for row in rows))
+
+    return ask
+
+
+@dataclass
+class Verdict:
+    """Answers counted; `wrong` names each, `refused` counts the reasons."""
+
+    right: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.right} right, {self.refused.total()} refused, {len(self.wrong)} wrong"
+
+
+def compare(lake: Lake, moments: Iterable[Moment], ask: Ask, verdict: Verdict) -> None:
+    """Ask for every table at every moment, and for the names that tables had before or later."""
+    listed = list(moments)
+    names = sorted({name for moment in listed for name in moment.tables}, key=str)
+    for moment in listed:
+        for name in names:
+            _compare_one(lake, moment, name, ask, verdict)
+
+
+def _compare_one(lake: Lake, moment: Moment, name: TableName, ask: Ask, verdict: Verdict) -> None:
+    expected = moment.tables.get(name)
+    try:
+        found = ask(lake, name, moment.lsn)
+    except Refused as exc:
+        if expected is not None:
+            verdict.refused[_VARYING.sub("…", str(exc))] += 1
+        return
+    if expected == found:
+        verdict.right += 1
+    else:
+        verdict.wrong.append(f"{name} as of {moment.lsn}, after {moment.after}: {_difference(expected, found)}")
+
+
+def _difference(expected: Shown | None, found: Shown) -> str:
+    if expected is None:
+        return "no table has that name"
+    if expected.columns != found.columns:
+        return f"columns are {found.columns}, expected {expected.columns}"
+    return f"{(found.rows - expected.rows).total()} rows too many, {(expected.rows - found.rows).total()} missing"
