@@ -85,15 +85,15 @@ def test_every_kind_of_change_is_answered_right_or_refused(
     schemas = [f"k{number:02}" for number in range(len(STATEMENTS))]
     setup = "".join(f"create schema {schema}; set search_path = {schema}; {SCHEMA}" for schema in schemas)
     moments: list[Moment] = []
-    seen = [*schemas, "elsewhere"]
+    seen = [*schemas, *(f"{schema}_elsewhere" for schema in schemas)]
     with closing(_prepare(of_version.dsn(name), setup, with_trigger=with_trigger)) as conn:
         with _followed(of_version.dsn(name), tmp_path) as lake:
             moments.append(observe(conn, seen, "nothing"))
             for schema, (kind, change) in zip(schemas, STATEMENTS.items(), strict=True):
                 conn.execute(f"set search_path = {schema}")
-                statements = [change] if "begin" in change else change.split("; ")
-                for statement in statements:
-                    conn.execute(statement.replace("schema public", f"schema {schema}").encode())
+                for statement in [change] if "begin" in change else change.split("; "):
+                    here = statement.replace("schema public", f"schema {schema}")
+                    conn.execute(here.replace("elsewhere", f"{schema}_elsewhere").encode())
                 moments.append(observe(conn, seen, kind))
                 time.sleep(1)
         moments.append(observe(conn, seen, "everything"))
@@ -108,7 +108,9 @@ def test_every_kind_of_change_is_answered_right_or_refused(
 
 
 def _of(moment: Moment, schema: str) -> Moment:
-    return Moment(moment.lsn, moment.after, {name: shown for name, shown in moment.tables.items() if name[0] == schema})
+    """Return a moment with the tables of one change."""
+    tables = {name: shown for name, shown in moment.tables.items() if name.schema.startswith(schema)}
+    return Moment(moment.lsn, moment.after, tables)
 
 
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])

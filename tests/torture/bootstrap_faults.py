@@ -3,6 +3,7 @@
 import random
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -88,11 +89,11 @@ def _holds_lock(bed: Testbed, process: Process) -> bool:
     return False
 
 
-def finish(bed: Testbed, line: list[str | Path], allowed: int = _DONE) -> None:
+def finish(bed: Testbed, line: list[str | Path], allowed: Sequence[int] = (_DONE,)) -> None:
     """Run a command undisturbed to its end."""
     process = Process(line)
     begun = time.monotonic()
-    expect(bed, process, process.wait(_LONG_S), (allowed,))
+    expect(bed, process, process.wait(_LONG_S), allowed)
     if process.process.poll() is None:
         bed.fail(f"{line[0]} did not end in {time.monotonic() - begun:.0f} s: {process.output}")
         process.kill()

@@ -6,10 +6,12 @@
 2. Bootstrap runs with faults of its own (`bootstrap_faults`).
 3. Capture, apply, follow and maintain run as processes, which faults kill, pause, disconnect and starve
    (`capture_faults`, `apply_faults`). Meanwhile PostgreSQL reports its state at exact LSNs, a column changes its type
-   so that its table must be parked, and every log entry is watched: none may be replaced.
+   so that its table must be parked, one session changes the schema of its own tables at random (`tests.random_ddl`),
+   and every log entry is watched: none may be replaced.
 4. Capture and apply run undisturbed to the end, and the lake is compared with what PostgreSQL reported (`checks`).
 
-The seed determines the changes and the order of faults; the moment at which a fault strikes depends on the machine.
+The seed determines the changes, the order of faults and whether the DDL trigger is installed; the moment at which a
+fault strikes depends on the machine.
 Exit code 0 if every promise held.
 """
 
@@ -29,9 +31,12 @@ import psycopg
 from auditlake.delta.log_writer import commit_id_of
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
-from tests import oracle
+from auditlake.source.connection import connect
+from auditlake.source.ddl_trigger import install
+from tests import oracle, shape_oracle
 from tests.crash.killed import SPARK
 from tests.proxy import Proxy
+from tests.random_ddl import SCHEMAS, SETUP, RandomDdl
 from tests.server import Server, chosen_version
 from tests.torture import checks
 from tests.torture.apply_faults import ApplyFaults
@@ -46,7 +51,9 @@ _WORKERS = 4
 _MOMENTS = 60
 _RETYPED_AFTER = 0.3
 _WATCH_S = 0.5
+_SCHEMA_PAUSES_S, _SHAPE_MOMENTS = (0.1, 1, 3, 15), 60
 _DONE, _CHECK_FAILED = 0, 3
+_ANOTHER = "select from pg_stat_activity where application_name = 'schema changes' and pid <> pg_backend_pid()"
 
 
 class Observer(threading.Thread):
@@ -108,11 +115,45 @@ class Retyping(threading.Thread):
                 self._bed.retyped.set()
 
 
-def torment(bed: Testbed, seconds: float) -> tuple[list[oracle.Moment], EntryWatch]:
+class SchemaChanges(threading.Thread):
+    """Changes the schema of its own tables at random, and records their columns and rows after each step."""
+
+    def __init__(self, bed: Testbed) -> None:
+        super().__init__(name="schema", daemon=True)
+        self._bed = bed
+        self._chance = random.Random(f"{bed.seed}/schema")  # noqa: S311 - no secret
+        self.ddl: RandomDdl | None = None
+        self.moments: list[shape_oracle.Moment] = []
+
+    def run(self) -> None:
+        while not self._bed.stop.is_set():
+            with suppress(*LOST), closing(psycopg.connect(self._bed.dsn, autocommit=True)) as conn:
+                self._await_alone(conn)
+                conn.execute("set lock_timeout = '5s'")
+                self._change(conn)
+
+    def _await_alone(self, conn: psycopg.Connection[tuple[object, ...]]) -> None:
+        """Wait for the end of a former session, whose last commit may be under way."""
+        conn.execute("set application_name = 'schema changes'")
+        while conn.execute(_ANOTHER).fetchall() and not self._bed.stop.wait(_WATCH_S):
+            pass
+
+    def _change(self, conn: psycopg.Connection[tuple[object, ...]]) -> None:
+        if self.ddl is None:
+            self.ddl = RandomDdl(conn, self._chance)
+        self.ddl.use(conn)
+        done = "a new session"
+        while not self._bed.stop.is_set():
+            self.moments.append(shape_oracle.observe(conn, SCHEMAS, done))
+            self._bed.stop.wait(self._chance.choice(_SCHEMA_PAUSES_S))
+            done = self.ddl.step()
+
+
+def torment(bed: Testbed, seconds: float, changes: SchemaChanges) -> tuple[list[oracle.Moment], EntryWatch]:
     """Inject faults for so many seconds; return the states that PostgreSQL reported, and the log entries seen."""
     observer, entries = Observer(bed, seconds), EntryWatch(bed)
     faults = [CaptureFaults(bed), ApplyFaults(bed), Retyping(bed, seconds)]
-    threads: list[threading.Thread] = [observer, entries, *faults]
+    threads: list[threading.Thread] = [observer, entries, changes, *faults]
     for thread in threads:
         thread.start()
     bed.stop.wait(seconds)
@@ -125,8 +166,17 @@ def torment(bed: Testbed, seconds: float) -> tuple[list[oracle.Moment], EntryWat
 def settle(bed: Testbed) -> None:
     """Bring everything into the histories, undisturbed; a parked table is reported by exit code 3."""
     finish(bed, ["capture", "--until-current", "--source", bed.dsn, "--lake", bed.lake.root])
-    allowed = _CHECK_FAILED if bed.retyped.is_set() else _DONE
-    finish(bed, ["apply", "--until-current", "--lake", bed.lake.root], allowed)
+    finish(bed, ["apply", "--until-current", "--lake", bed.lake.root], (_DONE, _CHECK_FAILED))
+
+
+def compare_shapes(bed: Testbed, moments: list[shape_oracle.Moment]) -> shape_oracle.Verdict:
+    """Ask for the tables of random schema changes as of moments chosen by the seed; an answer must be right."""
+    verdict = shape_oracle.Verdict()
+    chosen = random.Random(bed.seed).sample(moments, min(_SHAPE_MOMENTS, len(moments)))  # noqa: S311 - no secret
+    shape_oracle.compare(bed.lake, chosen, shape_oracle.ask_sql("duckdb"), verdict)
+    for wrong in verdict.wrong:
+        bed.fail(f"schema changes: {wrong}")
+    return verdict
 
 
 def compare_through_spark(bed: Testbed, moments: list[oracle.Moment]) -> int:
@@ -155,7 +205,8 @@ def run(seconds: float, seed: str) -> int:
         for worker in workers:
             worker.start()
         bootstrap(bed)
-        moments, entries = torment(bed, seconds)
+        changes = SchemaChanges(bed)
+        moments, entries = torment(bed, seconds, changes)
         workers_stop.set()
         for worker in workers:
             worker.join()
@@ -168,12 +219,20 @@ def run(seconds: float, seed: str) -> int:
         compared["entries"] = entries.verify()
         chosen = random.Random(seed).sample(evidence.comparable, min(2, len(moments)))  # noqa: S311 - no secret
         compared["spark"] = compare_through_spark(bed, chosen)
+        verdict = compare_shapes(bed, changes.moments)
         facts = {
             "seed": seed,
             "seconds": round(time.monotonic() - begun),
             "transactions": sum(worker.done for worker in workers),
             "moments": len(moments),
             "compared": compared,
+            "schema changes": {
+                "trigger": _with_trigger(seed),
+                "steps": len(changes.moments),
+                "made": dict(sorted(changes.ddl.made.items())) if changes.ddl else {},
+                "right": verdict.right,
+                "refused": dict(verdict.refused.most_common()),
+            },
             "faults": dict(sorted(bed.counts.items())),
             "failures": bed.failures,
         }
@@ -181,11 +240,19 @@ def run(seconds: float, seed: str) -> int:
         return 1 if bed.failures else 0
 
 
+def _with_trigger(seed: str) -> bool:
+    return random.Random(f"{seed}/trigger").random() < 0.5  # noqa: S311 - no secret; every other campaign
+
+
 def _testbed(held: ExitStack, seed: str) -> Testbed:
     server = held.enter_context(Server(chosen_version(), settings=_SETTINGS))
     database = server.create_database()
     with psycopg.connect(server.dsn(database)) as conn:
         conn.execute(DDL)
+        conn.execute(SETUP)
+    if _with_trigger(seed):
+        with connect(server.dsn(database)) as control:
+            install(control)
     folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="auditlake-torture-")))
     proxy = held.enter_context(Proxy(server.dsn(database)))
     bed = Testbed(server, proxy, database, Lake(folder / "disk" / "lake"), seed)
