@@ -116,9 +116,11 @@ def _renumbered(layouts: dict[int, Layout]) -> Expression:
     renumbered = F.col("unchanged")
     for number, layout in layouts.items():
         place_of = {place: target for target, place in enumerate(layout.places) if place is not None}
-        targets = F.array(*(F.lit(place_of[place]).cast("smallint") for place in range(layout.width)))
+        # A column that a table without a key has dropped is not folded.
+        targets = F.array(*(F.lit(place_of.get(place)).cast("smallint") for place in range(layout.width)))
         here = (F.col("relation") == number) & F.col("unchanged").isNotNull()
-        renumbered = F.when(here, F.transform("unchanged", _element_of(targets))).otherwise(renumbered)
+        kept = F.filter(F.transform("unchanged", _element_of(targets)), lambda place: place.isNotNull())
+        renumbered = F.when(here, kept).otherwise(renumbered)
     return renumbered
 
 

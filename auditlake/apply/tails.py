@@ -296,5 +296,6 @@ def _shape(groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation], 
             for row in rows
             for places in row["unchanged"] or ()
             for place in places
+            if place in followed.layouts[row["relation"]].places  # not of a column dropped since, without a key
         ),
     )
