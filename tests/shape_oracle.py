@@ -107,7 +107,8 @@ def ask_sql(engine: str) -> Ask:
             raise Refused(done.stderr.strip().splitlines()[0])
         assert done.code == 0, done.stderr
         header, *rows = csv.reader(io.StringIO(done.stdout))
-        return Shown(tuple(header), Counter(tuple(cell or None for cell in row) for row in rows))
+        # The reader returns nothing of a line without a character, which is a NULL in the only column.
+        return Shown(tuple(header), Counter(tuple(cell or None for cell in row or [""]) for row in rows))
 
     return ask
 

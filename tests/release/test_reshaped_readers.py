@@ -29,7 +29,7 @@ from tests.spark.resync.site import Site
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.pg, pytest.mark.spark]
+pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 Rows = Counter[tuple[str | None, ...]]
 Reader = Callable[[Path, list[str]], list[tuple[Any, ...]]]
