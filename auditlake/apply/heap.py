@@ -23,6 +23,7 @@ from auditlake.lake.history import OPEN_PART
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
+from auditlake.spark import connect
 from auditlake.store.place import Place
 
 HEAP_PER_ROW = 30
@@ -62,6 +63,8 @@ class TooLarge:
 
 def heap_bytes(spark: SparkSession) -> int:
     """Return the heap of the driver, or of the executors of a cluster where theirs is smaller."""
+    if connect.is_connected(spark):
+        return connect.heap_bytes(spark)
     context: Any = spark.sparkContext
     jvm = context._jvm  # noqa: SLF001 - there is no public way to it
     driver = int(jvm.java.lang.Runtime.getRuntime().maxMemory())

@@ -192,11 +192,12 @@ _FITTING = Layout()
 
 
 def _batches(rows: "DataFrame | Rows") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    if isinstance(rows, Rows):
+    # A DataFrame of Spark Connect has an attribute of any name: a column.
+    if isinstance(rows, Rows) and not type(rows).__module__.startswith("pyspark."):
         return rows.batches()
     from auditlake.query.spark_engine import batches  # noqa: PLC0415 - pyspark takes a second to import
 
-    return batches(rows)
+    return batches(cast("DataFrame", rows))
 
 
 def render(

@@ -2,7 +2,8 @@
 
 `query.statement` prepares a statement; `plan` then plans it and opens only the tables that are named. Our views exist
 while Spark analyses a statement and are dropped when `plan` returns; statements do not share them. A view that the user
-defines stays in Spark's session, as the plan of its query over the LSNs that this resolved to. `read_table` and
+defines stays in Spark's session, as the plan of its query over the LSNs that this resolved to. On Spark Connect our
+views stay, too: a DataFrame is analysed there whenever it is used. Their names are unique. `read_table` and
 `register_tables` implement `auditlake.read` and `auditlake.register`.
 
 **Metadata of columns.** Spark keeps it if a query selects, renames or joins a column, and drops it if an expression
@@ -13,7 +14,7 @@ and the schema of a result shows which of its columns come unchanged from a tabl
 builds them in the JVM and pyspark's local iterator fetches them, so no Python worker and no pickled row is involved,
 and at most two partitions wait in the JVM. Types that Arrow lacks are sent as text: intervals as Spark formats them,
 variants as JSON. `Dataset.toArrowBatchRdd` is what `DataFrame.toArrow` collects. It has no public name in Python, and
-is used only here.
+is used only here. Over Spark Connect the server sends its batches as it computes them.
 
 **Errors.** Analysis errors are about the statement alone, so their sentence is passed on as BadUsage in one line, with
 our views' names replaced by the tables'. Errors during execution may quote a row's values, so only their error class is
@@ -78,6 +79,8 @@ from auditlake.query.statement import (
 )
 from auditlake.query.system_time import Selection, Versions, select_state
 from auditlake.relation import Column, TableName
+from auditlake.spark import connect
+from auditlake.spark.connect import analysed, is_connected, lake_errors
 from auditlake.spark.session import LOGGERS_OF_ROWS
 from auditlake.sql_names import spark_identifier, spark_literal
 from auditlake.temporal.moments import Known, read_known, resolve
@@ -117,14 +120,15 @@ def plan(spark: SparkSession, query: PreparedQuery) -> DataFrame:
         register_function(spark)
     try:
         for view, (table, selection) in query.views.items():
-            _read(spark, query, table, selection).createOrReplaceTempView(view)
+            with lake_errors(spark, query.known.lake.root):
+                _read(spark, query, table, selection).createOrReplaceTempView(view)
         with statement_errors({view: str(table) for view, (table, _) in query.views.items()}):
             rows = spark.sql(query.sql)
             if query.defines is not None:
                 rows.createOrReplaceTempView(spark_identifier(query.defines))
-            return rows
+            return analysed(rows)
     finally:
-        for view in query.views:
+        for view in () if is_connected(spark) else query.views:
             spark.catalog.dropTempView(view)
 
 
@@ -185,10 +189,13 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *,
     table = find_table(parts, known.names)
     lsn = known.now_lsn if when is None else resolve(known, when)
     if table.schema == SYSTEM_SCHEMA:
-        return read_log(spark, known, table, lsn)
+        with lake_errors(spark, lake.root):
+            return analysed(read_log(spark, known, table, lsn))
     history = known.named(table, lsn)
     state = replace(select_state(known, history, lsn, when), raw=raw)
-    return read_selection(spark, history, state, find_reading_tails(known, [(history, state)]))
+    tails = find_reading_tails(known, [(history, state)])
+    with lake_errors(spark, lake.root):
+        return analysed(read_selection(spark, history, state, tails))
 
 
 def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: bool) -> list[str]:
@@ -204,7 +211,8 @@ def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: 
     states = {name: replace(select_state(known, table, lsn, when), raw=raw) for name, table in known.tables.items()}
     readings = {name: (known.tables[name], state) for name, state in states.items()}
     tails = find_reading_tails(known, readings.values())
-    frames = {name: read_selection(spark, *reading, tails) for name, reading in readings.items()}
+    with lake_errors(spark, lake.root):
+        frames = {name: read_selection(spark, *reading, tails) for name, reading in readings.items()}
     frames = {known.tables[name].name_at(lsn): frame for name, frame in frames.items()}
     views = {view: frames[table] for view, table in view_names(frames).items()}
     for view, frame in views.items():
@@ -285,6 +293,9 @@ def _marks(field: StructField) -> dict[bytes, bytes] | None:
 
 def _fetch(sent: DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with statement_errors({}):
+        if connect.is_connected(sent.sparkSession):
+            yield from connect.record_batches(sent, schema)
+            return
         java = sent._jdf.toArrowBatchRdd().toJavaRDD()  # noqa: SLF001 - see above
         messages: RDD[bytes] = RDD(java, sent.sparkSession.sparkContext, NoOpSerializer())
         for message in messages.toLocalIterator(prefetchPartitions=True):
@@ -313,6 +324,10 @@ def statement_errors(views: Mapping[str, str]) -> Iterator[None]:
             raise BadUsage(_sentence(exc, views), hint) from exc
         except _RUNNING as exc:
             raise _failing_row(exc) from exc
+        except PySparkException as exc:
+            if not connect.is_of_server(exc):
+                raise
+            raise connect.failed(exc) from exc
         except Py4JJavaError as exc:  # a streamed result wraps the cause
             if cause := _cause(exc):
                 raise _failing_row(cause) from exc

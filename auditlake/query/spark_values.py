@@ -16,6 +16,7 @@ Authority: spark.apache.org/docs/latest/api/sql, try_parse_json
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as Expression
@@ -40,13 +41,13 @@ _JSON_OIDS = frozenset({BUILT_IN["json"][0], BUILT_IN["jsonb"][0]})
 def exact_text(name: str, of: str | None = None) -> Expression:
     """Return PostgreSQL's text of column `name`; `of` is the table's alias, if there are several tables."""
     table = "" if of is None else f"{spark_identifier(of)}."
-    printed: Expression = _FUNCTION(F.col(f"{table}{spark_identifier(name)}"), F.col(f"{table}_raw"), F.lit(name))
+    printed: Expression = _function()(F.col(f"{table}{spark_identifier(name)}"), F.col(f"{table}_raw"), F.lit(name))
     return printed
 
 
 def register_function(spark: SparkSession) -> None:
     """Register `exact_text` in the SQL of this session."""
-    spark.udf.register(NAME, _FUNCTION)
+    spark.udf.register(NAME, _function())
 
 
 def _printed(values: pa.Array, raws: pa.Array, names: pa.Array) -> pa.Array:
@@ -68,8 +69,10 @@ def _entry(raw: Mapping[str, str], name: str) -> str | None:
     return next((text for column, text in raw.items() if column.casefold() == name.casefold()), None)
 
 
-# pyspark's stubs require a function type argument that Spark deprecates in favour of the type hints.
-_FUNCTION = arrow_udf(_printed, StringType())  # type: ignore[call-overload]
+def _function() -> Any:  # noqa: ANN401 - pyspark has a type for it only in its stubs
+    """Return the function, of Spark or of Spark Connect, whichever this process uses by now."""
+    # pyspark's stubs require a function type argument that Spark deprecates in favour of the type hints.
+    return arrow_udf(_printed, StringType())  # type: ignore[call-overload]
 
 
 def documents_of(spark: SparkSession, columns: Sequence[Column]) -> frozenset[str]:

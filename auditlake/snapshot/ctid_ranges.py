@@ -10,7 +10,7 @@ Authority: postgresql.org/docs/current/ddl-system-columns.html, ctid; TID range 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from auditlake.lsn import Lsn
@@ -90,7 +90,7 @@ class CopyTask:
     table has a key. `source_bytes` is the range's approximate size in the source; `bytes_per_s` limits the rate.
     """
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     snapshot_id: str
     name: TableName
     columns: tuple[Column, ...]

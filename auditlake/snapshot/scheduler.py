@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -38,7 +38,7 @@ from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark, b
 from auditlake.snapshot.progress import CopiedTable, Progress
 from auditlake.snapshot.worker_pool import Workers
 from auditlake.source.catalog import TableSize
-from auditlake.source.connection import pinned_conninfo, unlimited
+from auditlake.source.connection import for_other_machines, pinned_conninfo, unlimited
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.snapshot_session import SnapshotHolder
@@ -68,7 +68,7 @@ class Snapshot:
     the given relations, by OID, since the export.
     """
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     snapshot_id: str
     mark: SnapshotMark
     verify: Callable[[TableName, Sequence[int]], None]
@@ -80,7 +80,8 @@ def exported(conninfo: str, holder: SnapshotHolder, snapshot_id: str, mark: Snap
     # that PostgreSQL cannot detect, so readers need a lock_timeout.
     version = holder.connection.info.server_version
     waits = {"lock_timeout": f"{int(LOCK_TIMEOUT_S * 1000)}ms", **unlimited(version)}
-    return Snapshot(pinned_conninfo(conninfo, waits), snapshot_id, mark, holder.verify)
+    complete = for_other_machines(conninfo, holder.connection)
+    return Snapshot(pinned_conninfo(complete, waits), snapshot_id, mark, holder.verify)
 
 
 class Destination(Protocol):

@@ -20,10 +20,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from auditlake.errors import AuditlakeError, LakeUnusable
 from auditlake.messages import report_bug
@@ -31,12 +32,14 @@ from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
 from auditlake.startup import lean
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 _END_TIMEOUT_S = 5.0
 
 Result = CopiedFile | AuditlakeError
+R = TypeVar("R")
 
 
 class Workers(Protocol):
@@ -77,6 +80,18 @@ def start_workers(settings: Mapping[str, str]) -> Workers:
     return SparkWorkers(spark_session(settings))
 
 
+def run_in_task(context: "SparkContext", call: Callable[[], R]) -> R:
+    """Run a function in one Spark task, in a Python process of an executor, and return its result.
+
+    `call` may hold the database password. It travels as part of the task, which Spark shows nowhere; values given to
+    `parallelize` would be written to a file on the driver.
+
+    Raises Py4JError, whose text may quote rows.
+    """
+    (done,) = context.parallelize([None], 1).map(lambda _: call()).collect()
+    return done
+
+
 class SparkWorkers:
     """Run each bundle as a Spark job of one task: this costs about 20 ms, and returns each result when it is done."""
 
@@ -91,7 +106,7 @@ class SparkWorkers:
         from auditlake.snapshot.copy import copy_bundle  # noqa: PLC0415 - its imports belong to workers
 
         try:
-            (done,) = self._context.parallelize([tasks], 1).map(copy_bundle).collect()
+            done = run_in_task(self._context, partial(copy_bundle, tasks))
         except Py4JError:  # its text may quote rows
             return _lost(tasks, "its Spark task failed", "Check Spark's log for lost executors and memory")
         return done

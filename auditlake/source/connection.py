@@ -105,6 +105,7 @@ _SYNTAX_ERROR = "42601"
 _LONGEST_SELECT_S = 3600.0
 
 Row: TypeAlias = tuple[object, ...]
+_PER_SESSION = ("options", "application_name", "client_encoding", "replication", "passfile")
 
 
 def unreachable(message: str, sqlstate: str | None = None) -> SourceUnreachable:
@@ -187,6 +188,17 @@ def pinned_conninfo(source: str, settings: Mapping[str, str] | None = None, **ov
         **overrides,
     }
     return make_conninfo(**{name: str(value) for name, value in merged.items()})
+
+
+def for_other_machines(source: str, conn: "psycopg.Connection[Row]") -> str:
+    """Return `source` with what libpq took from this machine's environment and files: parameters and the password.
+
+    `conn` is a connection made with it. Workers of a cluster have neither PGPASSWORD nor ~/.pgpass.
+    """
+    found = {name: text for name, text in conn.info.get_parameters().items() if name not in _PER_SESSION}
+    given = conninfo_to_dict(source)
+    secret = {"password": conn.info.password} if conn.info.password else {}
+    return make_conninfo(**{name: str(value) for name, value in {**found, **given, **secret}.items()})
 
 
 @contextmanager

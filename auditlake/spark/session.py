@@ -31,6 +31,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from auditlake.errors import ConfigError
+from auditlake.spark import connect
 from auditlake.spark import log_store as logstore
 from auditlake.spark.jars import delta_jars, s3_jars
 from auditlake.spark.java import driver_options, launch, require_java
@@ -102,9 +103,11 @@ _GIB = 1 << 30
 def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     """Start Spark, or return the running session, with these settings added as far as Spark still allows it.
 
-    Raises ConfigError if Java or the Delta jars are missing, or the JVM refuses its settings.
+    Raises ConfigError if Java or the Delta jars are missing, the JVM refuses its settings, or they name a Spark Connect
+    server.
     """
     wanted = settings or {}
+    connect.refuse(wanted)
     for name in LOGGERS_OF_ROWS:
         PySparkLogger.getLogger(name).disabled = True
     if SparkContext._active_spark_context is not None:  # noqa: SLF001  # the only way to ask without starting one
@@ -116,6 +119,15 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
         else:
             _start(wanted)
     return SparkSession.builder.getOrCreate()
+
+
+def session_for_questions(settings: Mapping[str, str]) -> SparkSession:
+    """Return a session that need not commit: on a Spark Connect server if the settings name one, else as above.
+
+    Raises ConfigError.
+    """
+    url = connect.remote_of(settings)
+    return spark_session(settings) if url is None else connect.connect(url, settings)
 
 
 @contextmanager

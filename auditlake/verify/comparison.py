@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import bundled
+from auditlake.snapshot.worker_pool import run_in_task
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.spark.session import interpreted_if_wide
 from auditlake.temporal.moments import Known, read_known
@@ -160,10 +162,9 @@ class Comparison:
     def _in_task(self, bundle: _Bundle) -> list[Sums | AuditlakeError]:
         tasks = [task for _, task in bundle]
         try:
-            (results,) = self._spark.sparkContext.parallelize([tasks], 1).map(sum_ranges).collect()
+            return run_in_task(self._spark.sparkContext, partial(sum_ranges, tasks))
         except Py4JError:  # its text may quote rows
             return [SourceUnready("the Spark task that read it failed; check whether memory ran out") for _ in tasks]
-        return list(results)
 
     def _await_lake(self) -> None:
         """Wait until the lake knows every commit up to the snapshot.

@@ -24,7 +24,7 @@ Authority: postgresql.org/docs/current/functions-admin.html, "Snapshot Synchroni
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -41,7 +41,15 @@ from auditlake.snapshot.copy import Reader, ReadFailed, Throttle
 from auditlake.snapshot.ctid_ranges import PageRange, page_ranges
 from auditlake.snapshot.plan import chosen_of, read_source
 from auditlake.source.catalog import TableSize, read_sizes
-from auditlake.source.connection import Row, connect, connect_replication, fetch, pinned_conninfo, unlimited
+from auditlake.source.connection import (
+    Row,
+    connect,
+    connect_replication,
+    fetch,
+    for_other_machines,
+    pinned_conninfo,
+    unlimited,
+)
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.slot import Waiting, create_slot, read_slot
 from auditlake.source.snapshot_session import SnapshotHolder
@@ -82,7 +90,7 @@ class Load:
 class RangeTask:
     """One range of a table's rows; `name` may be a partition. `conninfo` may hold a password and is never printed."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     snapshot_id: str
     name: TableName
     columns: tuple[Column, ...]
@@ -106,7 +114,7 @@ class SourceSnapshot:
 
     lsn: Lsn
     tables: Mapping[TableName, FollowedTable]
-    conninfo: str
+    conninfo: str = field(repr=False)
     snapshot_id: str
     control: psycopg.Connection[Row]
     files: Mapping[int, int]
@@ -173,7 +181,8 @@ def snapshot(conninfo: str, manifest: Manifest, load: Load, waiting: Waiting) ->
             replication.finish()
         chosen = chosen_of(read_source(holder.connection, manifest.publication), None)
         tables = {table.name: table for table in chosen}
-        readers = pinned_conninfo(conninfo, {**_limits(load), **unlimited(control.info.server_version)})
+        complete = for_other_machines(conninfo, control)
+        readers = pinned_conninfo(complete, {**_limits(load), **unlimited(control.info.server_version)})
         names = (manifest.slot, manifest.publication)
         yield SourceSnapshot(created.snapshot_lsn, tables, readers, snapshot_id, control, files, load, *names)
 

@@ -1,6 +1,7 @@
 """Commands that query the history, and export views of it: sql, shell, views."""
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # pyspark takes a second to import
     from auditlake.query.output import Form
     from auditlake.query.shell import Shell
 
+_REMOTE = "spark.remote"
 _FORMATS = click.Choice(["table", "csv", "json", "parquet"])
 _OUTPUT = click.Path(path_type=Path, dir_okay=False)
 
@@ -66,7 +68,22 @@ def _with_engine(command: Callable[..., None]) -> Callable[..., None]:
     """Add the choice of the engine to a command, as `engine`."""
     choices = click.Choice(["auto", "spark", "duckdb"])
     text = "DuckDB if that means the same, else Spark; or only one of them."
-    return click.option("--engine", type=choices, default="auto", show_default=True, help=text)(command)
+    command = click.option("--engine", type=choices, default="auto", show_default=True, help=text)(command)
+    where = "Spark Connect server that answers, instead of this machine [SPARK_REMOTE]."
+
+    @click.option("--remote", metavar="sc://HOST:PORT", help=where)
+    @functools.wraps(command)
+    def wrapped(settings: Settings, remote: str | None, engine: str, **given: object) -> None:
+        if remote is not None and engine == "duckdb":
+            raise BadUsage("--remote and --engine duckdb exclude each other", "Use one of them.")
+        chosen = (
+            settings if remote is None else settings.model_copy(update={"spark": {**settings.spark, _REMOTE: remote}})
+        )
+        if (_REMOTE in chosen.spark or os.environ.get("SPARK_REMOTE")) and engine == "auto":
+            engine = "spark"
+        command(settings=chosen, engine=engine, **given)
+
+    return wrapped
 
 
 @click.command()
@@ -99,7 +116,7 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: "Form", script
     # Refuse what can be refused before a JVM starts, which takes seconds.
     queries = prepare_all(state, script)
     form.check(sum(query.defines is None for query in queries))
-    engines = Engines(engine, settings.spark, lambda: _start_spark(settings))
+    engines = Engines(engine, settings.spark, functools.cache(lambda: _start_spark(settings)))
     with working("asking"):
         answers = engines.answer(state, queries)
 
@@ -151,7 +168,13 @@ class _Started:
         return self._session
 
     def stop_jobs(self) -> None:
-        if self._session is not None:
+        from auditlake.spark.connect import is_connected
+
+        if self._session is None:
+            return
+        if is_connected(self._session):
+            self._session.interruptAll()
+        else:
             self._session.sparkContext.cancelAllJobs()
 
 
@@ -159,9 +182,9 @@ def _start_spark(settings: Settings) -> "SparkSession":
     from auditlake.startup import whole
 
     whole()  # Spark needs pandas
-    from auditlake.spark.session import spark_session
+    from auditlake.spark.session import session_for_questions
 
-    return spark_session(settings.spark)
+    return session_for_questions(settings.spark)
 
 
 def _prompted(lake: Lake, running: "Shell") -> Iterator[str]:
