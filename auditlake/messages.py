@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.store.objects import as_lake_error
 from auditlake.values.encoding import visible
 
 _LOCK = threading.Lock()
@@ -31,6 +32,16 @@ def report_error(error: AuditlakeError) -> None:
         say(f"hint: {error.hint}")
 
 
+def report(error: BaseException) -> int:
+    """Report any error, and return its exit code; a failure of the store is one of the lake, all else is a bug."""
+    known = error if isinstance(error, AuditlakeError) else as_lake_error(error)
+    if known is None:
+        report_bug(error)
+        return 1
+    report_error(known)
+    return known.exit_code
+
+
 def report_bug(error: BaseException) -> None:
     """Report the type and traceback of an unexpected exception, without its message, which may quote rows."""
     frames = "".join(traceback.format_tb(error.__traceback__))
@@ -43,12 +54,8 @@ def exit_on_errors() -> Iterator[None]:
     """Report an error of the block and exit with its code, in programs other than the command line."""
     try:
         yield
-    except AuditlakeError as exc:
-        report_error(exc)
-        sys.exit(exc.exit_code)
     except Exception as exc:  # noqa: BLE001 - the one handler of bugs in such a program
-        report_bug(exc)
-        sys.exit(1)
+        sys.exit(report(exc))
 
 
 def write_exactly(text: str) -> None:

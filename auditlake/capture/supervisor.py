@@ -210,12 +210,17 @@ class Capturing:
     def await_passed(self, lsn: Lsn) -> None:
         """Wait until the lake holds everything before `lsn`, so that tables copied at it can be queried at once.
 
-        Raises the error that ended the capture, or InvariantBroken after a timeout.
+        Raises the error that ended the capture, or after a timeout InvariantBroken, LakeConflict if it is another's.
         """
         deadline = time.monotonic() + _PASSING_TIMEOUT_S
         while (positions := read_positions(self._lake)) is None or positions.acknowledged < lsn:
             if self._running is not None and self._running.done():
                 self._running.result()
+            if time.monotonic() > deadline and self._running is None:
+                raise LakeConflict(
+                    f"capture, which runs in another process, did not pass {lsn} in {_PASSING_TIMEOUT_S:g} s",
+                    "The tables are copied. auditlake status shows who reads the slot; end that process if it hangs.",
+                )
             if time.monotonic() > deadline:
                 raise InvariantBroken(f"capture did not pass {lsn} in {_PASSING_TIMEOUT_S:g} s")
             time.sleep(_POLL_S)

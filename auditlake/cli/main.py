@@ -14,8 +14,8 @@ from auditlake.cli.commands import audit, feed, source, stages
 from auditlake.cli.commands import query as questions
 from auditlake.cli.commands import serve as serving
 from auditlake.cli.commands import verify as verifying
-from auditlake.errors import AuditlakeError, BadUsage
-from auditlake.messages import report_bug, report_error
+from auditlake.errors import BadUsage
+from auditlake.messages import report, report_error
 
 
 def main() -> None:
@@ -30,12 +30,8 @@ def main() -> None:
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except AuditlakeError as exc:
-        report_error(exc)
-        sys.exit(exc.exit_code)
     except Exception as exc:  # noqa: BLE001 - the one handler of bugs
-        report_bug(exc)
-        sys.exit(1)
+        sys.exit(report(exc))
 
 
 class _Commands(click.Group):

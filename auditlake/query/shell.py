@@ -32,10 +32,10 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
 from sqlglot import TokenType
 
-from auditlake.errors import AuditlakeError, BadUsage
+from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.messages import report_bug, report_error, say
+from auditlake.messages import report, say
 from auditlake.query.completion import Tables, complete
 from auditlake.query.dialect import tokenize
 from auditlake.query.engines import Engines
@@ -44,7 +44,6 @@ from auditlake.query.statement import LakeState, prepare_statement, read_state, 
 from auditlake.terminal import working
 
 HELP = "\n".join(__doc__.splitlines()[2:11])
-_BUG = 1
 _END = frozenset({"\\q", "exit", "quit"})
 _HELP = frozenset({"\\?", "help"})
 _LAYOUTS = {"on": True, "off": False, "auto": None}
@@ -114,14 +113,11 @@ class Shell:
         """Report an error, and keep the exit code of the first, instead of ending the shell."""
         try:
             yield
-        except AuditlakeError as exc:
-            report_error(exc)
-            self._code = self._code or exc.exit_code
         except BrokenPipeError:
             raise
         except Exception as exc:  # noqa: BLE001 - a bug in one statement does not end the others
-            report_bug(exc)
-            self._code = self._code or _BUG
+            code = report(exc)
+            self._code = self._code or code
 
     def _one(self, text: str) -> None:
         if _word(text) in _HELP:

@@ -25,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auditlake.errors import ConfigError
+from auditlake.errors import ConfigError, LakeUnusable
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -132,6 +132,21 @@ def _reason(exc: Exception) -> str:
     """Return the store's code or the kind of failure; the full text quotes whole requests."""
     found = [next(filter(None, match.groups())) for match in _REASON.finditer(str(exc))]
     return ", ".join(dict.fromkeys(text.strip() for text in found)) or type(exc).__name__
+
+
+def as_lake_error(exc: BaseException) -> LakeUnusable | None:
+    """Return the error to report if `exc` is a failure of the store, ours or deltalake's; None if it is not."""
+    if not isinstance(exc, OSError):
+        return None
+    if isinstance(exc.filename, str) and "://" in exc.filename:
+        return LakeUnusable(f"{exc.filename}: {exc.strerror}", _STORE_HINT)
+    if exc.errno is None and _DELTALAKES in str(exc):
+        return LakeUnusable(f"the store failed: {_reason(exc)}", _STORE_HINT)
+    return None
+
+
+_DELTALAKES = "Generic S3 error"
+_STORE_HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
 
 
 def absent(bucket: str, key: str) -> FileNotFoundError:

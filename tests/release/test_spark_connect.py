@@ -38,12 +38,12 @@ def connect_server(bucket: str, tmp_path: Path) -> Iterator[str]:
     jars = subprocess.check_output([sys.executable, "-m", "auditlake.spark.jars"], env=environment, text=True).strip()
     options = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"]
     options += ["--properties-file", str(_ROOT / "conf" / "spark-defaults.conf"), "--jars", jars]
-    options += ["--conf", f"spark.connect.grpc.binding.port={port}", "--driver-memory", "1g"]
+    options += ["--conf", f"spark.connect.grpc.binding.port={port}"]
     options += ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
     for name, value in settings_for_spark(parse(f"{bucket}/any")).items():
         options += ["--conf", f"{name}={value}"]
     log = tmp_path / "connect.log"
-    with daemon(log, "org.apache.spark.deploy.SparkSubmit", *options):  # as spark-submit starts it
+    with daemon(log, "org.apache.spark.deploy.SparkSubmit", *options, memory="1g"):  # as spark-submit starts it
         await_line(log, "Spark Connect server started")
         yield f"sc://127.0.0.1:{port}"
 

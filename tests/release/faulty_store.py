@@ -1,0 +1,136 @@
+"""A store that fails: a proxy before a server of the S3 protocol, which spoils a share of the requests.
+
+Faults: a request that is not answered, a reply that is lost after the request took effect, throttling (503 SlowDown),
+internal errors (500), slow replies. `refusing` makes the store refuse everything for a while, as with credentials that
+have expired or a policy that denies the bucket. Which requests are spoiled depends on a seed and on their order.
+"""
+
+import http.client
+import random
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
+from urllib.parse import urlsplit
+
+_HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"})
+_SLOW_S = 2.0
+_KINDS = {"lost request": 4, "lost reply": 4, "SlowDown": 6, "InternalError": 3, "slow": 1}
+_STATUS = {"SlowDown": 503, "InternalError": 500, "ExpiredToken": 400, "AccessDenied": 403}
+
+
+class FaultyStore:
+    """Listens on 127.0.0.1 until the context is left; `endpoint` is its URL, `made` counts the faults by kind."""
+
+    def __init__(self, server: str, share: float, seed: int) -> None:
+        """Spoil this share of the requests to the server at a URL."""
+        self.made: Counter[str] = Counter()
+        self._server = urlsplit(server)
+        self._share = share
+        self._random = random.Random(seed)  # noqa: S311 - faults of a test
+        self._refusal: str | None = None
+        self._lock = threading.Lock()
+        self._listener = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": self}))
+        self._listener.daemon_threads = True
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._listener.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown()
+        self._listener.server_close()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._listener.server_port}"
+
+    @contextmanager
+    def refusing(self, code: str) -> Iterator[None]:
+        """Refuse every request in the block with this error code of S3."""
+        self._refusal = code
+        try:
+            yield
+        finally:
+            self._refusal = None
+
+    def fault(self) -> str | None:
+        """Choose the fault of the next request."""
+        with self._lock:
+            fault = self._refusal
+            if fault is None and self._random.random() < self._share:
+                (fault,) = self._random.choices(list(_KINDS), list(_KINDS.values()))
+            if fault is not None:
+                self.made[fault] += 1
+            return fault
+
+    def connect(self) -> http.client.HTTPConnection:
+        """Open a connection to the server."""
+        return http.client.HTTPConnection(str(self._server.hostname), self._server.port or 80)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    store: FaultyStore
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.upstream = self.store.connect()
+
+    def finish(self) -> None:
+        with suppress(OSError):
+            super().finish()
+        self.upstream.close()
+
+    def forward(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        fault = self.store.fault()
+        if fault in _STATUS:
+            self._refuse(str(fault))
+        elif fault == "lost request":
+            self._hang_up()
+        else:
+            self.upstream.request(self.command, self.path, body, dict(self.headers.items()))
+            reply = self.upstream.getresponse()
+            content = reply.read()
+            if fault == "lost reply":
+                self._hang_up()
+                return
+            time.sleep(_SLOW_S if fault == "slow" else 0)
+            self._answer(reply, content)
+
+    def _answer(self, reply: http.client.HTTPResponse, content: bytes) -> None:
+        self.send_response(reply.status)
+        for name, value in reply.getheaders():
+            if name.lower() not in _HOP:
+                self.send_header(name, value)
+        length = reply.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
+        self.send_header("Content-Length", length or "0")
+        self.end_headers()
+        with suppress(OSError):  # the client has what it wanted
+            self.wfile.write(content)
+
+    def _refuse(self, code: str) -> None:
+        text = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>injected</Message></Error>'.encode()
+        self.send_response(_STATUS[code])
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD":
+            with suppress(OSError):
+                self.wfile.write(text)
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815 - names of http.server
+
+    def log_message(self, *_: object) -> None:
+        """Stay quiet."""
