@@ -1,4 +1,4 @@
-"""The first copy on a cluster: `spark-submit jobs/bootstrap.py LAKE`. Workers read the source; the driver commits tables.
+"""The first copy on a cluster: `spark-submit jobs/bootstrap.py LAKE`. Workers read the source, the driver commits.
 
 Source, slot, publication and tables are set as for `auditlake bootstrap`: AUDITLAKE_SOURCE or `auditlake.toml`, and the
 password by libpq's own ways on the driver.

@@ -190,7 +190,7 @@ def problem(exc: Exception) -> Response:
 
 def described(exc: Exception) -> tuple[models.Problem, int]:
     """Return what a page or the API shows of an error, and the HTTP status."""
-    exc = failure(exc) or as_lake_error(exc) or exc
+    exc = as_lake_error(exc) or failure(exc) or exc
     if isinstance(exc, AuditlakeError) and not isinstance(exc, InvariantBroken):
         status = next((code for kind, code in _STATUS if isinstance(exc, kind)), 503)
         return models.Problem(error=exc.message, hint=exc.hint, code=exc.exit_code), status
