@@ -72,6 +72,7 @@ class Applier:
                 break
             window = next_window(self.lake, self._window_end)
         self._explained = explained
+        self._histories.save()
 
     def _begin_again_after_resync(self) -> None:
         """Cut new windows if a table got a new snapshot, from whose LSN on its changes are to be applied."""

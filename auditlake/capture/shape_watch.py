@@ -49,7 +49,7 @@ from auditlake.source.ddl_trigger import read_ddl_trigger
 from auditlake.source.publication import Entries, read_entries
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.table_shapes import read_composites, read_digest, read_shapes, read_table_digests, read_types
-from auditlake.store.files import fingerprint
+from auditlake.store.files import file_versions, fingerprint
 from auditlake.table_shape import Difference, Shape, compare, hides_key
 from auditlake.values.types import is_widened
 
@@ -223,6 +223,7 @@ class ShapeWatch:
     _composites: list[int] = field(default_factory=list)
     _digest: str | None = None
     _written_at: object = None
+    _read_at: Mapping[str, object] = field(default_factory=dict)
     _trigger_records: bool = False
 
     @property
@@ -233,6 +234,8 @@ class ShapeWatch:
     def refresh(self, control: psycopg.Connection[Row], tables: Mapping[TableName, int]) -> None:
         """Watch these tables (by OID); record the shapes of those that an earlier version did not."""
         for name, oid in tables.items():
+            if name in self._watched and self._watched[name].oid == oid:
+                continue
             recorded = read_shape(self.lake, name)
             if recorded is None or recorded.relation.oid != oid:
                 record_shapes(control, self.lake, {name: oid})
@@ -262,7 +265,11 @@ class ShapeWatch:
 
     def _read_records(self, control: psycopg.Connection[Row]) -> None:
         self._written_at = fingerprint(self.lake.shapes)
+        before_at, self._read_at = self._read_at, file_versions(self.lake.shapes)
         for name in self.lake.shape_names():
+            file = self.lake.shape(name).name
+            if name in self._watched and file in before_at and before_at[file] == self._read_at.get(file):
+                continue
             shape, before = read_shape(self.lake, name), self._watched.get(name)
             if shape is not None and (before is None or before.oid != shape.relation.oid):
                 self._watched[name] = _Watched(shape.relation.oid, shape)

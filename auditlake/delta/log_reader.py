@@ -13,7 +13,6 @@ Authority: Delta's PROTOCOL.md, "Action Reconciliation", "Checkpoints", "Add Fil
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
@@ -28,8 +27,6 @@ AnyPlace = TypeVar("AnyPlace", bound=Place)
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _TAIL_ENTRIES = 32
-_AFTER = 4
-"""A checkpoint and a checksum may come before the entry of a version."""
 _FIELDS = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector")
 
 
@@ -52,15 +49,6 @@ def entry(table: Place, version: int) -> Iterator[Mapping[str, Any]]:
     """Read the actions of one version, each under its kind."""
     for line in (table / "_delta_log" / f"{version:020}.json").read_text().splitlines():
         yield json.loads(line)
-
-
-def has_entry_after(table: Place, version: int) -> bool:
-    """Return whether the table has a version after this one, by one request to an object store."""
-    after = f"{version:020}.json"
-    log = table / "_delta_log"
-    if isinstance(log, Path):
-        return (log / f"{version + 1:020}.json").exists()
-    return any(_ENTRY.fullmatch(name) for name in islice(list_from(log, after), _AFTER))
 
 
 def file_path(table: AnyPlace, add: Add) -> AnyPlace:

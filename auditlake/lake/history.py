@@ -18,11 +18,13 @@ moves the position past a change, or by one before it: entries above the positio
 has what the source reported; a history has what was applied. They cannot disagree about a moment up to the position,
 because readers take those from the history alone.
 
-`Histories` is the cache of a long-running apply: a table is opened again only if it changed. A batch of changes for one
-table of a thousand must not open the other 999. Every commit modifies the table's log folder, so an unchanged
-modification time shows an unchanged table. Two commits may share one tick of that clock: a folder that was modified
-just before it was read is read again the next time. A table without a position is being copied, and is opened every
-time.
+`Histories` opens a table again only if its *mark* has changed, so that a question about one table of ten thousand opens
+one. On a disk, the mark is number and times of the log's folder, which every commit changes: one call of stat(2). In a
+store, it is the ETag of the entry of the version that was opened, if it is the last one: one request. Two commits may
+share one tick of a file system's clock: a folder that was modified just before it was read has no mark, and is read
+again the next time. A table without a position is being copied, and is opened every time. Apply saves what it knows to
+`histories.json` for processes that start later. That file is only a cache: what differs from it is opened, and readers
+never write it.
 
 No JVM.
 
@@ -33,9 +35,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
@@ -44,7 +49,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.checkpoints import KEPT_FOR
 from auditlake.delta.data_files import adopt_file, write_part
-from auditlake.delta.log_reader import entry, has_entry_after, live_files
+from auditlake.delta.log_reader import entry, live_files
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -56,11 +61,11 @@ from auditlake.delta.log_writer import (
 )
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
-from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, Lake, source_name
+from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Former, TableName
 from auditlake.sql_names import spark_identifier
-from auditlake.store.files import remove_folder
+from auditlake.store.files import list_versioned, remove_folder, replace_file
 from auditlake.store.place import Place
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, column_type
@@ -91,6 +96,10 @@ _WITHOUT_BOUNDS = ("boolean", "binary", "array", "map", "struct")
 _DELTA_NAMES = {"bigint": "long", "smallint": "short", "int": "integer"}
 _SETTLED_NS = 1_000_000_000
 """Longer than a tick of the clock of any file system with fractions of a second."""
+_SAVED_AFTER = 32
+"""So many tables that differ from the file cost a process a fraction of a second to open."""
+_REQUESTS_AT_ONCE = 32
+_ENTRY = re.compile(r"\d{20}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,7 @@ class HistoryTable:
     the source's table, None in a lake of an earlier release. `names` are the names that the table had later, each with
     the commit LSN from which on. `resynced` is the LSN of the last snapshot that it was compared with after its first
     one; 0 without one. `former_oids` are those that the table had in earlier sources of the lake, each with the LSN up
-    to which.
+    to which. `snapshot_us` is the time of its first snapshot in microseconds since 1970, if recorded.
     """
 
     name: TableName
@@ -116,6 +125,7 @@ class HistoryTable:
     names: tuple[tuple[int, TableName], ...] = ()
     resynced: int = 0
     former_oids: tuple[tuple[int, int], ...] = ()
+    snapshot_us: int | None = None
 
     @property
     def snapshot_lsn(self) -> int:
@@ -298,14 +308,8 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     former = tuple((upto, oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
     version, resynced = delta.version(), delta.transaction_version(RESYNC_APP) or 0
     path, at, since = lake.history(name), Lsn(position), Lsn(horizon)
-    return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former)
-
-
-def list_histories(lake: Lake) -> Iterator[HistoryTable]:
-    """Open every history table that has a position, in name order."""
-    for name in lake.history_names():
-        if table := open_history(lake, name):
-            yield table
+    taken_us = delta.transaction_version(SNAPSHOT_TIME_APP)
+    return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us)
 
 
 def _source_field(column: Column) -> Field:
@@ -372,66 +376,128 @@ def history_schema(columns: tuple[Column, ...]) -> pa.Schema:
     return pa.schema([*(pa.field(column.stored, arrow_type(type_of(column))) for column in columns), *PERIOD_FIELDS])
 
 
+_Mark = tuple[int, ...] | str
+"""State of a table's log; equal only if the log is the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A table, and the modification time of its log folder before it was read; None if too recent to rely on."""
+    """A table, and the mark of its log; None if too recent to rely on."""
 
     table: HistoryTable
-    modified_ns: int | None
+    mark: _Mark | None
 
 
 class Histories:
-    """The history tables of one lake."""
+    """The history tables of one lake; a table is opened again only if its mark has changed."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._read: dict[str, _Read] = {}
+        self._read: dict[TableName, _Read] = {}
+        self._saved: dict[TableName, _Mark] = {}
+        self._loaded = False
 
     def current(self) -> list[HistoryTable]:
         """Return every history table that has a position, in name order, as it is now."""
-        histories = self._lake.histories
-        if not isinstance(histories, Path):
-            return self._current_remote()
-        self._read = {path: read for path, name in _folders(histories) if (read := self._open(path, name))}
+        if not self._loaded:
+            self._load()
+        names, before = self._lake.history_names(), self._read
+        if isinstance(self._lake.histories, Path):
+            found = [self._on_disk(name, before.get(name)) for name in names]
+        else:
+            with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+                found = list(pool.map(lambda name: self._in_store(name, before.get(name)), names))
+        self._read = {name: read for name, read in zip(names, found, strict=True) if read is not None}
         return [read.table for read in self._read.values()]
 
-    def _current_remote(self) -> list[HistoryTable]:
-        """As `current`, for an object store: a table has changed if there is an entry after its version."""
-        before, self._read = self._read, {}
-        for name in self._lake.history_names():
-            read = before.get(str(name))
-            if read is None or has_entry_after(read.table.path, read.table.delta_version):
-                table = open_history(self._lake, name)
-                read = None if table is None else _Read(table, None)
-            if read is not None:
-                self._read[str(name)] = read
-        return [read.table for read in self._read.values()]
+    def save(self) -> None:
+        """Save the tables for other processes, if enough of them differ from what is saved.
 
-    def _open(self, path: str, segments: tuple[str, str]) -> _Read | None:
-        before = self._read.get(path)
-        modified_ns = _modified_ns(path)
-        if before is not None and before.modified_ns is not None and before.modified_ns == modified_ns:
+        Only for a process that writes the lake. A failure is ignored: without the file, tables are opened.
+        """
+        marks = {name: read.mark for name, read in self._read.items() if read.mark is not None}
+        if len(marks.items() ^ self._saved.items()) < _SAVED_AFTER:
+            return
+        lines = (_line(self._read[name].table, mark) for name, mark in marks.items())
+        with suppress(OSError):
+            replace_file(self._lake.known_histories, "\n".join([_FORM, *lines]), durable=False)
+            self._saved = marks
+
+    def _load(self) -> None:
+        self._loaded = True
+        try:
+            form, *lines = self._lake.known_histories.read_text().split("\n")
+            if form == _FORM:
+                self._read = {read.table.name: read for read in (_parsed(self._lake, line) for line in lines)}
+        except (OSError, ValueError, TypeError, KeyError):
+            return
+        self._saved = {name: read.mark for name, read in self._read.items() if read.mark is not None}
+
+    def _on_disk(self, name: TableName, before: _Read | None) -> _Read | None:
+        mark = _folder_mark(self._lake, name)
+        if before is not None and mark is not None and before.mark == mark:
             return before
-        settled = modified_ns is not None and time.time_ns() - modified_ns > _SETTLED_NS
-        table = open_history(self._lake, TableName(*map(source_name, segments)))
-        return None if table is None else _Read(table, modified_ns if settled else None)
+        settled = mark is not None and time.time_ns() - mark[0] > _SETTLED_NS
+        table = open_history(self._lake, name)
+        return None if table is None else _Read(table, mark if settled else None)
+
+    def _in_store(self, name: TableName, before: _Read | None) -> _Read | None:
+        if before is not None and before.mark is not None and before.mark == _entry_mark(before.table):
+            return before
+        table = open_history(self._lake, name)
+        return None if table is None else _Read(table, _entry_mark(table))
 
 
-def _folders(histories: Path) -> Iterator[tuple[str, tuple[str, str]]]:
-    for schema in _names(str(histories)):
-        for table in _names(f"{histories}/{schema}"):
-            yield f"{histories}/{schema}/{table}", (schema, table)
+_of_lakes: dict[Place, Histories] = {}
 
 
-def _names(folder: str) -> list[str]:
+def list_histories(lake: Lake) -> list[HistoryTable]:
+    """Return every history table that has a position, in name order; this process opens those that have changed."""
+    return _of_lakes.setdefault(lake.root, Histories(lake)).current()
+
+
+def _folder_mark(lake: Lake, name: TableName) -> tuple[int, ...] | None:
     try:
-        return sorted(os.listdir(folder))  # noqa: PTH208 - as below
+        found = os.stat(f"{lake.history(name)}/_delta_log")  # noqa: PTH116 - a Path costs more than the call
     except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _modified_ns(path: str) -> int | None:
-    try:
-        return os.stat(f"{path}/_delta_log").st_mtime_ns  # noqa: PTH116 - a Path costs more than the call
-    except FileNotFoundError:
         return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+def _entry_mark(table: HistoryTable) -> str | None:
+    """Return the ETag of the entry of a table's version in a store; None if it is not the last one."""
+    log, own = table.path / "_delta_log", f"{table.delta_version:020}.json"
+    if isinstance(log, Path):
+        return None
+    before = f"{table.delta_version - 1:020}.json" if table.delta_version else ""
+    entries = [found for found in list_versioned(log, before) if _ENTRY.fullmatch(found[0]) and found[0] >= own]
+    return entries[0][1] if len(entries) == 1 and entries[0][0] == own else None
+
+
+_LINE = tuple(each.name for each in fields(HistoryTable) if each.name != "path")
+_FORM = json.dumps([*_LINE, *(each.name for each in fields(Column))])
+"""The first line of the file: without the same fields, it is not read."""
+
+
+def _line(table: HistoryTable, mark: _Mark) -> str:
+    values = {name: getattr(table, name) for name in _LINE} | {"columns": list(map(astuple, table.columns))}
+    return json.dumps([mark, *values.values()])
+
+
+def _parsed(lake: Lake, line: str) -> _Read:
+    mark, *listed = _frozen(json.loads(line))
+    values = dict(zip(_LINE, listed, strict=True))
+    values["name"] = name = TableName(*values["name"])
+    values["names"] = tuple((since, TableName(*each)) for since, each in values["names"])
+    values["position"], values["horizon"] = Lsn(values["position"]), Lsn(values["horizon"])
+    values["columns"] = tuple(map(_saved_column, values["columns"]))
+    return _Read(HistoryTable(path=lake.history(name), **values), mark)
+
+
+def _saved_column(values: Sequence[Any]) -> Column:
+    column = Column(*values)
+    return replace(column, former=tuple(Former(*each) for each in values[-1]))
+
+
+def _frozen(value: Any) -> Any:  # noqa: ANN401 - what JSON has
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

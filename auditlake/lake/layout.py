@@ -1,6 +1,6 @@
 """Layout of a lake's folder: paths of files and tables, and names of application transactions. No file is read.
 
-    <root>/lake.json  capture.json  publication.json
+    <root>/lake.json  capture.json  publication.json  histories.json
     <root>/looks/<schema>/<table>.json
     <root>/parked/<schema>/<table>.<cause>.json
     <root>/partitions/<schema>.<table>.json
@@ -85,6 +85,10 @@ class Lake:
     @property
     def capture_state(self) -> Path:
         return self.root / "capture.json"
+
+    @property
+    def known_histories(self) -> Path:
+        return self.root / "histories.json"
 
     @property
     def publication(self) -> Path:

@@ -152,6 +152,13 @@ def list_from(folder: Remote, name: str) -> Iterator[str]:
         yield key.removeprefix(prefix)
 
 
+def list_versioned(folder: Remote, name: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the names in a folder of a store that are greater than `name`, in order, with their ETags."""
+    prefix = f"{folder.key}/"
+    for key, etag in objects.etags(folder.bucket, prefix, after=name):
+        yield key.removeprefix(prefix), etag
+
+
 def move(place: Place, to: Place) -> None:
     """Give a file a new name in an existing folder; it is durable when this returns."""
     if isinstance(place, Path) and isinstance(to, Path):
@@ -178,6 +185,18 @@ def fingerprint(folder: Place) -> object:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116 - called before every batch; a Path costs more than the call
     except FileNotFoundError:
         return None
+
+
+def file_versions(folder: Place) -> dict[str, object]:
+    """Return for each file of a folder, by name, a value that changes when the file is replaced."""
+    if isinstance(folder, Remote):
+        prefix = f"{folder.key}/"
+        return {key.removeprefix(prefix): etag for key, etag in objects.etags(folder.bucket, prefix)}
+    try:
+        with os.scandir(folder) as files:
+            return {file.name: (file.inode(), file.stat().st_mtime_ns) for file in files}
+    except FileNotFoundError:
+        return {}
 
 
 def modified_s(folder: Place) -> float:

@@ -278,9 +278,9 @@ def keys(bucket: str, prefix: str, *, after: str = "", at_most: int | None = Non
         yield meta["path"]
 
 
-def etags(bucket: str, prefix: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the keys below a prefix in order, with their ETags."""
-    for meta in _listed(bucket, prefix, None, _PAGE):
+def etags(bucket: str, prefix: str, *, after: str = "") -> Iterator[tuple[str, str | None]]:
+    """Yield the keys below a prefix in order, those greater than `prefix + after`, with their ETags."""
+    for meta in _listed(bucket, prefix, f"{prefix}{after}" if after else None, _PAGE):
         yield meta["path"], meta["e_tag"]
 
 

@@ -17,11 +17,10 @@ from typing import assert_never
 import pyarrow as pa
 
 from auditlake.delta.append_table import open_delta, select
-from auditlake.delta.table import open_version
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import HistoryTable, list_histories
-from auditlake.lake.layout import SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Parked, read_parked, refuse
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.records import captures_now, read_recorded
@@ -94,7 +93,7 @@ def read_known(lake: Lake, *, allow_gaps: bool = False) -> Known:
     Raises LakeUnusable if it holds no table.
     """
     positions = read_positions(lake) or _NOTHING
-    tables = {table.name: table for table in _with_pending_names(lake, [*list_histories(lake)], positions.known_lsn)}
+    tables = {table.name: table for table in _with_pending_names(lake, list_histories(lake), positions.known_lsn)}
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
     copying = tuple(name for name in lake.history_names() if name not in tables)
@@ -271,7 +270,7 @@ def _check_clock(known: Known, when: AtTime) -> None:
 
 def begins_at(known: Known) -> int | None:
     """Return the time of the first snapshot, in microseconds since 1970; None if no table records one."""
-    return min((time for table in known.tables.values() if (time := _snapshot_time(table)) is not None), default=None)
+    return min((time for table in known.tables.values() if (time := table.snapshot_us) is not None), default=None)
 
 
 def catch_up(known: Known) -> str:
@@ -307,11 +306,7 @@ def _at_xid(known: Known, when: AtXid) -> Lsn:
 def snapshot_times(known: Known) -> dict[int, int | None]:
     """Return when each snapshot was taken, in microseconds since 1970, by its LSN; None if it was not recorded."""
     taken: dict[int, int | None] = {gap.lsn_to: gap.to_us for gap in known.gaps}
-    return taken | {table.horizon: _snapshot_time(table) for table in known.tables.values()}
-
-
-def _snapshot_time(table: HistoryTable) -> int | None:
-    return open_version(table.path, table.delta_version).transaction_version(SNAPSHOT_TIME_APP)
+    return taken | {table.horizon: table.snapshot_us for table in known.tables.values()}
 
 
 def _last_transaction(known: Known, condition: str) -> Lsn | None:
