@@ -25,11 +25,19 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A publication: its OID, the operations it publishes (insert, update, delete, truncate), and its tables."""
+    """A publication: its OID, the operations it publishes (insert, update, delete, truncate), and its tables.
+
+    As recorded, the tables have the names of their histories.
+    """
 
     publication: int
     operations: frozenset[str]
     tables: Mapping[TableName, Member]
+
+    @property
+    def names(self) -> dict[int, TableName]:
+        """Return the name of each table by its OID."""
+        return {member.relation: name for name, member in self.tables.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +66,10 @@ def _lost(
     name: str, table: TableName, recorded: Membership, found: Membership, dropped: Collection[TableName]
 ) -> Loss | None:
     member = recorded.tables[table]
-    # A renamed table is the same table.
-    same = (entry for entry in found.tables.values() if entry.relation == member.relation)
-    now = next(same, found.tables.get(table))
+    # A renamed table is the same table; another one of the same name is not.
+    now = next((entry for entry in found.tables.values() if entry.relation == member.relation), None)
     if now is None:
         return None if table in dropped else Loss(f"publication {name} no longer carries {table}", table)
-    if now.relation != member.relation:
-        return Loss(f"table {table} was dropped and created again", table)
     if now.entry != member.entry:
         what = "was taken out and put back, or its row filter or columns were changed"
         return Loss(f"publication {name} carries {table}, but it {what}", table)

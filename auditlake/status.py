@@ -35,6 +35,7 @@ from auditlake.source.ddl_trigger import DdlTrigger, read_ddl_trigger
 from auditlake.source.replicated_tables import choose
 from auditlake.source.server import clock_skew_s
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_slot
+from auditlake.temporal.moments import with_pending_names
 from auditlake.temporal.when import format_age
 
 
@@ -59,9 +60,13 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table's horizon and position, commit LSNs, both inclusive; `parked` if it is not followed any more."""
+    """One table's horizon and position, commit LSNs, both inclusive; `parked` if it is not followed any more.
+
+    `name` is the table's name now, or its last one, `history` that of its history.
+    """
 
     name: str
+    history: str
     horizon: Lsn
     position: Lsn
     parked: Parked | None = None
@@ -106,15 +111,22 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     """
     manifest = require_manifest(lake)
     positions = read_positions(lake)
-    histories = list(list_histories(lake))
+    known_lsn = positions.known_lsn if positions else 0
+    histories = list(with_pending_names(lake, list(list_histories(lake)), known_lsn))
     parked = read_parked(lake, histories)
-    tables = tuple(TableStatus(str(t.name), Lsn(t.horizon), Lsn(t.position), parked.get(t.name)) for t in histories)
+    tables = tuple(
+        TableStatus(str(t.last_name), str(t.name), Lsn(t.horizon), Lsn(t.position), parked.get(t.name))
+        for t in histories
+    )
     source: SourceStatus | None = None
     refusal: AuditlakeError | None = None
     if conninfo is not None:
         try:
             source = _ask_source(
-                conninfo, lake, positions, frozenset(each for table in histories for each in (table.name, table.oid))
+                conninfo,
+                lake,
+                positions,
+                frozenset(table.name if table.oid is None else table.oid for table in histories),
             )
             refusal = source.refusal
         except SourceUnreachable as exc:
@@ -123,7 +135,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
 
 
 def _ask_source(
-    conninfo: str, lake: Lake, positions: Positions | None, followed: Collection[TableName | int | None]
+    conninfo: str, lake: Lake, positions: Positions | None, followed: Collection[TableName | int]
 ) -> SourceStatus:
     manifest = require_manifest(lake)
     with connect(conninfo, manifest.lsn_offset) as conn:
@@ -152,11 +164,11 @@ def _refusal(
 
 
 def _without_history(
-    conn: psycopg.Connection[Row], publication: str, followed: Collection[TableName | int | None]
+    conn: psycopg.Connection[Row], publication: str, followed: Collection[TableName | int]
 ) -> tuple[tuple[TableName, ...] | None, tuple[TableName, ...] | None]:
     """Name the tables without a history that the publication carries, and those that it does not.
 
-    `followed` are the names of histories, and the OIDs of their tables, which may have been renamed.
+    `followed` are the OIDs of the tables with a history, and the names of those whose OID is not recorded.
     """
     try:
         source = read_source(conn, publication)
@@ -200,6 +212,7 @@ def as_json(status: Status) -> dict[str, object]:
         "tables": [
             {
                 "table": t.name,
+                "history": t.history,
                 "horizon": str(t.horizon),
                 "position": str(t.position),
                 "parked": None if t.parked is None else _parked_json(t.parked),
@@ -274,10 +287,10 @@ def _of_slot(status: Status) -> Iterator[Verdict]:
 
 
 def _of_tables(status: Status) -> Iterator[Verdict]:
-    parked = [table.parked for table in status.tables if table.parked is not None and not table.parked.ended]
+    parked = [(t.name, t.parked) for t in status.tables if t.parked is not None and not t.parked.ended]
     if parked:
-        first = parked[0]
-        sentence = f"{first.table} is parked at {first.lsn}: {first.reason}"
+        name, first = parked[0]
+        sentence = f"{name} is parked at {first.lsn}: {first.reason}"
         if len(parked) > 1:
             sentence = f"{len(parked)} of {len(status.tables)} tables are parked; {sentence}"
         yield Verdict(ConfigError.exit_code, sentence, first.remedy)

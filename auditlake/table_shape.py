@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from auditlake.relation import Column, Relation, ReplicaIdentity
 
 _PARTITIONED, _LOGGED = "p", "p"
-_IDENTITY = "its replica identity was changed"
+IDENTITY = "its replica identity was changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Difference:
     @property
     def visible(self) -> tuple[str, ...]:
         """Return the changes of the definition that a query shows: of the table's name, and of its columns."""
-        return tuple(what for what in self.definition if what != _IDENTITY)
+        return tuple(what for what in self.definition if what != IDENTITY)
 
     def __bool__(self) -> bool:
         return bool(self.definition or self.rows or self.rewritten)
@@ -115,7 +115,7 @@ def differences(before: Relation, now: Relation) -> Iterator[str]:
             yield f"the type of column {column.name} was changed"
     yield from (f"column {column.name} was added" for attnum, column in columns.items() if attnum not in was)
     if before.replica_identity != now.replica_identity or _key(before, columns) != _key(now, columns):
-        yield _IDENTITY
+        yield IDENTITY
 
 
 def _type(column: Column) -> tuple[int, int]:

@@ -240,7 +240,7 @@ class Moment:
 
     def tables(self) -> list[str]:
         """Return the names of the tables."""
-        return [str(name) for name in self._reader.known.tables]
+        return sorted(str(name) for name in self._reader.known.tables_at(self.lsn))
 
     def table(  # noqa: PLR0913 - the parts of a question, all optional
         self,
@@ -261,7 +261,7 @@ class Moment:
 
         Raises BadUsage, NotAnswerable.
         """
-        table = self._reader.table(name)
+        table = self._reader.table(name, self.lsn)
         self._reader.check(table, self.lsn, self._when)
         filters = tuple(Filter(column, op, value) for column, op, value in where)
         chosen = None if columns is None else tuple(columns)
@@ -274,7 +274,7 @@ class Moment:
         and `auditlake.sql` are the reference.
         """
         connection = connect()
-        for name, table in self._reader.known.tables.items():
+        for name, table in self._reader.known.tables_at(self.lsn).items():
             if not self._is_known(table):
                 continue
             columns = columns_of(self._reader, table, self.lsn)

@@ -272,7 +272,8 @@ def _fold_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | Non
     if tail.refusal is None:
         return None
     reason, remedy = tail.refusal.message, tail.refusal.hint or ANEW
-    return Parked(name, Cause.APPLY, tail.upto, Lsn(tail.upto + 1), reason, remedy)
+    renewable = tail.refusal.hint == ANEW
+    return Parked(name, Cause.APPLY, tail.upto, Lsn(tail.upto + 1), reason, remedy, renewable=renewable)
 
 
 def _altered_types(tail: Tail) -> str:

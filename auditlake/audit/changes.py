@@ -73,7 +73,7 @@ def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
     """Convert one row of `changes`."""
     relation = reader.relations[row["relation"]]
     names = {column.name for column in relation.columns}
-    missing = {name: later.missing for name, later in reader.later(relation.name).items() if name not in names}
+    missing = {name: later.missing for name, later in reader.later_of(relation).items() if name not in names}
     unchanged = frozenset(relation.columns[place].name for place in _list(row["unchanged"]))
     return Change(
         lsn=Lsn(str(row["lsn"])),

@@ -46,7 +46,7 @@ def _commit(mark: Mark | Transaction | None, committed: Transaction | None) -> F
     context = committed.context if committed else Context()
     return {
         "lsn": None if mark is None else str(mark.lsn),
-        "xid": None if mark is None else mark.xid,
+        "xid": None if mark is None else mark.xid or None,
         "time": None if mark is None else format_us(mark.time_us),
         "actor": context.actor,
         "reason": context.reason,

@@ -5,7 +5,7 @@ describe the same lake while capture and apply continue. Rows above the watermar
 `transactions` are read up to a limit that is at most the watermark.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
@@ -120,8 +120,8 @@ class Reader:
             self._tables[path] = open_version(path, version)
         return self._tables[path]
 
-    def table(self, name: str) -> HistoryTable:
-        """Find a table by its name on the command line.
+    def table(self, name: str, upto: Lsn | None = None) -> HistoryTable:
+        """Find a table by its name on the command line, which it has at `upto`, by default now, or had before.
 
         Raises BadUsage if there is none, NotAnswerable if it has not been completely copied yet.
         """
@@ -130,10 +130,17 @@ class Reader:
             if started not in self.known.tables and self.lake.history(started).exists():
                 raise NotAnswerable(f"{started} has not been completely copied yet", "Ask again after bootstrap.")
         name_found = find_table(parts, self.known.names)
-        had = [table for table in self.known.tables.values() if name_found in table.all_names]
-        if not had:
+        if name_found not in self.known.names:
             raise BadUsage(f"{name_found} is not a table of the source, so it has no history", "Name one that is.")
-        return next((table for table in had if table.all_names[-1] == name_found), had[0])
+        had = self.known.had(name_found)
+        lsn = self.known.last_lsn if upto is None else upto
+        called = [(since, each) for each in had if (since := each.called_since(name_found, lsn)) is not None]
+        return max(called, key=lambda pair: pair[0])[1] if called else self._nearest(had, lsn)
+
+    def _nearest(self, had: Sequence[HistoryTable], lsn: Lsn) -> HistoryTable:
+        """Return, of tables that do not have their common name at `lsn`, the youngest one that existed then."""
+        begun = [table for table in had if table.horizon <= lsn]
+        return max(begun, key=lambda table: table.horizon) if begun else min(had, key=lambda table: table.horizon)
 
     def moment(self, when: str | None) -> Lsn:
         """Resolve a WHEN; None is now, the latest moment that the lake knows."""
@@ -201,6 +208,10 @@ class Reader:
         """Return a table with the key that it had at `lsn`."""
         return self._shapes[table.name].keyed_at(min(lsn, table.position))
 
+    def rekeyed_at(self, table: HistoryTable, lsn: int) -> int | None:
+        """Return the last commit up to `lsn` from which on other columns identify a row; None if there is none."""
+        return self._shapes[table.name].rekeyed_at(lsn)
+
     def own_names(self, table: HistoryTable) -> Mapping[str, str]:
         """Return the own name of every column of a table, by the name under which its history stores it."""
         return self._shapes[table.name].own_names
@@ -210,26 +221,35 @@ class Reader:
         return self._shapes[table.name].shown_at(lsn, values)
 
     def later(self, name: TableName) -> Mapping[str, Later]:
-        """Return the columns added to a table since its snapshot, in the history yet or not, by own name."""
-        found = self._named(name)
+        """Return the columns added to the table of a history since its snapshot, applied yet or not, by own name."""
+        return self._shapes[name].later
+
+    def later_of(self, relation: Relation) -> Mapping[str, Later]:
+        """Return the same for the table of a relation version; nothing if it has no history."""
+        found = self._by_relation.get((relation.oid, relation.name))
         return {} if found is None else found.later
 
-    def _named(self, name: TableName) -> TableShapes | None:
-        """Return the shapes of the table that has this name, or had it."""
-        if name in self._shapes:
-            return self._shapes[name]
-        return next((found for found in self._shapes.values() if name in found.names), None)
+    @cached_property
+    def _by_relation(self) -> Mapping[tuple[int, TableName], TableShapes]:
+        # An OID of an earlier source may be another table's today.
+        versions = ((version.relation, found) for found in self._shapes.values() for version in found.shapes.versions)
+        return {(relation.oid, relation.name): found for relation, found in versions}
 
-    def table_at(self, name: TableName, lsn: Lsn) -> HistoryTable | None:
-        """Return the table that had a name at `lsn`."""
-        return next((found.inner for found in self._shapes.values() if found.table.name_at(Lsn(lsn)) == name), None)
+    def table_of(self, relation: Relation) -> HistoryTable | None:
+        """Return the table of a relation version; None if it has no history."""
+        found = self._by_relation.get((relation.oid, relation.name))
+        return None if found is None else found.inner
 
     def about(self, name: TableName) -> str:
-        """Return the condition that a row of `changes` belongs to the table of this name, under whatever name then."""
-        found = self._named(name)
-        if found is None or len(found.names) == 1:
+        """Return the condition that a row of `changes` belongs to the table of a history, under whatever name then.
+
+        Of a table without a history, `name` is its own.
+        """
+        found = self._shapes.get(name)
+        if found is None or (found.names == {name} and len(self.known.had(name)) == 1):
             return about(name)
-        return f"relation in ({', '.join(map(str, sorted(found.shapes.numbers))) or 'null'})"
+        numbers = ", ".join(map(str, sorted(found.shapes.numbers)))
+        return f"relation in ({numbers})" if numbers else "false"
 
 
 def split_name(name: str) -> list[str]:

@@ -11,16 +11,18 @@ from typing import Any, Self
 
 from auditlake.audit.diff import Compared
 from auditlake.audit.keys import parse_key
-from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.row_history import Blame, Book, Deleted, Event, blame, deleted_rows, last_version
-from auditlake.audit.transactions import Transaction, Wanted, find, lsns_of_table, touches_key, transactions_at
+from auditlake.audit.transactions import OfTable, Transaction, Wanted, find, lsns_of_table, touches_key, transactions_at
 from auditlake.audit.versions import Mark
-from auditlake.errors import BadUsage
+from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.messages import say
 from auditlake.relation import Column
+from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import format_us, is_when
 
 _POLL_S = 0.3
@@ -56,12 +58,33 @@ class LogQuestion:
             if self.keys or self.column:
                 raise BadUsage("--key and --column need --table", "Add --table TABLE.")
             return Wanted(None, None, self.actor, self.reason, self.unattributed)
-        table = reader.table(self.table)
+        table = reader.table(self.table, span.upto)
         given = parse_key(table, self.keys) if self.keys else None
+        span = _of_one_key(reader, table, span) if given else span
         lsns = lsns_of_table(reader, table, span, given.key if given else None, self.column)
         if given is not None and not lsns and not touches_key(reader, table, given.key):
             given.check_absent()
-        return Wanted(str(table.name), lsns, self.actor, self.reason, self.unattributed)
+        return Wanted(OfTable.of(reader, table, self.table), lsns, self.actor, self.reason, self.unattributed)
+
+
+def _of_one_key(reader: Reader, table: HistoryTable, span: Span) -> Span:
+    """Return the part of a span in which the same columns identify a row, and say if that is not all of it."""
+    changed = reader.rekeyed_at(table, span.upto)
+    if changed is None or changed <= span.after + 1:
+        return span
+    say(f"the key of {table.last_name} changed at {Lsn(changed)}: the answer starts there")
+    return Span(Lsn(changed - 1), span.upto)
+
+
+def _say_other(reader: Reader, table: HistoryTable, name: str, span: Span) -> None:
+    """Say if another table had this name at the beginning of a span: the answer is about one table."""
+    found = find_table(split_name(name), reader.known.names)
+    since = table.called_since(found, span.upto)
+    if since is None or span.after >= since - 1:
+        return
+    before = (each.called_since(found, Lsn(since - 1)) for each in reader.known.had(found) if each.name != table.name)
+    if any(each is not None for each in before):
+        say(f"{found} is another table since {Lsn(since)}; --until {Lsn(since - 1)} asks for the one before")
 
 
 def log_of(reader: Reader, question: LogQuestion) -> Iterator[Transaction]:
@@ -77,7 +100,10 @@ def follow_log(
     reader: Reader, question: LogQuestion, first: Iterable[Transaction], stop: threading.Event
 ) -> Iterator[Transaction]:
     """Yield `first`, then new transactions as capture makes them durable, oldest first, until `stop` is set."""
-    yield from first
+    shown = set()
+    for each in first:
+        shown.add(each.lsn)
+        yield each
     seen = reader.watermark
     while not stop.wait(_POLL_S):
         positions = read_positions(reader.lake)
@@ -85,7 +111,9 @@ def follow_log(
             continue
         now = Reader(reader.lake, datetime.now(reader.now.tzinfo))
         span = Span(seen, now.watermark)
-        yield from reversed(list(find(now, span, question.wanted(now, span), None)))
+        found = [each for each in find(now, span, question.wanted(now, span), None) if each.lsn not in shown]
+        shown |= {each.lsn for each in found if not each.xid}
+        yield from reversed(found)
         seen = now.watermark
 
 
@@ -146,9 +174,11 @@ def life_of(reader: Reader, question: RowQuestion) -> Life:
     Raises BadUsage, NotAnswerable.
     """
     span = reader.span(question.since, question.until)
-    table = reader.keyed_at(reader.table(question.table), span.upto)
+    table = reader.keyed_at(reader.table(question.table, span.upto), span.upto)
     given = parse_key(table, question.key)
     reader.check(table, span.upto, question.until)
+    _say_other(reader, table, question.table, span)
+    span = _of_one_key(reader, table, span)
     events = Book(reader, table, span.upto).life(given.key)
     if not events:
         given.check_absent()
@@ -194,6 +224,12 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
     found = {each.column: each for each in blame(life.events, last)}
     columns = [replace(found[each], column=name) for each, name in names.items() if each in found and name in shown]
     marks = [each.mark for each in columns] + [mark]
+    changed = reader.rekeyed_at(life.table, life.span.upto)
+    if changed is not None and any(each is not None and each.lsn < changed for each in marks):
+        raise NotAnswerable(
+            f"the key of {life.table.last_name} changed at {Lsn(changed)}, and values of this row were set before",
+            f"Ask as of {Lsn(changed - 1)}, by the former key.",
+        )
     transactions = transactions_at(reader, (each.lsn for each in marks if each is not None))
     blamed = [(each, transactions.get(each.mark.lsn) if each.mark else None) for each in columns]
     return Blamed(blamed, (mark, transactions.get(mark.lsn) if mark else None), life.table, life.span.upto)
@@ -206,10 +242,11 @@ def deleted_of(
 
     Raises BadUsage, NotAnswerable.
     """
-    table = reader.table(name)
     span = reader.span(since, until)
+    table = reader.table(name, span.upto)
     reader.check(table, span.upto, until)
-    rows = deleted_rows(reader, table, span)
+    _say_other(reader, table, name, span)
+    rows = deleted_rows(reader, table, _of_one_key(reader, table, span))
     transactions = transactions_at(reader, (row.mark.lsn for row in rows))
     return table, [(row, transactions.get(row.mark.lsn)) for row in rows]
 
@@ -233,7 +270,14 @@ class DiffQuestion:
         """
         moment_b, names = self._second(reader)
         a, b = reader.moment(self.moment_a), reader.moment(moment_b)
-        tables = [reader.table(name) for name in names] or list(reader.known.tables.values())
+        last = max(a, b)
+        tables = [reader.table(name, last) for name in names] or list(reader.known.tables_at(last).values())
+        for name, table in zip(names, tables, strict=False):
+            if reader.table(name, min(a, b)) is not table:
+                raise NotAnswerable(
+                    f"{name} is one table at {min(a, b)} and another one at {max(a, b)}",
+                    "Compare two moments of one of them; auditlake log lists DROP and RENAME.",
+                )
         for table in tables:
             reader.check(table, a, self.moment_a)
             reader.check(table, b, moment_b)

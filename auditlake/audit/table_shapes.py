@@ -71,10 +71,20 @@ class TableShapes:
         columns = (replace(c, key=c.stored in keys, since=None, until=None) for c in self.inner.columns)
         return replace(self.inner, columns=tuple(columns))
 
+    def rekeyed_at(self, lsn: int) -> int | None:
+        """Return the last commit up to `lsn` from which on other columns identify a row; None if there is none."""
+        columns = self.followed.physical
+        moments = {m for c in columns for m in (c.since, c.until, *(f.until for f in c.former)) if m and m <= lsn}
+        found = (m for m in sorted(moments, reverse=True) if self._key_at(m - 1) != self._key_at(m))
+        return next(found, None)
+
+    def _key_at(self, lsn: int) -> frozenset[str]:
+        return frozenset(c.stored for c in self.followed.physical if c.exists_at(lsn) and c.at(lsn).key)
+
     @cached_property
     def names(self) -> frozenset[TableName]:
         """Every name that the table had."""
-        return frozenset((self.table.name, *(name for _, name in self.followed.names)))
+        return frozenset((*self.table.all_names, *(name for _, name in self.followed.names)))
 
     @cached_property
     def relations(self) -> Mapping[int, Relation]:

@@ -76,7 +76,7 @@ def show_log(transactions: Iterable[Transaction], now: datetime) -> None:
     to = console_for()
     table = plain_table("time", "lsn", "xid", "who", "changes", "tables", "why")
     for each in transactions:
-        cells = (_time(each.time_us, now, to), str(each.lsn), str(each.xid), who(each.context), _counts(each))
+        cells = (_time(each.time_us, now, to), str(each.lsn), str(each.xid or ""), who(each.context), _counts(each))
         table.add_row(*cells, _what(each), visible(each.context.reason or ""))
     show(table, to)
 
@@ -84,7 +84,13 @@ def show_log(transactions: Iterable[Transaction], now: datetime) -> None:
 def show_log_line(each: Transaction, now: datetime) -> None:
     """Print one transaction as a line, for `--follow`."""
     to = _lines()
-    cells = (format_us(each.time_us, now.tzinfo or UTC), str(each.lsn), str(each.xid), who(each.context), _counts(each))
+    cells = (
+        format_us(each.time_us, now.tzinfo or UTC),
+        str(each.lsn),
+        str(each.xid or ""),
+        who(each.context),
+        _counts(each),
+    )
     rest = (_what(each), visible(each.context.reason or ""))
     to.print("  ".join((*cells, *rest)).rstrip())
 

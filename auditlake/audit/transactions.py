@@ -4,10 +4,10 @@
 apply to those. A transaction changed a column if it left some row with another value in it. A value changed and changed
 back within the transaction does not count, nor does the first value of a new row.
 
-**Schema changes** are what the DDL trigger reported at each commit, in words: the differences between two versions of a
-relation that follow each other. A dropped table has no version: the record with which it ended has its commit
-(`lake.parking`). Changes that only the catalog showed have no commit and are not here; `auditlake.relations` has them
-with their ranges.
+**Schema changes** are in words: the differences between two versions of a relation that follow each other. What the DDL
+trigger reported is in the transaction that made it, what a Relation message showed in the one that it preceded. What
+only the catalog showed has a range of LSNs and an entry of its own. A dropped table has no version: the record with
+which it ended has its commit or its range (`lake.parking`).
 
 **In detail** a transaction has every change in order with the row before and after it, and the logical messages. The
 rows before it are read from the history and the tail, once per table, and the changes are applied to them, so a row
@@ -18,23 +18,24 @@ itself carries are known; so also for a column whose missing value is unknown.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain, groupby
+from heapq import merge
+from itertools import chain, groupby, islice
 
 from auditlake.attribution import Context, Scope, context_text, read_context
 from auditlake.audit.before_after import read_sides
 from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of
 from auditlake.audit.keys import HERE, THERE, Key, in_changes, key_places, same_in_history
-from auditlake.audit.lake_reader import Reader, Span, in_lsns
+from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
 from auditlake.audit.versions import row_values, versions_of
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, read_records
-from auditlake.lake.relations import ShapeSource, read_versions
+from auditlake.lake.relations import ShapeSource, attnums_of, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
-from auditlake.table_shape import differences
+from auditlake.table_shape import IDENTITY, differences
+from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtXid, parse_when
 
 _COLUMNS = (
@@ -46,7 +47,10 @@ _COLUMNS = (
 class Transaction:
     """One committed transaction; `time_us` in microseconds since 1970. Counts are of changes, not of rows.
 
-    `schema_changes` are what the DDL trigger reported, in words.
+    `schema_changes` are in words: what the DDL trigger reported, and what the first changes in a new shape show.
+
+    What only the catalog showed was not in a known transaction: such an entry has the xid 0, and the LSN and time by
+    which it was seen.
     """
 
     lsn: Lsn
@@ -86,11 +90,13 @@ class Transaction:
 class Wanted:
     """Filters; None is no filter. `actor` is a whole name, compared without case; `reason` is a substring."""
 
-    table: str | None = None
+    table: "OfTable | None" = None
     lsns: frozenset[int] | None = None
     actor: str | None = None
     reason: str | None = None
     unattributed: bool = False
+    committed: bool = False
+    """Only transactions that are known, without what the catalog alone showed."""
 
     def takes(self, transaction: Transaction) -> bool:
         """Return whether a transaction passes every filter except `table`."""
@@ -100,6 +106,7 @@ class Wanted:
             and (self.actor is None or _same_actor(context.actor, self.actor))
             and (self.reason is None or self.reason in (context.reason or ""))
             and not (self.unattributed and context.actor is not None)
+            and not (self.committed and not transaction.xid)
         )
 
     @property
@@ -107,7 +114,7 @@ class Wanted:
         """The condition on `transactions` that needs no parsed context."""
         parts = ["true"]
         if self.table is not None:
-            parts.append(f"array_has(tables, {standard_literal(self.table)})")
+            parts.append(self.table.in_sql)
         if self.lsns is not None:
             parts.append(in_lsns("lsn", sorted(self.lsns)) if self.lsns else "false")
         if self.actor is not None or self.reason is not None:
@@ -118,6 +125,62 @@ class Wanted:
     def is_plain(self) -> bool:
         """Whether `in_sql` is the whole filter."""
         return self.lsns is None and self.actor is None and self.reason is None and not self.unattributed
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A change of one table's definition in words, by the table's OID, or by its history if it was dropped.
+
+    It is of the commit at `lsn` or, if it is not `exact`, was seen by then, at `time_us`. `names` are those of the
+    table before and after it.
+    """
+
+    lsn: int
+    what: str
+    names: frozenset[TableName]
+    oid: int | None = None
+    history: TableName | None = None
+    exact: bool = True
+    time_us: int | None = None
+
+    def is_of(self, table: HistoryTable) -> bool:
+        """Return whether it is a change of this table."""
+        return self.history == table.name if self.oid is None else self.oid == table.oid
+
+
+@dataclass(frozen=True, slots=True)
+class OfTable:
+    """Filter for the table that has a name, under its former names too, and for others while they had that name.
+
+    `called` has names with the first and the last LSN, inclusive; None is no end.
+    """
+
+    table: HistoryTable
+    name: TableName
+    called: tuple[tuple[TableName, int, int | None], ...]
+    schema_lsns: frozenset[int]
+
+    @classmethod
+    def of(cls, reader: Reader, table: HistoryTable, name: str) -> "OfTable":
+        """Return the filter for a table, which was found under a name."""
+        found = find_table(split_name(name), reader.known.names)
+        others = [each for each in reader.known.had(found) if each.name != table.name]
+        called = [*table.called, *(each for other in others for each in other.called if each[0] == found)]
+        changes = (each for each in read_schema_changes(reader) if each.is_of(table) or found in each.names)
+        return cls(table, found, tuple(called), frozenset(each.lsn for each in changes))
+
+    def takes(self, change: SchemaChange) -> bool:
+        """Return whether a schema change passes the filter."""
+        return change.is_of(self.table) or self.name in change.names
+
+    @property
+    def in_sql(self) -> str:
+        """The condition on `transactions`."""
+        parts = [f"lsn in ({', '.join(f'{lsn:d}' for lsn in sorted(self.schema_lsns))})"] if self.schema_lsns else []
+        for name, first, last in self.called:
+            upto = "" if last is None else f" and lsn <= {last:d}"
+            parts.append(f"(array_has(tables, {standard_literal(str(name))}) and lsn >= {first:d}{upto})")
+        return f"({' or '.join(parts)})"
 
 
 def _same_actor(actor: str | None, wanted: str) -> bool:
@@ -131,15 +194,29 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
     last = min(span.upto, reader.watermark)
     sql = f"select {_COLUMNS} from transactions where lsn > {span.after:d} and lsn <= {last:d} and {wanted.in_sql}"
     sql += " order by lsn desc" + (f" limit {limit:d}" if limit is not None and wanted.is_plain else "")
-    count, schema_changes = 0, read_schema_changes(reader.lake)
-    for batch in reader.query(sql, transactions=reader.transactions).to_batches(max_chunksize=1000):
-        for row in batch.to_pylist():
-            transaction = transaction_of(row)
-            if wanted.takes(transaction):
-                yield replace(transaction, schema_changes=tuple(schema_changes.get(transaction.lsn, ())))
-                count += 1
-            if count == limit:
-                return
+    changes = read_schema_changes(reader)
+    # A change is seen at the end of the source's log, which may be after all that the lake has.
+    is_now = span.upto >= reader.known.now_lsn
+    seen = (each for each in changes if not each.exact and span.after < each.lsn and (is_now or each.lsn <= span.upto))
+    chosen = [_entry(reader, each) for each in seen if wanted.table is None or wanted.table.takes(each)]
+    beside = sorted((each for each in chosen if wanted.takes(each)), key=lambda each: -each.lsn)
+    batches = reader.query(sql, transactions=reader.transactions).to_batches(max_chunksize=1000)
+    committed = (transaction_of(row) for batch in batches for row in batch.to_pylist())
+    found = merge((each for each in committed if wanted.takes(each)), beside, key=lambda each: -each.lsn)
+    words: dict[int, list[str]] = {}
+    for change in changes:
+        words.setdefault(change.lsn, []).extend([change.what] if change.exact else [])
+    for each in islice(found, limit):
+        yield each if each.schema_changes else replace(each, schema_changes=tuple(words.get(each.lsn, ())))
+
+
+def _entry(reader: Reader, change: SchemaChange) -> Transaction:
+    """Return the entry of the log for a schema change whose transaction is not known."""
+    lsn, time_us = Lsn(change.lsn), change.time_us
+    if time_us is None:
+        sql = f"select max(arrow_cast(time_mono, 'Int64')) as time_us from transactions where lsn <= {lsn:d}"
+        time_us = reader.query(sql, transactions=reader.transactions)["time_us"][0].as_py() or 0
+    return Transaction(lsn, 0, time_us, None, read_context(None), 0, 0, 0, 0, (), schema_changes=(change.what,))
 
 
 def transaction_of(row: Mapping[str, object]) -> Transaction:
@@ -181,22 +258,51 @@ def lsns_of_xid(reader: Reader, xid: int) -> list[Lsn]:
     return [Lsn(lsn) for lsn in reader.query(sql, transactions=reader.transactions)["lsn"].to_pylist()]
 
 
-def read_schema_changes(lake: Lake) -> dict[int, list[str]]:
-    """Read the schema changes by the LSN of their commit, in words."""
-    changes: dict[int, list[str]] = {}
+def read_schema_changes(reader: Reader) -> list[SchemaChange]:
+    """Read the schema changes of all tables, in order."""
+    tables = {table.oid: table for table in reader.known.tables.values()}
+    seen_us = {(gap.table, gap.lsn_to): gap.to_us for gap in reader.known.gaps}
+    changes: list[SchemaChange] = []
     before: dict[int, Relation] = {}
-    for version in read_versions(lake):
-        relation = version.relation
-        if version.source is ShapeSource.DDL_TRIGGER:
-            was = before.get(relation.oid)
-            words = list(differences(was, relation)) if was is not None else []
-            what = ", ".join(words) or version.command or "changed"
-            changes.setdefault(version.lsn, []).append(f"{was.name if was else relation.name}: {what}")
-        before[relation.oid] = relation
-    for parked in read_records(lake):
-        if parked.ended and parked.cause is Cause.DDL:
-            changes.setdefault(parked.until, []).append(f"{parked.table}: it was dropped")
-    return changes
+    for version in read_versions(reader.lake):
+        now, table = version.relation, tables.get(version.relation.oid)
+        was = before.get(now.oid) or (_first(reader, table, now) if table is not None else None)
+        before[now.oid] = now
+        words = list(differences(was, now)) if was is not None else []
+        if version.source is ShapeSource.STREAM and not words:
+            continue
+        is_seen = version.source is ShapeSource.CATALOG
+        what = ", ".join(words) or version.command or (IDENTITY if is_seen else "changed")
+        if is_seen:
+            what += f", between {Lsn(version.after_lsn or 0)} and {Lsn(version.lsn)}"
+        name = was.name if was is not None else now.name
+        time_us = None if table is None else seen_us.get((table.name, Lsn(version.lsn)))
+        changes.append(
+            SchemaChange(
+                version.lsn, f"{name}: {what}", frozenset({name, now.name}), now.oid, None, not is_seen, time_us
+            )
+        )
+    return sorted([*changes, *_drops(reader)], key=lambda each: each.lsn)
+
+
+def _first(reader: Reader, table: HistoryTable, now: Relation) -> Relation:
+    """Return the relation of a table at its snapshot, as far as it can be compared with its first version."""
+    columns = reader.columns_at(table, table.horizon)
+    if attnums_of(now) is None or any(column.attnum is None for column in columns):
+        return replace(now, name=table.name_at(table.horizon))
+    keys = {column.attnum for column in now.columns if column.key}
+    had = tuple(replace(column, key=column.attnum in keys) for column in columns)
+    return replace(now, name=table.name_at(table.horizon), columns=had)
+
+
+def _drops(reader: Reader) -> Iterator[SchemaChange]:
+    for parked in read_records(reader.lake):
+        table = reader.known.tables.get(parked.table)
+        if not parked.ended or table is None or parked.cause not in {Cause.DDL, Cause.PUBLICATION}:
+            continue
+        exact, name = parked.cause is Cause.DDL, table.last_name
+        what = f"{name}: it was dropped" + ("" if exact else f", between {parked.lsn} and {parked.until}")
+        yield SchemaChange(parked.until, what, frozenset({name}), None, table.name, exact, parked.time_us)
 
 
 def lsns_of_table(
@@ -351,7 +457,7 @@ def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]
 def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:
     """Yield the changes and messages of a transaction, in order."""
     messages = list(_messages(reader, transaction.lsn))
-    steps = chain.from_iterable(_steps(reader, name, transaction.lsn) for name in _tables(reader, transaction.lsn))
+    steps = chain.from_iterable(_steps(reader, each, transaction.lsn) for each in _relations(reader, transaction.lsn))
     everything: list[Message | _Placed] = [*messages, *steps]
     everything.sort(key=_ordinal)
     scope = Scope()
@@ -377,16 +483,20 @@ def _messages(reader: Reader, lsn: Lsn) -> Iterator[Message]:
         yield Message(row["ordinal"], row["prefix"], row["content"] or b"")
 
 
-def _tables(reader: Reader, lsn: Lsn) -> list[TableName]:
-    sql = f'select distinct "schema", "table" from changes where lsn = {lsn:d} and "table" is not null'
-    return [TableName(row["schema"], row["table"]) for row in reader.query(sql, changes=reader.changes).to_pylist()]
+def _relations(reader: Reader, lsn: Lsn) -> list[Relation]:
+    """Return the last relation version of each table that a transaction changed, whatever its names in it."""
+    sql = f"select distinct relation from changes where lsn = {lsn:d} and relation is not null order by relation"
+    numbers = reader.query(sql, changes=reader.changes)["relation"].to_pylist()
+    return list({reader.relations[number].oid: reader.relations[number] for number in numbers}.values())
 
 
-def _steps(reader: Reader, name: TableName, lsn: Lsn) -> Iterator[_Placed]:
-    table = reader.table_at(name, lsn)
+def _steps(reader: Reader, relation: Relation, lsn: Lsn) -> Iterator[_Placed]:
+    table, name = reader.table_of(relation), relation.name
     table = None if table is None else reader.keyed_at(table, lsn)
     span = Span(Lsn(lsn - 1), lsn)
-    changes = changes_of(reader, name, span)
+    numbers = (number for number, each in reader.relations.items() if each.oid == relation.oid)
+    condition = f"relation in ({', '.join(map(str, numbers))})"
+    changes = changes_of(reader, name if table is None else table.name, span, condition)
     states = states_before(reader, table, span)
     for change in changes:
         step = states.apply(change)

@@ -125,7 +125,7 @@ class CaptureLog:
     def resolve_missing_values(self) -> None:
         """Read the missing values that an earlier run could not decide."""
         versions = self.relations.versions
-        self._added.resolve(versions, frozenset(relation.name for _, relation in versions))
+        self._added.resolve(versions, frozenset(relation.oid for _, relation in versions))
 
     def flush_relations(self) -> None:
         """Append the answers about new columns, and the relation versions, that are not durable yet."""

@@ -42,16 +42,16 @@ from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park, unpark
 from auditlake.lake.records import write_record
+from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, fetch
 from auditlake.source.server import wal_end
-from auditlake.sql_names import standard_literal
 from auditlake.store.files import fingerprint
 
 _SINCE = """
 select op, xid, count(*) as rows from changes
-where "schema" = {schema} and "table" = {table} and lsn > {lsn} and op in ('insert', 'truncate')
+where relation in ({relations}) and lsn > {lsn} and op in ('insert', 'truncate')
 group by op, xid
 """
 
@@ -220,13 +220,14 @@ def write_partitions(lake: Lake, name: TableName, known: Known) -> None:
     write_record(lake, lake.partitions_of(name), {"relation": known.relation, "parts": parts}, durable=True)
 
 
-def read_since(lake: Lake, name: TableName, lsn: Lsn) -> Since:
+def read_since(lake: Lake, oid: int, lsn: Lsn) -> Since:
     """Read the changes of a table after an LSN, also those above the watermark."""
     changes = open_delta(lake.changes)
-    if changes is None:
+    numbers = {version.number for version in read_versions(lake) if version.relation.oid == oid}
+    if changes is None or not numbers:
         return Since(frozenset(), 0)
-    literals = {"schema": standard_literal(name.schema), "table": standard_literal(name.table)}
-    rows = select(changes, "changes", _SINCE.format(**literals, lsn=f"{lsn:d}")).to_pylist()
+    sql = _SINCE.format(relations=", ".join(map(str, sorted(numbers))), lsn=f"{lsn:d}")
+    rows = select(changes, "changes", sql).to_pylist()
     truncates = frozenset(row["xid"] for row in rows if row["op"] == "truncate")
     return Since(truncates, sum(row["rows"] for row in rows if row["op"] == "insert"))
 
@@ -316,7 +317,7 @@ class PartitionWatch:
         elif watched.pending is None or watched.pending[0] != digest:
             watched.pending = digest, read_at
         if watched.pending is not None:
-            problem = self._truncated(name, watched.pending[1], differences, now, held)
+            problem = self._truncated(name, watched, differences, now, held)
             if problem is None or held.lsn >= watched.pending[1]:
                 watched.pending = None
         if problem is None:
@@ -330,12 +331,13 @@ class PartitionWatch:
             watched.reported = True
 
     def _truncated(
-        self, name: TableName, read_at: Lsn, differences: Differences, now: Mapping[int, PartNow], held: Held
+        self, name: TableName, watched: _Watched, differences: Differences, now: Mapping[int, PartNow], held: Held
     ) -> str | None:
         """Describe the partition with a new file that may not have kept its rows; None without one."""
         parked = find_parked(self.lake, name, Cause.PARTITIONS)
-        since = read_since(self.lake, name, Lsn(min(parked.lsn, held.lsn - 1) if parked else held.lsn - 1))
-        inserts = since.inserts if held.lsn >= read_at else None
+        certain = Lsn(min(parked.lsn, held.lsn - 1) if parked else held.lsn - 1)
+        since = read_since(self.lake, watched.known.relation, certain)
+        inserts = since.inserts if watched.pending is not None and held.lsn >= watched.pending[1] else None
         for oid in differences.rewritten:
             if not keeps_rows(now[oid], since.truncates, inserts):
                 return f"its partition {now[oid].part.name} was truncated"

@@ -126,8 +126,8 @@ class PublicationWatch:
     def _dropped(
         self, control: psycopg.Connection[Row], recorded: Membership, found: Membership | None
     ) -> frozenset[TableName]:
-        carried = found.tables if found else {}
-        missing = {name: member.relation for name, member in recorded.tables.items() if name not in carried}
+        carried = found.names if found else {}
+        missing = {n: each.relation for n, each in recorded.tables.items() if each.relation not in carried}
         if not missing:
             return frozenset()
         existing = find_existing(control, missing.values())

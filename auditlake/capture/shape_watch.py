@@ -322,7 +322,7 @@ class ShapeWatch:
         if not reported:
             unsettled = self._narrowed(watched, unsettled)
             self._record(watched, unsettled)
-            if (problem := self._changed_rows(name, unsettled)) is not None:
+            if (problem := self._changed_rows(unsettled)) is not None:
                 self._park(Cause.SHAPE, name, problem, unsettled)
                 self.report(f"{name}: {problem}; it is parked, capture goes on with all other tables")
             elif unsettled.found.visible:
@@ -365,14 +365,14 @@ class ShapeWatch:
         reason = f"its shape in between is not known: {', '.join(unsettled.found.visible)}"
         record_gaps(self.lake, [Gap(name, Lsn(held.lsn - 1), end, reason, held.time_us, end_us)])
 
-    def _changed_rows(self, name: TableName, unsettled: _Unsettled) -> str | None:
+    def _changed_rows(self, unsettled: _Unsettled) -> str | None:
         """Describe why rows may have changed without row messages; None if they have not."""
         if unsettled.found.rows:
             return "; ".join(unsettled.found.rows)
         listed = unsettled.shape.relation.oid in self.recorder.entries.tables
         if not unsettled.found.rewritten or self._trigger_records or listed:
             return None
-        since = read_since(self.lake, name, Lsn(unsettled.held.lsn - 1))
+        since = read_since(self.lake, unsettled.shape.relation.oid, Lsn(unsettled.held.lsn - 1))
         if unsettled.changed_by in since.truncates:
             return None
         return "it has a new file: it was rewritten by VACUUM FULL or CLUSTER, or it was unlogged for some time"

@@ -62,8 +62,9 @@ from auditlake.delta.log_writer import (
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
-from auditlake.relation import Column, Former, TableName
+from auditlake.relation import Column, Former, Relation, TableName
 from auditlake.sql_names import spark_identifier
 from auditlake.store.files import list_versioned, remove_folder, replace_file
 from auditlake.store.place import Place
@@ -107,11 +108,13 @@ class HistoryTable:
     """One history table at one Delta version; `position` and `horizon` are commit LSNs, both inclusive.
 
     `columns` are all physical columns, those of the past too. `as_made`: it requires no more of its readers and writers
-    than when it was created. `name` is the name under which it was copied, and that of its folder. `oid` is the OID of
-    the source's table, None in a lake of an earlier release. `names` are the names that the table had later, each with
-    the commit LSN from which on. `resynced` is the LSN of the last snapshot that it was compared with after its first
-    one; 0 without one. `former_oids` are those that the table had in earlier sources of the lake, each with the LSN up
-    to which. `snapshot_us` is the time of its first snapshot in microseconds since 1970, if recorded.
+    than when it was created. `name` is that of its folder: the name under which it was copied, with the table's OID if
+    another history had that name already (`lake.records`). `oid` is the OID of the source's table, None in a lake of an
+    earlier release. `names` are the names that the table had later, each with the commit LSN from which on; the first
+    one is from 0 on if `name` is none of the table's. `resynced` is the LSN of the last snapshot that it was compared
+    with after its first one; 0 without one. `former_oids` are those that the table had in earlier sources of the lake,
+    each with the LSN up to which. `snapshot_us` is the time of its first snapshot in microseconds since 1970, if
+    recorded.
     """
 
     name: TableName
@@ -153,11 +156,38 @@ class HistoryTable:
     @property
     def all_names(self) -> tuple[TableName, ...]:
         """Return every name that the table had, the last one last."""
-        return (self.name, *(name for _, name in self.names))
+        return tuple(name for _, name in self._named)
+
+    @property
+    def last_name(self) -> TableName:
+        """Return the name that the table has now, or had last."""
+        return self._named[-1][1]
+
+    @property
+    def _named(self) -> tuple[tuple[int, TableName], ...]:
+        """Return the names, each with the commit LSN from which on; the first one begins with the history."""
+        if self.names and self.names[0][0] <= self.horizon:
+            return self.names
+        return ((self.horizon, self.name), *self.names)
 
     def name_at(self, lsn: Lsn) -> TableName:
         """Return the name that the table had at `lsn`."""
-        return next((name for since, name in reversed(self.names) if since <= lsn), self.name)
+        return next((name for since, name in reversed(self.names) if since <= lsn), self._named[0][1])
+
+    @property
+    def called(self) -> tuple[tuple[TableName, int, int | None], ...]:
+        """Return the table's names, each with its first and last LSN; the commit of a renaming may have both names."""
+        named, ends = self._named, [since for since, _ in self._named[1:]]
+        return tuple(
+            (name, since if place else 0, end)
+            for place, ((since, name), end) in enumerate(zip(named, [*ends, None], strict=True))
+        )
+
+    def called_since(self, name: TableName, lsn: Lsn) -> int | None:
+        """Return since which LSN the table had a name at `lsn`; None if it had another one then."""
+        if lsn < self.horizon or self.name_at(lsn) != name:
+            return None
+        return max(self.horizon, *(since for since, _ in self._named if since <= lsn))
 
 
 def in_order(columns: Sequence[Column]) -> tuple[Column, ...]:
@@ -172,15 +202,22 @@ def type_of(column: Column) -> ColumnType:
     return column_type(column.type_oid, column.typmod)
 
 
-def create_history(lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None) -> DeltaTable:
-    """Create the empty table, without a position, so that it does not exist for readers yet."""
+def create_history(
+    lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None, called: TableName | None = None
+) -> DeltaTable:
+    """Create the empty table, without a position, so that it does not exist for readers yet.
+
+    `called` is the table's name at the source, if that is not `name`.
+    """
     path = lake.history(name)
-    create_table(path, _creation(name, columns, oid))
+    create_table(path, _creation(name, columns, oid, called or name))
     return open_table(path)
 
 
-def recreate_history(lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None) -> DeltaTable:
-    """Create the empty table, also in place of one without a position, whose copy was killed.
+def recreate_history(
+    lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None, called: TableName | None = None
+) -> DeltaTable:
+    """Create the empty table as `create_history`, also in place of one without a position, whose copy was killed.
 
     Raises FileExistsError if another process committed meanwhile.
     """
@@ -189,12 +226,14 @@ def recreate_history(lake: Lake, name: TableName, columns: tuple[Column, ...], o
         if path.exists():
             remove_folder(path)
     elif (left := open_delta(path)) is not None:
-        recreate_table(path, left.version(), live_files(path, left.version()), _creation(name, columns, oid))
+        recreate_table(
+            path, left.version(), live_files(path, left.version()), _creation(name, columns, oid, called or name)
+        )
         return open_table(path)
-    return create_history(lake, name, columns, oid)
+    return create_history(lake, name, columns, oid, called)
 
 
-def _creation(name: TableName, columns: tuple[Column, ...], oid: int | None) -> Creation:
+def _creation(name: TableName, columns: tuple[Column, ...], oid: int | None, called: TableName) -> Creation:
     schema = Schema([*map(_source_field, columns), *_period_fields()])
     configuration = {
         "delta.enableDeletionVectors": "true",
@@ -204,6 +243,7 @@ def _creation(name: TableName, columns: tuple[Column, ...], oid: int | None) -> 
         "delta.enableExpiredLogCleanup": "false",
         "delta.dataSkippingStatsColumns": ",".join(_with_statistics(columns)),
         **({} if oid is None else {_OID: str(oid)}),
+        **({} if called == name else {_NAMES: json.dumps([(0, *called)])}),
     }
     return Creation(str(name), schema, ("_part",), configuration)
 
@@ -310,6 +350,24 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     path, at, since = lake.history(name), Lsn(position), Lsn(horizon)
     taken_us = delta.transaction_version(SNAPSHOT_TIME_APP)
     return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us)
+
+
+def history_of(lake: Lake, relation: Relation) -> TableName:
+    """Return the name of the history that a table of the source has; its own if none is recorded."""
+    recorded = read_recorded(lake)
+    return (recorded and recorded.names.get(relation.oid)) or relation.name
+
+
+def new_history(lake: Lake, relation: Relation) -> TableName:
+    """Return the name of the history that a table has or is to get: its own, with its OID if that name is taken."""
+    recorded, name = read_recorded(lake), relation.name
+    while (taken := open_history(lake, name)) is not None:
+        member = recorded.tables.get(name) if recorded else None
+        oid = taken.oid if taken.oid is not None else member.relation if member else None
+        if oid in {None, relation.oid}:
+            break
+        name = TableName(name.schema, f"{name.table}@{relation.oid}")
+    return name
 
 
 def _source_field(column: Column) -> Field:

@@ -55,6 +55,7 @@ class Cause(StrEnum):
 class Parked:
     """A table that is known up to `lsn`, inclusive, and no further; the reason had been observed by `until`.
 
+    `renewable`: apply refused a change of the schema, after which a new snapshot continues the history.
     If the stream does not contain the reason (`silent`), moments between commits are known up to `time_us`, in
     microseconds since 1970; None if that was not recorded. `ended`: the table was dropped, so no changes can follow.
     """
@@ -67,6 +68,7 @@ class Parked:
     remedy: str
     time_us: int | None = None
     ended: bool = False
+    renewable: bool = False
 
     @property
     def silent(self) -> bool:
@@ -151,7 +153,15 @@ def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = Fa
     taken = {table.name: table.snapshot_lsn for table in tables}
     current = (record for record in records if record.table in taken and record.until > taken[record.table])
     latest_first = sorted((record for record in current if record.silent or not silent), key=lambda record: -record.lsn)
-    return {record.table: record for record in latest_first}
+    ends = {record.table: record for record in latest_first if record.ended}
+    return {record.table: _ended(record, ends.get(record.table)) for record in latest_first}
+
+
+def _ended(record: Parked, end: Parked | None) -> Parked:
+    """Return a record of a table that has been dropped since: no snapshot can follow."""
+    if end is None or record.ended:
+        return record
+    return replace(record, ended=True, reason=f"{record.reason}; {end.reason}", remedy=end.remedy)
 
 
 def refuse(parked: Parked, asked: str) -> NotAnswerable:
@@ -198,6 +208,7 @@ def _parsed(content: Mapping[str, object]) -> Parked:
         str(content["remedy"]),
         None if time_us is None else int(str(time_us)),
         content["ended"] is True,
+        content.get("renewable") is True,
     )
 
 
@@ -212,4 +223,5 @@ def _content(parked: Parked) -> dict[str, object]:
         "remedy": parked.remedy,
         "time_us": parked.time_us,
         "ended": parked.ended,
+        **({"renewable": True} if parked.renewable else {}),
     }

@@ -14,10 +14,19 @@ Bootstrap records each table in the publication record when it copies it; from t
 published. In a lake of an earlier version, without the record, capture creates it at its first comparison. Bootstrap
 writes the shape before the table's snapshot, while it holds the table's lock; afterwards only capture does. So a change
 of the table is detected even if nothing captured when it was made.
+
+The publication record also shows which history belongs to a table of the source: the one recorded with its OID. A
+history, and everything in the lake that has its name (parked tables, shapes, gaps), has the name under which the table
+was copied:
+
+    public.orders           the first table of that name
+    public.orders@16455     a later one, with the OID 16455: the first was dropped, or has got another name
+
+A name at the source may therefore mean several histories, one after the other (`temporal.moments.Known.named`).
 """
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -167,13 +176,14 @@ def read_recorded(lake: Lake) -> Membership | None:
         raise LakeUnusable(f"{lake.publication} cannot be read: {exc}", "Restore it, or use another lake.") from exc
 
 
-def record_tables(lake: Lake, found: Membership, tables: Collection[TableName]) -> None:
-    """Record the current publication of the tables copied now; the other entries stay.
+def record_tables(lake: Lake, found: Membership, tables: Mapping[TableName, int]) -> None:
+    """Record the current publication of the tables copied now, by the names of their histories; other entries stay.
 
     Raises LakeUnusable if the folder cannot be written.
     """
     recorded = read_recorded(lake) or Membership(found.publication, found.operations, {})
-    fresh = {name: member for name, member in found.tables.items() if name in tables}
+    members = {member.relation: member for member in found.tables.values()}
+    fresh = {name: members[oid] for name, oid in tables.items() if oid in members}
     _write_publication(lake, Membership(recorded.publication, recorded.operations, {**recorded.tables, **fresh}))
 
 
@@ -192,7 +202,8 @@ def recorded_or_new(lake: Lake, found: Membership) -> Membership:
     """
     if (recorded := read_recorded(lake)) is not None:
         return recorded
-    record_tables(lake, found, lake.history_names())
+    names = {*lake.history_names()} & found.tables.keys()
+    record_tables(lake, found, {name: found.tables[name].relation for name in names})
     return read_recorded(lake) or found
 
 

@@ -258,9 +258,9 @@ class RelationsLog:
         return [(entry.version.lsn, entry.version.relation) for entry in entries]
 
     @property
-    def fresh(self) -> frozenset[TableName]:
-        """Return the tables of versions that are not flushed yet."""
-        return frozenset(entry.version.relation.name for entry in self._pending)
+    def fresh(self) -> frozenset[int]:
+        """Return the OIDs of the tables of versions that are not flushed yet."""
+        return frozenset(entry.version.relation.oid for entry in self._pending)
 
     def flush(self) -> None:
         """Append the versions recorded since the last flush; call it before appending changes that refer to them."""

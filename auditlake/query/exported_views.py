@@ -110,33 +110,52 @@ ENGINES = {
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """One table and the LSN up to which its history alone is exact, inclusive."""
+    """One table, the name of its views, and the LSN up to which its history alone is exact, inclusive."""
 
     table: HistoryTable
     upto: Lsn
+    name: TableName
 
 
-def live_views(engine: Engine, tables: Sequence[HistoryTable], *, open_end: bool) -> Iterator[str]:
+Named = Mapping[TableName, HistoryTable]
+"""The tables by the names of their views."""
+
+
+def live_views(engine: Engine, tables: Named, *, open_end: bool) -> Iterator[str]:
     """Yield the statements that make the live views; `open_end`: an open version ends in 9999 instead of NULL."""
-    for table in tables:
+    for name, table in tables.items():
         state = f"{engine.name('_part')} = '{OPEN_PART}'"
         source = _source(engine, table.columns_at(table.position))
         if source:
-            yield from _view(engine, table.name, _query(engine, table, source, state))
-        versions = TableName(f"{table.name.schema}_versions", table.name.table)
+            yield from _view(engine, name, _query(engine, table, source, state))
+        versions = TableName(f"{name.schema}_versions", name.table)
         physical, names = columns_of_versions(table.columns, table.position, RESERVED)
         every = [_named(engine, engine.name(column.stored), names[column.stored]) for column in physical]
         columns = [*every, *_period(engine, open_end=open_end)]
         yield from _view(engine, versions, _query(engine, table, columns, None))
 
 
-def views_at(engine: Engine, tables: Sequence[HistoryTable], lsn: Lsn) -> Iterator[str]:
+def views_at(engine: Engine, tables: Named, lsn: Lsn) -> Iterator[str]:
     """Yield the statements that make the views of one moment."""
-    for table in tables:
+    for name, table in tables.items():
         state = _as_of(engine, lsn)
         source = _source(engine, table.columns_at(lsn))
         if source:
-            yield from _view(engine, table.name, _query(engine, table, source, state))
+            yield from _view(engine, name, _query(engine, table, source, state))
+
+
+def names_of_views(known: Known) -> dict[TableName, HistoryTable]:
+    """Return the tables by their names of now; one that is not called so any more has its OID in the name of its view.
+
+    That is a dropped table, whose view shows its last rows, if another one has its name since.
+    """
+    names = {}
+    for table in known.tables.values():
+        name = table.last_name
+        if known.named(name, known.last_lsn) is not table:
+            name = TableName(name.schema, f"{name.table}@{table.oid}")
+        names[name] = table
+    return names
 
 
 def functions_of(name: str) -> Functions:
@@ -159,7 +178,7 @@ def parametrised(name: str, tables: Sequence[Reach]) -> Iterator[str]:
     for reach in tables:
         if not reach.table.columns_at(reach.table.position):
             continue
-        yield f"create schema if not exists {engine.name(reach.table.name.schema)}"
+        yield f"create schema if not exists {engine.name(reach.name.schema)}"
         yield _function(name, reach, ("as_of", "_at_lsn", "bigint"), "_at_lsn")
         yield _function(name, reach, ("at", "_at_time", "timestamp"), f"{engine.name(*LSN_AT)}(_at_time)")
 
@@ -168,7 +187,7 @@ def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str
     """Return a function of one parameter; `lsn` is an expression of it; `signature` is name suffix, parameter, type."""
     engine, functions, table = ENGINES[name], functions_of(name), reach.table
     suffix, parameter, kind = signature
-    refusal = engine.literal(f"{table.name} is known from LSN {table.horizon:d} to {reach.upto:d}")
+    refusal = engine.literal(f"{reach.name} is known from LSN {table.horizon:d} to {reach.upto:d}")
     fail = f"cast({functions.fail.format(refusal)} as boolean)"
     columns, names = columns_of_versions(table.columns, table.position, RESERVED)
     source = list(_while_there(engine, columns, names, lsn))
@@ -176,7 +195,7 @@ def _function(name: str, reach: Reach, signature: tuple[str, str, str], lsn: str
     # The check is a row of its own: on the history, it would be skipped together with its files.
     check = f"select {', '.join(['null'] * len(source))} where {known}"
     return functions.rows.format(
-        name=engine.name(table.name.schema, f"{table.name.table}_{suffix}"),
+        name=engine.name(reach.name.schema, f"{reach.name.table}_{suffix}"),
         parameter=f"{parameter} {kind}" if functions.typed else parameter,
         columns=", ".join(f"{engine.name(names[column.stored])} {type_of(column).delta}" for column in columns),
         query=f"{_query(engine, table, source, _as_of(engine, lsn))}\nunion all\n{check}",
@@ -291,7 +310,8 @@ def reaches(known: Known) -> list[Reach]:
     last = known.positions.known_lsn
     upto = {t: Lsn(t.position if t in behind else max(t.position, last)) for t in known.tables.values()}
     parked = {t: known.parked[t.name].lsn for t in upto if t.name in known.parked}
-    return [Reach(t, min(lsn, parked.get(t, lsn))) for t, lsn in upto.items()]
+    names = {table: name for name, table in names_of_views(known).items()}
+    return [Reach(t, min(lsn, parked.get(t, lsn)), names[t]) for t, lsn in upto.items()]
 
 
 def merged_at(known: Known, when: When) -> Lsn:
@@ -300,7 +320,8 @@ def merged_at(known: Known, when: When) -> Lsn:
     Raises NotAnswerable if some table is not known then, or is not applied up to it.
     """
     lsn = resolve(known, when)
-    for reach in reaches(known):
+    there = known.tables_at(lsn).values()
+    for reach in (each for each in reaches(known) if each.table in there):
         select_state(known, reach.table, lsn, when)
         if lsn > reach.upto:
             raise NotAnswerable(
@@ -340,9 +361,9 @@ def view_script(lake: Lake, engine: str, choice: Choice) -> str:
         statements: Iterable[str] = [*lsn_at(engine, clock(known)), *parametrised(engine, reaches(known))]
     elif choice.as_of is not None:
         lsn = merged_at(known, parse_when(choice.as_of, datetime.now(choice.zone)))
-        statements = views_at(ENGINES[engine], tables, lsn)
+        statements = views_at(ENGINES[engine], known.tables_at(lsn), lsn)
     else:
-        statements = live_views(ENGINES[engine], tables, open_end=choice.open_end)
+        statements = live_views(ENGINES[engine], names_of_views(known), open_end=choice.open_end)
     before = registrations(tables) if engine == "trino" else ()
     unique = dict.fromkeys([*before, *statements])
     prelude = ENGINES[engine].prelude

@@ -208,12 +208,12 @@ def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: 
     when = _moment(as_of)
     known = read_known(lake)
     lsn = known.now_lsn if when is None else resolve(known, when)
-    states = {name: replace(select_state(known, table, lsn, when), raw=raw) for name, table in known.tables.items()}
-    readings = {name: (known.tables[name], state) for name, state in states.items()}
+    tables = known.tables_at(lsn)
+    states = {name: replace(select_state(known, table, lsn, when), raw=raw) for name, table in tables.items()}
+    readings = {name: (tables[name], state) for name, state in states.items()}
     tails = find_reading_tails(known, readings.values())
     with lake_errors(spark, lake.root):
         frames = {name: read_selection(spark, *reading, tails) for name, reading in readings.items()}
-    frames = {known.tables[name].name_at(lsn): frame for name, frame in frames.items()}
     views = {view: frames[table] for view, table in view_names(frames).items()}
     for view, frame in views.items():
         frame.createOrReplaceTempView(spark_identifier(view))

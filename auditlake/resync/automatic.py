@@ -1,7 +1,8 @@
 """Automatic resync: a running `follow` takes a new snapshot of tables whose content changed without row events.
 
-1. Tables parked for such a reason, and tables that a killed resync left held, get a new snapshot, all of them under
-   one. It runs in a thread of its own, beside capture and apply; there is never a second one.
+1. Tables parked for such a reason, or for a change of the schema that their history cannot follow, and tables that a
+   killed resync left held, get a new snapshot, all of them under one. It runs in a thread of its own, beside capture
+   and apply; there is never a second one.
 2. A table that failed, or changed again, waits: at least a few seconds, doubled with each snapshot up to ten minutes.
    It starts anew once the table has not been parked for that long.
 3. A table that was taken out of the publication, or was dropped, is left to the operator.
@@ -96,4 +97,4 @@ class AutomaticResync:
 
 
 def _can_be_resynced(record: Parked) -> bool:
-    return record.cause in _CAUSES and not record.ended
+    return (record.cause in _CAUSES or record.renewable) and not record.ended

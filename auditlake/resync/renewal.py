@@ -16,7 +16,7 @@ The order of a lake is that of its LSNs. A source whose log does not end after e
 offset (`lake.manifest`): the least one with which it does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -36,11 +36,13 @@ from auditlake.lake.parking import read_records
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lake.records import record_publication
 from auditlake.lsn import Lsn
+from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect
 from auditlake.source.publication import read_membership
-from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.server import wal_end
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, drop_slot, read_slot
+
+_IDENTITY = ("system_identifier", "database")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,10 @@ class Renewal:
     problem: str
     manifest: Manifest
     changes: tuple[str, ...]
+
+    def is_another(self, recorded: Manifest) -> bool:
+        """Return whether the source is another database, whose tables have OIDs of their own."""
+        return any(getattr(self.manifest, each) != getattr(recorded, each) for each in _IDENTITY)
 
 
 def find_renewal(conninfo: str, lake: Lake) -> Renewal | None:
@@ -127,14 +133,17 @@ def _changes(control: psycopg.Connection[Row], recorded: Manifest, current: Mani
 
 
 def renew_source(
-    control: psycopg.Connection[Row], lake: Lake, renewal: Renewal, tables: Iterable[FollowedTable]
+    control: psycopg.Connection[Row], lake: Lake, renewal: Renewal, tables: Mapping[TableName, int]
 ) -> None:
-    """Record the publication as it is now, and the source; tables that are not published stay held."""
+    """Record the publication as it is now, and the source; tables that are not published stay held.
+
+    `tables` are the OIDs of the source's tables, by the names of their histories.
+    """
     membership = read_membership(control, renewal.manifest.publication)
     if membership is None:
         raise SourceUnready("the publication was dropped meanwhile", "Run auditlake resync --all again.")
-    chosen = {table.name for table in tables}
-    members = {name: member for name, member in membership.tables.items() if name in chosen}
+    found = {member.relation: member for member in membership.tables.values()}
+    members = {name: found[oid] for name, oid in tables.items() if oid in found}
     record_publication(lake, replace(membership, tables=members))
     positions = read_positions(lake)
     assert positions is not None  # noqa: S101 - `find_renewal` requires them

@@ -20,7 +20,7 @@ folded: the snapshot has their result, and what the table was between two of the
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import read_parked
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import record_tables
+from auditlake.lake.records import read_recorded, record_tables
 from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
 from auditlake.lsn import Lsn
@@ -59,6 +59,7 @@ from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.publication import create_publication, read_membership
 from auditlake.source.replicated_tables import FollowedTable, choose
+from auditlake.source.replicated_tables import Source as CatalogSource
 from auditlake.source.server import wal_end
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
 from auditlake.source.snapshot_session import SnapshotHolder
@@ -214,27 +215,56 @@ def _superseded(run: _Run, hold: Hold, copied: Copied) -> Resynced | None:
     return done
 
 
-def _published(run: _Run, names: Collection[TableName]) -> list[FollowedTable]:
-    """Publish the tables that are not published, and return all of them."""
-    name = require_manifest(run.target.lake).publication
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The tables of the source that belong to histories: by OID, and by name if the source is another one."""
+
+    by_oid: Mapping[int, TableName]
+    by_name: Mapping[TableName, TableName]
+
+    def history_of(self, relation: Relation) -> TableName | None:
+        """Return the name of the table's history; None if it has none of these."""
+        return self.by_oid.get(relation.oid) or self.by_name.get(relation.name)
+
+
+def _tables_of(run: _Run, names: Collection[TableName]) -> _Tables:
+    lake, renewal = run.target.lake, run.target.renewal
+    histories, recorded = [table for table in list_histories(lake) if table.name in names], read_recorded(lake)
+    oids = {name: member.relation for name, member in recorded.tables.items()} if recorded else {}
+    if renewal is not None and renewal.is_another(require_manifest(lake)):  # its tables have other OIDs
+        return _Tables({}, {table.last_name: table.name for table in histories})
+    known = {table.name: table.oid if table.oid is not None else oids.get(table.name) for table in histories}
+    by_oid = {oid: name for name, oid in known.items() if oid is not None}
+    return _Tables(by_oid, {name: name for name, oid in known.items() if oid is None})
+
+
+def _published(run: _Run, names: Collection[TableName]) -> dict[TableName, FollowedTable]:
+    """Publish the tables that are not published, and return all of them, by the names of their histories."""
+    name, tables = require_manifest(run.target.lake).publication, _tables_of(run, names)
+
+    def choose_from(source: CatalogSource) -> dict[TableName, FollowedTable]:
+        chosen = choose(source, lambda table: tables.history_of(table.relation) is not None)
+        found = ((tables.history_of(table.relation), table) for table in chosen)
+        return {history: table for history, table in found if history is not None}
+
     source = read_source(run.control, name)
-    chosen = choose(source, lambda table: table.name in names)
-    for lacking in sorted({*names} - {table.name for table in chosen}):
+    chosen = choose_from(source)
+    for lacking in sorted({*names} - chosen.keys()):
         why = f"table {lacking} is not at the source, or cannot be published"
         run.progress.fail(lacking, SourceUnready(why, "auditlake check says why; its history can still be queried."))
     if source.publication is None and run.target.renewal is None:
         raise SourceUnready(f"publication {name} is gone", "Run auditlake resync --all: it creates the publication.")
     if source.publication is None:
-        create_publication(run.control, name, [table.name for table in chosen])
-        return list(choose(read_source(run.control, name), lambda table: table.name in names))
-    unpublished = tuple(table for table in chosen if source.published(table.name) is None)
-    publish(run.control, name, Plan(chosen, unpublished, source.publication, None, ()))
-    return list(choose(read_source(run.control, name), lambda table: table.name in {each.name for each in chosen}))
+        create_publication(run.control, name, [table.name for table in chosen.values()])
+        return choose_from(read_source(run.control, name))
+    unpublished = tuple(table for table in chosen.values() if source.published(table.name) is None)
+    publish(run.control, name, Plan(tuple(chosen.values()), unpublished, source.publication, None, ()))
+    return choose_from(read_source(run.control, name))
 
 
 def _copy(
     run: _Run,
-    todo: Sequence[FollowedTable],
+    todo: dict[TableName, FollowedTable],
     holds: dict[TableName, Hold],
     workers: Future[Workers],
     beside: ExitStack,
@@ -245,7 +275,7 @@ def _copy(
         holder = held.enter_context(SnapshotHolder(target.conninfo))
         todo = _locked(run, holder, todo)
         if run.target.renewal is not None:
-            renew_source(run.control, target.lake, run.target.renewal, todo)
+            renew_source(run.control, target.lake, run.target.renewal, _oids(todo))
         _record_anew(run, todo, holds)
         replication = connect_replication(target.conninfo)
         held.callback(replication.finish)
@@ -258,12 +288,12 @@ def _copy(
         if target.renewal is not None:
             slot = target.renewal.manifest.slot
             ensure_failover(run.control, target.conninfo, slot, wanted=target.failover, report=run.report)
-        todo = [table for table in todo if table.name in columns]
-        sizes = read_sizes(holder.connection, [part.relation.oid for table in todo for part in table.parts])
-        staging = _Staging(target.lake, columns, {table.name: table.relation for table in todo})
+        todo = {name: table for name, table in todo.items() if name in columns}
+        sizes = read_sizes(holder.connection, [part.relation.oid for table in todo.values() for part in table.parts])
+        staging = _Staging(target.lake, columns, todo)
         snapshot = exported(target.conninfo, holder, snapshot_id, mark)
         capture = _capture(run, beside)
-        Copier(workers.result(), staging, snapshot, target.limits, run.progress).copy(todo, sizes)
+        Copier(workers.result(), staging, snapshot, target.limits, run.progress).copy(list(todo.values()), sizes)
     if any(holds[name].is_complete for name in staging.copied):
         if capture is not None:
             capture.await_passed(created.consistent_point)
@@ -290,21 +320,25 @@ def _capture(run: _Run, beside: ExitStack) -> Capturing | None:
     return beside.enter_context(capturing(source, target.lake, run.control, run.report, first=first))
 
 
-def _locked(run: _Run, holder: SnapshotHolder, todo: Sequence[FollowedTable]) -> list[FollowedTable]:
+def _locked(run: _Run, holder: SnapshotHolder, todo: dict[TableName, FollowedTable]) -> dict[TableName, FollowedTable]:
     """Lock the tables, and return those locked in time; the others stay held."""
-    failed = holder.lock({table.name: table.locked for table in todo}, LOCK_TIMEOUT_S)
+    failed = holder.lock({table.name: table.locked for table in todo.values()}, LOCK_TIMEOUT_S)
     for name, why in failed.items():
         run.progress.fail(name, why)
-    return [table for table in todo if table.name not in failed]
+    return {name: table for name, table in todo.items() if table.name not in failed}
 
 
-def _record_anew(run: _Run, todo: Sequence[FollowedTable], holds: dict[TableName, Hold]) -> None:
+def _oids(tables: Mapping[TableName, FollowedTable]) -> dict[TableName, int]:
+    return {name: table.relation.oid for name, table in tables.items()}
+
+
+def _record_anew(run: _Run, todo: dict[TableName, FollowedTable], holds: dict[TableName, Hold]) -> None:
     """Record how the tables are published and partitioned: the snapshot, which is later, has all rows of that."""
-    lake, oids = run.target.lake, {table.name: table.relation.oid for table in todo}
+    lake, oids = run.target.lake, _oids(todo)
     membership = read_membership(run.control, require_manifest(lake).publication)
     if membership is None:
         raise SourceUnready("the publication was dropped meanwhile", "Run auditlake resync again.")
-    record_tables(lake, membership, oids.keys())
+    record_tables(lake, membership, oids)
     record_partitions(run.control, lake, oids)
     # The stream of a complete table may have a new column, which the catalog must not show as an old one.
     save_first_snapshots(run.control, lake, {n: oid for n, oid in oids.items() if not holds[n].is_complete})
@@ -321,20 +355,23 @@ def _slot(run: _Run, replication: PGconn) -> CreatedSlot:
 
 
 def _comparable(
-    run: _Run, todo: Sequence[FollowedTable], holder: SnapshotHolder, created: CreatedSlot
+    run: _Run, todo: dict[TableName, FollowedTable], holder: SnapshotHolder, created: CreatedSlot
 ) -> dict[TableName, tuple[Column, ...]]:
     """Return the columns in which each table is compared with its history, as it is under the snapshot."""
     histories = {table.name: table for table in list_histories(run.target.lake)}
-    source = read_source(holder.connection, require_manifest(run.target.lake).publication)
-    now = {table.name: table for table in choose(source, lambda table: table.name in histories)}
+    source, names = (
+        read_source(holder.connection, require_manifest(run.target.lake).publication),
+        {table.name for table in todo.values()},
+    )
+    now = {table.name: table for table in choose(source, lambda table: table.name in names)}
     columns = {}
-    for table in todo:
+    for name, table in todo.items():
         if table.name not in now or now[table.name].shape != table.shape:
             why = f"table {table.name} changed while it was being locked"
             run.progress.fail(table.name, SourceUnready(why, "Run auditlake resync again."))
             continue
-        physical = reshaped(histories[table.name], table.relation, created.snapshot_lsn)
-        columns[table.name] = tuple(column for column in physical if column.exists_at(created.snapshot_lsn))
+        physical = reshaped(histories[name], table.relation, created.snapshot_lsn)
+        columns[name] = tuple(column for column in physical if column.exists_at(created.snapshot_lsn))
     return columns
 
 
@@ -345,29 +382,32 @@ def _remove(folder: Place) -> None:
 
 
 class _Staging:
-    """Destination of the copy: a folder per table beside the histories."""
+    """Destination of the copy: a folder per table beside the histories; `copied` is by the histories' names."""
 
     def __init__(
-        self, lake: Lake, columns: dict[TableName, tuple[Column, ...]], relations: dict[TableName, Relation]
+        self, lake: Lake, columns: dict[TableName, tuple[Column, ...]], tables: Mapping[TableName, FollowedTable]
     ) -> None:
         self._lake = lake
-        self._relations = relations
+        self._tables = tables
+        self._names = {table.name: name for name, table in tables.items()}
         self._columns = columns
         self._begun: dict[TableName, tuple[Column, ...]] = {}
         self.copied: dict[TableName, Copied] = {}
 
     def folder(self, name: TableName) -> Place:
-        return self._lake.copied_again(name)
+        return self._lake.copied_again(self._names[name])
 
     def columns(self, table: FollowedTable) -> tuple[Column, ...]:
-        return self._columns[table.name]
+        return self._columns[self._names[table.name]]
 
     def begin(self, name: TableName, columns: tuple[Column, ...], oid: int) -> None:  # noqa: ARG002 - of the interface
         _remove(self.folder(name))
         self._begun[name] = columns
 
     def commit(self, name: TableName, files: Sequence[CopiedFile], mark: SnapshotMark) -> None:
-        self.copied[name] = Copied(self._relations[name], self.folder(name), self._begun[name], tuple(files), mark)
+        history, columns = self._names[name], self._begun[name]
+        relation = self._tables[history].relation
+        self.copied[history] = Copied(history, relation, self.folder(name), columns, tuple(files), mark)
 
 
 def choose_tables(

@@ -253,17 +253,14 @@ def _deserialized(bitmaps: pa.Table) -> Iterator[tuple[str, BitMap64]]:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A new snapshot of a table: its relation, its files in `folder`, and the physical columns that they have."""
+    """A new snapshot of a history's table: its relation, its files in `folder`, and the columns that they have."""
 
+    name: TableName
     relation: Relation
     folder: Place
     columns: tuple[Column, ...]
     files: tuple[CopiedFile, ...]
     mark: SnapshotMark
-
-    @property
-    def name(self) -> TableName:
-        return self.relation.name
 
     @property
     def paths(self) -> list[Place]:

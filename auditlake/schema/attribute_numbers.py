@@ -32,7 +32,7 @@ from typing import cast
 
 import psycopg
 
-from auditlake.lake.history import open_history
+from auditlake.lake.history import history_of, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RelationVersion
 from auditlake.relation import Column, Relation
@@ -114,8 +114,9 @@ class AttributeNumbers:
             threading.Event().wait(_POLL_S)
         if now:
             return match(names, before, now, last)
-        is_same = version is not None and version.relation == relation
-        return version.attnums if version is not None and is_same else None  # the table was dropped
+        if version is None:
+            return self._of_history(relation)
+        return version.attnums if version.relation == relation else None  # the table was dropped
 
     def close(self) -> None:
         """Close the connection; the next question opens another."""
@@ -125,12 +126,21 @@ class AttributeNumbers:
     def _before(self, relation: Relation, version: RelationVersion | None) -> Mapping[int, str] | None:
         if version is not None:
             return _numbered(version.relation.columns)
-        history = open_history(self._lake, relation.name)
+        history = open_history(self._lake, history_of(self._lake, relation))
         return _numbered(history.current) if history is not None and history.oid == relation.oid else None
+
+    def _of_history(self, relation: Relation) -> tuple[int, ...] | None:
+        """Return the numbers of a dropped table that still had the columns of its history."""
+        history = open_history(self._lake, history_of(self._lake, relation))
+        if history is None or history.oid != relation.oid:
+            return None
+        was, now = ([(c.name, c.type_oid, c.typmod) for c in each] for each in (history.current, relation.columns))
+        return tuple(_numbered(history.current) or ()) or None if was == now else None
 
     def _last(self, relation: Relation) -> int:
         """Return the highest number that the lake knows of: of the history, and of the catalog before it was copied."""
-        history, seen = open_history(self._lake, relation.name), read_catalog_snapshot(self._lake, relation.name)
+        name = history_of(self._lake, relation)
+        history, seen = open_history(self._lake, name), read_catalog_snapshot(self._lake, name)
         last = seen.attributes if seen is not None and seen.relation == relation.oid else 0
         if history is not None and history.oid == relation.oid:
             last = max(last, *(column.attnum or 0 for column in history.columns), 0)

@@ -117,8 +117,9 @@ def find_shapes(
 ) -> dict[HistoryTable, Shapes]:
     """Find the relation versions of tables, up to an LSN.
 
-    A table is identified by its OID, which is another one in each source of the lake. A version of another OID under
-    its name shows that it was dropped.
+    A table is identified by its OID, which is another one in each source of the lake. In a lake of an earlier release,
+    which does not have it, a version of another OID under its name shows that the table was dropped; otherwise capture
+    parks it (`capture.publication_watch`).
     """
     by_oid, by_name = defaultdict[int, list[RelationVersion]](list), defaultdict[TableName, list[RelationVersion]](list)
     for version in versions:
@@ -132,7 +133,8 @@ def find_shapes(
         oid = table.oid if table.oid is not None else member.relation if member else None
         own = by_name[table.name] if oid is None else _own(table, oid, by_oid)
         names = {table.name_at(table.position), *(version.relation.name for version in own)}
-        others = [] if oid is None else [v for name in names for v in by_name[name] if v.relation.oid != oid]
+        known = table.oid is not None or oid is None
+        others = [] if known else [v for name in names for v in by_name[name] if v.relation.oid != oid]
         following = sorted((v for v in (*own, *others) if v.lsn > table.position), key=lambda version: version.lsn)
         shapes[table] = Shapes(tuple(own), tuple(following), oid)
     return shapes

@@ -38,7 +38,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from auditlake.delta.append_table import AppendLog, open_delta
-from auditlake.lake.history import open_history
+from auditlake.lake.history import history_of, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
@@ -133,7 +133,10 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question for the missing value of a column that was added to `table`; `number` is None if not known."""
+    """The question for the missing value of a column that was added to `table`, by the name of its history.
+
+    `number` is None if not known.
+    """
 
     table: TableName
     added: Added
@@ -171,32 +174,33 @@ class AddedLog:
         self._log: AppendLog | None = None
         self._answers = read_added(lake)
 
-    def resolve(self, versions: Sequence[tuple[int, Relation]], names: frozenset[TableName]) -> None:
+    def resolve(self, versions: Sequence[tuple[int, Relation]], oids: frozenset[int]) -> None:
         """Ask the open questions about these tables; `versions` are all (LSN, relation) so far, in order."""
         if self._ask is None:
             return
-        asked = [question for name in sorted(names) for question in self._open(versions, name)]
+        asked = [question for oid in sorted(oids) for question in self._open(versions, oid)]
         if not asked:
             return
         answers = dict(zip((question.added for question in asked), self._ask(asked), strict=True))
         self._append([_row(question, answers[question.added]) for question in asked])
         self._answers |= answers
 
-    def _open(self, versions: Sequence[tuple[int, Relation]], name: TableName) -> Iterator[Question]:
+    def _open(self, versions: Sequence[tuple[int, Relation]], oid: int) -> Iterator[Question]:
         """Yield a question for each added column that is neither in the history nor decided."""
-        history = open_history(self._lake, name)
-        if history is None:
+        own = [(lsn, relation) for lsn, relation in versions if relation.oid == oid]
+        history = open_history(self._lake, history_of(self._lake, own[0][1])) if own else None
+        if history is None or history.oid not in {None, oid}:
             return
         before: Sequence[Column] = history.columns
-        for lsn, relation in versions:
-            if relation.name != name or lsn <= history.horizon:
+        for lsn, relation in own:
+            if lsn <= history.horizon:
                 continue
             for column in sorted(relation.columns, key=lambda column: column.name):
                 if _is_among(column, before) or _is_among(column, history.columns):
                     continue
                 added = Added(relation.oid, column.name, lsn)
                 if self._answers.get(added, Existing(problem="")).problem is not None:
-                    yield Question(name, added, column.attnum)
+                    yield Question(history.name, added, column.attnum)
             before = relation.columns
 
     def _append(self, rows: list[dict[str, object]]) -> None:

@@ -1,6 +1,7 @@
 """Transactions and rows over time: the log, one transaction, the life of a row, two moments compared."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 from pydantic import Field
@@ -103,7 +104,7 @@ def log(readings: Readings, asked: OfLog) -> models.Log:
     upto = lsn if asked.before is None else Lsn(min(lsn, as_lsn(asked.before) - 1))
     after = Lsn(0) if asked.since is None else reader.span(asked.since, None).after
     given = LogQuestion(asked.table, (), None, asked.actor, asked.reason, asked.unattributed, None, None, None)
-    wanted = given.wanted(reader, Span(after, upto))
+    wanted = replace(given.wanted(reader, Span(after, upto)), committed=True)
     found = list(islice(_backwards(reader, Span(after, upto), wanted, asked.limit + 1), asked.limit + 1))
     page = found[: asked.limit]
     before = str(page[-1].lsn) if len(found) > asked.limit else None
@@ -115,7 +116,7 @@ def _backwards(reader: Reader, span: Span, wanted: Wanted, limit: int) -> Iterat
     if wanted.is_plain:
         yield from find(reader, span, wanted, limit)
         return
-    plain = Wanted(table=wanted.table)
+    plain = Wanted(table=wanted.table, committed=True)
     upto = span.upto
     while True:
         chunk = list(find(reader, Span(span.after, upto), plain, _CHUNK))

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from auditlake.audit.changes import Values, changes_of
-from auditlake.audit.lake_reader import Reader, Span, split_name
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.versions import Mark, Version, versions_of
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable, type_of
@@ -44,7 +44,6 @@ from auditlake.serve.table_rows import (
     parse_where,
 )
 from auditlake.sql_names import standard_literal
-from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import format_us
 from auditlake.values.input_syntax import type_name
 from auditlake.values.types import Kind
@@ -100,10 +99,8 @@ def state_of(readings: Readings, name: str, at: str | None) -> tuple[TableState,
     Raises BadUsage, NotAnswerable.
     """
     reader = readings.reader(at)
-    named = find_table(split_name(name), reader.known.names)
     lsn, shown = moment(readings, reader, at)
-    # Another table may have had the name at another time.
-    table = reader.table_at(named, lsn) or reader.table(name)
+    table = reader.table(name, lsn)  # another one may have had the name at another time
     reader.check(table, lsn, at)
     return TableState(reader, table, lsn), shown
 

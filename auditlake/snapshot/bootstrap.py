@@ -14,7 +14,7 @@ LSN of their own, through a temporary slot; the main slot stays as it is. After 
 confirmed_flush_lsn is still the point at which it was created, so 5 is done then.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -29,12 +29,13 @@ from auditlake.capture.shape_watch import record_shapes
 from auditlake.capture.supervisor import capturing
 from auditlake.errors import SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
-from auditlake.lake.history import list_histories, open_history
+from auditlake.lake.history import list_histories, new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_lsn_offset, record_created_publication
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import record_tables
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.relation import TableName
 from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
@@ -142,7 +143,9 @@ def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
     """Return the tables that have no history yet and can be read; record the unreadable ones as failed."""
     known = {history.oid for history in list_histories(run.target.lake)}  # also under a former name
     new = [table for table in plan.chosen if table.relation.oid not in known]
-    todo = [table for table in new if open_history(run.target.lake, table.name) is None]
+    todo = [
+        table for table in new if open_history(run.target.lake, new_history(run.target.lake, table.relation)) is None
+    ]
     for table in todo:
         if table.name in plan.unreadable:
             run.progress.fail(table.name, plan.unreadable[table.name])
@@ -164,7 +167,8 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
     with ExitStack() as held:
         holder = held.enter_context(SnapshotHolder(target.conninfo))
         todo = _locked(run, holder, todo)
-        oids = {table.name: table.relation.oid for table in todo}
+        names = _history_names(target.lake, todo)
+        oids = _oids(names, todo)
         record_partitions(run.control, target.lake, oids)
         record_shapes(run.control, target.lake, oids)
         replication = connect_replication(target.conninfo)
@@ -182,7 +186,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
         with capturing(run.source, target.lake, run.control, run.report, first=is_first) as capture:
             copier = Copier(
                 workers.result(),
-                NewHistories(target.lake),
+                NewHistories(target.lake, names),
                 exported(target.conninfo, holder, snapshot_id, mark),
                 target.limits,
                 run.progress,
@@ -240,9 +244,20 @@ def _record_published(control: psycopg.Connection[Row], target: Target, todo: Se
     membership = read_membership(control, target.publication)
     if membership is None:
         raise SourceUnready(f"publication {target.publication} was dropped meanwhile", "Run auditlake bootstrap again.")
-    record_tables(target.lake, membership, {table.name for table in todo})
-    save_first_snapshots(control, target.lake, {table.name: table.relation.oid for table in todo})
+    oids = _oids(_history_names(target.lake, todo), todo)
+    record_tables(target.lake, membership, oids)
+    save_first_snapshots(control, target.lake, oids)
     reach(After.MEMBERSHIP)
+
+
+def _history_names(lake: Lake, todo: Sequence[FollowedTable]) -> dict[TableName, TableName]:
+    """Return the name of the history that each table is to get."""
+    return {table.name: new_history(lake, table.relation) for table in todo}
+
+
+def _oids(names: Mapping[TableName, TableName], todo: Sequence[FollowedTable]) -> dict[TableName, int]:
+    """Return the OIDs of the tables by the names of their histories."""
+    return {names[table.name]: table.relation.oid for table in todo}
 
 
 def _unchanged(run: _Run, expected: Sequence[FollowedTable], locked: Sequence[FollowedTable]) -> list[FollowedTable]:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from auditlake.errors import AuditlakeError, SourceUnreachable
-from auditlake.lake.history import list_histories, open_history
+from auditlake.lake.history import list_histories, new_history, open_history
 from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
 from auditlake.messages import report_bug
 from auditlake.relation import TableName
@@ -101,7 +101,9 @@ class _Looks:
         for table in new:
             if self._stop.is_set():
                 return
-            if open_history(self._job.target.lake, table.name) is None and not self._copy([table], report=True):
+            lake = self._job.target.lake
+            is_copied = open_history(lake, new_history(lake, table.relation)) is not None
+            if not is_copied and not self._copy([table], report=True):
                 self._failed[table.name] = table.shape
 
     def close(self) -> None:
@@ -178,7 +180,7 @@ def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTabl
         for table in chosen_of(source, patterns)
         if (ours or source.published(table.name) is not None)
         and table.relation.oid not in known
-        and open_history(target.lake, table.name) is None
+        and open_history(target.lake, new_history(target.lake, table.relation)) is None
     ]
 
 

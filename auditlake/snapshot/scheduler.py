@@ -258,15 +258,19 @@ class Copier:
             self._progress.fail(job.name, why)
 
 
-def begin_table(lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None) -> DeltaTable:
+def begin_table(
+    lake: Lake, name: TableName, columns: tuple[Column, ...], oid: int | None = None, called: TableName | None = None
+) -> DeltaTable:
     """Create the empty history table, replacing the remains of an unfinished copy.
+
+    `called` is the table's name at the source, if that is not `name`.
 
     Raises LakeUnusable.
     """
     if open_history(lake, name) is not None:
         raise LakeUnusable(f"{name} has a history already", "Another bootstrap was faster: run it again.")
     with _written(str(name)):
-        table = recreate_history(lake, name, columns, oid)
+        table = recreate_history(lake, name, columns, oid, called)
     reach(After.HISTORY_CREATED)
     return table
 
@@ -291,15 +295,16 @@ def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotM
 
 
 class NewHistories:
-    """Destination of a copy: each table becomes a history."""
+    """Destination of a copy: each table becomes a history, whose name `names` has by the table's own."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, names: Mapping[TableName, TableName]) -> None:
         self._lake = lake
+        self._names = names
         self._begun: dict[TableName, DeltaTable] = {}
 
     def folder(self, name: TableName) -> Place:
         """Return the folder of the history."""
-        return self._lake.history(name)
+        return self._lake.history(self._names[name])
 
     def columns(self, table: FollowedTable) -> tuple[Column, ...]:
         """Return the published columns."""
@@ -307,7 +312,7 @@ class NewHistories:
 
     def begin(self, name: TableName, columns: tuple[Column, ...], oid: int) -> None:
         """Create the empty history."""
-        self._begun[name] = begin_table(self._lake, name, columns, oid)
+        self._begun[name] = begin_table(self._lake, self._names[name], columns, oid, name)
 
     def commit(self, name: TableName, files: Sequence[CopiedFile], mark: SnapshotMark) -> None:
         """Add the files to the history, with position and horizon."""

@@ -66,21 +66,57 @@ class Known:
 
     @property
     def names(self) -> tuple[TableName, ...]:
-        """Every name that a table has or had."""
-        return tuple(dict.fromkeys(name for table in self.tables.values() for name in table.all_names))
+        """Every name that a table has or had, and those of the histories."""
+        return tuple(dict.fromkeys(n for table in self.tables.values() for n in (table.name, *table.all_names)))
+
+    def had(self, name: TableName) -> list[HistoryTable]:
+        """Return the tables that have or had a name; the name of a history means that one alone."""
+        if name in self.tables and name not in self.tables[name].all_names:
+            return [self.tables[name]]
+        return [table for table in self.tables.values() if name in table.all_names]
 
     def named(self, name: TableName, lsn: Lsn) -> HistoryTable:
-        """Return the table that has a name, one of `names`, at `lsn`.
+        """Return the table that has a name, one of `names`, at `lsn`; if none is known so early, the first one.
 
-        Raises NotAnswerable if none has it then.
+        Of several the one that got it last: another one was dropped before.
+
+        Raises NotAnswerable if a table has another name then.
         """
-        had = [table for table in self.tables.values() if name in table.all_names]
-        if found := [table for table in had if table.name_at(lsn) == name]:
-            return found[0]
+        had = self.had(name)
+        if name not in had[0].all_names:
+            return had[0]
+        called = [(since, table) for table in had if (since := table.called_since(name, lsn)) is not None]
+        if called:
+            return max(called, key=lambda each: each[0])[1]
+        later = [table for table in had if table.horizon > lsn and table.name_at(table.horizon) == name]
+        if later:
+            return min(later, key=lambda table: table.horizon)
+        if doubtful := [table for table in had if self._may_be_renamed(table, lsn)]:
+            return doubtful[0]  # which is refused for that reason, or answered with `allow_gaps`
         raise NotAnswerable(
             f"asked for {name} as of {lsn}, that table is {had[0].name_at(lsn)} then",
             "Name the table as it is at the moment asked for.",
         )
+
+    def tables_at(self, lsn: Lsn) -> dict[TableName, HistoryTable]:
+        """Return the tables by the names that they have at `lsn`, without those that are known not to exist then.
+
+        These were dropped before, or were created later under a name that another table has at `lsn`.
+        """
+        ends = {name: parked.until for name, parked in self.parked.items() if parked.ended}
+        left = [table for table in self.tables.values() if lsn < ends.get(table.name, lsn + 1)]
+        names = {table.name_at(lsn) for table in left if table.horizon <= lsn}
+        found = {name: self.named(name, lsn) for name in sorted(names)}
+        return found | {n: t for t in left if t.horizon > lsn and (n := t.name_at(lsn)) not in self._ever(lsn)}
+
+    def _ever(self, lsn: Lsn) -> frozenset[TableName]:
+        """Return the names that some table had by `lsn`."""
+        return frozenset(table.name_at(lsn) for table in self.tables.values() if table.horizon <= lsn)
+
+    def _may_be_renamed(self, table: HistoryTable, lsn: Lsn) -> bool:
+        parked = self.parked.get(table.name)
+        after = parked is not None and lsn > max(parked.lsn, table.horizon)
+        return after or any(gap.meets(table.name, lsn, lsn) for gap in self.gaps)
 
     def changes_up_to(self, lsn: Lsn) -> Lsn:
         """The last LSN of `changes` and `transactions` that a query as of `lsn` reads."""
@@ -93,7 +129,7 @@ def read_known(lake: Lake, *, allow_gaps: bool = False) -> Known:
     Raises LakeUnusable if it holds no table.
     """
     positions = read_positions(lake) or _NOTHING
-    tables = {table.name: table for table in _with_pending_names(lake, list_histories(lake), positions.known_lsn)}
+    tables = {table.name: table for table in with_pending_names(lake, list_histories(lake), positions.known_lsn)}
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
     copying = tuple(name for name in lake.history_names() if name not in tables)
@@ -102,7 +138,7 @@ def read_known(lake: Lake, *, allow_gaps: bool = False) -> Known:
     return Known(lake, positions, tables, read_gaps(lake), copying, parked, allow_gaps)
 
 
-def _with_pending_names(lake: Lake, tables: Iterable[HistoryTable], upto: int) -> Iterator[HistoryTable]:
+def with_pending_names(lake: Lake, tables: Iterable[HistoryTable], upto: int) -> Iterator[HistoryTable]:
     """Yield the tables with the names that changes not applied yet give them."""
     shapes = find_shapes(tables, read_versions(lake), read_recorded(lake), upto)
     for table, found in shapes.items():

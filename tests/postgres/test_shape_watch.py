@@ -281,8 +281,29 @@ def test_the_log_names_schema_changes(site: Site) -> None:
     assert done.code == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(each["inserts"], each["schema_changes"]) for each in found] == [
-        (0, ["public.t: it was dropped"]),
+        (0, ["public.s: it was dropped"]),
         (0, ["public.t: it was renamed to public.s"]),
         (1, ["public.t: column n was dropped"]),
         (0, ["public.t: column a was renamed to b"]),
     ]
+
+
+def test_the_log_names_what_only_the_catalog_showed(site: Site) -> None:
+    """Such changes have a range and no transaction; a table is found under its former name, too."""
+    for statement in (
+        "insert into t values (2)",
+        "alter table t rename to s",
+        "insert into s values (3)",
+        "drop table s",
+    ):
+        site.execute(statement)
+        site.capture()
+    logs = {}
+    for name in ("s", "t"):
+        done = command.run_here(["log", "--json", "--lake", site.lake.root, "--table", name])
+        assert done.code == 0, done.stderr
+        logs[name] = [json.loads(line) for line in done.stdout.splitlines()]
+    words = [["".join(each["schema_changes"]).split(", between")[0], each["inserts"]] for each in logs["s"][:4]]
+    assert words == [["public.s: it was dropped", 0], ["", 1], ["public.t: it was renamed to public.s", 0], ["", 1]]
+    assert [each["xid"] is None for each in logs["s"][:4]] == [True, False, True, False]
+    assert logs["t"] == logs["s"]

@@ -138,8 +138,8 @@ MUTATIONS = (
         "retyped",
         (
             "apply.apply:_fold_or_stop",
-            "Parked(name, Cause.APPLY, tail.upto, _1, reason, remedy)",
-            "Parked(name, Cause.APPLY, _1, _1, reason, remedy)",
+            "Parked(name, Cause.APPLY, tail.upto, _1, reason, remedy, renewable=renewable)",
+            "Parked(name, Cause.APPLY, _1, _1, reason, remedy, renewable=renewable)",
         ),
     ),
     _apply("stop folding a table without parking it", "retyped", ("apply.apply:_merge_one", "park(_1, _2)", "None")),

@@ -45,7 +45,7 @@ def _status(age_s: float = 2.0) -> Status:
     return Status(
         Manifest("1", 1, "shop", "auditlake", "auditlake"),
         positions,
-        (TableStatus("public.orders", Lsn(0x100), Lsn(0x300)),),
+        (TableStatus("public.orders", "public.orders", Lsn(0x100), Lsn(0x300)),),
         CaptureState("running", "2026-11-21T09:00:00+00:00"),
         SourceStatus(_SLOT, None, 256, None, (), (), 0.02, DdlTrigger(frozenset(), frozenset(), server_fires=True)),
         None,

@@ -109,12 +109,12 @@ def test_an_added_column_is_null_before_it_existed() -> None:
     columns = (Column("id", 23, -1, key=True), added, ahead)
     table = HistoryTable(TableName("public", "t"), Path("/t"), columns, 3, Lsn(100), Lsn(50), as_made=True)
     duck = ENGINES["duckdb"]
-    (before,) = [each for each in views_at(duck, [table], Lsn(59)) if "view" in each]
-    (then,) = [each for each in views_at(duck, [table], Lsn(60)) if "view" in each]
+    (before,) = [each for each in views_at(duck, {table.name: table}, Lsn(59)) if "view" in each]
+    (then,) = [each for each in views_at(duck, {table.name: table}, Lsn(60)) if "view" in each]
     assert '"c"' not in before
     assert 'select "id", "c"\n' in then
-    assert not [each for each in live_views(duck, [table], open_end=False) if '"d"' in each]
-    function, _ = [each for each in parametrised("duckdb", [Reach(table, Lsn(100))]) if "macro" in each]
+    assert not [each for each in live_views(duck, {table.name: table}, open_end=False) if '"d"' in each]
+    function, _ = [each for each in parametrised("duckdb", [Reach(table, Lsn(100), table.name)]) if "macro" in each]
     assert 'select "id", case when _at_lsn >= 60 then "c" end as "c"\n' in function
 
 
@@ -124,9 +124,12 @@ def test_a_table_without_columns_has_only_a_view_of_versions() -> None:
         HistoryTable(TableName("public", "t"), Path("/t"), (), 3, Lsn(100), Lsn(50), as_made=True),
         ENGINES["duckdb"],
     )
-    (versions,) = [each for each in live_views(duck, [table], open_end=False) if "view" in each]
+    (versions,) = [each for each in live_views(duck, {table.name: table}, open_end=False) if "view" in each]
     assert versions.startswith('create or replace view "public_versions"."t" as\nselect "_from_lsn", ')
-    assert [*views_at(duck, [table], Lsn(60)), *parametrised("duckdb", [Reach(table, Lsn(100))])] == []
+    assert [
+        *views_at(duck, {table.name: table}, Lsn(60)),
+        *parametrised("duckdb", [Reach(table, Lsn(100), table.name)]),
+    ] == []
 
 
 def test_contradicting_choices_are_refused(lake: Lake) -> None:
