@@ -101,7 +101,8 @@ class PublicationWatch:
 
     def _park(self, control: psycopg.Connection[Row], found: _Comparison, since: Lsn, certain_us: int | None) -> None:
         complete, end = self._last_complete(since), wal_end(control).lsn
-        exact = {name for name in found.dropped if _is_ended(find_parked(self._lake, name, Cause.DDL))}
+        causes = (Cause.DDL, Cause.PUBLICATION)  # a table ends once: what was recorded first is closest
+        exact = {n for n in found.dropped if any(_is_ended(find_parked(self._lake, n, each)) for each in causes)}
         gone = [(name, f"table {name} was dropped at the source", _DROPPED) for name in sorted(found.dropped - exact)]
         lost = [(loss.table, loss.what, self._remedy(loss.table)) for loss in found.losses if loss.table is not None]
         for name, reason, remedy in (*gone, *lost):
