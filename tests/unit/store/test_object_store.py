@@ -17,7 +17,7 @@ from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_reader import live_files, tail_transactions
 from auditlake.delta.log_writer import put_commit
 from auditlake.delta.table import open_table
-from auditlake.errors import LakeConflict
+from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake import lease, parking
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park, unpark
@@ -145,6 +145,8 @@ def test_small_files_are_joined_and_the_log_is_checkpointed(
     for lsn in range(6):
         log.append(_rows(lsn), {"app": lsn})
     log.tidy()
+    while not (remote_folder / "_delta_log" / "_last_checkpoint").exists():
+        time.sleep(0.01)
     version = open_table(remote_folder).version()
     assert len(live_files(remote_folder, version)) == 1
     assert (remote_folder / "_delta_log" / "_last_checkpoint").exists()
@@ -260,3 +262,24 @@ def test_a_process_that_lost_its_lease_cannot_change_a_record_of_its_successor(
 def _path(folder: Remote) -> Path:
     """Return the place as `Lake` has it."""
     return cast("Path", folder)
+
+
+def test_commits_do_not_wait_for_a_checkpoint(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They succeed while a checkpoint hangs, and none is queued behind it; its failure is raised before a commit."""
+    go_on, started = threading.Event(), []
+
+    def slow(table: Place, _kept_for_s: float) -> None:
+        started.append(table)
+        go_on.wait(30)
+        raise OSError("the store is gone")
+
+    monkeypatch.setattr("auditlake.delta.append_table.checkpoint", slow)
+    monkeypatch.setattr("auditlake.delta.append_table._CHECKPOINT_EVERY", 2)
+    log = AppendLog(_path(remote_folder), SCHEMA)
+    for lsn in range(6):
+        log.append(_rows(lsn), {"app": lsn})
+    assert started == [remote_folder]
+    go_on.set()
+    with pytest.raises(LakeUnusable, match="the store is gone"):
+        for lsn in range(6, 1000):
+            log.append(_rows(lsn), {"app": lsn})
