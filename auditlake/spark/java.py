@@ -133,10 +133,16 @@ def cache_folder() -> Path:
 
 
 def archive_path(jars: Sequence[Path]) -> Path:
-    """Return where the archive for this Java, this Spark and these jars is, or would be."""
+    """Return where the archive for this Java, this Spark and these jars is, or would be.
+
+    A JVM refuses an archive if a jar is newer: Spark installed again at the same place has another one.
+    """
     java = require_java().resolve()
     release = java.parent.parent / "release"
+    spark_jars = Path(pyspark.__file__).with_name("jars")
+    installed = str(spark_jars.stat().st_mtime_ns) if spark_jars.is_dir() else ""
     depends_on = [str(java), release.read_text() if release.is_file() else "", pyspark.__version__, pyspark.__file__]
+    depends_on.append(installed)
     digest = hashlib.sha256("\n".join([*depends_on, *map(str, jars)]).encode()).hexdigest()[:16]
     return cache_folder() / "jvm" / f"classes-{digest}.jsa"
 
