@@ -17,6 +17,8 @@
    - Records of parked tables are replaced only as they were read (`lake/parking`). Other records are copies of the
      catalog; if an older one replaces a newer one, a difference shows again, which parks a table and hides nothing.
    The lease saves work and makes messages clear.
+5. All of this, and every commit, relies on conditional writes. A store that accepts the conditions but does not check
+   them would lose commits, so whoever creates a lease tries two writes that must fail.
 
 Authority: docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 """
@@ -32,6 +34,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from auditlake.errors import LakeUnusable
 from auditlake.store import objects
 from auditlake.store.place import Remote
 
@@ -56,7 +59,7 @@ class Lease:
     def __init__(self, place: Remote, holder: Mapping[str, Any]) -> None:
         """Take the lease; wait if its holder may have died on another machine.
 
-        Raises Taken, OSError.
+        Raises Taken, OSError; LakeUnusable if the store does not check the conditions of writes.
         """
         self._place = place
         self._content = {**holder, **this_process(), "id": str(uuid.uuid4()), "renewed": 0}
@@ -75,15 +78,25 @@ class Lease:
     def _take(self) -> str:
         bucket, key = self._place.bucket, self._place.key
         while True:
-            try:
-                return objects.put_if_absent(bucket, key, self._encoded())
-            except FileExistsError:
-                pass
+            with suppress(FileExistsError):
+                etag = objects.put_if_absent(bucket, key, self._encoded())
+                self._require_conditions()
+                return etag
             with suppress(FileExistsError, FileNotFoundError):  # another process was faster, or removed it
                 recorded = objects.get(bucket, key)
                 if not _is_free(_parsed(recorded.content)):
                     self._watch(recorded)
                 return objects.put_if_match(bucket, key, self._encoded(), recorded.etag)
+
+    def _require_conditions(self) -> None:
+        """Raise LakeUnusable if the store replaces the lease under a condition that does not hold."""
+        bucket, key, freed = self._place.bucket, self._place.key, json.dumps({_RELEASED: self.id}).encode()
+        with suppress(FileExistsError):
+            objects.put_if_absent(bucket, key, freed)
+            raise _unchecked(self._place, "If-None-Match")
+        with suppress(FileExistsError):
+            objects.put_if_match(bucket, key, freed, '"00000000000000000000000000000000"')
+            raise _unchecked(self._place, "If-Match")
 
     def _watch(self, recorded: objects.Got) -> None:
         """Wait until the lease expires.
@@ -119,6 +132,13 @@ class Lease:
             objects.put_if_match(
                 self._place.bucket, self._place.key, json.dumps({_RELEASED: self.id}).encode(), self._etag
             )
+
+
+def _unchecked(place: Remote, condition: str) -> LakeUnusable:
+    return LakeUnusable(
+        f"the store of {place} replaced an object although {condition} forbade it: commits could be lost there",
+        "Use a store that checks conditional writes, as Amazon S3 does.",
+    )
 
 
 def read_holder(place: Remote) -> Mapping[str, Any] | None:

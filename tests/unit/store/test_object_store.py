@@ -281,5 +281,24 @@ def test_commits_do_not_wait_for_a_checkpoint(remote_folder: Remote, monkeypatch
     assert started == [remote_folder]
     go_on.set()
     with pytest.raises(LakeUnusable, match="the store is gone"):
-        for lsn in range(6, 1000):
-            log.append(_rows(lsn), {"app": lsn})
+        _append_all(log, range(6, 1000))
+
+
+def _append_all(log: AppendLog, lsns: range) -> None:
+    for lsn in lsns:
+        log.append(_rows(lsn), {"app": lsn})
+
+
+@pytest.mark.parametrize(("ignored", "condition"), [("create", "If-None-Match"), ({"e_tag": None}, "If-Match")])
+def test_a_store_that_ignores_conditions_is_refused(
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch, ignored: object, condition: str
+) -> None:
+    """It would lose commits without a sign."""
+    put = objects._put  # noqa: SLF001 - below what retries a put
+
+    def overwrites(bucket: str, key: str, content: bytes, mode: object) -> str:
+        return put(bucket, key, content, "overwrite" if type(mode) is type(ignored) else mode)
+
+    monkeypatch.setattr(objects, "_put", overwrites)
+    with pytest.raises(LakeUnusable, match=condition):
+        lease.Lease(remote_folder / "capture", {"stage": "capture"})
