@@ -126,6 +126,9 @@ _KEY_STEPS = {
 }
 _SCENARIOS = {"names": (_SCHEMA, _STEPS), "keys": (_KEYS, _KEY_STEPS)}
 _NAMES = {"names": ("t", "a", "b", "o", "o_old", "x", "d", "e"), "keys": ("one", "whole", "wider", "other", "mixed")}
+# Shares of the questions that may be refused. Without the trigger the last commit before a change is in the uncertain
+# range; a key that changes has a gap until the new snapshot.
+_REFUSED = {("names", True): 0.0, ("names", False): 0.2, ("keys", True): 0.3, ("keys", False): 0.4}
 
 
 @pytest.fixture(scope="module", params=[16, 18])
@@ -150,7 +153,7 @@ class _Seen:
 def test_every_name_means_the_table_that_had_it(
     of_version: Server, tmp_path: Path, scenario: str, *, with_trigger: bool
 ) -> None:
-    """The states by name are PostgreSQL's after every step, with nobody's help."""
+    """The states by name are PostgreSQL's after every step, with nobody's help; few moments of change are refused."""
     schema, steps = _SCENARIOS[scenario]
     name = of_version.create_database()
     dsn, lake = of_version.dsn(name), Lake(tmp_path / "lake")
@@ -175,8 +178,10 @@ def test_every_name_means_the_table_that_had_it(
         assert follow.returncode == 0, stderr
         done = command.run(["follow", "--until-current", *settings], SPARK)
         assert done.code == 0, done.stderr
-        wrong = [problem for each in seen for problem in _wrong(lake, each, _NAMES[scenario])]
+        found = [problem for each in seen for problem in _wrong(lake, each, _NAMES[scenario])]
+        wrong = [problem for problem in found if "the lake answers 7" not in problem]
         assert not wrong, "\n".join([*wrong, stderr])
+        assert len(found) <= _REFUSED[scenario, with_trigger] * len(seen) * len(_NAMES[scenario]), "\n".join(found)
     finally:
         of_version.drop_database(name)
 

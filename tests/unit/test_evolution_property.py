@@ -21,7 +21,7 @@ _INT, _BIGINT, _TEXT = 23, 20, 25
 _NAMES = ("id", "a", "A", "b", "_part", "a`b", "~61", "é")
 _TABLES = tuple(TableName("public", name) for name in ("t", "u", "Weird T"))
 _BEGIN = 100
-_EXCHANGED, _REWRITTEN, _KILLED = 0.0, 0.4, 0.2
+_EXCHANGED, _REWRITTEN, _KILLED = 0.1, 0.4, 0.2
 
 
 @dataclass(frozen=True)
