@@ -35,7 +35,7 @@ docs: setup ## Write docs/types.md and docs/api.md from the code, and the output
 
 bench: setup
 	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[bench]'
-	@for script in bench/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; $(PYTHON_BIN)/python "$$script" || exit 1; done
+	@for script in bench/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; PYTHONPATH=. $(PYTHON_BIN)/python "$$script" || exit 1; done
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis auditlake.egg-info
