@@ -64,6 +64,7 @@ from auditlake.errors import LakeConflict
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
+from auditlake.membership import Membership
 from auditlake.relation import Column, Former, Relation, TableName
 from auditlake.sql_names import spark_identifier
 from auditlake.store.files import list_versioned, remove_folder, replace_file
@@ -157,6 +158,11 @@ class HistoryTable:
     def all_names(self) -> tuple[TableName, ...]:
         """Return every name that the table had, the last one last."""
         return tuple(name for _, name in self._named)
+
+    def oid_in(self, recorded: Membership | None) -> int | None:
+        """Return the table's OID: its own, else that in the record of the publication; None if neither has it."""
+        member = recorded.tables.get(self.name) if recorded else None
+        return self.oid if self.oid is not None or member is None else member.relation
 
     @property
     def last_name(self) -> TableName:
@@ -362,9 +368,7 @@ def new_history(lake: Lake, relation: Relation) -> TableName:
     """Return the name of the history that a table has or is to get: its own, with its OID if that name is taken."""
     recorded, name = read_recorded(lake), relation.name
     while (taken := open_history(lake, name)) is not None:
-        member = recorded.tables.get(name) if recorded else None
-        oid = taken.oid if taken.oid is not None else member.relation if member else None
-        if oid in {None, relation.oid}:
+        if taken.oid_in(recorded) in {None, relation.oid}:
             break
         name = TableName(name.schema, f"{name.table}@{relation.oid}")
     return name

@@ -229,11 +229,11 @@ class _Tables:
 
 def _tables_of(run: _Run, names: Collection[TableName]) -> _Tables:
     lake, renewal = run.target.lake, run.target.renewal
-    histories, recorded = [table for table in list_histories(lake) if table.name in names], read_recorded(lake)
-    oids = {name: member.relation for name, member in recorded.tables.items()} if recorded else {}
+    histories = [table for table in list_histories(lake) if table.name in names]
     if renewal is not None and renewal.is_another(require_manifest(lake)):  # its tables have other OIDs
         return _Tables({}, {table.last_name: table.name for table in histories})
-    known = {table.name: table.oid if table.oid is not None else oids.get(table.name) for table in histories}
+    recorded = read_recorded(lake)
+    known = {table.name: table.oid_in(recorded) for table in histories}
     by_oid = {oid: name for name, oid in known.items() if oid is not None}
     return _Tables(by_oid, {name: name for name, oid in known.items() if oid is None})
 
@@ -359,10 +359,8 @@ def _comparable(
 ) -> dict[TableName, tuple[Column, ...]]:
     """Return the columns in which each table is compared with its history, as it is under the snapshot."""
     histories = {table.name: table for table in list_histories(run.target.lake)}
-    source, names = (
-        read_source(holder.connection, require_manifest(run.target.lake).publication),
-        {table.name for table in todo.values()},
-    )
+    source = read_source(holder.connection, require_manifest(run.target.lake).publication)
+    names = {table.name for table in todo.values()}
     now = {table.name: table for table in choose(source, lambda table: table.name in names)}
     columns = {}
     for name, table in todo.items():

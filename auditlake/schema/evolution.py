@@ -126,11 +126,9 @@ def find_shapes(
         if version.lsn <= upto:
             by_oid[version.relation.oid].append(version)
             by_name[version.relation.name].append(version)
-    members = recorded.tables if recorded else {}
     shapes = {}
     for table in tables:
-        member = members.get(table.name)
-        oid = table.oid if table.oid is not None else member.relation if member else None
+        oid = table.oid_in(recorded)
         own = by_name[table.name] if oid is None else _own(table, oid, by_oid)
         names = {table.name_at(table.position), *(version.relation.name for version in own)}
         known = table.oid is not None or oid is None
