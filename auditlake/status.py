@@ -112,7 +112,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     manifest = require_manifest(lake)
     positions = read_positions(lake)
     known_lsn = positions.known_lsn if positions else 0
-    histories = list(with_pending_names(lake, list(list_histories(lake)), known_lsn))
+    histories = list(with_pending_names(lake, list_histories(lake), known_lsn))
     parked = read_parked(lake, histories)
     tables = tuple(
         TableStatus(str(t.last_name), str(t.name), Lsn(t.horizon), Lsn(t.position), parked.get(t.name))

@@ -178,7 +178,7 @@ def next_window(lake: Lake, after: Lsn | None) -> Window | None:
 
 def _least_position(lake: Lake) -> Lsn | None:
     """Return the least position from which to fold; tables parked by this stage are skipped if others exist."""
-    tables = list(list_histories(lake))
+    tables = list_histories(lake)
     parked = read_parked(lake, tables)
     waiting = {name for name, parking in parked.items() if not parking.silent}
     followed = [table.position for table in tables if table.name not in waiting]

@@ -103,7 +103,7 @@ def _require_same(conninfo: str, manifest: Manifest) -> None:
 
 
 def _chosen(request: Request) -> list[HistoryTable]:
-    tables = list(list_histories(request.lake))
+    tables = list_histories(request.lake)
     chosen = [table for table in tables if not request.patterns or _matches(table.name, request.patterns)]
     if not chosen:
         condition = f"matches {', '.join(request.patterns)}" if request.patterns else "is in this lake"
