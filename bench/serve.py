@@ -29,25 +29,17 @@ import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from auditlake.capture.change_log import MONO_SCHEMA
-from auditlake.delta.append_table import AppendLog
-from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import (
-    ACKNOWLEDGED_APP,
-    CHANGES_APP,
-    CURRENT_APP,
     HISTORY_APP,
     SNAPSHOT_APP,
     SNAPSHOT_TIME_APP,
-    TRANSACTIONS_APP,
     Lake,
 )
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.lake.relations import RelationsLog
-from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from tests.small_lake import T0, T0_US
+from tests.small_lake import T0, T0_US, write_log
 
 _ITEMS = TableName("public", "items")
 _COLUMNS = (
@@ -155,15 +147,8 @@ def _log(lake: Lake, commits: int) -> None:
             }
         )
         transactions.append(common | {"end_lsn": lsn + 0x80, "time_mono": at, "tables": [str(_SHOP[of])], "updates": 1})
-    last = _FIRST + 0x100 * commits
-    AppendLog(lake.transactions, MONO_SCHEMA).append(
-        pa.RecordBatch.from_pylist(transactions, schema=MONO_SCHEMA), {TRANSACTIONS_APP: last}
-    )
-    positions = {CHANGES_APP: last, ACKNOWLEDGED_APP: last + 0x80, CURRENT_APP: T0_US + (commits + 1) * 1_000_000}
-    AppendLog(lake.changes, CHANGES_SCHEMA).append(
-        pa.RecordBatch.from_pylist(changes, schema=CHANGES_SCHEMA), positions
-    )
-    AppendLog(lake.gaps, GAPS_SCHEMA)
+    last, current_us = _FIRST + 0x100 * commits, T0_US + (commits + 1) * 1_000_000
+    write_log(lake, transactions, changes, acknowledged_lsn=last + 0x80, current_us=current_us)
 
 
 @contextmanager

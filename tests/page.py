@@ -18,27 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pyarrow as pa
 
-from auditlake.capture.change_log import MONO_SCHEMA
-from auditlake.delta.append_table import AppendLog
 from auditlake.lake.layout import (
-    ACKNOWLEDGED_APP,
-    CHANGES_APP,
-    CURRENT_APP,
     HISTORY_APP,
     SNAPSHOT_APP,
     SNAPSHOT_TIME_APP,
-    TRANSACTIONS_APP,
     Lake,
 )
 from auditlake.lake.manifest import Manifest, write_manifest
-from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.serve.access import Access
 from auditlake.serve.readings import Limits, Readings
 from auditlake.serve.server import create_app
-from tests.small_lake import T0, T0_US, version, write_history, write_small_lake
+from tests.small_lake import T0, T0_US, version, write_history, write_log, write_small_lake
 
 HOST = "127.0.0.1:8640"
 SCRIPT = "<script>alert(1)</script>"
@@ -80,15 +72,9 @@ def capture_transaction(lake: Lake, lsn: int) -> None:
     at = T0 + timedelta(seconds=60)
     common = {"lsn": lsn, "xid": 20, "time": at}
     transaction = common | {"end_lsn": lsn + 0x20, "time_mono": at, "tables": ["public.orders"], "deletes": 1}
-    AppendLog(lake.transactions, MONO_SCHEMA).append(
-        pa.RecordBatch.from_pylist([transaction], schema=MONO_SCHEMA), {TRANSACTIONS_APP: lsn}
-    )
     change = common | {"ordinal": 0, "op": "delete", "schema": "public", "table": "orders", "relation": 1}
     change |= {"old": ["4", None, None, None], "new": None}
-    positions = {CHANGES_APP: lsn, ACKNOWLEDGED_APP: lsn + 0x20, CURRENT_APP: T0_US + 200_000_000}
-    AppendLog(lake.changes, CHANGES_SCHEMA).append(
-        pa.RecordBatch.from_pylist([change], schema=CHANGES_SCHEMA), positions
-    )
+    write_log(lake, [transaction], [change], acknowledged_lsn=lsn + 0x20, current_us=T0_US + 200_000_000)
 
 
 class Page:

@@ -12,27 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from auditlake.capture.change_log import MONO_SCHEMA
-from auditlake.delta.append_table import AppendLog
-from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.layout import (
-    ACKNOWLEDGED_APP,
-    CHANGES_APP,
-    CURRENT_APP,
     HISTORY_APP,
     SNAPSHOT_APP,
     SNAPSHOT_TIME_APP,
-    TRANSACTIONS_APP,
     Lake,
 )
 from auditlake.lake.relations import RelationsLog
-from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.exact_text import exact_text
 from auditlake.values.types import column_type
-from tests.small_lake import T0_US, version, write_history
+from tests.small_lake import T0_US, version, write_history, write_log
 
 
 def _numeric(precision: int, scale: int) -> int:
@@ -190,7 +181,6 @@ def _of(name: TableName, relation: int, op: str, old: list[Any] | None, new: lis
 
 
 def _write_log(lake: Lake, changes: list[dict[str, Any]]) -> None:
-    log = AppendLog(lake.transactions, MONO_SCHEMA)
     at = datetime(2026, 11, 21, 9, tzinfo=UTC) + timedelta(seconds=9)
     transaction = {
         "lsn": 0x250,
@@ -200,12 +190,7 @@ def _write_log(lake: Lake, changes: list[dict[str, Any]]) -> None:
         "time_mono": at,
         "tables": [f"public.{t}" for t in TABLES],
     }
-    log.append(pa.RecordBatch.from_pylist([transaction], schema=MONO_SCHEMA), {TRANSACTIONS_APP: 0x250})
-    positions = {CHANGES_APP: 0x250, ACKNOWLEDGED_APP: 0x281, CURRENT_APP: T0_US + 100_000_000}
-    AppendLog(lake.changes, CHANGES_SCHEMA).append(
-        pa.RecordBatch.from_pylist(changes, schema=CHANGES_SCHEMA), positions
-    )
-    AppendLog(lake.gaps, GAPS_SCHEMA)
+    write_log(lake, [transaction], changes, acknowledged_lsn=0x281, current_us=T0_US + 100_000_000)
 
 
 _NUMBERS = ("smallint", "int", "bigint", "decimal(10,2)", "decimal(7,5)", "double")

@@ -11,7 +11,7 @@
 0x400  part of a transaction, above the watermark
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -128,14 +128,27 @@ def _log(lake: Lake) -> None:
     ]
     above = [_change(0x400, 0, "insert", ORDERS, orders, None, ["5", "half", "5.00", at])]
     transactions = [_transaction(lsn, mono) for lsn, mono in ((0x150, 6), (0x200, 10), (0x250, 10), (0x300, 30))]
-    log = AppendLog(lake.transactions, MONO_SCHEMA)
-    log.append(pa.RecordBatch.from_pylist(transactions, schema=MONO_SCHEMA), {TRANSACTIONS_APP: 0x300})
+    write_log(lake, transactions, rows, acknowledged_lsn=0x381, current_us=T0_US + 100_000_000)
     above_transaction = pa.RecordBatch.from_pylist([_transaction(0x400, 40)], schema=MONO_SCHEMA)
-    log.append(above_transaction, {TRANSACTIONS_APP: 0x400})
-    changes = AppendLog(lake.changes, CHANGES_SCHEMA)
-    positions = {CHANGES_APP: 0x300, ACKNOWLEDGED_APP: 0x381, CURRENT_APP: T0_US + 100_000_000}
-    changes.append(pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA), positions)
-    changes.append(pa.RecordBatch.from_pylist(above, schema=CHANGES_SCHEMA), {})
+    AppendLog(lake.transactions, MONO_SCHEMA).append(above_transaction, {TRANSACTIONS_APP: 0x400})
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(pa.RecordBatch.from_pylist(above, schema=CHANGES_SCHEMA), {})
+
+
+def write_log(
+    lake: Lake,
+    transactions: Sequence[Mapping[str, Any]],
+    changes: Sequence[Mapping[str, Any]],
+    *,
+    acknowledged_lsn: int,
+    current_us: int,
+) -> None:
+    """Append transactions, the last one at the end, and their changes as capture does: `transactions` first."""
+    last = transactions[-1]["lsn"]
+    rows = pa.RecordBatch.from_pylist(list(transactions), schema=MONO_SCHEMA)
+    AppendLog(lake.transactions, MONO_SCHEMA).append(rows, {TRANSACTIONS_APP: last})
+    positions = {CHANGES_APP: last, ACKNOWLEDGED_APP: acknowledged_lsn, CURRENT_APP: current_us}
+    rows = pa.RecordBatch.from_pylist(list(changes), schema=CHANGES_SCHEMA)
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(rows, positions)
     AppendLog(lake.gaps, GAPS_SCHEMA)
 
 

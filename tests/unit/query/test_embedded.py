@@ -12,22 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from auditlake.capture.change_log import MONO_SCHEMA
-from auditlake.delta.append_table import AppendLog
 from auditlake.errors import BadUsage
-from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.layout import (
-    ACKNOWLEDGED_APP,
-    CHANGES_APP,
-    CURRENT_APP,
     HISTORY_APP,
     SNAPSHOT_APP,
     SNAPSHOT_TIME_APP,
-    TRANSACTIONS_APP,
     Lake,
 )
 from auditlake.lake.relations import RelationsLog
-from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.engines import Engines
@@ -35,7 +27,7 @@ from auditlake.query.output import rows_of
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.temporal.table_lookup import SYSTEM_TABLES
-from tests.small_lake import T0, T0_US, version, write_history, write_small_lake
+from tests.small_lake import T0, T0_US, version, write_history, write_log, write_small_lake
 
 _OWN = [("auditlake", name.table) for name in SYSTEM_TABLES]
 
@@ -256,9 +248,4 @@ def _write_log(lake: Lake, changes: list[dict[str, Any]]) -> None:
     transactions = [
         {"lsn": n, "end_lsn": n + 8, "xid": n, "time": T0, "time_mono": T0, "tables": ["public.rows"]} for n in lsns
     ]
-    log = AppendLog(lake.transactions, MONO_SCHEMA)
-    log.append(pa.RecordBatch.from_pylist(transactions, schema=MONO_SCHEMA), {TRANSACTIONS_APP: lsns[-1]})
-    positions = {CHANGES_APP: lsns[-1], ACKNOWLEDGED_APP: lsns[-1] + 9, CURRENT_APP: T0_US + 100_000_000}
-    rows = pa.RecordBatch.from_pylist(changes, schema=CHANGES_SCHEMA)
-    AppendLog(lake.changes, CHANGES_SCHEMA).append(rows, positions)
-    AppendLog(lake.gaps, GAPS_SCHEMA)
+    write_log(lake, transactions, changes, acknowledged_lsn=lsns[-1] + 9, current_us=T0_US + 100_000_000)
