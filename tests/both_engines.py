@@ -12,8 +12,8 @@ import pytest
 
 from auditlake.errors import AuditlakeError
 from auditlake.query import spark_engine
+from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded, EmbeddedRows
-from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.output import rows_of
 from auditlake.query.spark_engine import batches
 from auditlake.query.statement import LakeState, PreparedQuery

@@ -20,6 +20,7 @@ from auditlake.lake.layout import (
     Lake,
 )
 from auditlake.lake.relations import RelationsLog
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.exact_text import exact_text
 from auditlake.values.types import column_type
@@ -145,7 +146,7 @@ def write_lake(root: Path, seed: int, rows: int, *, tail: bool = True) -> Lake:
                 row["_raw"] = [("day", "infinity")]
         positions = {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
         write_history(lake, name, columns, [*open_rows, *closed], positions)
-        number = relations.register(Relation(oid, name, ReplicaIdentity.DEFAULT, columns), 0x250)
+        number = relations.register(Relation(oid, name, ReplicaIdentity.DEFAULT, columns), Lsn(0x250))
         changes += [_change(draw, columns, name, number, row) for row in held[: rows // 3]]
         changes += [_insert(columns, name, number, _row(draw, n)) for n in range(rows + 10, rows + 10 + rows // 5)]
     relations.flush()

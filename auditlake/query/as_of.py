@@ -71,7 +71,7 @@ def read_selection(spark: SparkSession, table: HistoryTable, selection: Selectio
     tail = tails.of(table, selection)
     columns, names = tails.columns_shown(table, selection)
     if tail is not None and (found := find_too_large(tails.known.lake, tail, heap_bytes(spark))):
-        raise NotAnswerable(f"asked for {table.name} as of {tail.upto}: {found.reason}", found.remedy)
+        raise NotAnswerable(f"asked for {table.label} as of {tail.upto}: {found.reason}", found.remedy)
     match selection:
         case State(lsn, raw):
             rows = _state(spark, table, lsn, tail)

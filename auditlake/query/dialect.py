@@ -8,8 +8,8 @@ A parsed table's `version` is an `exp.Version` with `kind` (`AS OF`, `FROM`, `BE
 texts of its moments; its meta, like that of a `sample`, has `start` and `end`: offsets into the text, both inclusive.
 It is accepted before the table's alias, as in SQL:2011, MariaDB and Db2, or after it.
 
-Delta's own `TIMESTAMP AS OF` and `VERSION AS OF` are refused: on a history they select what was loaded by then, not
-what was true then.
+Delta's own `TIMESTAMP AS OF` and `VERSION AS OF` are refused: on a history they select the rows loaded by then, not
+those valid then.
 """
 
 import re

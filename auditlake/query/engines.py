@@ -10,8 +10,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from auditlake.messages import say
+from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import NAME, Embedded, EmbeddedRows, forced
-from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.statement import LakeState, PreparedQuery
 
 if TYPE_CHECKING:  # pyspark takes a second to import

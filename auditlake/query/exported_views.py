@@ -245,8 +245,8 @@ def _named(engine: Engine, expression: str, name: str) -> str:
 def _while_there(engine: Engine, columns: Sequence[Column], names: Mapping[str, str], lsn: str) -> Iterator[str]:
     """Yield the columns for any LSN; a column is NULL before it was added and after it was dropped."""
     for column in columns:
-        limits = [f"{lsn} >= {column.since}"] if column.since is not None else []
-        limits += [f"{lsn} < {column.until}"] if column.until is not None else []
+        limits = [f"{lsn} >= {column.since:d}"] if column.since is not None else []
+        limits += [f"{lsn} < {column.until:d}"] if column.until is not None else []
         value = engine.name(column.stored)
         if limits:
             value = f"case when {' and '.join(limits)} then {value} end"

@@ -46,7 +46,7 @@ from auditlake.lsn import Lsn
 from auditlake.query.statement import JSON_TEXT, LSN, Rows
 from auditlake.temporal.when import format_us
 from auditlake.terminal import console_for, show
-from auditlake.values.encoding import visible
+from auditlake.values.escapes import visible
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import DataFrame

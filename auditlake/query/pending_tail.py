@@ -43,7 +43,7 @@ class Tails:
     def upto(self, table: HistoryTable, selection: Selection) -> Lsn:
         """Return the LSN up to which the table is read: with its tail, else its position."""
         last = _upto(self.known, table, selection)
-        return last if (table, last) in self.found else Lsn(table.position)
+        return last if (table, last) in self.found else table.position
 
     def columns_shown(self, table: HistoryTable, selection: Selection) -> tuple[tuple[Column, ...], dict[str, str]]:
         """Return the columns of a selection, and the name under which it shows each, by stored name."""
@@ -78,13 +78,13 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
     for tail, last in found:
         if tail.is_cut:
             raise NotAnswerable(
-                f"{tail.table.name} cannot be shown as of {last} yet: its key or the columns of its rows change after"
+                f"{tail.table.label} cannot be shown as of {last} yet: its key or the columns of its rows change after"
                 f" {tail.upto}",
                 "Run auditlake follow or auditlake apply; if one is running, ask again in a few seconds.",
             )
         if tail.refusal is not None:
             raise NotAnswerable(
-                f"asked for {tail.table.name} as of {last}, it is known up to {tail.upto}: {tail.refusal.message}",
+                f"asked for {tail.table.label} as of {last}, it is known up to {tail.upto}: {tail.refusal.message}",
                 f"Ask for a moment up to {tail.upto}. {tail.refusal.hint}",
             )
     return Tails(known, {(tail.table, last): tail for tail, last in found})

@@ -47,6 +47,7 @@ class Names:
     copying: tuple[TableName, ...] = ()
     defined: frozenset[str] = frozenset()
     """Views that the user defined in the session, in lower case; they hide tables named without a schema."""
+    in_doubt: tuple[TableName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class _Rewriter:
             return
         asked = [part.name for part in parts]
         check_copied(asked, self._names.copying, self._names.tables)
-        name = find_table(asked, self._names.tables)
+        name = find_table(asked, self._names.tables, self._names.in_doubt)
         start, end = self._offset(parts[0], "start"), self._offset(parts[-1], "end")
         if self._sql[start] in "\"'":
             raise BadUsage(

@@ -186,7 +186,7 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *,
     known = read_known(lake)
     parts = _parts(name)
     check_copied(parts, known.copying, known.tables)
-    table = find_table(parts, known.names)
+    table = find_table(parts, known.names, known.in_doubt)
     lsn = known.now_lsn if when is None else resolve(known, when)
     if table.schema == SYSTEM_SCHEMA:
         with lake_errors(spark, lake.root):

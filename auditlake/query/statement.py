@@ -23,6 +23,7 @@ import pyarrow as pa
 from sqlglot import TokenType
 
 from auditlake.errors import BadUsage
+from auditlake.lake.history import ALL
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.dialect import tokenize
@@ -31,7 +32,7 @@ from auditlake.query.rewrite import Names, rewrite
 from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
 from auditlake.relation import TableName
 from auditlake.temporal.moments import Known, read_known, resolve
-from auditlake.temporal.table_lookup import SYSTEM_SCHEMA
+from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, mentioned
 from auditlake.temporal.when import When, parse_when
 
 _DEFINES = re.compile(r"CREATE( OR REPLACE)?( TEMPORARY| TEMP)? VIEW ")
@@ -142,12 +143,12 @@ class PreparedQuery:
 
 def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> PreparedQuery:
     """Prepare a statement without Spark; raises BadUsage, NotAnswerable."""
-    return _prepare(read_state(lake, as_of, UTC), sql)
+    return _prepare(read_state(lake, as_of, UTC, script=sql), sql)
 
 
 def prepare_script(lake: Lake, script: str, as_of: str | None = None, zone: tzinfo = UTC) -> list[PreparedQuery]:
     """Prepare the statements of a script, from one state of the lake; raises as `prepare_sql` does."""
-    return prepare_all(read_state(lake, as_of, zone), script)
+    return prepare_all(read_state(lake, as_of, zone, script=script), script)
 
 
 def prepare_all(state: "LakeState", script: str) -> list[PreparedQuery]:
@@ -171,14 +172,19 @@ class LakeState:
     lsn: Lsn
 
 
-def read_state(lake: Lake, as_of: str | None, zone: tzinfo, *, allow_gaps: bool = False) -> LakeState:
+def read_state(
+    lake: Lake, as_of: str | None, zone: tzinfo, *, allow_gaps: bool = False, script: str | None = None
+) -> LakeState:
     """Read the state of the lake, and resolve `as_of`; times without a zone are in `zone`.
+
+    With `script`, the state is for its statements alone.
 
     Raises BadUsage, LakeUnusable, NotAnswerable.
     """
     now = datetime.now(zone)
     when = None if as_of is None else parse_when(as_of, now)
-    known = read_known(lake, allow_gaps=allow_gaps)
+    asked = ALL if script is None else mentioned(script)
+    known = read_known(lake, allow_gaps=allow_gaps, asked=asked)
     return LakeState(known, now, when, known.now_lsn if when is None else resolve(known, when))
 
 
@@ -195,7 +201,7 @@ def prepare_statement(state: LakeState, sql: str, defined: frozenset[str]) -> Pr
 
 def _prepare(state: LakeState, sql: str, defined: frozenset[str] = frozenset()) -> PreparedQuery:
     known = state.known
-    names = Names(known.names, state.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, defined)
+    names = Names(known.names, state.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, defined, known.in_doubt)
     rewritten = rewrite(sql, names)
     views = {name: _selected(state, reading) for name, reading in rewritten.views.items()}
     if rewritten.exact:

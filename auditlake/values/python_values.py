@@ -15,7 +15,7 @@ r"""Python values of PostgreSQL's text: exact, or the text itself, marked. Pure.
 
 A value that its Python type cannot hold is `ExactText`: infinite dates, BC, years after 9999, arrays of several
 dimensions or with another lower bound than 1, an array with such an element, and text with invalid bytes
-(`values.encoding`). SQL NULL never reaches a decoder; callers keep it None.
+(`values.escapes`). SQL NULL never reaches a decoder; callers keep it None.
 """
 
 import struct

@@ -1,20 +1,35 @@
-"""Both engines give the same answers: to random statements, to hostile ones, and to every statement of the query tests.
+"""Both engines give the same answers: to random and hostile statements, to those of the query tests and the documents.
 
 AUDITLAKE_ENGINES_S sets the seconds of the random ones (300). `tests/data/sql` has the hostile ones, one a line: what
 DuckDB accepts of them must be Spark's answer, and what Spark refuses DuckDB must leave to it.
 """
 
+import json
 import os
 import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from auditlake.api.lake import Lake as LakeApi
+from auditlake.demo import run as demo
+from auditlake.demo.shop import Shop
+from auditlake.lake.layout import Lake
+from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.engine import Embedded
+from auditlake.query.output import rows_of
+from auditlake.query.spark_engine import batches, run_sql
+from auditlake.query.statement import prepare_statement, read_state
+from tests import command
+from tests.capture_once import capture
 from tests.engines_compared import Engines, compare
 from tests.random_seeds import random_seeds
 from tests.random_sql import write_lake
@@ -57,9 +72,70 @@ def test_both_engines_give_the_same_answers_to_hostile_statements(spark: SparkSe
 
 def test_both_engines_give_the_same_answers_to_the_query_tests() -> None:
     """Every statement that a test of the tree asks of Spark."""
-    arguments = ["-m", "pytest", "-q", "-p", "tests.both_engines", "tests/spark/query", "tests/spark/walk"]
+    arguments = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.both_engines",
+        "--timeout=1500",
+        "tests/spark/query",
+        "tests/spark/walk",
+    ]
     done = subprocess.run([sys.executable, *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
     compared = re.search(r"(\d+) statements compared", done.stdout)
     assert done.returncode == 0, done.stdout[-10_000:]
     assert compared is not None
     assert int(compared[1]) > 100, compared[0]
+
+
+@pytest.mark.pg
+def test_both_engines_give_the_same_answers_to_the_documents(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    """The SQL of README, docs, the notebook and the demo, on a shop with changes that are not applied."""
+    lake, before = _shop(database, tmp_path / "lake")
+    answered = []
+    for sql in _documented(before):
+        state = read_state(lake, None, UTC)
+        try:
+            rows = Embedded({}).answer(state, prepare_statement(state, sql, frozenset()))
+        except NotEmbedded:
+            continue
+        (schema, ours), (expected, theirs) = rows.batches(), batches(run_sql(spark, lake, sql))
+        assert schema == expected, sql
+        found = Counter(map(repr, rows_of(schema, ours)))
+        assert found == Counter(map(repr, rows_of(expected, theirs))), sql
+        assert found, sql
+        answered.append(sql)
+    assert len(answered) >= len(demo.CHECKED) + 6, answered
+
+
+def _shop(database: str, root: Path) -> tuple[Lake, str]:
+    """Make the lake of the demo's shop; return it, and an LSN before order 42 was cancelled."""
+    lake = Lake(root)
+    with Shop(database):
+        pass
+    assert command.run_here(["bootstrap", "--source", database, "--lake", lake.root]).code == 0
+    for changes in ("set status = 'paid' where order_id < 50", "set status = 'cancelled' where order_id = 42"):
+        with psycopg.connect(database, autocommit=True) as conn:
+            conn.execute(f"update orders {changes}".encode())
+        capture(database, lake)
+        lsns = [transaction.lsn for transaction in LakeApi(lake.root).log()]
+    return lake, str(lsns[-1])
+
+
+def _documented(before: str) -> Iterator[str]:
+    """Yield the statements, with moments that the lake knows."""
+    documents = [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))]
+    text = "\n".join(path.read_text() for path in documents)
+    yield from demo.CHECKED.values()
+    yield demo.REVENUE
+    yield from re.findall(r"auditlake sql [^'\n]*'(select [^']+)'", text)
+    for block in re.findall(r"```sql\n(select .*?)```", text, re.DOTALL):
+        if "pg_logical" not in block and "delta.`" not in block:  # for PostgreSQL, and for Spark without auditlake
+            yield block.replace("0/16B3748", before).replace("'-5m'", "'now'")
+    cells = json.loads((_ROOT / "docs" / "asking.ipynb").read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    for sql in re.findall(r'"(select (?!pg_logical)[^"]+)"', code):
+        yield re.sub(r"(?<!\.)\bid\b|\bo\.id\b", "order_id", sql).replace("c.id", "c.customer_id")

@@ -112,7 +112,7 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: "Form", script
 
     lake = Lake(settings.lake)
     require_manifest(lake)
-    state = read_state(lake, as_of, settings.zone, allow_gaps=settings.allow_gap)
+    state = read_state(lake, as_of, settings.zone, allow_gaps=settings.allow_gap, script=script)
     # Refuse what can be refused before a JVM starts, which takes seconds.
     queries = prepare_all(state, script)
     form.check(sum(query.defines is None for query in queries))

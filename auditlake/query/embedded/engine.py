@@ -33,7 +33,7 @@ from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
 from auditlake.query.dialect import parse_query, tokenize
-from auditlake.query.embedded.expressions import NotEmbedded
+from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.queries import Field, Translated, translate
 from auditlake.query.embedded.spark_types import RAW, arrow_of, column_type, duckdb_type
 from auditlake.query.statement import LSN, LSNS_OF_LOGS, LakeState, Log, PreparedQuery, inexact_note

@@ -4,10 +4,10 @@
 rules; every operand is cast to the type that Spark would give it, so DuckDB's own rules never apply. Anything else
 raises `NotEmbedded` with the name of the construct, and the statement goes to Spark.
 
-What differs between the engines, and how it is kept out:
+Differences between the engines, and how each is avoided:
 
 - integer overflow, division by zero, a value that is too large for its type: an error in Spark. DuckDB raises too (it
-  returns NULL for a division by zero, hence `error`), and the statement then goes to Spark, which says what is wrong.
+  returns NULL for a division by zero, hence `error`), and Spark then runs the statement and names the error.
 - decimals: Spark's precision and scale. Sums, products and remainders that need an adjustment (38 digits) are not
   accepted; a quotient is computed in whole numbers, and one that is too large for them is an error here.
 - sums of large numbers: an error here if some order of the rows could overflow, as it may in Spark.
@@ -23,12 +23,22 @@ Authority: spark.apache.org/docs/4.2.0/sql-ref-ansi-compliance.html; duckdb.org/
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import ClassVar, Protocol
 
 from sqlglot import exp
 
+from auditlake.query.embedded.arithmetic import (
+    BIGINT_MAX,
+    Cell,
+    NotEmbedded,
+    average_of,
+    cast,
+    quotient,
+    result_type,
+    sum_of,
+)
 from auditlake.query.embedded.spark_types import (
     FLOATING,
     INTEGRAL,
@@ -42,46 +52,18 @@ from auditlake.query.embedded.spark_types import (
     is_groupable,
     precision_and_scale,
 )
-from auditlake.relation import TableName
 from auditlake.sql_names import standard_literal
 
-_INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
-_EXACT_DOUBLE = 2**53
+_INT_MAX = 2**31 - 1
 _DECIMAL_LITERAL = re.compile(r"(\d*)\.(\d+)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(\.\d{1,6})?)?")
-_LEAST_SCALE = 6
 _PLAIN_DECIMAL_SCALE = 6
 """Up to this scale Spark prints every decimal without an exponent."""
 
 
-class NotEmbedded(Exception):
-    """A statement, or a part of it, that only Spark answers; the text names the construct."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """An expression: its DuckDB text, its type in Spark, and the name that Spark gives a column of it, if known."""
-
-    sql: str
-    kind: str
-    name: str | None = None
-    origin: tuple[TableName, str] | None = None
-    """The column of a table that it shows unchanged, if that column's type cannot hold every value."""
-    is_lsn: bool = False
-    number: int | None = None
-    """The value of an integer literal."""
-    text: str | None = None
-    """The value of a string literal."""
-
-    @property
-    def computed(self) -> "Cell":
-        """The same value, without what only a column has."""
-        return replace(self, origin=None, is_lsn=False, number=None, text=None)
-
-
 class Scope(Protocol):
-    """What an expression may refer to."""
+    """The names that an expression may refer to."""
 
     def column(self, node: exp.Column) -> Cell:
         """Find a column.
@@ -113,11 +95,6 @@ def _named(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         return f"{node.name.lower()}()"
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
-
-
-def cast(cell: Cell, kind: str) -> str:
-    """Return DuckDB text that has this type."""
-    return cell.sql if cell.kind == kind and cell.number is None else f"cast({cell.sql} as {duckdb_type(kind)})"
 
 
 def _plain_zero(sql: str, kind: str) -> str:
@@ -265,8 +242,8 @@ class Expressions:
             and (is_decimal(left.kind) or is_decimal(right.kind))
             and "double" not in {left.kind, right.kind}
         ):
-            return replace(_quotient(left, right), name=name)
-        kind, operands = _typed(sign, left, right)
+            return replace(quotient(left, right), name=name)
+        kind, operands = result_type(sign, left, right)
         texts = [cast(each, to) for each, to in zip((left, right), operands, strict=True)]
         if sign in "/%":
             texts[1] = f"case when {texts[1]} = 0 then error('division by zero') else {texts[1]} end"
@@ -535,7 +512,7 @@ class Expressions:
                 f"{word}({cast(cell, cell.kind)}){condition}", cell.kind, _call(word + "({})", cell) if named else None
             )
         self.may_fail = True
-        whole = _sum if isinstance(node, exp.Sum) else _average
+        whole = sum_of if isinstance(node, exp.Sum) else average_of
         sql, kind = whole(cell, condition)
         word = "sum({})" if isinstance(node, exp.Sum) else "avg({})"
         return Cell(sql, kind, _call(word, cell) if named else None)
@@ -620,7 +597,7 @@ class Expressions:
 
 
 def _integer(value: int) -> Cell:
-    if not -_BIGINT_MAX - 1 <= value <= _BIGINT_MAX:
+    if not -BIGINT_MAX - 1 <= value <= BIGINT_MAX:
         raise NotEmbedded(f"the literal {value}")
     kind = "int" if -_INT_MAX - 1 <= value <= _INT_MAX else "bigint"
     return Cell(f"cast({value} as {duckdb_type(kind)})", kind, str(value), number=value)
@@ -628,122 +605,6 @@ def _integer(value: int) -> Cell:
 
 def _call(form: str, cell: Cell) -> str | None:
     return None if cell.name is None else form.format(cell.name)
-
-
-def _typed(sign: str, left: Cell, right: Cell) -> tuple[str, tuple[str, str]]:
-    """Return the type of an arithmetic expression, and those to which its operands are cast."""
-    one, other = left.kind, right.kind
-    if one in INTEGRAL and other in INTEGRAL:
-        kind = "double" if sign == "/" else max(one, other, key=INTEGRAL.index)
-        return kind, (kind, kind)
-    if sign != "%" and "double" in {one, other} and {one, other} <= {"double", *INTEGRAL}:
-        return "double", ("double", "double")
-    parts = _decimal_parts(left), _decimal_parts(right)
-    if sign in "+-*" and (is_decimal(one) or is_decimal(other)) and parts[0] and parts[1]:
-        result = _decimal_result(sign, parts[0], parts[1])
-        if result is not None and sign in "+-":
-            return result, (result, result)
-        if result is not None:
-            return result, (decimal(*parts[0]) or result, decimal(*parts[1]) or result)
-    raise NotEmbedded(f"{one} {sign} {other}")
-
-
-def _decimal_parts(cell: Cell) -> tuple[int, int] | None:
-    """Return the precision and scale of an operand of decimal arithmetic; a literal has those of its digits."""
-    return (len(str(abs(cell.number))), 0) if cell.number is not None else precision_and_scale(cell.kind)
-
-
-def _decimal_result(sign: str, left: tuple[int, int], right: tuple[int, int]) -> str | None:
-    if sign == "*":
-        return decimal(left[0] + right[0] + 1, left[1] + right[1])
-    scale = max(left[1], right[1])
-    return decimal(max(left[0] - left[1], right[0] - right[1]) + scale + 1, scale)
-
-
-def _quotient(left: Cell, right: Cell) -> Cell:
-    """Divide decimals in whole numbers of the result's last digit, rounded half up.
-
-    Spark rounds to 39 digits first, which changes nothing: with a divisor of so few digits no quotient is so near to a
-    half.
-    """
-    one, other = _decimal_parts(left), _decimal_parts(right)
-    if one is None or other is None:
-        raise NotEmbedded(f"{left.kind} / {right.kind}")
-    scale = max(6, one[1] + other[0] + 1)
-    precision, scale = _adjusted(one[0] - one[1] + other[1] + scale, scale)
-    shift = scale + other[1] - one[1]
-    if shift < 0 or shift > MOST_DIGITS:
-        raise NotEmbedded(f"{left.kind} / {right.kind}")
-    dividend, divisor = f"({_units(left, one)} * {10**shift}::hugeint)", _units(right, other)
-    checked = f"case when {divisor} = 0 then error('division by zero')"
-    if scale + other[0] > MOST_DIGITS:
-        checked += f" when abs({divisor}) >= {10 ** (MOST_DIGITS - scale)}::hugeint then error('not exact')"
-    size, by = f"abs({dividend})", f"({checked} else abs({divisor}) end)"
-    rounded = f"({size} // {by} + cast(2 * ({size} % {by}) >= {by} as hugeint)) * sign({dividend}) * sign({divisor})"
-    return Cell(_of_units(rounded, precision, scale), f"decimal({precision},{scale})")
-
-
-def _adjusted(precision: int, scale: int) -> tuple[int, int]:
-    """Return precision and scale of a result as Spark adjusts them if it has more than 38 digits."""
-    if precision <= MOST_DIGITS:
-        return precision, scale
-    return MOST_DIGITS, max(MOST_DIGITS - (precision - scale), min(scale, _LEAST_SCALE))
-
-
-def _units(cell: Cell, parts: tuple[int, int]) -> str:
-    """Return a decimal or an integer in units of its last digit."""
-    if not is_decimal(cell.kind):
-        return f"cast({cell.sql} as hugeint)"
-    return f"cast({cell.sql} * cast({10 ** parts[1]} as decimal({parts[1] + 1},0)) as hugeint)"
-
-
-def _of_units(units: str, precision: int, scale: int) -> str:
-    """Return the decimal that is so many units of its last digit; an error if it has too many digits."""
-    unit = f"cast('0.{'1'.rjust(scale, '0')}' as decimal({scale},{scale}))"
-    return f"cast(cast({units} as decimal({precision},0)) * {unit} as decimal({precision},{scale}))"
-
-
-def _sum(cell: Cell, condition: str) -> tuple[str, str]:
-    """Sum in whole numbers; if some order of the rows could overflow, as Spark adds them, it is an error."""
-    if cell.kind in INTEGRAL:
-        text = cast(cell, cell.kind)
-        total, size = f"sum({text}){condition}", f"sum(abs(cast({text} as hugeint))){condition}"
-        overflow = f"{size} > {_BIGINT_MAX}" if cell.kind == "bigint" else "false"
-        return f"cast({_unless(overflow, total)} as bigint)", "bigint"
-    parts = precision_and_scale(cell.kind)
-    if parts is None:
-        raise NotEmbedded(f"SUM of {cell.kind}")
-    kind = f"decimal({min(MOST_DIGITS, parts[0] + 10)},{parts[1]})"
-    most = f"cast('{'9' * (MOST_DIGITS - parts[1])}.{'9' * parts[1]}' as decimal({MOST_DIGITS},{parts[1]}))"
-    overflow = f"sum(abs({cell.sql})){condition} > {most}" if parts[0] + 10 > MOST_DIGITS else "false"
-    return f"cast({_unless(overflow, f'sum({cell.sql}){condition}')} as {kind})", kind
-
-
-def _unless(overflow: str, value: str) -> str:
-    return value if overflow == "false" else f"case when {overflow} then error('overflow') else {value} end"
-
-
-def _average(cell: Cell, condition: str) -> tuple[str, str]:
-    if cell.kind in INTEGRAL:
-        total = f"sum({cast(cell, 'bigint')}){condition}"
-        size = f"sum(abs(cast({cell.sql} as hugeint))){condition}"
-        count = f"count({cell.sql}){condition}"
-        exact = f"cast({total} as double) / nullif({count}, 0)"
-        return f"case when {size} > {_EXACT_DOUBLE} then error('not exact') else {exact} end", "double"
-    if not is_decimal(cell.kind):
-        raise NotEmbedded(f"AVG of {cell.kind}")
-    return _decimal_average(cell, condition)
-
-
-def _decimal_average(cell: Cell, condition: str) -> tuple[str, str]:
-    """Divide whole numbers: the sum in units of the last digit of the result, rounded half up."""
-    precision, scale = precision_and_scale(cell.kind) or (0, 0)
-    digits, behind = precision + 4, scale + 4
-    if digits > MOST_DIGITS:
-        raise NotEmbedded(f"AVG of {cell.kind}")
-    total, count = f"sum({_units(cell, (precision, scale))}){condition}", f"count({cell.sql}){condition}"
-    rounded = f"((abs({total}) * 20000 + {count}) // nullif(2 * {count}, 0)) * sign({total})"
-    return _of_units(rounded, digits, behind), f"decimal({digits},{behind})"
 
 
 def _common_of(cells: Sequence[Cell]) -> str:

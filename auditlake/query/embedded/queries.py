@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from auditlake.errors import BadUsage
-from auditlake.query.embedded.expressions import Cell, Expressions, NotEmbedded, cast, only
+from auditlake.query.embedded.arithmetic import Cell, NotEmbedded, cast
+from auditlake.query.embedded.expressions import Expressions, only
 from auditlake.query.embedded.spark_types import VOID, common, is_groupable
 from auditlake.relation import TableName
 

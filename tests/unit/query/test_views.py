@@ -105,7 +105,7 @@ def test_a_function_of_a_time_resolves_it_as_when_does(reader: "duckdb.DuckDBPyC
 
 def test_an_added_column_is_null_before_it_existed() -> None:
     """Views of a moment have its columns; a function has every applied column."""
-    added, ahead = Column("c", 23, -1, key=False, since=60), Column("d", 23, -1, key=False, since=200)
+    added, ahead = Column("c", 23, -1, key=False, since=Lsn(60)), Column("d", 23, -1, key=False, since=Lsn(200))
     columns = (Column("id", 23, -1, key=True), added, ahead)
     table = HistoryTable(TableName("public", "t"), Path("/t"), columns, 3, Lsn(100), Lsn(50), as_made=True)
     duck = ENGINES["duckdb"]
