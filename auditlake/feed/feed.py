@@ -11,11 +11,12 @@ Delivery is in commit order, each transaction once per run. A subscriber that st
 as the effects of what it received, and starts again after that cursor, has every transaction's effects exactly once.
 
 **Cursor.** `7486193712053354519:0/16B3748` is the system identifier of the PostgreSQL server and the commit LSN of the
-last transaction that was delivered. The system identifier prevents that a cursor of one database is used on the lake of
-another, where its LSN would skip transactions silently. The LSN alone is the position because commits have one order.
+last transaction that was delivered. With the system identifier, a cursor of one database is refused on the lake of
+another, where its LSN would silently skip transactions. The LSN alone is the position because commits have one order.
 
 **Completeness.** Gaps (`lake.gaps`) and tables that capture has parked make a feed of these tables incomplete. The feed
-delivers everything before, then refuses by name. Tables parked by apply do not: their changes are in the lake. The
+delivers everything before, then refuses by name. Tables parked by apply do not: their changes are in the lake. So are
+those of a table whose shape was uncertain for a time; while capture finds out, a feed that follows waits. The
 records are on the disk before the watermark passes their LSN, so a reader that reads the watermark first misses none.
 They are read again only when their files change.
 """
@@ -34,12 +35,13 @@ from auditlake.audit.transactions import Transaction, transaction_of
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed.change import Change, ChangedTransaction
 from auditlake.feed.log_tail import LogTail, within
-from auditlake.feed.reading import ChangeReader, Selection
+from auditlake.feed.reading import ChangeReader
+from auditlake.feed.selection import Selected, Selection, Successor
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import read_earlier_sources, require_manifest
-from auditlake.lake.parking import Parked, read_parked
+from auditlake.lake.parking import Cause, Parked, read_parked, read_records
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import fingerprint
@@ -55,7 +57,7 @@ _HINT = "Read the state of the table after that, and continue without what is mi
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a feed starts, and how: after `lsn`; `follow` waits for new transactions, else it ends at the watermark."""
+    """The start of a feed: after `lsn`; `follow` waits for new transactions, else it ends at the watermark."""
 
     lsn: Lsn
     follow: bool = True
@@ -75,13 +77,13 @@ class Feed(Iterator[ChangedTransaction]):
         """Open the feed; setting `closed` ends it, as `close` does."""
         self._selection = selection or Selection()
         self._start = start
-        self._lake = lake
         self._poll_s = _poll_s(lake.root)
         self._system = require_manifest(lake).system_identifier
         self._changes = LogTail(lake.changes, CHANGES_APP)
         self._transactions = LogTail(lake.transactions, TRANSACTIONS_APP)
-        self._reader = ChangeReader(lake, self._changes, self._selection)
-        self._complete = Completeness(lake, self._selection.tables)
+        self._selected = Selected(lake, self._selection)
+        self._reader = ChangeReader(self._changes, self._selected)
+        self._complete = Completeness(lake, self._selected)
         self._last = Lsn(self._changes.position)
         self._read_to = start.lsn
         self._planned_to = start.lsn
@@ -172,8 +174,8 @@ class Feed(Iterator[ChangedTransaction]):
         if not self._pending:
             return True
         chunk = self._next_chunk()
-        chosen = [each for each in chunk if self._selection.may_match(each)]
-        chosen = list(self._selection.with_column(self._lake, chosen))
+        chosen = [each for each in chunk if self._selected.may_match(each)]
+        chosen = list(self._selected.with_column(chosen))
         if chosen and len(chunk) == 1 and self._is_large(chunk):
             self._stream(chunk[0])
         else:
@@ -201,7 +203,8 @@ class Feed(Iterator[ChangedTransaction]):
             self._last = Lsn(self._changes.position)
         if self._last <= self._planned_to:
             return False
-        limit = self._last if self._start.allow_gaps else self._complete.limit(self._planned_to, self._last)
+        self._selected.refresh()
+        limit = self._last if self._start.allow_gaps else self._limit()
         self._transactions.refresh()
         try:
             rows, upto = self._next_rows(limit)
@@ -213,6 +216,9 @@ class Feed(Iterator[ChangedTransaction]):
         if not rows:
             self._read_to = upto
         return bool(rows) or self._planned_to < limit
+
+    def _limit(self) -> Lsn:
+        return self._complete.limit(self._planned_to, self._last, wait=self._start.follow)
 
     def _next_rows(self, limit: Lsn) -> tuple[list[Transaction], Lsn]:
         """Read transactions after the planned ones, in LSN order, and return up to which LSN they are all of them."""
@@ -289,61 +295,93 @@ def parse_cursor(text: str, lake: Lake) -> Lsn:
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """Changes of a table after `after` are missing, up to `upto` if that is known."""
+    """Changes of a table after `after` are missing, up to `upto` if that is known; if `passing`, they may be."""
 
     after: Lsn
     upto: Lsn | None
     refusal: NotAnswerable
+    passing: bool = False
 
 
 class Completeness:
-    """The changes known to be missing, of the selected tables; of all if None."""
+    """The changes known to be missing, of the selected tables."""
 
-    def __init__(self, lake: Lake, tables: frozenset[TableName] | None) -> None:
+    def __init__(self, lake: Lake, selected: Selected) -> None:
         self._lake = lake
-        self._tables = tables
+        self._selected = selected
         self._seen: tuple[object, ...] | None = None
         self._missing: list[_Missing] = []
+        self._successors: set[Successor] | None = None
+        self._late: set[Successor] = set()
 
-    def limit(self, position: Lsn, watermark: Lsn) -> Lsn:
+    def limit(self, position: Lsn, watermark: Lsn, *, wait: bool = False) -> Lsn:
         """Return the LSN up to which every selected change after `position` is in the lake; read the watermark before.
+
+        It is `position` if that is to be decided by capture, and the caller can `wait`.
 
         Raises NotAnswerable if none is known to be after `position`.
         """
-        self._refresh()
+        self._refresh(position)
         ahead = [each for each in self._missing if each.upto is None or each.upto > position]
         first = min(ahead, key=lambda each: each.after, default=None)
         if first is None or watermark <= first.after:
             return watermark
+        if position >= first.after and wait and first.passing:
+            return position
         if position >= first.after:
             raise first.refusal
         return first.after
 
-    def _refresh(self) -> None:
+    def _refresh(self, position: Lsn) -> None:
         records = sorted(self._lake.all_parked.glob("*/*.json"))
-        seen = (fingerprint(self._lake.gaps / "_delta_log"), *((path, path.stat().st_mtime_ns) for path in records))
+        files = ((path, path.stat().st_mtime_ns) for path in records)
+        seen = (fingerprint(self._lake.gaps / "_delta_log"), self._selected.histories, *files)
         if seen != self._seen:
-            self._missing = [*self._of_gaps(), *(self._of_parked() if records else ())]
+            self._missing = [*self._of_gaps(), *(self._of_parked() if records else ()), *self._of_successors(position)]
             self._seen = seen
 
     def _selects(self, table: TableName | None) -> bool:
-        return self._tables is None or table is None or table in self._tables
+        histories = self._selected.histories
+        return histories is None or table is None or table in histories
 
     def _of_gaps(self) -> Iterator[_Missing]:
         for gap in read_gaps(self._lake):
-            if self._selects(gap.table):
+            if self._selects(gap.table) and gap.lacks_changes:
                 yield _Missing(gap.lsn_from, gap.lsn_to, _gap_refusal(gap))
 
     def _of_parked(self) -> Iterator[_Missing]:
-        for parked in read_parked(self._lake, list_histories(self._lake), silent=True).values():
-            if self._selects(parked.table) and not parked.ended:
-                yield _Missing(parked.lsn, None, _parked_refusal(parked))
+        histories = list_histories(self._lake)
+        ends = {each.table: each.until for each in read_records(self._lake) if each.ended}
+        for parked in read_parked(self._lake, histories, silent=True, dropped=False).values():
+            if self._selects(parked.table):
+                passing = parked.cause is Cause.PENDING
+                yield _Missing(parked.lsn, ends.get(parked.table), _parked_refusal(parked), passing)
+
+    def _of_successors(self, position: Lsn) -> Iterator[_Missing]:
+        """Yield what is missing of tables that got a selected name from another one.
+
+        A table may have been copied only after the feed had passed its snapshot: then nothing is delivered any more.
+        """
+        found = set(self._selected.successors())
+        if self._successors is not None:
+            self._late |= {each for each in found - self._successors if each.upto <= position}
+        self._successors = found
+        for each in found:
+            yield _Missing(each.after, None if each in self._late else each.upto, _successor_refusal(each))
 
 
 def _gap_refusal(gap: Gap) -> NotAnswerable:
     what = "all tables" if gap.table is None else str(gap.table)
     return NotAnswerable(
         f"the changes of {what} between {gap.lsn_from} and {gap.lsn_to} are missing: {gap.reason}", _HINT
+    )
+
+
+def _successor_refusal(successor: Successor) -> NotAnswerable:
+    return NotAnswerable(
+        f"{successor.name} is another table since {successor.after}, and its changes up to its snapshot at "
+        f"{successor.upto} are missing: the publication lists its tables one by one, this one later",
+        _HINT,
     )
 
 

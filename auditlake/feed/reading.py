@@ -10,22 +10,18 @@ are missing, the transaction is refused: a feed never delivers part of one.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.transactions import Transaction, lsns_of_table
+from auditlake.audit.transactions import Transaction
 from auditlake.errors import InvariantBroken, NotAnswerable
 from auditlake.feed.change import Change, Texts
 from auditlake.feed.log_tail import Group, LogTail, within
-from auditlake.lake.history import list_histories
-from auditlake.lake.layout import Lake
-from auditlake.lake.relations import read_relations
+from auditlake.feed.selection import KeyShape, Selected
 from auditlake.lsn import Lsn
-from auditlake.relation import Relation, ReplicaIdentity, TableName
+from auditlake.relation import Relation, ReplicaIdentity
 
 _PLACE = ("lsn", "ordinal")
 _COLUMNS = (*_PLACE, "op", "relation", "old", "new", "unchanged")
@@ -33,99 +29,12 @@ _ROW_OPS = pa.array(["insert", "update", "delete", "truncate"])
 _DECODED_ROWS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which changes are delivered; None is no filter. `key` are texts in the order of the table's key columns.
-
-    `column` selects transactions that changed its value in some row of the one table, as in `auditlake log --column`.
-    """
-
-    tables: frozenset[TableName] | None = None
-    ops: frozenset[str] | None = None
-    key: tuple[str, ...] | None = None
-    column: str | None = None
-
-    @property
-    def is_everything(self) -> bool:
-        return self == Selection()
-
-    def may_match(self, transaction: Transaction) -> bool:
-        """Return whether some change of a transaction may be selected."""
-        counts = {
-            "insert": transaction.inserts,
-            "update": transaction.updates,
-            "delete": transaction.deletes,
-            "truncate": transaction.truncates,
-        }
-        if self.ops is not None and not any(counts[op] for op in self.ops):
-            return False
-        return self.tables is None or not {str(table) for table in self.tables}.isdisjoint(transaction.tables)
-
-    def with_column(self, lake: Lake, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
-        """Return the transactions that changed the column; PostgreSQL sends no old value, so the lake is asked.
-
-        Raises BadUsage if the table has no such column, NotAnswerable if its earlier state is not known.
-        """
-        if self.column is None or self.tables is None or not transactions:
-            return transactions
-        reader = Reader(lake, datetime.now(UTC))
-        (name,) = self.tables
-        span = Span(Lsn(transactions[0].lsn - 1), Lsn(transactions[-1].lsn))
-        table = reader.known.tables[name]
-        reader.check(table, span.upto)
-        lsns = lsns_of_table(reader, table, span, None, self.column) or frozenset()
-        return [each for each in transactions if each.lsn in lsns]
-
-    def takes_key(self, change: Change) -> bool:
-        """Return whether a change passes the filter by key; a TRUNCATE concerns every key.
-
-        Raises NotAnswerable if the table had another key at that moment.
-        """
-        if self.key is None or change.op == "truncate":
-            return True
-        if len(change.key_texts) != len(self.key):
-            raise NotAnswerable(
-                f"the columns of the key of {change.table} had other names at the moment of a change",
-                "Receive all changes of the table, without a key.",
-            )
-        return self.key in {tuple(change.key_texts.values()), tuple(change.key_texts_before.values())}
-
-
-class Shapes:
-    """Relation versions by number, and the key of each table; read again when an unknown number appears."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        self._relations: dict[int, Relation] = {}
-        self._keys: dict[TableName, tuple[str, ...]] = {}
-
-    def relation(self, number: int) -> Relation:
-        """Return a relation version."""
-        if number not in self._relations:
-            self._relations = read_relations(self._lake)
-            histories = list_histories(self._lake)
-            self._keys = {table.name: tuple(column.name for column in table.key) for table in histories}
-        return self._relations[number]
-
-    def key(self, relation: Relation) -> tuple[str, ...]:
-        """Return the names of the key's columns; a table that is not copied yet has its replica identity."""
-        names = {column.name for column in relation.columns}
-        flagged = tuple(column.name for column in relation.columns if column.key)
-        default = () if relation.replica_identity == ReplicaIdentity.FULL else flagged
-        return tuple(name for name in self._keys.get(relation.name, default) if name in names)
-
-    def of_tables(self, tables: frozenset[TableName]) -> list[int]:
-        """Return the numbers of all relation versions known of these tables."""
-        return [number for number, relation in self._relations.items() if relation.name in tables]
-
-
 class ChangeReader:
     """Reads the selected changes of transactions from the files of `changes`."""
 
-    def __init__(self, lake: Lake, tail: LogTail, selection: Selection) -> None:
+    def __init__(self, tail: LogTail, selected: Selected) -> None:
         self._tail = tail
-        self._shapes = Shapes(lake)
-        self._selection = selection
+        self._selected = selected
 
     def held_bytes(self, after: Lsn, upto: Lsn) -> int:
         """Return about how much memory a read of these LSNs takes."""
@@ -158,30 +67,31 @@ class ChangeReader:
 
     def _decoded(self, rows: pa.Table) -> Iterator[tuple[int, Change]]:
         for number in pc.unique(rows["relation"]).to_pylist():
-            self._shapes.relation(number)
-        for batch in self._selected(rows).to_batches(max_chunksize=_DECODED_ROWS):
+            self._selected.relation(number)
+        for batch in self._chosen(rows).to_batches(max_chunksize=_DECODED_ROWS):
             for row in batch.to_pylist():
-                change = self._change(row)
-                if self._selection.takes_key(change):
+                shape = self._selected.key_shape(row["relation"], row["lsn"])
+                change = self._change(row, shape)
+                if self._selected.takes_key(change, shape, row["lsn"]):
                     yield row["lsn"], change
 
-    def _selected(self, rows: pa.Table) -> pa.Table:
-        if self._selection.tables is not None:
-            numbers = pa.array(self._shapes.of_tables(self._selection.tables), pa.int64())
-            rows = rows.filter(pc.is_in(rows["relation"], numbers))
-        if self._selection.ops is not None:
-            rows = rows.filter(pc.is_in(rows["op"], pa.array(sorted(self._selection.ops))))
+    def _chosen(self, rows: pa.Table) -> pa.Table:
+        numbers, ops = self._selected.numbers, self._selected.selection.ops
+        if numbers is not None:
+            rows = rows.filter(pc.is_in(rows["relation"], pa.array(sorted(numbers), pa.int64())))
+        if ops is not None:
+            rows = rows.filter(pc.is_in(rows["op"], pa.array(sorted(ops))))
         return rows
 
-    def _change(self, row: Mapping[str, Any]) -> Change:
-        relation = self._shapes.relation(row["relation"])
+    def _change(self, row: Mapping[str, Any], shape: KeyShape) -> Change:
+        relation = self._selected.relation(row["relation"])
         unchanged = frozenset(row["unchanged"] or ())
         return Change(
             relation.name,
             row["op"],
             row["ordinal"],
             relation.columns,
-            self._shapes.key(relation),
+            shape.names,
             _old(row["old"], relation),
             _new(row["new"], relation, unchanged),
             tuple(relation.columns[place].name for place in sorted(unchanged)),

@@ -14,7 +14,7 @@ from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, split_name
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed, Start, parse_cursor
-from auditlake.feed.reading import Selection
+from auditlake.feed.selection import ColumnFilter, KeyFilter, Selection
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -75,22 +75,20 @@ class Request:
             return Selection(names or None, ops)
         if len(names) != 1:
             raise BadUsage("a key or a column needs one table", "Name the table whose key or column it is.")
-        (name,) = names
-        if self.column is not None:
-            self._check_column(known, name, self.column)
-        if not keyed:
-            return Selection(names, ops, None, self.column)
-        table = known.tables[name]
-        given = parse_key(table, self.key or key_arguments(table, self.key_value))
-        given.check_absent()
-        return Selection(names, ops, given.key, self.column)
+        reader = Reader(known.lake, datetime.now(UTC), known)
+        table = reader.keyed_at(reader.table(self.tables[0]), known.now_lsn)
+        column = None if self.column is None else self._column(reader, table, self.column)
+        return Selection(names, ops, self._key(table) if keyed else None, column)
 
     @staticmethod
-    def _check_column(known: Known, name: TableName, column: str) -> None:
-        reader = Reader(known.lake, datetime.now(UTC))
-        columns = [each.name for each in reader.columns_at(known.tables[name], known.now_lsn)]
-        if column not in columns:
-            raise BadUsage(f"{name} has no column {column}", f"It has {', '.join(columns)}.")
+    def _column(reader: Reader, table: HistoryTable, name: str) -> ColumnFilter:
+        lsn = reader.known.now_lsn
+        return ColumnFilter(table.name, name, reader.physical_columns(table, name, lsn))
+
+    def _key(self, table: HistoryTable) -> KeyFilter:
+        given = parse_key(table, self.key or key_arguments(table, self.key_value))
+        given.check_absent()
+        return KeyFilter(table.name, table.key, given.key)
 
 
 def key_arguments(table: HistoryTable, key: object) -> tuple[str, ...]:
@@ -111,7 +109,7 @@ def _text(value: object) -> str:
 
 
 def _table(known: Known, name: str) -> TableName:
-    found = find_table(split_name(name), known.tables)
+    found = find_table(split_name(name), known.names, known.in_doubt)
     if found.schema == SYSTEM_SCHEMA:
         raise BadUsage(f"{found} is not a table of the source, so it has no changes", "Name one that is.")
     return found

@@ -14,17 +14,16 @@ import auditlake
 from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed import feed as feed_module
-from auditlake.feed.change import UNCHANGED, Change, ChangedTransaction
+from auditlake.feed.change import UNCHANGED, ChangedTransaction
 from auditlake.feed.feed import Completeness
 from auditlake.feed.log_tail import LogTail
-from auditlake.feed.reading import Selection
+from auditlake.feed.selection import Selected, Selection
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
-from auditlake.relation import Column
 from auditlake.store.place import Remote
 from tests.small_lake import CUSTOMERS, ORDERS, T0_US, write_small_lake
 
@@ -253,14 +252,6 @@ def test_a_value_that_was_not_sent_is_marked(lake: Lake) -> None:
     assert (change.after["at"], change.unchanged) == (None, ("note",))
 
 
-def test_a_key_that_had_another_name_is_refused() -> None:
-    """A filter by key would omit its changes silently."""
-    columns = (Column("number", 23, -1, key=True),)
-    change = Change(ORDERS, "insert", 0, columns, (), None, {"number": "1"})
-    with pytest.raises(NotAnswerable, match="had other names"):
-        Selection(key=("1",)).takes_key(change)
-
-
 def test_files_that_were_replaced_meanwhile_are_found_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Joined files are deleted after six hours; a reader that slept since then still lists them."""
     log = CaptureLog(lake)
@@ -318,7 +309,7 @@ def test_the_log_of_an_object_store_is_followed(remote_folder: Remote) -> None:
     rows = tail.rows(Lsn(0x4FF), Lsn(0x500), ("lsn", "ordinal"))
     assert rows is not None
     assert rows.to_pylist() == [{"lsn": 0x500, "ordinal": 0}, {"lsn": 0x500, "ordinal": 1}]
-    complete = Completeness(lake, None)
+    complete = Completeness(lake, Selected(lake, Selection()))
     assert complete.limit(Lsn(0x400), Lsn(0x500)) == 0x500
     _gap(lake)
     with pytest.raises(NotAnswerable, match="slot lost"):
