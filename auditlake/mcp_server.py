@@ -1,13 +1,13 @@
 """MCP server: the audit questions as read-only tools for a language model, over stdio.
 
 Every tool is a question of `api.lake.Lake`, answered as JSON with PostgreSQL's text of every value. An answer has at
-most `rows` entries; `more` says that there are others, never silently. Values of masked columns are replaced wherever
+most `rows` entries; `more` is true if there are others. Values of masked columns are replaced wherever
 they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused, because its
-answer would reveal it. What an application wrote as actor or reason is shown.
+answer would reveal it. Actor and reason are shown as the application wrote them.
 
 `sql` answers what DuckDB answers exactly as Spark (`query.embedded`), for `STATEMENT_S` at most and without a JVM. It
 refuses a statement that reads a masked column anywhere, `*` included, and `auditlake.changes` if a column is masked:
-DuckDB never sees text of the statement, only what was translated from columns that are known.
+DuckDB gets no text of the statement, only its translation, in which all columns are known.
 
 Errors are those of the command line, with their hint. An unexpected exception is reported by its type only: its message
 might quote a row. stdout is the protocol's; messages go to stderr.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from functools import wraps
+from functools import cache, wraps
 from itertools import islice
 from threading import Timer
 from typing import Any, TypeVar
@@ -31,13 +31,16 @@ from mcp.types import ToolAnnotations
 from auditlake.api.lake import Lake
 from auditlake.api.results import Commit
 from auditlake.audit import json_output
+from auditlake.audit.lake_reader import split_name
 from auditlake.audit.state import connect
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.lake import layout
+from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.status import judge
+from auditlake.temporal.moments import read_known
+from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import format_us
 
 MASKED = "(masked)"
@@ -50,6 +53,7 @@ as 0/16B3748, xid:750 or now. Answers are exact; a question without an exact ans
 T = TypeVar("T")
 Fields = dict[str, Any]
 Texts = Mapping[str, str | None]
+Names = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +67,23 @@ class Limits:
         """Return whether a column of a table, `schema.table`, is masked."""
         return any(fnmatchcase(f"{table}.{column}", pattern) for pattern in self.masked)
 
-    def row(self, table: str, texts: Texts | None) -> Fields | None:
+    def hides(self, tables: Names, column: str) -> bool:
+        """Return whether a column is masked under one of the names of its table."""
+        return any(self.masks(table, column) for table in tables)
+
+    def row(self, tables: Names, texts: Texts | None) -> Fields | None:
         """Return a row with masked values replaced."""
         if texts is None:
             return None
-        return {name: MASKED if self.masks(table, name) else text for name, text in texts.items()}
+        return {name: MASKED if self.hides(tables, name) else text for name, text in texts.items()}
 
-    def require_shown(self, table: str, columns: Iterable[str]) -> None:
+    def require_shown(self, tables: Names, columns: Iterable[str]) -> None:
         """Require that a question does not depend on masked columns.
 
         Raises BadUsage.
         """
-        if hidden := [column for column in columns if self.masks(table, column)]:
-            raise BadUsage(f"column {hidden[0]} of {table} is masked", "Ask without it.")
+        if hidden := [column for column in columns if self.hides(tables, column)]:
+            raise BadUsage(f"column {hidden[0]} of {min(tables)} is masked", "Ask without it.")
 
     def cut(self, found: Iterable[T], convert: Callable[[T], Fields]) -> Fields:
         """Return the first entries, and whether there are more."""
@@ -118,7 +126,7 @@ class Tools:
         Filters: a table, a row of it by key, a column of it whose value changed, the actor, a part of the reason.
         """
         if table is not None:
-            self._limits.require_shown(self._name(table), [*(key or {}), *([column] if column else [])])
+            self._limits.require_shown(self._names(table), [*(key or {}), *([column] if column else [])])
         found = self._lake.log(
             table=table,
             key=key,
@@ -133,7 +141,7 @@ class Tools:
 
     def row(self, table: str, key: dict[str, Any], since: str | None = None, until: str | None = None) -> Fields:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""
-        name = self._named(table, key)
+        names = self._keyed(table, key)
         found = self._lake.row(table, key, since=since, until=until)
         gaps = [{"from": str(gap.lsn_from), "to": str(gap.lsn_to), "reason": gap.reason} for gap in found.gaps]
         answer = self._limits.cut(
@@ -142,20 +150,20 @@ class Tools:
                 **_commit(each.commit),
                 "op": each.op,
                 "changed": list(each.changed),
-                "before": self._limits.row(name, each.before_texts),
-                "after": self._limits.row(name, each.after_texts),
+                "before": self._limits.row(names, each.before_texts),
+                "after": self._limits.row(names, each.after_texts),
             },
         )
         return {**answer, "changes_unknown": gaps}
 
     def blame(self, table: str, key: dict[str, Any], as_of: str | None = None) -> Fields:
         """Show for each column of a row its value, and who set it, when and why; for a deleted row, who deleted it."""
-        name = self._named(table, key)
+        names = self._keyed(table, key)
         return self._limits.cut(
             self._lake.blame(table, key, as_of=as_of),
             lambda each: {
                 "column": each.column,
-                "value": MASKED if self._limits.masks(name, each.column) else each.text,
+                "value": MASKED if self._limits.hides(names, each.column) else each.text,
                 **_commit(each.commit),
                 "deleted": None if each.deleted is None else _commit(each.deleted),
             },
@@ -163,22 +171,23 @@ class Tools:
 
     def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Fields:
         """List deleted rows of a table with their last state, newest deletion first, and who deleted them."""
-        name = self._name(table)
+        names = self._names(table)
         return self._limits.cut(
             self._lake.deleted(table, since=since, as_of=as_of),
-            lambda each: {**_commit(each.commit), "op": each.op, "row": self._limits.row(name, each.texts)},
+            lambda each: {**_commit(each.commit), "op": each.op, "row": self._limits.row(names, each.texts)},
         )
 
     def diff(self, before: str, after: str = "now", tables: list[str] | None = None) -> Fields:
         """Compare two moments, net: rows added, removed and modified, and the columns that differ."""
+        names = cache(self._names)
         return self._limits.cut(
             self._lake.diff(before, after, tables=tables or ()),
             lambda each: {
                 "table": each.table,
                 "kind": each.kind,
                 "changed": list(each.changed),
-                "before": self._limits.row(each.table, each.before_texts),
-                "after": self._limits.row(each.table, each.after_texts),
+                "before": self._limits.row(names(each.table), each.before_texts),
+                "after": self._limits.row(names(each.table), each.after_texts),
             },
         )
 
@@ -196,9 +205,9 @@ class Tools:
         `where` are conditions [column, op, value], all of which must hold; op is =, <>, <, <=, >, >=, is null or
         is not null. `order_by` are columns, -name descending. Read on with `offset`.
         """
-        name = self._name(table)
+        names = self._names(table)
         asked = [each[0] for each in where or ()] + [each.removeprefix("-") for each in order_by or ()]
-        self._limits.require_shown(name, asked)
+        self._limits.require_shown(names, asked)
         found = self._lake.as_of(as_of).table(
             table,
             columns=columns,
@@ -207,7 +216,7 @@ class Tools:
             limit=self._limits.rows + 1,
             offset=offset,
         )
-        return self._limits.cut(found.texts(), lambda each: self._limits.row(name, each) or {})
+        return self._limits.cut(found.texts(), lambda each: self._limits.row(names, each) or {})
 
     def sql(self, statement: str, as_of: str | None = None) -> Fields:
         """Answer one SELECT in Spark SQL, all tables as of a moment, now by default.
@@ -216,7 +225,7 @@ class Tools:
         with _from_lsn, _to_lsn, _from_time, _to_time, _op; auditlake.transactions has time, xid, context by lsn. Give
         computed columns a name with AS. Values are PostgreSQL's texts.
         """
-        state = read_state(layout.Lake.at(self._lake.location), as_of, UTC)
+        state = read_state(layout.Lake.at(self._lake.location), as_of, UTC, script=statement)
         query = prepare_statement(state, statement, frozenset())
         connection = connect()
         engine = Embedded({}, lambda: connection, self._limits.masks if self._limits.masked else None)
@@ -250,13 +259,16 @@ class Tools:
             "tables": len(status.tables),
         }
 
-    def _name(self, table: str) -> str:
-        return self._lake.table_name(table)
+    def _names(self, table: str) -> Names:
+        """Return every name of the tables that a name means or meant: a mask of any of them is one of all."""
+        known = read_known(layout.Lake.at(self._lake.location))
+        found = find_table(split_name(table), known.names)
+        return frozenset(str(name) for each in known.had(found) for name in (each.name, *each.all_names))
 
-    def _named(self, table: str, key: Mapping[str, Any]) -> str:
-        name = self._name(table)
-        self._limits.require_shown(name, key)
-        return name
+    def _keyed(self, table: str, key: Mapping[str, Any]) -> Names:
+        names = self._names(table)
+        self._limits.require_shown(names, key)
+        return names
 
 
 def _commit(commit: Commit) -> Fields:
@@ -292,7 +304,12 @@ def make_server(lake: Lake, limits: Limits) -> FastMCP:
 
     Raises ConfigError if a pattern matches no column, because a misspelt one would mask nothing.
     """
-    columns = [f"{table.name}.{column}" for table in lake.tables() for column in table.columns]
+    columns = [
+        f"{name}.{column.name}"
+        for table in read_known(layout.Lake.at(lake.location)).tables.values()
+        for name in (table.name, *table.all_names)
+        for column in table.columns
+    ]
     for pattern in limits.masked:
         if not any(fnmatchcase(column, pattern) for column in columns):
             raise ConfigError(f"mask {pattern!r} matches no column of the lake", "Write schema.table.column.")

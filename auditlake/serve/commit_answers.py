@@ -12,7 +12,7 @@ from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.audit.diff import Entry as DiffEntry
 from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.queries import LogQuestion, RowQuestion, blame_of, life_of
+from auditlake.audit.queries import LogQuestion, RowQuestion, blame_of, life_of, table_of_both
 from auditlake.audit.row_history import Event
 from auditlake.audit.transactions import (
     Message,
@@ -188,7 +188,7 @@ def _neighbours(
     around = commits.commit(number - 1), commits.commit(number + 1)
     yield models.Neighbours(by="transaction", before=_lsn(around[0]), after=_lsn(around[1]))
     if asked.table and asked.key:
-        table = reader.table(asked.table)
+        table = reader.table(asked.table, found.lsn)
         key = parse_key(table, named_key(table, asked.key)).key
         lsns = sorted(lsns_of_table(reader, table, Span(Lsn(0), reader.watermark), key, None) or ())
         yield models.Neighbours(
@@ -265,15 +265,15 @@ def row(readings: Readings, asked: OfRow) -> models.RowHistory:
     Raises BadUsage, NotAnswerable.
     """
     reader = readings.reader(asked.at)
-    _, at = moment(readings, reader, asked.at)
-    table = reader.table(asked.table)
+    lsn, at = moment(readings, reader, asked.at)
+    table = reader.table(asked.table, lsn)
     question = RowQuestion(asked.table, named_key(table, asked.key), None, asked.at)
     life = life_of(reader, question)
     entries = list(life.entries())
     blamed = blame_of(reader, question)
     return models.RowHistory(
         at=at,
-        table=str(table.name),
+        table=str(table.name_at(lsn)),
         key_columns=[column.name for column in table.key],
         key=list(parse_key(table, question.key).key),
         exists=bool(life.events) and blamed.ended[0] is None,
@@ -335,9 +335,12 @@ def compare(readings: Readings, asked: OfComparison) -> models.Comparison:
 
 
 def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
-    """Return the tables named, or those that a transaction of the span changed or that have other columns after it."""
+    """Return the tables named, or those that a transaction of the span changed or that have other columns after it.
+
+    Raises NotAnswerable if a name means one table before the span and another one after it.
+    """
     if names:
-        return [reader.table(name) for name in names]
+        return [table_of_both(reader, name, span.after, span.upto) for name in names]
     changed: set[str] = set()
     if reader.transactions is not None:
         sql = (
@@ -345,11 +348,11 @@ def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
             f" where lsn > {span.after:d} and lsn <= {min(span.upto, reader.watermark):d})"
         )
         changed = set(reader.query(sql, transactions=reader.transactions)["t"].to_pylist())
-    known = [table for _, table in sorted(reader.known.tables.items())]
+    known = {table.name: table for lsn in (span.after, span.upto) for table in reader.known.tables_at(lsn).values()}
     return [
         table
-        for table in known
-        if str(table.name) in changed
+        for table in sorted(known.values(), key=lambda table: (table.name_at(span.upto), table.name))
+        if changed.intersection(map(str, table.all_names))
         or table.name in reader.known.parked
         or reader.columns_at(table, span.after) != reader.columns_at(table, span.upto)
     ]
@@ -358,11 +361,12 @@ def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
 def _table_diff(
     reader: Reader, table: HistoryTable, span: Span, asked: OfComparison, *, reverse: bool
 ) -> models.TableDiff | None:
+    name = str(table.name_at(span.upto))
     try:
         reader.check(table, span.after)
         reader.check(table, span.upto)
     except AuditlakeError as exc:
-        return models.TableDiff(table=str(table.name), problem=exc.message)
+        return models.TableDiff(table=name, problem=exc.message)
     found = Compared(reader, table, span, reverse=reverse)
     stat = found.stat()
     entries: list[models.Entry] = []
@@ -372,7 +376,7 @@ def _table_diff(
     if not asked.table and not changes and not (stat.added or stat.removed or stat.modified):
         return None
     return models.TableDiff(
-        table=str(table.name),
+        table=name,
         rows_before=stat.rows_before,
         rows_after=stat.rows_after,
         added=stat.added,

@@ -3,7 +3,7 @@ r"""Formatting: what pages show of values, times, sizes and charts, as HTML and 
     NULL                      a dim word, so that it is not taken for the text NULL
     ''                        the empty text as two quotes
     control characters        an escape in a box: \n, \u0007; also those that change the direction of text
-    a byte that is not valid  \\xhh in a box (`values.encoding`)
+    a byte that is not valid  \\xhh in a box (`values.escapes`)
     a long text               its beginning, and the rest when opened
 
 Everything else is escaped by markupsafe. A value is isolated (`<bdi>`), so that right-to-left text does not reorder

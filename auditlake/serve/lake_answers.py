@@ -19,6 +19,7 @@ from pydantic import Field
 from auditlake.audit.lake_reader import Reader
 from auditlake.delta.data_files import list_any_files
 from auditlake.errors import NotAnswerable
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
@@ -64,12 +65,12 @@ def moment_at(readings: Readings, reader: Reader, lsn: Lsn, *, is_now: bool = Fa
 def lake_info(readings: Readings, asked: At) -> models.LakeInfo:
     """Return what the lake holds."""
     reader = readings.reader(asked.at)
-    names = sorted(str(name) for name in reader.known.tables)
+    lsn, at = moment(readings, reader, asked.at)
     return models.LakeInfo(
-        at=moment(readings, reader, asked.at)[1],
+        at=at,
         database=require_manifest(readings.lake).database,
         version=version("auditlake"),
-        tables=names,
+        tables=sorted(map(str, reader.known.tables_at(lsn))),
         horizon=str(Lsn(min(table.horizon for table in reader.known.tables.values()))),
     )
 
@@ -209,7 +210,7 @@ class StatusAnswers:
             remedy=remedy,
             status=as_json(status),
             charts=[*_growth(reader), *self._samples.charts()],
-            sizes=[_size(reader, name) for name in sorted(str(each) for each in reader.known.tables)],
+            sizes=[_size(table) for _, table in sorted(reader.known.tables.items())],
         )
 
 
@@ -241,12 +242,12 @@ def _growth(reader: Reader) -> list[models.Chart]:
     return found
 
 
-def _size(reader: Reader, name: str) -> models.TableSize:
-    table = reader.table(name)
+def _size(table: HistoryTable) -> models.TableSize:
     files = list_any_files(table.path, table.delta_version)
     counted = all(file.is_counted for file in files)
     return models.TableSize(
-        table=name,
+        table=str(table.last_name),
+        history=str(table.name),
         files=len(files),
         bytes=sum(file.size_bytes for file in files),
         versions=sum(file.rows for file in files) if counted else None,

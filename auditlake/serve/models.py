@@ -325,9 +325,10 @@ class StatusReport(Model):
 
 
 class TableSize(Model):
-    """Size of a table's history on disk: live files, their bytes, versions of rows."""
+    """Size of a history on disk: live files, their bytes, versions of rows; the table has its last name."""
 
     table: str
+    history: str
     files: int
     bytes: int
     versions: int | None

@@ -153,7 +153,7 @@ class Pages:
         """Return the names of the tables at a moment."""
         reader = self._readings.reader(at)
         lsn = reader.moment(at)
-        return sorted(str(table.name_at(lsn)) for table in reader.known.tables.values())
+        return sorted(map(str, reader.known.tables_at(lsn)))
 
     def _more_of_log(self, _: Request, asked: OfLog) -> Context:
         return {"title": "Transactions", "names": self._names(asked.at), "asked": asked}

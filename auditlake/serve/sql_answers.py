@@ -23,8 +23,8 @@ from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
 from auditlake.query.completion import complete
 from auditlake.query.dialect import tokenize
+from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.embedded.expressions import NotEmbedded
 from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement, read_state
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment_at
@@ -72,7 +72,7 @@ class Statements:
         Raises BadUsage, NotAnswerable, Busy.
         """
         begun = time.monotonic()
-        state = read_state(readings.lake, asked.at, readings.zone)
+        state = read_state(readings.lake, asked.at, readings.zone, script=asked.sql)
         check_functions(asked.sql)
         query = prepare_statement(state, asked.sql, frozenset())
         if query.defines is not None:
@@ -191,6 +191,10 @@ def check_functions(sql: str) -> None:
 def completions(readings: Readings, asked: OfCompletion) -> models.Completions:
     """Complete the end of a statement."""
     reader = readings.reader()
-    tables = {name: [column.name for column in table.columns] for name, table in reader.known.tables.items()}
+    known = reader.known
+    tables = {
+        name: list(dict.fromkeys(column.name for column in table.columns))
+        for name, table in known.tables_at(known.now_lsn).items()
+    }
     found = islice(complete(asked.sql, tables), _MOST_COMPLETIONS)
     return models.Completions(completions=[models.Completion(text=text, replaces=count) for text, count in found])

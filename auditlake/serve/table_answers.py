@@ -120,11 +120,8 @@ def list_tables(readings: Readings, asked: Listed) -> models.Tables:
     """List the tables with the number of their rows."""
     reader = readings.reader(asked.at)
     lsn, at = moment(readings, reader, asked.at)
-    names = [
-        table
-        for table in sorted(reader.known.tables.values(), key=lambda table: table.name_at(lsn))
-        if (asked.contains or "").casefold() in str(table.name_at(lsn)).casefold()
-    ]
+    contained = (asked.contains or "").casefold()
+    names = [table for name, table in sorted(reader.known.tables_at(lsn).items()) if contained in str(name).casefold()]
     page = names[asked.offset : asked.offset + asked.limit]
     tables = [_summary(readings, reader, table, lsn, asked.at) for table in page]
     return models.Tables(at=at, total=len(names), tables=tables)
@@ -184,7 +181,7 @@ def rows(readings: Readings, asked: OfRows) -> models.Rows:
 
     key = ("rows", state.table.name, state.lsn, selection)
     with _opened(readings, state) as opened:
-        found = readings.cache.get(key, lambda: opened().page(selection, readings.cache), lambda rows: rows.nbytes)
+        found = readings.cache.get(key, lambda: opened().page(selection), lambda rows: rows.nbytes)
         count = _count(readings, state, opened, where)
     return models.Rows(
         at=at,
@@ -336,7 +333,7 @@ def _keys_in_tail(state: TableState, search: Search) -> Iterator[tuple[str, ...]
     reader, table = state.reader, state.table
     names = tuple(column.name for column in table.key)
     conditions = [search.in_changes(), *(f"lsn < {since:d}" for since in _showing_missing(state, search))]
-    span = Span(Lsn(table.position), state.lsn)
+    span = Span(table.position, state.lsn)
     for change in changes_of(reader, table.name, span, f"op <> 'truncate' and ({' or '.join(conditions)})"):
         yield change.key_after(names)
         yield change.key_before(names)

@@ -33,7 +33,6 @@ from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve.held_tables import Held, Rows
-from auditlake.serve.readings import Cache
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.values.exact_text import exact_texts, typed_values
 from auditlake.values.types import Kind
@@ -54,7 +53,7 @@ Condition = tuple[str, list[Any]]
 MOST_VALUES = 10_000
 _BATCH_ROWS = 10_000
 _FAR = 5_000
-"""From this offset on, the order of all rows is kept for the next page: finding one needs nearly all of it."""
+"""From this offset on, finding a page by its first and last value takes less time than sorting the rows before it."""
 
 
 def ops_of(column: Column) -> tuple[str, ...]:
@@ -315,32 +314,61 @@ class OpenState:
         texts = [texts_of(column, batch) for column in columns]
         return pa.RecordBatch.from_arrays(texts, [column.name for column in columns])
 
-    def page(self, selection: Selection, cache: Cache) -> pa.Table:
+    def page(self, selection: Selection) -> pa.Table:
         """Return rows: the exact text of every column, by its name."""
-        schema = pa.schema([(column.name, pa.string()) for column in self._state.columns])
-        unsorted = selection.order.column is None and not selection.where
-        if self._whole is None or not (unsorted or selection.offset >= _FAR):
+        chosen = None if self._whole is None else self._numbers(self._whole, selection)
+        if self._whole is None or chosen is None:
+            schema = pa.schema([(column.name, pa.string()) for column in self._state.columns])
             return pa.Table.from_batches(self.pages(selection), schema)
-        chosen = self._numbers(self._whole, selection, cache)
+        return self._numbered(self._whole, chosen)
+
+    def _numbered(self, held: Held, chosen: npt.NDArray[np.integer[Any]]) -> pa.Table:
+        """Return held rows by their numbers, in this order."""
+        schema = pa.schema([(column.name, pa.string()) for column in self._state.columns])
         numbers = ", ".join(map(str, chosen.tolist())) or "null"
-        found = self._cursor.execute(f"select *, rowid from {self._whole.name} where rowid in ({numbers})")
+        found = self._cursor.execute(f"select *, rowid from {held.name} where rowid in ({numbers})")
         rows = found.to_arrow_table().combine_chunks()
         places = pc.index_in(pa.array(chosen, pa.int64()), rows["rowid"].combine_chunks())
         return pa.Table.from_batches([self._texts(batch) for batch in rows.take(places).to_batches()], schema)
 
-    def _numbers(self, held: Held, selection: Selection, cache: Cache) -> npt.NDArray[np.integer[Any]]:
-        """Return the numbers of the held rows of a page, in its order."""
-        end = selection.offset + (held.count if selection.limit is None else selection.limit)
-        if selection.order.column is None and not selection.where:
-            return np.arange(min(selection.offset, held.count), min(end, held.count))
-        key = ("order", held.name, selection.where, selection.order)
-        order = cache.get(key, lambda: self._order(held, selection), lambda numbers: numbers.nbytes)
-        return order[selection.offset : end]
+    def _numbers(self, held: Held, selection: Selection) -> npt.NDArray[np.integer[Any]] | None:
+        """Return the numbers of the held rows of a page, in its order; None if they are found by sorting all rows."""
+        offset, limit = selection.offset, held.count if selection.limit is None else selection.limit
+        if selection.order.column is not None:
+            return self._far(held, selection) if offset >= _FAR else None
+        if selection.where:
+            return None
+        return np.arange(min(offset, held.count), min(offset + limit, held.count))
 
-    def _order(self, held: Held, selection: Selection) -> npt.NDArray[np.uint32]:
-        """Return the numbers of all held rows that a selection takes, in its order."""
-        sql, values = self._query("h.rowid::uinteger as n", selection.where, selection.order.sql_held(held.fitting))
-        return np.asarray(self._cursor.execute(sql, values).fetchnumpy()["n"], np.uint32)
+    def _far(self, held: Held, selection: Selection) -> npt.NDArray[np.integer[Any]] | None:
+        """Select the values at both ends of the page, then sort only the rows between them.
+
+        None if the page has rows without a value, or values that their type cannot represent.
+        """
+        order, first = selection.order, selection.offset
+        if order.column is None or _may_not_fit(order.column, held.fitting):
+            return None
+        name = _of(order.column)
+        count, values = self._query(f"count(*), count({name})", selection.where, "")
+        rows, valued = self._cursor.execute(count, values).fetchone() or (0, 0)
+        nulls = rows - valued if order.descending else 0
+        last = min(first + (selection.limit or rows), rows) - 1
+        if first > last or first < nulls or last >= nulls + valued:
+            return None
+        places = [valued - 1 - (n - nulls) if order.descending else n for n in (first, last)]
+        shares = ", ".join(str((place + 0.5) / valued) for place in sorted(places))
+        ends, _ = self._query(f"quantile_disc({name}, [{shares}]) as q", selection.where, "")
+        least, most = "(select q[1] from ends)", "(select q[2] from ends)"
+        before = f"{name} > {most}" if order.descending else f"{name} < {least}"
+        skipped, _ = self._query(f"count(*) filter ({before}) as n", selection.where, "")
+        page, _ = self._query("h.rowid as n", selection.where, "")
+        sql = (
+            f"with ends as materialized ({ends}), skipped as materialized ({skipped})"
+            f" {page} {'and' if selection.where else 'where'} {name} between {least} and {most}"
+            f"{order.sql_held(held.fitting)} limit {last - first + 1:d}"
+            f" offset (select {first - nulls:d} - n from skipped)"
+        )
+        return np.asarray(self._cursor.execute(sql, 3 * values).fetchnumpy()["n"], np.int64)
 
     def count(self, where: Sequence[Where] = ()) -> int:
         """Return the number of rows."""

@@ -1,14 +1,22 @@
-"""The page finds rows by former values across renamed, dropped and added columns, and a renamed table."""
+"""The page across changes of the schema: former values and names of columns, tables renamed and created again."""
 
+import threading
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from auditlake.api.lake import Lake as LakeApi
+from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
+from auditlake.mcp_server import MASKED, Limits, Tools
+from auditlake.snapshot import new_tables
+from auditlake.snapshot.bootstrap import Target
+from tests import command
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.page import Page
+from tests.running import Running, await_true
 
 pytestmark = pytest.mark.pg
 
@@ -71,3 +79,65 @@ def require_found(page: Page, name: str, before: str) -> None:
     assert [each["table"] for each in page.json("tables", at=before)["tables"]] == ["public.items"]
     assert f"<option selected>public.{name}</option>" in page.get("/find", table=name, value="first").text
     assert page.get("/find", table=name, value="zzz").status_code == 200
+
+
+def test_tables_have_the_names_of_the_moment(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page shows no name of a history; a mask of a table's former name masks it."""
+    monkeypatch.setattr(new_tables, "_INTERVAL_S", 0.1)
+    lake = Lake(tmp_path / "lake")
+    before = _rename_and_recreate(database, lake)
+    _require_names(Page(lake), before)
+    masked = Tools(LakeApi(lake.root), Limits(10, ("public.t.v", "public.r.v")))
+    assert [each["table"] for each in masked.tables()["found"]] == ["public.s", "public.t"]
+    for table in ("s", "public.t"):
+        assert [each["v"] for each in masked.rows(table)["found"]] == [MASKED]
+    assert {each["after"]["v"] for each in masked.diff(before, tables=["s"])["found"]} == {MASKED}
+
+
+def _rename_and_recreate(database: str, lake: Lake) -> str:
+    """Drop `t` and create it again, rename `r` to `s`, and follow both; return an LSN before that."""
+    stop = threading.Event()
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table t (id int primary key, v text); insert into t values (1, 'old')")
+        conn.execute("create table r (id int primary key, v text); insert into r values (1, 'of r')")
+        assert command.run_here(["bootstrap", "--source", database, "--lake", lake.root]).code == 0
+        conn.execute("update t set v = 'last'")
+        capture(database, lake)
+        before = str(Page(lake).json("lake")["at"]["lsn"])
+        conn.execute("update r set v = 'of r'")  # without the DDL trigger, t may have been dropped since this commit
+        capture(database, lake)
+        job = new_tables.Job(Target(database, lake, "auditlake", "auditlake", None, failover=False), {})
+        watching = threading.Thread(target=new_tables.watch, args=(job, stop, lambda _: None))
+        with Running(database, lake):
+            watching.start()
+            try:
+                conn.execute("drop table t")
+                conn.execute("create table t (id int primary key, v text, n int); insert into t values (1, 'new', 5)")
+                await_true(lambda: any("@" in table.name.table for table in list_histories(lake)))
+                conn.execute("alter table r rename to s; update s set v = 'of s'")
+            finally:
+                stop.set()
+                watching.join()
+        capture(database, lake)
+    return before
+
+
+def _require_names(page: Page, before: str) -> None:
+    names = {None: ["public.s", "public.t"], before: ["public.r", "public.t"]}
+    for at, expected in names.items():
+        given = {} if at is None else {"at": at}
+        assert [each["table"] for each in page.json("tables", **given)["tables"]] == expected
+        assert page.json("lake", **given)["tables"] == expected
+    (old,), (new,) = (page.json("rows", table="t", **given)["rows"] for given in ({"at": before}, {}))
+    assert (old["values"], new["values"]) == (["1", "last"], ["1", "new", "5"])
+    life = page.json("row", table="t", key="1", at=before)
+    assert (life["table"], [each["op"] for each in life["events"]]) == ("public.t", ["update", "snapshot"])
+    assert [each["table"] for each in page.json("status")["sizes"]] == ["public.s", "public.t", "public.t"]
+    compared = {each["table"]: each for each in page.json("compare", before=before)["tables"] if not each["problem"]}
+    assert [each["values"] for each in compared["public.s"]["entries"]] == [
+        [{"column": "v", "old": "of r", "new": "of s", "has_old": True, "has_new": True}]
+    ]
+    refused = page.get("/api/v1/compare", before=before, table="t")
+    assert (refused.status_code, "is one table at" in refused.text) == (422, True)
+    for path in ("/", "/log", "/status", "/sql", "/rows?table=t", f"/compare?before={before}"):
+        assert "public.t@" not in page.get(path).text, path
