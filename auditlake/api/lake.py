@@ -50,12 +50,14 @@ from auditlake.feed.feed import Feed
 from auditlake.feed.request import Request, key_arguments
 from auditlake.lake import layout
 from auditlake.lake.gaps import Gap
-from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lake.history import ALL, HistoryTable, type_of
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier
 from auditlake.status import Status, read_status
+from auditlake.temporal.moments import read_known
+from auditlake.temporal.table_lookup import mentioned
 from auditlake.values.exact_text import exact_texts
 from auditlake.values.python_values import decoder
 
@@ -117,7 +119,7 @@ class Lake:
 
         Raises BadUsage, NotAnswerable.
         """
-        reader = self._reader()
+        reader = self._reader(table)
         life = life_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), since, until))
         entries = list(life.entries())
         events = (_event(reader, life.table, each, by) for each, by in entries if isinstance(each, Event))
@@ -129,7 +131,7 @@ class Lake:
 
         Raises BadUsage, NotAnswerable.
         """
-        reader = self._reader()
+        reader = self._reader(table)
         blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, as_of))
         mark, by = blamed.ended
         deleted = None if mark is None else _commit(mark, by)
@@ -145,13 +147,13 @@ class Lake:
 
         Raises BadUsage, NotAnswerable.
         """
-        reader = self._reader()
+        reader = self._reader(table)
         found, rows = deleted_of(reader, table, since, as_of)
         listed = []
         for each, by in rows:
             typed = _Types(reader, found, each.mark.lsn)
             row = typed.row(each.last.values)
-            key = {column.name: row[column.name] for column in found.key}
+            key = {name: row[name] for name in each.key}
             listed.append(DeletedRow(_commit(each.mark, by), each.mark.op, key, row, each.last.values))
         return Found(tuple(listed), results.DELETED)
 
@@ -166,25 +168,18 @@ class Lake:
         compared = DiffQuestion(before, after or "now", tuple(tables), reverse=False).diffs(reader)
         return Found(tuple(each for table in compared for each in _differences(table)), results.DIFFERENCES)
 
-    def table_name(self, name: str) -> str:
-        """Return the name, with its schema, of the table that a name means.
-
-        Raises BadUsage.
-        """
-        return str(self._reader().table(name).name)
-
     def tables(self) -> Found[TableInfo]:
-        """Return the tables of the lake with their columns of now."""
+        """Return the tables of now with their columns, without those that were dropped."""
         reader = self._reader()
         known = reader.known
         listed = []
-        for name, table in known.tables.items():
+        for name, table in sorted(known.tables_at(known.now_lsn).items()):
             columns = reader.columns_at(table, known.now_lsn)
             key = tuple(column.name for column in table.key)
-            parked = known.parked.get(name)
+            parked = known.parked.get(table.name)
             reason = None if parked is None else parked.reason
             names = tuple(column.name for column in columns)
-            listed.append(TableInfo(str(name), Lsn(table.horizon), Lsn(table.position), names, key, reason))
+            listed.append(TableInfo(str(name), table.horizon, table.position, names, key, reason))
         return Found(tuple(listed), results.TABLES)
 
     def status(self, source: str | None = None) -> Status:
@@ -222,8 +217,10 @@ class Lake:
         asked = Request(since, after, tuple(tables), (), tuple(ops), key, follow, allow_gaps, column)
         return asked.open(self._lake)
 
-    def _reader(self) -> Reader:
-        return Reader(self._lake, datetime.now(UTC))
+    def _reader(self, *tables: str) -> Reader:
+        """Read the lake; for a question about the named tables alone, if there are any."""
+        asked = mentioned(*tables) if tables else ALL
+        return Reader(self._lake, datetime.now(UTC), read_known(self._lake, asked=asked))
 
 
 class Moment:
@@ -261,7 +258,7 @@ class Moment:
 
         Raises BadUsage, NotAnswerable.
         """
-        table = self._reader.table(name, self.lsn)
+        table = self._reader.table_at(name, self.lsn)
         self._reader.check(table, self.lsn, self._when)
         filters = tuple(Filter(column, op, value) for column, op, value in where)
         chosen = None if columns is None else tuple(columns)
@@ -342,7 +339,7 @@ class Rows(Exportable):
                 for name in batch.schema.names
                 if name != _RAW
             }
-            yield from pa.table(texts).to_pylist()
+            yield from pa.table(texts).to_pylist() if texts else ({} for _ in range(batch.num_rows))
 
 
 def _entries(raws: pa.Array, column: Column) -> pa.Array | None:

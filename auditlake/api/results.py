@@ -100,7 +100,7 @@ class Found(Exportable, Sequence[T], Generic[T]):
 class Commit:
     """Who changed something, when and why; without `lsn`, that was before the lake begins.
 
-    `actor` and `reason` are what the application said; `db_user` is the role that the server observed.
+    `actor` and `reason` are as the application recorded them; `db_user` is the role that the server observed.
     """
 
     lsn: Lsn | None

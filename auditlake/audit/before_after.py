@@ -14,7 +14,6 @@ from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import LSN, Tail
 from auditlake.audit.versions import PERIOD, history_texts, value_column
 from auditlake.lake.history import HistoryTable
-from auditlake.lsn import Lsn
 from auditlake.temporal.as_of_predicate import as_of_sql
 
 
@@ -61,7 +60,7 @@ def _of(rows: pa.Table, keys: pa.Table | None, tail: Tail) -> pa.Table:
 
 def _across(reader: Reader, table: HistoryTable, tail: Tail, span: Span) -> Sides:
     keys = tail.touched(table.position)
-    merged = Span(span.after, Lsn(table.position))
+    merged = Span(span.after, table.position)
     touched = _values(tail.history(as_of_sql(span.after), keys))
     if keys is None:
         return Sides(touched, tail.state(span.upto))

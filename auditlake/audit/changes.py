@@ -71,7 +71,7 @@ def changes_of(reader: Reader, table: TableName, span: Span, condition: str = "t
 
 def change_of(row: Mapping[str, Any], reader: Reader) -> Change:
     """Convert one row of `changes`."""
-    relation = reader.relations[row["relation"]]
+    relation = reader.relation(row["relation"])
     names = {column.name for column in relation.columns}
     missing = {name: later.missing for name, later in reader.later_of(relation).items() if name not in names}
     unchanged = frozenset(relation.columns[place].name for place in _list(row["unchanged"]))

@@ -176,7 +176,7 @@ class Diff(_TwoMoments):
                 yield Entry(kind, self._key_of(row), values, None, tuple(values), row[LSN], None)
 
     def columns_with_invalid_text(self) -> list[str]:
-        """Return the columns with an escaped invalid byte (`values.encoding`) in some row that differs."""
+        """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
         before, after = self._sides.before, self._sides.after
         written = [before.take(rows) for rows in (self._removed, self._modified["i"])]
         written += [after.take(rows) for rows in (self._added, self._modified["j"])]
@@ -271,7 +271,7 @@ class MultisetDiff(_TwoMoments):
     def _tail(self) -> Counter[Row]:
         if self._span.upto <= self.table.position:
             return Counter()
-        tail = Span(Lsn(self.table.position), self._span.upto)
+        tail = Span(self.table.position, self._span.upto)
         changes = list(changes_of(self._reader, self.table.name, tail))
         rows: Counter[Row] = Counter()
         if any(change.op == "truncate" for change in changes):
@@ -313,7 +313,7 @@ class MultisetDiff(_TwoMoments):
                 yield Entry(kind, {}, whole[0], whole[1], tuple(values), None, None)
 
     def columns_with_invalid_text(self) -> list[str]:
-        """Return the columns with an escaped invalid byte (`values.encoding`) in some row that differs."""
+        """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
         texts = ((name, text) for row, count in self._net.items() if count for name, text in row)
         return sorted({self._now[name] for name, text in texts if text is not None and _NUL in text})
 
@@ -330,7 +330,7 @@ def _with_one_key(reader: Reader, table: HistoryTable, span: Span) -> HistoryTab
     before, after = (reader.keyed_at(table, lsn) for lsn in (span.after, span.upto))
     if [column.stored for column in before.key] != [column.stored for column in after.key]:
         raise NotAnswerable(
-            f"the key of {table.name} changed between {span.after} and {span.upto}, so its rows cannot be compared",
+            f"the key of {table.label} changed between {span.after} and {span.upto}, so its rows cannot be compared",
             "Compare two moments on one side of the change; auditlake.relations has its LSN.",
         )
     return after
@@ -381,7 +381,7 @@ class Compared:
         )
 
     def columns_with_invalid_text(self) -> Sequence[str]:
-        """Return the columns with an escaped invalid byte (`values.encoding`) in some row that differs."""
+        """Return the columns with an escaped invalid byte (`values.escapes`) in some row that differs."""
         return self._diff.columns_with_invalid_text()
 
     def schema_changes(self) -> list[str]:

@@ -115,11 +115,11 @@ def blame(each: Blame, committed: Transaction | None, ended: tuple[Mark | None, 
     }
 
 
-def deleted(each: Deleted, committed: Transaction | None, table: TableName, key: tuple[Column, ...]) -> Fields:
+def deleted(each: Deleted, committed: Transaction | None, table: TableName) -> Fields:
     """Return the fields of a row in `auditlake deleted`."""
     return {
         "table": str(table),
-        "key": {column.name: each.last.values[column.name] for column in key},
+        "key": each.key,
         **_commit(each.mark, committed),
         "op": each.mark.op,
         "row": each.last.values,

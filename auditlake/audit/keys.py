@@ -50,7 +50,7 @@ def parse_key(table: HistoryTable, given: tuple[str, ...]) -> GivenKey:
     """
     names = [column.name for column in table.key]
     if not names:
-        raise BadUsage(f"{table.name} has no key, so its rows cannot be identified", "Use auditlake diff or show.")
+        raise BadUsage(f"{table.label} has no key, so its rows cannot be identified", "Use auditlake diff or show.")
     form = " ".join(f"{name}=…" for name in names)
     pairs = [value.partition("=") for value in given]
     if given and all(head in names and equals for head, equals, _ in pairs):
@@ -58,7 +58,7 @@ def parse_key(table: HistoryTable, given: tuple[str, ...]) -> GivenKey:
     else:
         values = dict(zip(names, given, strict=False))
     if len(values) != len(names) or len(given) != len(names):
-        raise BadUsage(f"the key of {table.name} is {', '.join(names)}, not {len(given)} values", f"Write {form}.")
+        raise BadUsage(f"the key of {table.label} is {', '.join(names)}, not {len(given)} values", f"Write {form}.")
     read = [(column, read_value(column, values[column.name])) for column in table.key]
     unsure = tuple(column for column, value in read if not value.exact)
     return GivenKey(table.name, tuple(value.text for _, value in read), unsure)

@@ -5,7 +5,7 @@ describe the same lake while capture and apply continue. Rows above the watermar
 `transactions` are read up to a limit that is at most the watermark.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
@@ -23,10 +23,11 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
+from auditlake.membership import Membership
 from auditlake.messages import say
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import find_shapes, follow
-from auditlake.schema.missing_values import read_added
+from auditlake.schema.missing_values import Answers, read_added
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (
@@ -58,6 +59,78 @@ class Span:
         return self.after < lsn <= self.upto
 
 
+class _ShapesOfTables(Mapping[TableName, TableShapes]):
+    """The shapes of every table, found when they are first asked for: a question needs those of few."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._found: dict[TableName, TableShapes] = {}
+        self.versions = read_versions(known.lake)
+
+    def __getitem__(self, name: TableName) -> TableShapes:
+        if name not in self._found:
+            table, upto = self._known.tables[name], self._known.positions.known_lsn
+            recorded = self._recorded if table.oid is None else None
+            shapes = find_shapes([table], self.versions, recorded, upto)[table]
+            self._found[name] = TableShapes(table, shapes, self._answers)
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[TableName]:
+        return iter(self._known.tables)
+
+    def __len__(self) -> int:
+        return len(self._known.tables)
+
+    @cached_property
+    def _recorded(self) -> Membership | None:
+        return read_recorded(self._known.lake)
+
+    @cached_property
+    def _answers(self) -> Answers:
+        return read_added(self._known.lake)
+
+    @cached_property
+    def _by_oid(self) -> Mapping[int | None, list[TableName]]:
+        """The tables by each OID that they had; those whose OID is not recorded by None."""
+        found: dict[int | None, list[TableName]] = {}
+        for table in self._known.tables.values():
+            for oid in {table.oid, *(former for _, former in table.former_oids)}:
+                found.setdefault(oid, []).append(table.name)
+        return found
+
+    def _candidates(self, oid: int) -> Iterator[TableShapes]:
+        return (self[name] for key in (oid, None) for name in self._by_oid.get(key, ()))
+
+    def relation(self, number: int) -> Relation:
+        """Return a relation version by its number; of a table with a history, with the own names of its columns."""
+        relation = self.versions.relation(number)
+        owned = (each.relations[number] for each in self._candidates(relation.oid) if number in each.relations)
+        return next(owned, relation)
+
+    def of_relation(self, oid: int, name: TableName) -> TableShapes | None:
+        """Return the shapes of the table that had an OID and a name at once: an OID may be another table's today."""
+        for found in self._candidates(oid):
+            if any((v.relation.oid, v.relation.name) == (oid, name) for v in found.shapes.versions):
+                return found
+        return None
+
+
+class _InnerTables(Mapping[TableName, HistoryTable]):
+    """The tables of a lake, with columns of their own names."""
+
+    def __init__(self, shapes: _ShapesOfTables) -> None:
+        self._shapes = shapes
+
+    def __getitem__(self, name: TableName) -> HistoryTable:
+        return self._shapes[name].inner
+
+    def __iter__(self) -> Iterator[TableName]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+
 class Reader:
     """One state of a lake; relative times are relative to `now`, whose zone is used for times without one."""
 
@@ -66,11 +139,8 @@ class Reader:
         self.lake = lake
         self.now = now
         known = known or read_known(lake)
-        tables, versions, answers = known.tables.values(), read_versions(lake), read_added(lake)
-        shapes = find_shapes(tables, versions, read_recorded(lake), known.positions.known_lsn)
-        self._shapes = {table.name: TableShapes(table, found, answers) for table, found in shapes.items()}
-        self.known = replace(known, tables={name: found.inner for name, found in self._shapes.items()})
-        self._versions = versions
+        self._shapes = _ShapesOfTables(known)
+        self.known = replace(known, tables=_InnerTables(self._shapes), as_read=known.tables)
         self._tables: dict[Place, DeltaTable] = {}
 
     @property
@@ -82,13 +152,17 @@ class Reader:
     def watermark(self) -> Lsn:
         return self.known.positions.watermark
 
-    @cached_property
-    def relations(self) -> dict[int, Relation]:
-        """Every relation version by its number, with the own names of columns (`table_shapes`)."""
-        relations = {version.number: version.relation for version in self._versions}
-        for found in self._shapes.values():
-            relations |= found.relations
-        return relations
+    def relation(self, number: int) -> Relation:
+        """Return a relation version by its number, with the own names of columns (`table_shapes`)."""
+        return self._shapes.relation(number)
+
+    def relations_of(self, table: HistoryTable) -> Mapping[int, Relation]:
+        """Return the relation versions of a table by number, with the same."""
+        return self._shapes[table.name].relations
+
+    def numbers_of(self, oid: int) -> frozenset[int]:
+        """Return the numbers of all versions with this OID."""
+        return frozenset(version.number for version in self._shapes.versions.of_oid(oid))
 
     def query(self, sql: str, **tables: DeltaTable | None) -> pa.Table:
         """Run SQL over the named Delta tables; views and dictionaries are converted to plain Arrow types."""
@@ -129,13 +203,21 @@ class Reader:
         for started in (TableName(*parts),) if len(parts) == len(TableName._fields) else ():
             if started not in self.known.tables and self.lake.history(started).exists():
                 raise NotAnswerable(f"{started} has not been completely copied yet", "Ask again after bootstrap.")
-        name_found = find_table(parts, self.known.names)
+        name_found = find_table(parts, self.known.names, self.known.in_doubt)
         if name_found not in self.known.names:
             raise BadUsage(f"{name_found} is not a table of the source, so it has no history", "Name one that is.")
         had = self.known.had(name_found)
         lsn = self.known.last_lsn if upto is None else upto
         called = [(since, each) for each in had if (since := each.called_since(name_found, lsn)) is not None]
         return max(called, key=lambda pair: pair[0])[1] if called else self._nearest(had, lsn)
+
+    def table_at(self, name: str, lsn: Lsn) -> HistoryTable:
+        """Find the table that has a name at `lsn`, to show its state then.
+
+        Raises BadUsage, and NotAnswerable if a table has another name then.
+        """
+        self.table(name, lsn)
+        return self.known.named(find_table(split_name(name), self.known.names), lsn)
 
     def _nearest(self, had: Sequence[HistoryTable], lsn: Lsn) -> HistoryTable:
         """Return, of tables that do not have their common name at `lsn`, the youngest one that existed then."""
@@ -163,7 +245,7 @@ class Reader:
         if isinstance(when, AtTime):
             begin_us = begins_at(self.known)
             return None if begin_us is None or when.time_us >= begin_us else format_us(begin_us, self.zone)
-        first = Lsn(min(table.horizon for table in self.known.tables.values()))
+        first = Lsn(min(table.horizon for table in self.known.listed))
         return str(first) if isinstance(when, AtLsn) and when.lsn < first else None
 
     def check(self, table: HistoryTable, lsn: Lsn, when: str | None = None) -> None:
@@ -186,13 +268,14 @@ class Reader:
         if followed.cut_at is not None:
             last = Lsn(followed.cut_at - 1)
             raise NotAnswerable(
-                f"{table.name} cannot be shown as of {lsn} yet: its key or the columns of its rows change after {last}",
+                f"{table.label} cannot be shown as of {lsn} yet: its key or the columns of its rows change after "
+                f"{last}",
                 "Run auditlake follow or auditlake apply; if one is running, ask again in a few seconds.",
             )
         if followed.refusal is not None and followed.refused_at is not None:
             last = Lsn(followed.refused_at - 1)
             raise NotAnswerable(
-                f"{table.name} cannot be shown as of {lsn}: it is known up to {last}: {followed.refusal.message}",
+                f"{table.label} cannot be shown as of {lsn}: it is known up to {last}: {followed.refusal.message}",
                 f"Ask for a moment up to {last}. {followed.refusal.hint}",
             )
 
@@ -208,9 +291,36 @@ class Reader:
         """Return a table with the key that it had at `lsn`."""
         return self._shapes[table.name].keyed_at(min(lsn, table.position))
 
-    def rekeyed_at(self, table: HistoryTable, lsn: int) -> int | None:
+    def rekeyed_at(self, table: HistoryTable, lsn: Lsn) -> Lsn | None:
         """Return the last commit up to `lsn` from which on other columns identify a row; None if there is none."""
         return self._shapes[table.name].rekeyed_at(lsn)
+
+    @property
+    def shapes(self) -> Collection[TableShapes]:
+        """The shapes of every table."""
+        return self._shapes.values()
+
+    def all_columns(self, table: HistoryTable) -> tuple[Column, ...]:
+        """Return every physical column of a table, with the changes that are not applied yet."""
+        return self._shapes[table.name].followed.physical
+
+    def physical_columns(self, table: HistoryTable, name: str, lsn: Lsn) -> frozenset[str]:
+        """Return the physical columns, by stored name, of the column that has a name at `lsn`, under all its types.
+
+        Raises BadUsage if there is none.
+        """
+        shapes = self._shapes[table.name]
+        stored = shapes.stored_as(name, lsn)
+        if stored is None:
+            names = dict.fromkeys((*(c.name for c in self.columns_at(table, lsn)), *shapes.own_names.values()))
+            raise BadUsage(f"{table.last_name} has no column {name}", f"It has {', '.join(names)}.")
+        return shapes.same_column(stored)
+
+    def listed_tables(self) -> frozenset[TableName]:
+        """Return the histories of tables that the publication lists one by one, or that it is not known of."""
+        recorded = read_recorded(self.lake)
+        members = {} if recorded is None else recorded.tables
+        return frozenset(n for n in self.known.tables if (m := members.get(n)) is None or m.entry is not None)
 
     def own_names(self, table: HistoryTable) -> Mapping[str, str]:
         """Return the own name of every column of a table, by the name under which its history stores it."""
@@ -226,18 +336,12 @@ class Reader:
 
     def later_of(self, relation: Relation) -> Mapping[str, Later]:
         """Return the same for the table of a relation version; nothing if it has no history."""
-        found = self._by_relation.get((relation.oid, relation.name))
+        found = self._shapes.of_relation(relation.oid, relation.name)
         return {} if found is None else found.later
-
-    @cached_property
-    def _by_relation(self) -> Mapping[tuple[int, TableName], TableShapes]:
-        # An OID of an earlier source may be another table's today.
-        versions = ((version.relation, found) for found in self._shapes.values() for version in found.shapes.versions)
-        return {(relation.oid, relation.name): found for relation, found in versions}
 
     def table_of(self, relation: Relation) -> HistoryTable | None:
         """Return the table of a relation version; None if it has no history."""
-        found = self._by_relation.get((relation.oid, relation.name))
+        found = self._shapes.of_relation(relation.oid, relation.name)
         return None if found is None else found.inner
 
     def about(self, name: TableName) -> str:

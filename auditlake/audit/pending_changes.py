@@ -59,7 +59,7 @@ class Tail:
     def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
         self._reader = reader
         self._table = table
-        self._span = Span(Lsn(table.position), upto)
+        self._span = Span(table.position, upto)
         self._key = [column.name for column in table.key]
         self.rows = fetch(reader, table.name, self._span).combine_chunks()
         self._lsn: npt.NDArray[np.int64] = self.rows["lsn"].to_numpy()
@@ -102,7 +102,7 @@ class Tail:
         return table.append_column("dead", pa.array(np.full(table.num_rows, dead)))
 
     def _keys(self, first: str, second: str) -> list[pa.Array]:
-        places = key_places(self._table, self._reader.relations, self._key)
+        places = key_places(self._table, self._reader.relations_of(self._table), self._key)
         found = []
         for index in range(len(self._key)):
             wanted = {number: where[index] for number, where in places.items()}
@@ -162,7 +162,7 @@ class Tail:
             return "true"
         where = f"{self._reader.about(self._table.name)} and lsn > {self._span.after:d} and lsn <= {self._span.upto:d}"
         parts = []
-        for number, places in key_places(self._table, self._reader.relations, self._key).items():
+        for number, places in key_places(self._table, self._reader.relations_of(self._table), self._key).items():
             for side in ("new", "old"):
                 columns = ", ".join(f"cast({side}[{places[i] + 1}] as {cast}) as k{i}" for i, cast in usable)
                 parts.append(
@@ -196,10 +196,10 @@ class Tail:
 
     def state(self, lsn: Lsn) -> pa.Table:
         """Return the rows at `lsn` of the keys that the tail touches: value columns and `lsn`."""
-        upto = int(np.searchsorted(self._lsn, lsn, side="right"))
-        winners = self._winners(upto)
-        changed = self._values(winners.filter(pc.invert(winners["dead"])), upto)
-        if (self._truncates < upto).any():
+        count = int(np.searchsorted(self._lsn, lsn, side="right"))
+        winners = self._winners(count)
+        changed = self._values(winners.filter(pc.invert(winners["dead"])), count)
+        if (self._truncates < count).any():
             return changed
         rest = self.base.join(winners.select(self.key_columns), keys=self.key_columns, join_type="left anti")
         return pa.concat_tables([changed, rest.select(changed.column_names)], promote_options="permissive")
@@ -209,18 +209,19 @@ class Tail:
         winners = self._winners(self.rows.num_rows)
         return self._values(winners.filter(pc.invert(winners["dead"])), self.rows.num_rows)
 
-    def _winners(self, upto: int) -> pa.Table:
-        """Return the last effect on each key among the first `upto` changes, of those after the last TRUNCATE."""
-        cuts = self._truncates[self._truncates < upto]
+    def _winners(self, count: int) -> pa.Table:
+        """Return the last effect on each key among the first `count` changes, of those after the last TRUNCATE."""
+        cuts = self._truncates[self._truncates < count]
         first = int(cuts[-1]) + 1 if cuts.size else 0
         rows = self.effects["row"].to_numpy()
-        begin, end = np.searchsorted(rows, [first, upto])
+        begin, end = np.searchsorted(rows, [first, count])
         effects = self.effects.slice(int(begin), int(end - begin))
         effects = effects.append_column("n", pa.array(np.arange(effects.num_rows)))
         last = effects.group_by(self.key_columns).aggregate([("n", "max")])
         return effects.take(last["n_max"].combine_chunks()) if last.num_rows else effects.slice(0, 0)
 
-    def _values(self, winners: pa.Table, upto: int) -> pa.Table:
+    def _values(self, winners: pa.Table, count: int) -> pa.Table:
+        """Return the rows after these effects, which are among the first `count` changes."""
         rows = self.rows.take(winners["row"].combine_chunks())
         columns: dict[str, pa.Array] = dict(
             zip(self.key_columns, winners.select(self.key_columns).columns, strict=True)
@@ -230,7 +231,7 @@ class Tail:
                 columns[value_column(name)] = self._sent(name, rows)
         sent = pa.table({**columns, LSN: rows["lsn"]})
         unsent = pc.fill_null(pc.greater(pc.list_value_length(rows["unchanged"]), 0), fill_value=False)
-        return self._filled(sent, np.flatnonzero(unsent.to_numpy(zero_copy_only=False)), upto)
+        return self._filled(sent, np.flatnonzero(unsent.to_numpy(zero_copy_only=False)), count)
 
     def versions(self) -> list["TailVersion"]:
         """Fold the tail as apply does, row by row: the versions that end or begin in it, ordered by their end.
@@ -274,13 +275,13 @@ class Tail:
         return pc.if_else(has_it, sent, pa.scalar(later.missing))
 
     def _places(self, name: str) -> dict[int, int]:
-        return {n: p[0] for n, p in key_places(self._table, self._reader.relations, [name]).items()}
+        return {n: p[0] for n, p in key_places(self._table, self._reader.relations_of(self._table), [name]).items()}
 
-    def _filled(self, rows: pa.Table, unsent: npt.NDArray[np.int64], upto: int) -> pa.Table:
-        """Replace the rows at `unsent` by their whole state, from a replay of the tail."""
+    def _filled(self, rows: pa.Table, unsent: npt.NDArray[np.int64], count: int) -> pa.Table:
+        """Replace the rows at `unsent` by their whole state, from a replay of the first `count` changes."""
         if not unsent.size:
             return rows
-        states = self._replayed(upto)
+        states = self._replayed(count)
         keys = [tuple(row.values()) for row in rows.take(unsent).select(self.key_columns).to_pylist()]
         whole = [states.rows[key] for key in keys]
         sent = np.setdiff1d(np.arange(rows.num_rows), unsent)
@@ -288,11 +289,12 @@ class Tail:
         replayed = pa.table({**columns, LSN: rows[LSN].take(pa.array(unsent))})
         return pa.concat_tables([rows.take(pa.array(sent)), replayed.select(rows.column_names)])
 
-    def _replayed(self, upto: int) -> States:
+    def _replayed(self, count: int) -> States:
+        """Return the state of the touched keys after the first `count` changes."""
         key = tuple(self._key)
         states = States(key)
         for row in self.base.to_pylist():
             states.rows[tuple(row[column] for column in self.key_columns)] = row_values(row)
-        for row in self.rows.slice(0, upto).to_pylist():
+        for row in self.rows.slice(0, count).to_pylist():
             states.apply(change_of(row, self._reader))
         return states

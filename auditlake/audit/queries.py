@@ -58,9 +58,9 @@ class LogQuestion:
             if self.keys or self.column:
                 raise BadUsage("--key and --column need --table", "Add --table TABLE.")
             return Wanted(None, None, self.actor, self.reason, self.unattributed)
-        table = reader.table(self.table, span.upto)
+        table = reader.keyed_at(reader.table(self.table, span.upto), span.upto)
         given = parse_key(table, self.keys) if self.keys else None
-        span = _of_one_key(reader, table, span) if given else span
+        span = _of_one_key(reader, table, span) if given or self.column else span
         lsns = lsns_of_table(reader, table, span, given.key if given else None, self.column)
         if given is not None and not lsns and not touches_key(reader, table, given.key):
             given.check_absent()
@@ -68,7 +68,7 @@ class LogQuestion:
 
 
 def _of_one_key(reader: Reader, table: HistoryTable, span: Span) -> Span:
-    """Return the part of a span in which the same columns identify a row, and say if that is not all of it."""
+    """Return the end of a span in which the key has the same columns; report it if the span is longer."""
     changed = reader.rekeyed_at(table, span.upto)
     if changed is None or changed <= span.after + 1:
         return span
@@ -77,7 +77,7 @@ def _of_one_key(reader: Reader, table: HistoryTable, span: Span) -> Span:
 
 
 def _say_other(reader: Reader, table: HistoryTable, name: str, span: Span) -> None:
-    """Say if another table had this name at the beginning of a span: the answer is about one table."""
+    """Report that another table had this name at the beginning of a span: the answer covers one table only."""
     found = find_table(split_name(name), reader.known.names)
     since = table.called_since(found, span.upto)
     if since is None or span.after >= since - 1:
@@ -187,7 +187,7 @@ def life_of(reader: Reader, question: RowQuestion) -> Life:
 
 def never(table: HistoryTable, upto: Lsn) -> str:
     """Return the notice that no row ever had the key."""
-    return f"no row of {table.name} had this key at any moment from {Lsn(table.horizon)} to {upto}"
+    return f"no row of {table.label} had this key at any moment from {table.horizon} to {upto}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Blamed:
 
     @property
     def horizon(self) -> Lsn:
-        return Lsn(self.table.horizon)
+        return self.table.horizon
 
     def ended_at(self, zone: tzinfo) -> str:
         """Return when the row was deleted, "" if it exists."""
@@ -221,7 +221,7 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
     shown = reader.shown_at(life.table, at, last.values)
     own = reader.own_names(life.table)
     names = {own.get(column.stored, column.stored): column.name for column in reader.columns_at(life.table, at)}
-    found = {each.column: each for each in blame(life.events, last)}
+    found = {each.column: each for each in _since_added(reader, life.table, blame(life.events, last))}
     columns = [replace(found[each], column=name) for each, name in names.items() if each in found and name in shown]
     marks = [each.mark for each in columns] + [mark]
     changed = reader.rekeyed_at(life.table, life.span.upto)
@@ -230,9 +230,26 @@ def blame_of(reader: Reader, question: RowQuestion) -> Blamed:
             f"the key of {life.table.last_name} changed at {Lsn(changed)}, and values of this row were set before",
             f"Ask as of {Lsn(changed - 1)}, by the former key.",
         )
-    transactions = transactions_at(reader, (each.lsn for each in marks if each is not None))
-    blamed = [(each, transactions.get(each.mark.lsn) if each.mark else None) for each in columns]
+    transactions = transactions_at(reader, (each.lsn for each in marks if each is not None and each.xid))
+    blamed = [(each, transactions.get(each.mark.lsn) if each.mark and each.mark.xid else None) for each in columns]
     return Blamed(blamed, (mark, transactions.get(mark.lsn) if mark else None), life.table, life.span.upto)
+
+
+def _since_added(reader: Reader, table: HistoryTable, columns: Iterable[Blame]) -> Iterator[Blame]:
+    """Yield the columns of a row; a value older than its column was set by the commit that added the column.
+
+    That commit is known only if the DDL trigger reported it; else the mark has no xid, so nobody is named.
+    """
+    later = reader.later(table.name)
+    added = transactions_at(reader, (each.since for each in later.values()))
+    for each in columns:
+        column = later.get(each.column)
+        by = added.get(column.since) if column is not None else None
+        if column is None or by is None or (each.mark is not None and each.mark.lsn >= column.since):
+            yield each
+        else:
+            mark = Mark(column.since, by.time_us, "add column", by.xid if column.exact else None)
+            yield replace(each, mark=mark)
 
 
 def deleted_of(
@@ -243,12 +260,26 @@ def deleted_of(
     Raises BadUsage, NotAnswerable.
     """
     span = reader.span(since, until)
-    table = reader.table(name, span.upto)
+    table = reader.keyed_at(reader.table(name, span.upto), span.upto)
     reader.check(table, span.upto, until)
     _say_other(reader, table, name, span)
     rows = deleted_rows(reader, table, _of_one_key(reader, table, span))
     transactions = transactions_at(reader, (row.mark.lsn for row in rows))
     return table, [(row, transactions.get(row.mark.lsn)) for row in rows]
+
+
+def table_of_both(reader: Reader, name: str, first: Lsn, last: Lsn) -> HistoryTable:
+    """Return the table that has a name at both of two LSNs.
+
+    Raises BadUsage, NotAnswerable if these are two tables.
+    """
+    table = reader.table(name, last)
+    if reader.table(name, first) is not table:
+        raise NotAnswerable(
+            f"{name} is one table at {first} and another one at {last}",
+            "Compare two moments of one of them; auditlake log lists DROP and RENAME.",
+        )
+    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +302,8 @@ class DiffQuestion:
         moment_b, names = self._second(reader)
         a, b = reader.moment(self.moment_a), reader.moment(moment_b)
         last = max(a, b)
-        tables = [reader.table(name, last) for name in names] or list(reader.known.tables_at(last).values())
-        for name, table in zip(names, tables, strict=False):
-            if reader.table(name, min(a, b)) is not table:
-                raise NotAnswerable(
-                    f"{name} is one table at {min(a, b)} and another one at {max(a, b)}",
-                    "Compare two moments of one of them; auditlake log lists DROP and RENAME.",
-                )
+        tables = [table_of_both(reader, name, min(a, b), last) for name in names]
+        tables = tables or list(reader.known.tables_at(last).values())
         for table in tables:
             reader.check(table, a, self.moment_a)
             reader.check(table, b, moment_b)

@@ -21,7 +21,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from auditlake.audit.changes import Change, States, changes_of
+from auditlake.audit.changes import Change, States, Values, changes_of
 from auditlake.audit.keys import HERE, THERE, Key, in_changes, same_in_history
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
 from auditlake.audit.pending_changes import Tail
@@ -176,7 +176,7 @@ class Book:
         return turns[lsn]
 
     def _read_turns(self, key: Key, lsns: set[Lsn]) -> Iterable[Change]:
-        this = in_changes(self._table, self._reader.relations, [key])
+        this = in_changes(self._table, self._reader.relations_of(self._table), [key])
         condition = f"{in_lsns('lsn', list(lsns))} and {_NOT_KEPT} and (op = 'truncate' or {this})"
         span = Span(Lsn(min(lsns) - 1), Lsn(max(lsns)))
         return changes_of(self._reader, self._table.name, span, condition)
@@ -229,10 +229,11 @@ def last_version(events: list[Event], key: Key) -> tuple[Version, Mark | None]:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A deleted row: its last version, and the commit that deleted it."""
+    """A deleted row: its last version, the commit that deleted it, and its key, by the names of that moment."""
 
     last: Version
     mark: Mark
+    key: Values
 
 
 def deleted_rows(reader: Reader, table: HistoryTable, span: Span) -> list[Deleted]:
@@ -251,13 +252,16 @@ def deleted_rows(reader: Reader, table: HistoryTable, span: Span) -> list[Delete
         _overlay_tail(ended, reader, table, span.upto)
     book = Book(reader, table, span.upto)
     first = _first_ends(reader, table, {version.end.lsn for version in ended.values() if version.end})
-    candidates = (_deleted_row(version, book, first) for version in ended.values())
-    rows = [_as_shown(reader, table, row) for row in candidates if row is not None and row.mark.lsn in span]
+    candidates = (_deletion(version, book, first) for version in ended.values())
+    rows = [_as_shown(reader, table, *found) for found in candidates if found is not None and found[1].lsn in span]
     return sorted(rows, key=lambda row: (-row.mark.lsn, row.last.key))
 
 
-def _as_shown(reader: Reader, table: HistoryTable, row: Deleted) -> Deleted:
-    return replace(row, last=replace(row.last, values=reader.shown_at(table, row.mark.lsn, row.last.values)))
+def _as_shown(reader: Reader, table: HistoryTable, last: Version, mark: Mark) -> Deleted:
+    """Return a deleted row in the columns that the table had then."""
+    own = {column.name: str(last.values[column.name]) for column in table.key}
+    key: Values = reader.shown_at(table, mark.lsn, own)
+    return Deleted(replace(last, values=reader.shown_at(table, mark.lsn, last.values)), mark, key)
 
 
 def _ended_in_history(reader: Reader, table: HistoryTable, span: Span) -> Iterator[Version]:
@@ -271,7 +275,7 @@ def _overlay_tail(ended: dict[Key, Version], reader: Reader, table: HistoryTable
     """Remove from `ended` the keys that the tail inserts again, and add those that it deletes."""
     tail = Tail(reader, table, upto)
     base: pa.Table = tail.base
-    changes = changes_of(reader, table.name, Span(Lsn(table.position), upto))
+    changes = changes_of(reader, table.name, Span(table.position, upto))
     if (keys := tail.ended()) is not None:
         alive, dead = keys
         for row in alive.to_pylist() if ended else ():
@@ -311,8 +315,8 @@ def _first_ends(reader: Reader, table: HistoryTable, lsns: Collection[int]) -> M
     return first
 
 
-def _deleted_row(version: Version, book: Book, first: Mapping[int, Mapping[Key, str]]) -> Deleted | None:
-    """Return the last row deleted under the key of `version`, the key's last version; None if none was.
+def _deletion(version: Version, book: Book, first: Mapping[int, Mapping[Key, str]]) -> tuple[Version, Mark] | None:
+    """Return the last row deleted under the key of `version`, the key's last version, and the commit; None if none was.
 
     The row of that version may live on under another key. A transaction with a TRUNCATE may end a key several times;
     the first end is the row's (`first`).
@@ -322,7 +326,7 @@ def _deleted_row(version: Version, book: Book, first: Mapping[int, Mapping[Key, 
     if version.end.lsn in first:
         op = first[version.end.lsn].get(version.key, "truncate")
     if op != "update":
-        return Deleted(version, replace(version.end, op=op))
+        return version, replace(version.end, op=op)
     ends = [event for event in book.life(version.key) if event.after is None]
     ended = [(event.before, event.mark) for event in ends if event.before and event.before.key == version.key]
-    return Deleted(*ended[-1]) if ended else None
+    return ended[-1] if ended else None

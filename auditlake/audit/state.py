@@ -46,7 +46,7 @@ from auditlake.store.objects import filesystem
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state
 from auditlake.values.exact_text import outside, typed_values
-from auditlake.values.types import Kind
+from auditlake.values.types import Kind, is_widened
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -191,8 +191,11 @@ def columns_of(reader: Reader, table: HistoryTable, lsn: Lsn) -> tuple[Column, .
 
 
 def _named_as(column: Column, now: Column) -> Column:
-    """Return a column, with the type of the history, under its name of a moment."""
-    return replace(column, name=now.name, stored_as=None if column.stored == now.name else column.stored)
+    """Return a column with the type of the history, or the wider one that the moment has, under its name then."""
+    types = (column.type_oid, column.typmod), (now.type_oid, now.typmod)
+    type_oid, typmod = types[is_widened(*types)]
+    stored_as = None if column.stored == now.name else column.stored
+    return replace(column, type_oid=type_oid, typmod=typmod, name=now.name, stored_as=stored_as)
 
 
 def _named(table: HistoryTable, had: dict[str, Column], name: str) -> Column:
@@ -375,7 +378,7 @@ class _State:
         self._raw = reading.raw
         self._held_as = reading.held
         self._shown = [*(_of(column) for column in reading.columns), *([_RAW] if reading.raw else [])] or [
-            f"1 as {_ROW}"
+            f"1 as {standard_identifier(_ROW)}"
         ]
 
     @cached_property
@@ -398,7 +401,7 @@ class _State:
         return f"{self._untouched(keys)} union all {here}"
 
     def versions(self, files: Files, shown: Sequence[str]) -> str:
-        """Return a query of all versions: of the history, some of which end in the tail, and of the tail."""
+        """Return a query of all versions: of the history, closed where the tail ends them, and of the tail."""
         folded = Tail(self._reader, self._table, self._upto).versions()
         ends = [version for version in folded if version.begin is None]
         begun = [version for version in folded if version.begin is not None]
@@ -427,11 +430,11 @@ class _State:
 
     def _typed_keys(self, keys: pa.Table) -> dict[str, pa.Array]:
         """Return columns of a key as `_same_key` compares them: `k0` …, and `r0` … for texts that do not fit."""
-        typed = {}
+        typed, had = {}, {column.stored: column for column in columns_of(self._reader, self._table, self._upto)}
         for number, column in enumerate(self._table.key):
-            texts = keys[value_column(column.name)].combine_chunks()
-            typed[f"k{number}"] = typed_values(texts, type_of(column))
-            typed[f"r{number}"] = outside(texts, type_of(column))
+            texts, held = keys[value_column(column.name)].combine_chunks(), type_of(had.get(column.stored, column))
+            typed[f"k{number}"] = typed_values(texts, held)
+            typed[f"r{number}"] = outside(texts, held)
         return typed
 
     def _same_key(self) -> str:
@@ -469,13 +472,20 @@ class _State:
             return self._raw_cell()
         column = self._unmerged.get(name)
         if column is None:
-            return name
+            wider = self._wider.get(name)
+            return name if wider is None else f"cast({name} as {_sql_type(wider)}) as {name}"
         missing = self._reader.later(self._table.name)[self._own(column)].missing
         texts = pa.array([missing], pa.string())
         value = typed_values(texts, type_of(column))
         if not value[0].is_valid:
             return f"cast(null as {_sql_type(column)}) as {name}"
         return f"(select x from {_register(self._connection, pa.table({'x': value}))}) as {name}"
+
+    @cached_property
+    def _wider(self) -> dict[str, Column]:
+        """The columns of the state that have a wider type than in the history, by their quoted names."""
+        merged = {column.stored: type_of(column).delta for column in self._table.columns}
+        return {_of(c): c for c in self._columns if merged.get(c.stored, type_of(c).delta) != type_of(c).delta}
 
     @cached_property
     def _unmerged(self) -> dict[str, Column]:
@@ -511,7 +521,7 @@ class _State:
 
     def _copies(self) -> str:
         """Return a query of the rows of a table without a key."""
-        span = Span(Lsn(self._table.position), self._upto)
+        span = Span(self._table.position, self._upto)
         net: Counter[tuple[str | None, ...]] = Counter()
         names = [self._own(column) for column in columns_of(self._reader, self._table, self._lsn)]
         truncated = False

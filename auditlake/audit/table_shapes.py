@@ -14,19 +14,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.relations import RelationVersion
+from auditlake.lake.relations import RelationVersion, ShapeSource
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import Followed, Shapes, follow
 from auditlake.schema.missing_values import Added, Answers, Existing
+from auditlake.values.types import is_widened
+
+_LAST_LSN = Lsn(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A column added in the commit at `since`; older rows show `missing` in it."""
+    """A column added in the commit at `since`, if that is `exact`, else by then; older rows show `missing` in it."""
 
     since: Lsn
     missing: str | None
+    exact: bool
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,21 @@ class TableShapes:
 
     @cached_property
     def inner(self) -> HistoryTable:
-        """The history with the columns that it has, under their own names."""
+        """The history with the columns that it has, under their own names; a type may be wider than it is there yet."""
         return replace(self.table, columns=tuple(self._own(column) for column in self.table.columns))
 
     def _own(self, column: Column) -> Column:
-        own = self.own_names[column.stored]
+        own, now = self.own_names[column.stored], self._types.get(column.stored, column)
         stored_as = None if column.stored == own else column.stored
-        return replace(column, name=own, stored_as=stored_as, former=(), key=column.at(self.table.position).key)
+        key, typmod = column.at(self.table.position).key, now.typmod
+        return replace(column, type_oid=now.type_oid, typmod=typmod, name=own, stored_as=stored_as, former=(), key=key)
+
+    @cached_property
+    def _types(self) -> Mapping[str, Column]:
+        """The columns that have a wider type after the tail, by the names under which the history stores them."""
+        last = {column.stored: column for column in self.columns_at(_LAST_LSN)}
+        pairs = ((column, last[column.stored]) for column in self.table.columns if column.stored in last)
+        return {was.stored: now for was, now in pairs if is_widened(_type(was), _type(now))}
 
     def keyed_at(self, lsn: Lsn) -> HistoryTable:
         """Return `inner` with the key that the table had at `lsn`."""
@@ -71,20 +83,52 @@ class TableShapes:
         columns = (replace(c, key=c.stored in keys, since=None, until=None) for c in self.inner.columns)
         return replace(self.inner, columns=tuple(columns))
 
-    def rekeyed_at(self, lsn: int) -> int | None:
-        """Return the last commit up to `lsn` from which on other columns identify a row; None if there is none."""
+    @cached_property
+    def rekeyed(self) -> tuple[Lsn, ...]:
+        """The commits from each of which on other columns identify a row, in order."""
         columns = self.followed.physical
-        moments = {m for c in columns for m in (c.since, c.until, *(f.until for f in c.former)) if m and m <= lsn}
-        found = (m for m in sorted(moments, reverse=True) if self._key_at(m - 1) != self._key_at(m))
-        return next(found, None)
+        moments = {m for c in columns for m in (c.since, c.until, *(f.until for f in c.former)) if m}
+        return tuple(m for m in sorted(moments) if self._key_at(Lsn(m - 1)) != self._key_at(m))
 
-    def _key_at(self, lsn: int) -> frozenset[str]:
+    def rekeyed_at(self, lsn: Lsn) -> Lsn | None:
+        """Return the last commit up to `lsn` from which on other columns identify a row; None if there is none."""
+        return next((moment for moment in reversed(self.rekeyed) if moment <= lsn), None)
+
+    def key_of(self, number: int, lsn: Lsn) -> list[tuple[Column, str]]:
+        """Return the columns of a relation version that identify a row at `lsn`, each with its stored name."""
+        key = self._key_at(lsn)
+        version = next(version for version in self.shapes.versions if version.number == number)
+        pairs = zip(version.relation.columns, self._stored(version, lsn), strict=True)
+        return [(column, stored) for column, stored in pairs if stored in key]
+
+    def _key_at(self, lsn: Lsn) -> frozenset[str]:
         return frozenset(c.stored for c in self.followed.physical if c.exists_at(lsn) and c.at(lsn).key)
 
     @cached_property
     def names(self) -> frozenset[TableName]:
         """Every name that the table had."""
         return frozenset((*self.table.all_names, *(name for _, name in self.followed.names)))
+
+    @property
+    def every_name(self) -> frozenset[TableName]:
+        """Every name that the table had, also after a change that its history cannot follow."""
+        return self.names | {version.relation.name for version in self.shapes.versions}
+
+    def stored_as(self, name: str, lsn: Lsn) -> str | None:
+        """Return the physical column that has a name at `lsn`, or this own name; None if none has."""
+        found = next((c.stored for c in self.columns_at(lsn) if c.name == name), None)
+        return found or next((stored for stored, own in self.own_names.items() if own == name), None)
+
+    def same_column(self, stored: str) -> frozenset[str]:
+        """Return the physical columns of the source's column that one of them belongs to: one for each type."""
+        physical = self.followed.physical
+        attnum = next((c.attnum for c in physical if c.stored == stored), None)
+        return frozenset({stored, *(c.stored for c in physical if attnum is not None and c.attnum == attnum)})
+
+    def stored_under(self, name: str) -> frozenset[str]:
+        """Return the physical columns of all columns that have or had a name."""
+        had = (c for c in self.followed.physical if name in {c.name, *(former.name for former in c.former)})
+        return frozenset(stored for column in had for stored in self.same_column(column.stored))
 
     @cached_property
     def relations(self) -> Mapping[int, Relation]:
@@ -126,14 +170,19 @@ class TableShapes:
     def later(self) -> Mapping[str, Later]:
         """The columns added since the snapshot by own name, in the history yet or not."""
         found = {}
+        exact = {version.lsn for version in self.shapes.versions if version.source is ShapeSource.DDL_TRIGGER}
         for column in self.followed.physical:
             if column.since is not None and column.since > self.table.horizon:
-                since = Lsn(column.since)
+                since = column.since
                 answer = self._answer(column.at(since).name, since)
                 if answer is not None and answer.problem is None:
-                    found[self.own_names[column.stored]] = Later(since, answer.value)
+                    found[self.own_names[column.stored]] = Later(since, answer.value, since in exact)
         return found
 
     def _answer(self, name: str, lsn: Lsn) -> Existing | None:
         oids = {version.relation.oid for version in self.shapes.versions}
         return next((self.answers[added] for oid in oids if (added := Added(oid, name, lsn)) in self.answers), None)
+
+
+def _type(column: Column) -> tuple[int, int]:
+    return column.type_oid, column.typmod

@@ -20,7 +20,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.temporal.when import format_age, format_us
 from auditlake.terminal import console_for, plain_table, show
-from auditlake.values.encoding import visible
+from auditlake.values.escapes import visible
 
 _SIGNS = {ADDED: ("+", "green"), REMOVED: ("-", "red"), MODIFIED: ("~", "yellow")}
 _OLD, _NEW, _DIM = "red", "green", "dim"
@@ -208,7 +208,7 @@ def show_blame(columns: Iterable[tuple[Blame, Transaction | None]], horizon: Lsn
             table.add_row(*cells, f"{BEFORE_CAPTURE} (≤ {horizon})")
             continue
         context = transaction.context if transaction else Context()
-        when = (_time(blame.mark.time_us, now, to), str(Lsn(blame.mark.lsn)))
+        when = (_time(blame.mark.time_us, now, to), str(blame.mark.lsn))
         table.add_row(*cells, who(context), *when, visible(context.reason or ""))
     show(table, to)
 
@@ -216,13 +216,16 @@ def show_blame(columns: Iterable[tuple[Blame, Transaction | None]], horizon: Lsn
 def show_deleted(
     rows: Iterable[tuple[Deleted, Transaction | None]], columns: tuple[Column, ...], now: datetime
 ) -> None:
-    """Print deleted rows, each with its last state."""
-    to = console_for()
-    table = plain_table("deleted", "lsn", "who", "by", *(visible(column.name) for column in columns))
+    """Print deleted rows, each with its last state: in `columns`, and in those that it had besides."""
+    to, rows = console_for(), list(rows)
+    names = dict.fromkeys(column.name for column in columns)
+    names |= dict.fromkeys(name for row, _ in rows for name in row.last.values)
+    table = plain_table("deleted", "lsn", "who", "by", *map(visible, names))
     for row, transaction in rows:
         context = transaction.context if transaction else Context()
         cells = (_time(row.mark.time_us, now, to), str(row.mark.lsn), who(context), row.mark.op)
-        table.add_row(*cells, *(value_text(row.last.values.get(column.name)) for column in columns))
+        values = row.last.values
+        table.add_row(*cells, *(value_text(values[name]) if name in values else "" for name in names))
     show(table, to)
 
 

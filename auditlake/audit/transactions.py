@@ -1,18 +1,18 @@
 """Transactions of the log: when, who, why, which tables, how many changes; filters on their changes, and one in detail.
 
-**The log** lists transactions, newest first. The filters by key and by column read `changes` and pass LSNs; the others
-apply to those. A transaction changed a column if it left some row with another value in it. A value changed and changed
-back within the transaction does not count, nor does the first value of a new row.
+**The log** lists transactions, newest first. Filters by key and by column read `changes` and return LSNs; the other
+filters apply to those transactions. A transaction changed a column if some row has another value in it afterwards. A
+value that was changed and changed back within the transaction does not count, nor does the first value of a new row.
 
-**Schema changes** are in words: the differences between two versions of a relation that follow each other. What the DDL
-trigger reported is in the transaction that made it, what a Relation message showed in the one that it preceded. What
-only the catalog showed has a range of LSNs and an entry of its own. A dropped table has no version: the record with
-which it ended has its commit or its range (`lake.parking`).
+**Schema changes** are sentences: the differences between two consecutive versions of a relation. A change that the DDL
+trigger reported belongs to its own transaction, one that a Relation message showed to the transaction after the
+message. A change that only the catalog showed is an entry of its own, with a range of LSNs. A dropped table has no
+version; its parking record has the commit or the range (`lake.parking`).
 
 **In detail** a transaction has every change in order with the row before and after it, and the logical messages. The
 rows before it are read from the history and the tail, once per table, and the changes are applied to them, so a row
-that was changed twice shows both steps. If a table has no history yet at that LSN, only the values that the change
-itself carries are known; so also for a column whose missing value is unknown.
+that was changed twice shows both steps. If a table has no history yet at that LSN, or the missing value of a column is
+unknown, only the values in the change itself are known.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,10 +47,10 @@ _COLUMNS = (
 class Transaction:
     """One committed transaction; `time_us` in microseconds since 1970. Counts are of changes, not of rows.
 
-    `schema_changes` are in words: what the DDL trigger reported, and what the first changes in a new shape show.
+    `schema_changes` are sentences, from the DDL trigger or from the first changes in a new shape.
 
-    What only the catalog showed was not in a known transaction: such an entry has the xid 0, and the LSN and time by
-    which it was seen.
+    A change that only the catalog showed belongs to no known transaction: its entry has the xid 0, and the LSN and time
+    at which the catalog was read.
     """
 
     lsn: Lsn
@@ -72,12 +72,12 @@ class Transaction:
 
     @property
     def actor(self) -> str | None:
-        """Who did it, as the application says."""
+        """The user that the application recorded."""
         return self.context.actor
 
     @property
     def reason(self) -> str | None:
-        """Why, as the application says."""
+        """The reason that the application recorded."""
         return self.context.reason
 
     @property
@@ -135,7 +135,7 @@ class SchemaChange:
     table before and after it.
     """
 
-    lsn: int
+    lsn: Lsn
     what: str
     names: frozenset[TableName]
     oid: int | None = None
@@ -274,9 +274,9 @@ def read_schema_changes(reader: Reader) -> list[SchemaChange]:
         is_seen = version.source is ShapeSource.CATALOG
         what = ", ".join(words) or version.command or (IDENTITY if is_seen else "changed")
         if is_seen:
-            what += f", between {Lsn(version.after_lsn or 0)} and {Lsn(version.lsn)}"
+            what += f", between {Lsn(version.after_lsn or 0)} and {version.lsn}"
         name = was.name if was is not None else now.name
-        time_us = None if table is None else seen_us.get((table.name, Lsn(version.lsn)))
+        time_us = None if table is None else seen_us.get((table.name, version.lsn))
         changes.append(
             SchemaChange(
                 version.lsn, f"{name}: {what}", frozenset({name, now.name}), now.oid, None, not is_seen, time_us
@@ -329,14 +329,15 @@ def touches_key(reader: Reader, table: HistoryTable, key: Key) -> bool:
 
 
 def _of_key(reader: Reader, table: HistoryTable, span: Span, key: Key) -> Iterator[int]:
-    condition = in_changes(table, reader.relations, [key])
-    yield from _lsns(reader, table, span, condition)
+    condition = in_changes(table, reader.relations_of(table), [key])
+    yield from lsns_of_changes(reader, table, span, condition)
     for version in versions_of(reader, table, [key], span.upto):
         if version.end is not None and version.end.op == "truncate" and version.end.lsn in span:
             yield version.end.lsn
 
 
-def _lsns(reader: Reader, table: HistoryTable, span: Span, condition: str) -> list[int]:
+def lsns_of_changes(reader: Reader, table: HistoryTable, span: Span, condition: str = "true") -> list[int]:
+    """Return the transactions of a span with changes of a table that meet a condition."""
     if reader.changes is None:
         return []
     where = f"{reader.about(table.name)} and op in {ROW_OPS} and lsn > {span.after:d} and lsn <= {span.upto:d}"
@@ -345,15 +346,28 @@ def _lsns(reader: Reader, table: HistoryTable, span: Span, condition: str) -> li
     return lsns
 
 
-def _of_column(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
-    own = reader.own_names(table)
-    known = {name: name for name in own.values()}
-    known |= {c.name: own.get(c.stored, c.stored) for c in reader.columns_at(table, span.upto)}
-    if column not in known:
-        raise BadUsage(f"{table.name} has no column {column}", f"It has {', '.join(known)}.")
-    column = known[column]
+def _of_column(reader: Reader, table: HistoryTable, span: Span, column: str) -> frozenset[int]:
+    return lsns_of_columns(reader, table, span, reader.physical_columns(table, column, span.upto))
+
+
+def lsns_of_columns(reader: Reader, table: HistoryTable, span: Span, stored: Iterable[str]) -> frozenset[int]:
+    """Return the transactions of a span that changed one of these physical columns while the table had it.
+
+    Raises BadUsage if the table has no key.
+    """
     if not table.key:
-        raise BadUsage(f"{table.name} has no key, so the changes of a column cannot be followed", None)
+        raise BadUsage(f"{table.last_name} has no key, so the changes of a column cannot be followed", None)
+    own = reader.own_names(table)
+    ends = {column.stored: column.until for column in reader.all_columns(table)}
+    lsns: set[int] = set()
+    for name in stored:
+        end = ends.get(name)
+        upto = span.upto if end is None else Lsn(min(span.upto, end - 1))
+        lsns.update(_of_physical(reader, table, Span(span.after, upto), own.get(name, name)))
+    return frozenset(lsns)
+
+
+def _of_physical(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
     merged = Span(span.after, Lsn(min(span.upto, table.position)))
     if merged.after < merged.upto:
         moved = _lsns_of_moves(reader, table, merged)
@@ -388,9 +402,9 @@ def _lsns_of_moves(reader: Reader, table: HistoryTable, span: Span) -> set[int]:
     names = [c.name for c in table.key]
     moved = " or ".join(
         f"(relation = {number:d} and (" + " or ".join(f"old[{p + 1}] <> new[{p + 1}]" for p in places) + "))"
-        for number, places in key_places(table, reader.relations, names).items()
+        for number, places in key_places(table, reader.relations_of(table), names).items()
     )
-    return set(_lsns(reader, table, span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})"))
+    return set(lsns_of_changes(reader, table, span, f"op = 'update' and \"old\" is not null and ({moved or 'false'})"))
 
 
 def _replayed(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
@@ -487,15 +501,15 @@ def _relations(reader: Reader, lsn: Lsn) -> list[Relation]:
     """Return the last relation version of each table that a transaction changed, whatever its names in it."""
     sql = f"select distinct relation from changes where lsn = {lsn:d} and relation is not null order by relation"
     numbers = reader.query(sql, changes=reader.changes)["relation"].to_pylist()
-    return list({reader.relations[number].oid: reader.relations[number] for number in numbers}.values())
+    relations = map(reader.relation, numbers)
+    return list({relation.oid: relation for relation in relations}.values())
 
 
 def _steps(reader: Reader, relation: Relation, lsn: Lsn) -> Iterator[_Placed]:
     table, name = reader.table_of(relation), relation.name
     table = None if table is None else reader.keyed_at(table, lsn)
     span = Span(Lsn(lsn - 1), lsn)
-    numbers = (number for number, each in reader.relations.items() if each.oid == relation.oid)
-    condition = f"relation in ({', '.join(map(str, numbers))})"
+    condition = f"relation in ({', '.join(map(str, sorted(reader.numbers_of(relation.oid))))})"
     changes = changes_of(reader, name if table is None else table.name, span, condition)
     states = states_before(reader, table, span)
     for change in changes:

@@ -130,10 +130,10 @@ def versions_from(table: HistoryTable, rows: pa.Table) -> Iterator[Version]:
 def _with_tail(
     reader: Reader, table: HistoryTable, wanted: list[Key], past: list[Version], upto: Lsn
 ) -> Iterator[Version]:
-    tail = Span(Lsn(table.position), upto)
+    tail = Span(table.position, upto)
     keys, changes = linked_changes(reader, table, wanted, tail)
     others = [key for key in keys if key not in wanted]
-    before = [*past, *(v for key in others for v in _in_history(reader, table, key, Lsn(table.position)))]
+    before = [*past, *(v for key in others for v in _in_history(reader, table, key, table.position))]
     now = {version.key: version for version in before if version.end is None}
     folded = Fold(States(tuple(c.name for c in table.key), {key: v.values for key, v in now.items()}), now)
     for _, transaction in groupby(changes, key=lambda change: change.lsn):
@@ -150,7 +150,7 @@ def linked_changes(reader: Reader, table: HistoryTable, keys: list[Key], span: S
     linked = set(keys)
     while linked - known:
         known |= linked
-        condition = f"op = 'truncate' or {in_changes(table, reader.relations, sorted(known))}"
+        condition = f"op = 'truncate' or {in_changes(table, reader.relations_of(table), sorted(known))}"
         changes = list(changes_of(reader, table.name, span, condition))
         moves = (change for change in changes if change.op == "update")
         linked = {key for change in moves for key in (change.key_before(names), change.key_after(names))}

@@ -92,7 +92,7 @@ _TRADE_S = 3.0
 _STATUS: LiteralString = f"select status from public.orders where order_id = {_ORDER}"
 _LINES: LiteralString = f"select count(*) from public.order_lines where order_id = {_ORDER}"
 
-_REVENUE = """
+REVENUE = """
 select p.name, p.price, count(distinct o.order_id) as orders, sum(l.quantity * l.unit_price) as revenue
   from public.products p
   join public.order_lines l on l.product_id = p.product_id
@@ -213,8 +213,8 @@ class _Demo:
 
     def _ask(self, moments: dict[str, Moment]) -> None:
         at = datetime.fromtimestamp(moments["before"].time_us / 1_000_000, UTC).isoformat()
-        self._show("revenue by product now", _REVENUE, None)
-        self._show("the same join as of the moment before the price change", _REVENUE, at)
+        self._show("revenue by product now", REVENUE, None)
+        self._show("the same join as of the moment before the price change", REVENUE, at)
         reader = self._reader()
         self._report(f"who changed order {_ORDER}, when and why: auditlake row orders {_ORDER}")
         life = life_of(reader, RowQuestion("orders", (str(_ORDER),), None, None))

@@ -10,7 +10,7 @@ LSN. T must not be later than the currency of capture, because a later commit ma
 A moment outside of what is known raises NotAnswerable, which names both; it is never replaced by the nearest moment.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -19,16 +19,16 @@ import pyarrow as pa
 from auditlake.delta.append_table import open_delta, select
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.gaps import Gap, read_gaps
-from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.history import ALL, Asked, HistoryTable, read_histories
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Parked, read_parked, refuse
+from auditlake.lake.parking import Cause, Parked, read_parked, refuse
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.records import captures_now, read_recorded
-from auditlake.lake.relations import read_versions
+from auditlake.lake.relations import Versions, read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
-from auditlake.schema.evolution import find_shapes
+from auditlake.schema.evolution import Shapes, find_shapes
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 
 _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
@@ -39,25 +39,32 @@ class Known:
     """State of a lake: positions, and each history at one Delta version; tables in `copying` have no state yet.
 
     `allow_gaps`: questions about a moment inside a gap are answered, and marked, instead of refused.
+    `as_read` are the tables before a reader gives their columns own names, if it does; their names and LSNs are equal.
     """
 
     lake: Lake
     positions: Positions
-    tables: dict[TableName, HistoryTable]
+    tables: Mapping[TableName, HistoryTable]
     gaps: tuple[Gap, ...] = ()
     copying: tuple[TableName, ...] = ()
     parked: Mapping[TableName, Parked] = field(default_factory=dict)
     allow_gaps: bool = False
+    as_read: Mapping[TableName, HistoryTable] | None = None
+
+    @property
+    def listed(self) -> Collection[HistoryTable]:
+        """The tables, for what depends on their names and LSNs alone."""
+        return (self.tables if self.as_read is None else self.as_read).values()
 
     @property
     def last_lsn(self) -> Lsn:
         """The highest LSN that any table of the lake can be queried at."""
-        return Lsn(max(self.positions.known_lsn, *(table.position for table in self.tables.values())))
+        return Lsn(max(self.positions.known_lsn, *(table.position for table in self.listed)))
 
     @property
     def now_lsn(self) -> Lsn:
         """The LSN of a statement without a moment: the watermark, or a newer snapshot or schema that capture passed."""
-        snapshots = [table.snapshot_lsn for table in self.tables.values()]
+        snapshots = [table.snapshot_lsn for table in self.listed]
         if not self.positions.known_lsn:
             return Lsn(max(snapshots))
         ends = [*snapshots, *(gap.lsn_to for gap in self.gaps)]
@@ -65,15 +72,20 @@ class Known:
         return Lsn(max([self.positions.watermark, *passed]))
 
     @property
+    def in_doubt(self) -> tuple[TableName, ...]:
+        """Return the tables whose definition, and perhaps name, was changed by a commit not captured yet."""
+        return tuple(sorted(name for name, parked in self.parked.items() if parked.cause is Cause.PENDING))
+
+    @property
     def names(self) -> tuple[TableName, ...]:
         """Every name that a table has or had, and those of the histories."""
-        return tuple(dict.fromkeys(n for table in self.tables.values() for n in (table.name, *table.all_names)))
+        return tuple(dict.fromkeys(n for table in self.listed for n in (table.name, *table.all_names)))
 
     def had(self, name: TableName) -> list[HistoryTable]:
         """Return the tables that have or had a name; the name of a history means that one alone."""
         if name in self.tables and name not in self.tables[name].all_names:
             return [self.tables[name]]
-        return [table for table in self.tables.values() if name in table.all_names]
+        return [self.tables[table.name] for table in self.listed if name in table.all_names]
 
     def named(self, name: TableName, lsn: Lsn) -> HistoryTable:
         """Return the table that has a name, one of `names`, at `lsn`; if none is known so early, the first one.
@@ -111,7 +123,7 @@ class Known:
 
     def _ever(self, lsn: Lsn) -> frozenset[TableName]:
         """Return the names that some table had by `lsn`."""
-        return frozenset(table.name_at(lsn) for table in self.tables.values() if table.horizon <= lsn)
+        return frozenset(table.name_at(lsn) for table in self.listed if table.horizon <= lsn)
 
     def _may_be_renamed(self, table: HistoryTable, lsn: Lsn) -> bool:
         parked = self.parked.get(table.name)
@@ -123,31 +135,63 @@ class Known:
         return min(lsn, self.positions.watermark)
 
 
-def read_known(lake: Lake, *, allow_gaps: bool = False) -> Known:
+def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL) -> Known:
     """Read the state of a lake; with `allow_gaps`, questions inside a gap are answered and marked.
+
+    `asked` are the tables that the question may be about; in a store, others are not looked at (`lake.history`).
 
     Raises LakeUnusable if it holds no table.
     """
     positions = read_positions(lake) or _NOTHING
-    tables = {table.name: table for table in with_pending_names(lake, list_histories(lake), positions.known_lsn)}
+    histories, copying = read_histories(lake, asked)
+    tables = {table.name: table for table in with_pending_names(lake, histories, positions.known_lsn)}
+    if asked is not ALL and (left := _asked_after_all(lake, tables, histories, asked)):
+        histories, copying = read_histories(lake, lambda table: asked(table) or table.name in left)
+        tables = {table.name: table for table in with_pending_names(lake, histories, positions.known_lsn)}
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
-    copying = tuple(name for name in lake.history_names() if name not in tables)
     # Read after the positions, so that no table is missed that was parked before they passed its LSN.
     parked = read_parked(lake, tables.values())
-    return Known(lake, positions, tables, read_gaps(lake), copying, parked, allow_gaps)
+    return Known(lake, positions, tables, read_gaps(lake), tuple(copying), parked, allow_gaps)
 
 
-def with_pending_names(lake: Lake, tables: Iterable[HistoryTable], upto: int) -> Iterator[HistoryTable]:
+def _asked_after_all(
+    lake: Lake, tables: Mapping[TableName, HistoryTable], before: Sequence[HistoryTable], asked: Asked
+) -> frozenset[TableName]:
+    """Return the tables to look at that may not have been asked for as they were known: parked, or named later."""
+    renamed = {table.name for table in before if (now := tables[table.name]) is not table and asked(now)}
+    return frozenset(renamed | read_parked(lake, before).keys())
+
+
+def with_pending_names(lake: Lake, tables: Sequence[HistoryTable], upto: Lsn) -> Iterator[HistoryTable]:
     """Yield the tables with the names that changes not applied yet give them."""
-    shapes = find_shapes(tables, read_versions(lake), read_recorded(lake), upto)
-    for table, found in shapes.items():
-        names = [each for each in table.names if each[0] <= table.position]
-        for version in found.following:
-            name = version.relation.name
-            if version.relation.oid == found.oid and name != (names[-1][1] if names else table.name):
-                names.append((version.lsn, name))
-        yield table if tuple(names) == table.names else replace(table, names=tuple(names))
+    versions = read_versions(lake)
+    later = _with_later_versions(tables, versions, upto)
+    recorded = read_recorded(lake) if any(table.oid is None for table in later) else None
+    shapes = find_shapes(later, versions, recorded, upto)
+    for table in tables:
+        yield _with_names(table, shapes[table]) if table in shapes else table
+
+
+def _with_later_versions(tables: Sequence[HistoryTable], versions: Versions, upto: Lsn) -> list[HistoryTable]:
+    """Return the tables that may have a version of their relation above their position; of ten thousand, few have."""
+    last = {oid: lsn for lsn, oid in versions.lsns if lsn <= upto}
+    return [
+        table
+        for table in tables
+        if table.oid is None
+        or last.get(table.oid, 0) > table.position
+        or (table.names and table.names[-1][0] > table.position)
+    ]
+
+
+def _with_names(table: HistoryTable, found: Shapes) -> HistoryTable:
+    names = [each for each in table.names if each[0] <= table.position]
+    for version in found.following:
+        name = version.relation.name
+        if version.relation.oid == found.oid and name != (names[-1][1] if names else table.name):
+            names.append((version.lsn, name))
+    return table if tuple(names) == table.names else replace(table, names=tuple(names))
 
 
 def resolve(known: Known, when: When) -> Lsn:
@@ -190,8 +234,8 @@ def check_horizon(table: HistoryTable, lsn: Lsn, when: When | None) -> None:
     asked = _asked(lsn, when)
     if lsn < table.horizon:
         raise NotAnswerable(
-            f"asked for {table.name} as of {asked}, its history begins at {Lsn(table.horizon)}",
-            f"Ask for a later moment; {Lsn(table.horizon)} is the first that can be answered.",
+            f"asked for {table.label} as of {asked}, its history begins at {table.horizon}",
+            f"Ask for a later moment; {table.horizon} is the first that can be answered.",
         )
 
 
@@ -206,7 +250,7 @@ def check_known(known: Known, table: HistoryTable, lsn: Lsn) -> None:
     """
     last = Lsn(max(known.positions.known_lsn, table.position))
     if lsn > last:
-        raise NotAnswerable(f"asked for {table.name} as of {lsn}, it is known up to {last}", catch_up(known))
+        raise NotAnswerable(f"asked for {table.label} as of {lsn}, it is known up to {last}", catch_up(known))
 
 
 def check_parked(known: Known, table: HistoryTable, lsn: Lsn, when: When | None) -> None:
@@ -221,7 +265,7 @@ def check_parked(known: Known, table: HistoryTable, lsn: Lsn, when: When | None)
     if lsn == table.resynced:  # that snapshot is exact, whatever came before or after
         return
     if lsn > last or (parked.silent and _is_after(when, parked)):
-        raise refuse(replace(parked, lsn=last), _asked(lsn, when))
+        raise refuse(replace(parked, lsn=last), _asked(lsn, when), table.label)
 
 
 def _is_after(when: When | None, parked: Parked) -> bool:
@@ -245,11 +289,11 @@ def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn, *whens:
         missing = f"its changes between {gap.lsn_from} and {gap.lsn_to} are missing: {gap.reason}"
         if not known.allow_gaps:
             raise NotAnswerable(
-                f"asked for {table.name} {asked}, {missing}",
+                f"asked for {table.label} {asked}, {missing}",
                 f"{gap.lsn_from} and {gap.lsn_to} themselves can be answered; auditlake.gaps lists what is missing."
                 " With --allow-gap, the last known state before a gap stands for every state inside it.",
             )
-        say(f"gap: {table.name} {asked}: {missing}; inside the gap the answer shows the state at {gap.lsn_from}")
+        say(f"gap: {table.label} {asked}: {missing}; inside the gap the answer shows the state at {gap.lsn_from}")
 
 
 def _in_time(gap: Gap, first: Lsn, last: Lsn, whens: Sequence[When | None]) -> bool:
@@ -306,7 +350,7 @@ def _check_clock(known: Known, when: AtTime) -> None:
 
 def begins_at(known: Known) -> int | None:
     """Return the time of the first snapshot, in microseconds since 1970; None if no table records one."""
-    return min((time for table in known.tables.values() if (time := table.snapshot_us) is not None), default=None)
+    return min((time for table in known.listed if (time := table.snapshot_us) is not None), default=None)
 
 
 def catch_up(known: Known) -> str:
@@ -342,7 +386,7 @@ def _at_xid(known: Known, when: AtXid) -> Lsn:
 def snapshot_times(known: Known) -> dict[int, int | None]:
     """Return when each snapshot was taken, in microseconds since 1970, by its LSN; None if it was not recorded."""
     taken: dict[int, int | None] = {gap.lsn_to: gap.to_us for gap in known.gaps}
-    return taken | {table.horizon: table.snapshot_us for table in known.tables.values()}
+    return taken | {table.horizon: table.snapshot_us for table in known.listed}
 
 
 def _last_transaction(known: Known, condition: str) -> Lsn | None:

@@ -6,10 +6,11 @@ source has a schema of that name.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import path_segment
 from auditlake.relation import TableName
 
@@ -17,12 +18,14 @@ SYSTEM_SCHEMA = "auditlake"
 SYSTEM_TABLES = tuple(TableName(SYSTEM_SCHEMA, name) for name in ("changes", "transactions", "relations", "gaps"))
 _DEFAULT_SCHEMA = "public"
 _QUALIFIED = 2
+_UNQUOTED = frozenset('"`\\')
+"""Characters that a statement has twice or escaped, or not at all."""
 
 
-def find_table(parts: Sequence[str], tables: Iterable[TableName]) -> TableName:
-    """Find the table that a name of one or two parts means.
+def find_table(parts: Sequence[str], tables: Iterable[TableName], in_doubt: Sequence[TableName] = ()) -> TableName:
+    """Find the table that a name of one or two parts means; the names of tables `in_doubt` may have changed.
 
-    Raises BadUsage if no table matches, or several do.
+    Raises BadUsage if no table matches, or several do; NotAnswerable if one of those in doubt may.
     """
     known = [table for table in tables if table.schema != SYSTEM_SCHEMA]
     if len(parts) == _QUALIFIED:
@@ -31,12 +34,29 @@ def find_table(parts: Sequence[str], tables: Iterable[TableName]) -> TableName:
         found = _unqualified(parts[0], known)
     else:
         found = []
+    if not found and in_doubt:
+        raise NotAnswerable(
+            f"there is no table {'.'.join(parts)} in this lake, and the definition of "
+            f"{', '.join(map(str, in_doubt))}, perhaps the name, was changed by a commit that is not captured yet",
+            "Ask again in a few seconds; auditlake status shows how far capture is.",
+        )
     if not found:
         raise BadUsage(f"there is no table {'.'.join(parts)} in this lake", _close(parts, known))
     if len(found) > 1:
         names = ", ".join(map(str, found))
         raise BadUsage(f"{'.'.join(parts)} could be {names}", "Write the schema, and the name as PostgreSQL spells it.")
     return found[0]
+
+
+def mentioned(*texts: str) -> Callable[[HistoryTable], bool]:
+    """Return whether a question may be about a table: one of its names is somewhere in its text."""
+    text = "\n".join(texts).casefold()
+
+    def is_mentioned(table: HistoryTable) -> bool:
+        names = {name.table.casefold() for name in (table.name, *table.all_names)}
+        return any(name in text or not _UNQUOTED.isdisjoint(name) for name in names)
+
+    return is_mentioned
 
 
 def check_copied(parts: Sequence[str], copying: Iterable[TableName], tables: Iterable[TableName]) -> None:

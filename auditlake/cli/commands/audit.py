@@ -23,14 +23,18 @@ _KEY = click.argument("key", nargs=-1, required=True)
 _OPTIONS = {"after": "--after", "ops": "--op", "allow_gaps": "--allow-gaps", "form": "--format"}
 
 
-def _reader(settings: Settings) -> "Reader":
+def _reader(settings: Settings, *tables: str) -> "Reader":
+    """Read the lake; for a question about the named tables alone, if there are any."""
     from auditlake.audit.lake_reader import Reader
+    from auditlake.lake.history import ALL
     from auditlake.lake.manifest import require_manifest
     from auditlake.temporal.moments import read_known
+    from auditlake.temporal.table_lookup import mentioned
 
     lake = Lake(settings.lake)
     require_manifest(lake)
-    return Reader(lake, datetime.now(settings.zone), read_known(lake, allow_gaps=settings.allow_gap))
+    asked = mentioned(*tables) if tables else ALL
+    return Reader(lake, datetime.now(settings.zone), read_known(lake, allow_gaps=settings.allow_gap, asked=asked))
 
 
 @click.command()
@@ -152,8 +156,9 @@ def row(settings: Settings, *, full: bool, as_json: bool, **asked: object) -> No
     from auditlake.audit.text_output import show_event, show_gap
     from auditlake.lake.gaps import Gap
 
-    reader = _reader(settings)
-    life = life_of(reader, RowQuestion.read(asked))
+    question = RowQuestion.read(asked)
+    reader = _reader(settings, question.table)
+    life = life_of(reader, question)
     if not life.events:
         say(never(life.table, life.span.upto))
     for each, transaction in life.entries():
@@ -240,8 +245,9 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
     from auditlake.audit.queries import RowQuestion, blame_of, never
     from auditlake.audit.text_output import show_blame, who
 
-    reader = _reader(settings)
-    found = blame_of(reader, RowQuestion.read(asked))
+    question = RowQuestion.read(asked)
+    reader = _reader(settings, question.table)
+    found = blame_of(reader, question)
     if not found.columns:
         say(never(found.table, found.upto))
     if as_json:
@@ -275,13 +281,13 @@ def deleted(settings: Settings, table: str, since: str | None, until: str | None
     from auditlake.audit.queries import deleted_of
     from auditlake.audit.text_output import show_deleted
 
-    reader = _reader(settings)
+    reader = _reader(settings, table)
     named, rows = deleted_of(reader, table, since, until)
     if not as_json:
-        show_deleted(rows, named.columns, reader.now)
+        show_deleted(rows, reader.columns_at(named, reader.span(None, until).upto), reader.now)
         return
     for each, transaction in rows:
-        click.echo(objects.line(objects.deleted(each, transaction, named.name, named.key)))
+        click.echo(objects.line(objects.deleted(each, transaction, named.name)))
 
 
 COMMANDS = (log, show, row, diff, blame, deleted)
