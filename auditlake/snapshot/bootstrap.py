@@ -8,12 +8,15 @@ Order of effects:
      (`source.snapshot_session` argues this order).
   5. Record in `changes` where the slot starts, and run capture, so that WAL does not pile up during the copy.
   6. Copy. A table's files and its position appear in one commit, if the snapshot session was alive until then.
+  7. If the copy gave way to a session that waited for a table, begin again at 1 with the tables that are missing, a
+     little later; end with the failure if seven attempts in a row copied no table.
 
 After a kill at any point, the same command continues. Tables with a position are kept. The others get a snapshot at an
 LSN of their own, through a temporary slot; the main slot stays as it is. After a kill between 4 and 5, the slot's
 confirmed_flush_lsn is still the point at which it was created, so 5 is done then.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -39,7 +42,7 @@ from auditlake.relation import TableName
 from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.plan import Plan, chosen_of, claim, is_ours, make_plan, publish, read_source
-from auditlake.snapshot.progress import CopiedTable, Progress
+from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
 from auditlake.snapshot.scheduler import Copier, Limits, NewHistories, exported
 from auditlake.snapshot.worker_pool import Workers
 from auditlake.source import lock_waits as blockers
@@ -48,10 +51,12 @@ from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.publication import read_membership
 from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
-from auditlake.source.snapshot_session import SnapshotHolder
+from auditlake.source.snapshot_session import GaveWay, SnapshotHolder
 from auditlake.streaming_mode import Streaming
 
 _SLOT_TIMEOUT_S = 120.0
+# Between copies that gave way to other sessions; without a table copied in all of them, bootstrap ends.
+_PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +89,23 @@ def bootstrap(
         LakeConflict: if another bootstrap is running.
         AuditlakeError: names the tables that were not copied, after all others were; `progress` lists both.
     """
-    progress = progress or Progress(report)
-    with (
-        hold(target.lake, "bootstrap", Stage.BOOTSTRAP),
-        connect(target.conninfo, read_lsn_offset(target.lake)) as control,
-    ):
+    progress, pauses = progress or Progress(report), Pauses()
+    with hold(target.lake, "bootstrap", Stage.BOOTSTRAP):
+        _bootstrap(target, start_workers, report, progress)
+        while pause_s := pauses.next_s(progress.state()):
+            report(f"tables that are missing are copied under a later snapshot, in {pause_s:g} s")
+            time.sleep(pause_s)
+            progress.begin_again()
+            _bootstrap(target, start_workers, report, progress)
+    state = progress.state()
+    if state.failed:
+        raise all_in_one([why for _, why in sorted(state.failed)])
+    return sorted(state.copied, key=lambda table: table.name)
+
+
+def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Report, progress: Progress) -> None:
+    """Copy what is missing, under one snapshot; record in `progress` what was copied and what failed."""
+    with connect(target.conninfo, read_lsn_offset(target.lake)) as control:
         manifest = current_manifest(control, target.slot, target.publication)
         ours = is_ours(target.lake, manifest)
         plan = make_plan(control, target.patterns, target.publication, target.slot)
@@ -105,14 +122,36 @@ def bootstrap(
         if todo:
             _record_published(control, target, todo)
             with ThreadPoolExecutor(1) as starter, _started(starter.submit(start_workers)) as workers:
-                _copy_all(run, todo, workers)
+                try:
+                    _copy_all(run, todo, workers)
+                except GaveWay as exc:  # outside the copy of a table
+                    _fail_missing(progress, todo, exc)
         else:
             _ensure_slot(run)
             ensure_failover(control, target.conninfo, target.slot, wanted=target.failover, report=report)
+
+
+@dataclass(slots=True)
+class Pauses:
+    """Pauses between copies that gave way; they grow while no table is copied."""
+
+    copied: int = 0
+    fruitless: int = 0
+
+    def next_s(self, state: CopyState) -> float | None:
+        """Return the pause before the next copy; None if there is no reason for another, or too many were fruitless."""
+        self.fruitless = 0 if len(state.copied) > self.copied else self.fruitless + 1
+        self.copied = len(state.copied)
+        again = any(isinstance(why, GaveWay) for _, why in state.failed) and self.fruitless <= len(_PAUSES_S)
+        return _PAUSES_S[max(0, self.fruitless - 1)] if again else None
+
+
+def _fail_missing(progress: Progress, todo: Sequence[FollowedTable], why: GaveWay) -> None:
     state = progress.state()
-    if state.failed:
-        raise all_in_one([why for _, why in sorted(state.failed)])
-    return sorted(state.copied, key=lambda table: table.name)
+    ended = {table.name for table in state.copied} | {name for name, _ in state.failed}
+    for table in todo:
+        if table.name not in ended:
+            progress.fail(table.name, why)
 
 
 def _publish(run: "_Run", plan: Plan) -> Plan:

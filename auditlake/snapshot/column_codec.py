@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from auditlake.errors import InvariantBroken
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
-from auditlake.values.encoding import texts_of
+from auditlake.values.escapes import texts_of
 from auditlake.values.exact_text import arrow_type, elements
 from auditlake.values.types import (
     DATE_LENGTH,

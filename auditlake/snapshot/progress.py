@@ -137,6 +137,13 @@ class Progress:
             self._failed.append((name, why))
         self.report(f"failed: {why.message}")
 
+    def begin_again(self) -> None:
+        """Forget the tables that failed: they are copied again."""
+        with self._lock:
+            for name, _ in self._failed:
+                self._tables.pop(name, None)
+            self._failed.clear()
+
     def state(self) -> CopyState:
         """Return a consistent copy of the current state."""
         with self._lock:
@@ -263,7 +270,7 @@ def ended(state: CopyState) -> Iterator[dict[str, object]]:
     """Yield one event for each table that was copied or failed."""
     for one in state.copied:
         facts = {"rows": one.rows, "lake_bytes": one.size_bytes, "seconds": round(one.seconds, 3)}
-        yield {"event": "copied", "table": str(one.name), **facts, "snapshot_lsn": str(Lsn(one.snapshot_lsn))}
+        yield {"event": "copied", "table": str(one.name), **facts, "snapshot_lsn": str(one.snapshot_lsn)}
     for name, why in state.failed:
         yield {"event": "failed", "table": str(name), "error": why.message, "hint": why.hint}
 
@@ -333,7 +340,7 @@ def show_copied(copied: tuple[CopiedTable, ...] | list[CopiedTable]) -> None:
         return
     table = plain_table("table", "rows", "bytes", "seconds", "snapshot LSN")
     for one in sorted(copied, key=lambda copied_table: copied_table.name):
-        lsn = str(Lsn(one.snapshot_lsn))
+        lsn = str(one.snapshot_lsn)
         table.add_row(str(one.name), f"{one.rows:,}", f"{one.size_bytes:,}", f"{one.seconds:.1f}", lsn)
     if len(copied) > 1:
         rows, size_bytes = sum(one.rows for one in copied), sum(one.size_bytes for one in copied)

@@ -65,23 +65,25 @@ class Snapshot:
     """An exported snapshot: the connection for its workers, its identifier, and the mark on its rows.
 
     `verify` raises an AuditlakeError that names the table, unless the session that holds the snapshot has held locks on
-    the given relations, by OID, since the export.
+    the given relations, by OID, since the export. `explained` returns the reason for the failure of a reader.
     """
 
     conninfo: str = field(repr=False)
     snapshot_id: str
     mark: SnapshotMark
     verify: Callable[[TableName, Sequence[int]], None]
+    explained: Callable[[AuditlakeError], AuditlakeError]
 
 
 def exported(conninfo: str, holder: SnapshotHolder, snapshot_id: str, mark: SnapshotMark) -> Snapshot:
     """Describe the snapshot that `holder` has exported again, for the workers."""
     # A session that waits for ACCESS EXCLUSIVE waits for our lock, and our later readers queue behind it: a deadlock
-    # that PostgreSQL cannot detect, so readers need a lock_timeout.
+    # that PostgreSQL cannot detect. The holder gives way to it, and readers have a lock_timeout.
     version = holder.connection.info.server_version
     waits = {"lock_timeout": f"{int(LOCK_TIMEOUT_S * 1000)}ms", **unlimited(version)}
     complete = for_other_machines(conninfo, holder.connection)
-    return Snapshot(pinned_conninfo(complete, waits), snapshot_id, mark, holder.verify)
+    readers = pinned_conninfo(complete, waits, application_name=holder.readers_name)
+    return Snapshot(readers, snapshot_id, mark, holder.verify, holder.explained)
 
 
 class Destination(Protocol):
@@ -203,7 +205,7 @@ class Copier:
         for (job, task), result in zip(wanted, self._workers.run(tasks), strict=True):
             if isinstance(result, AuditlakeError):
                 if self._verify(job):  # else the lost snapshot is the reason, and already recorded
-                    self._fail(job, result)
+                    self._fail(job, self._snapshot.explained(result))
             else:
                 self._progress.advance(job.name, result.rows, task.source_bytes)
                 self._add_files(job, [result])

@@ -240,9 +240,36 @@ def _hang_up(fileno: int, fired: threading.Event) -> None:
 
 
 class SourceConnection(psycopg.Connection[Row]):
-    """A connection to a source, whose LSNs are shifted by `lsn_offset` in the lake."""
+    """A connection to a source, whose LSNs are shifted by `lsn_offset` in the lake.
+
+    A statement to which the server does not answer within `silence_s` ends the connection.
+    """
 
     lsn_offset = 0
+    silence_s: float | None = None
+
+    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever psycopg waits for
+        if self.silence_s is None:
+            return super().wait(gen, *arguments, **options)
+        with hung_up_after(self.fileno(), self.silence_s):
+            return super().wait(gen, *arguments, **options)
+
+
+@contextmanager
+def answering_within(conn: psycopg.Connection[Row], silence_s: float) -> Iterator[None]:
+    """Require an answer to each statement of the block in this time; what happens between them may take longer.
+
+    Raises SourceUnreachable, retryable.
+    """
+    watched = conn if isinstance(conn, SourceConnection) else None
+    if watched is None:
+        yield
+        return
+    before, watched.silence_s = watched.silence_s, silence_s
+    try:
+        yield
+    finally:
+        watched.silence_s = before
 
 
 def connect(source: str, lsn_offset: int = 0) -> psycopg.Connection[Row]:

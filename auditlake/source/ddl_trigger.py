@@ -20,6 +20,7 @@ They fire ALWAYS, also under session_replication_role = replica. With event_trig
 Authority: postgresql.org/docs/current/event-trigger-definition.html; functions-event-triggers.html
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import cast
 
@@ -27,14 +28,21 @@ import psycopg
 
 from auditlake.errors import SourceUnready
 from auditlake.pgoutput.ddl_message import PREFIX
-from auditlake.source.connection import Row, fetch_one
+from auditlake.source.connection import PINNED, Row, fetch_one
 from auditlake.source.table_shapes import SHAPE
 from auditlake.sql_names import display_identifier
 
+# The settings of our own connections, by which PostgreSQL renders missing values as it renders rows in the stream.
+_SETTINGS = (
+    "datestyle", "intervalstyle", "timezone", "bytea_output", "extra_float_digits", "lc_monetary",
+    "quote_all_identifiers",
+)  # fmt: skip
+_RENDERING = " ".join(f"set {name} = '{PINNED[name]}'" for name in _SETTINGS)
 # SECURITY DEFINER, so that a role without USAGE on this schema or EXECUTE on pg_logical_emit_message is recorded, too.
 _FUNCTION = rf"""create or replace function auditlake.record_ddl() returns event_trigger
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set jit = off as $$
+set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set jit = off
+{_RENDERING} as $$
 declare
   pending jsonb;
   tables oid[];
@@ -114,26 +122,39 @@ begin
         from pg_type y join pg_namespace n on n.oid = y.typnamespace
        where y.oid = any (types))));
   if message <> '{{}}' then
-    perform pg_logical_emit_message(true, '{PREFIX}', (message || jsonb_build_object(
-      'v', 1, 'tag', tg_tag, 'session_user', session_user,
-      'plain', current_query() ~* '^\s*alter\s+table\s[^;]*;?\s*$' and current_query() !~* '\musing\M'))::text);
+    -- The stream does not convert messages.
+    perform pg_logical_emit_message(true, '{PREFIX}', convert_to((message || jsonb_build_object(
+      'v', 2, 'tag', tg_tag, 'session_user', session_user,
+      'plain', current_query() ~* '^\s*alter\s+table\s[^;]*;?\s*$' and current_query() !~* '\musing\M'))::text,
+      'UTF8'));
     -- Decoding orders a message by the end of its WAL record, a row by the start: if they are adjacent and in
     -- different subtransactions, the row may come first. This record, which belongs to no transaction, separates them.
     perform pg_logical_emit_message(false, '{PREFIX}', '');
   end if;
 exception when others then
   raise warning 'auditlake could not record this command in the stream (SQLSTATE %)', sqlstate;
+  begin
+    perform pg_logical_emit_message(true, '{PREFIX}', '{{"failed": true}}');
+  exception when others then
+    null;
+  end;
 end $$;"""
 
 _EVENTS = ("table_rewrite", "sql_drop", "ddl_command_end")
 _TRIGGERS = {event: f"auditlake_{event}" for event in _EVENTS}
 
+# A function that was replaced or altered, or whose owner may not send messages, reports nothing.
+_BODY_MD5 = hashlib.md5(_FUNCTION.split("$$")[1].encode(), usedforsecurity=False).hexdigest()
 _INSTALLED = """
 select array(select t.evtname::text from pg_catalog.pg_event_trigger t
               where t.evtfoid = pg_catalog.to_regprocedure('auditlake.record_ddl()') and t.evtenabled = 'A'),
        array(select t.evtname::text from pg_catalog.pg_event_trigger t
               where t.evtfoid = pg_catalog.to_regprocedure('auditlake.record_ddl()') and t.evtenabled <> 'A'),
-       pg_catalog.current_setting('event_triggers', true)
+       pg_catalog.current_setting('event_triggers', true),
+       (select pg_catalog.md5(p.prosrc) = %s and 'search_path=pg_catalog, pg_temp' = any (p.proconfig)
+               and (select bool_and(pg_catalog.has_function_privilege(p.proowner, f.oid, 'execute'))
+                      from pg_catalog.pg_proc f where f.proname = 'pg_logical_emit_message')
+          from pg_catalog.pg_proc p where p.oid = pg_catalog.to_regprocedure('auditlake.record_ddl()'))
 """
 _RIGHTS = """
 select current_user::text, pg_catalog.current_database()::text,
@@ -148,7 +169,7 @@ _LOCK_TIMEOUT_MS = 2000
 
 @dataclass(frozen=True, slots=True)
 class DdlTrigger:
-    """State of the event triggers: those that fire always, those that do not, and whether the server fires any."""
+    """State of the event triggers: those that fire always and report, the others, and whether the server fires any."""
 
     active: frozenset[str]
     inactive: frozenset[str]
@@ -184,16 +205,18 @@ class DdlTrigger:
         if self.installed:
             return "the DDL trigger is installed, but event_triggers is off: schema changes are read from the catalog"
         if self.exists:
-            return "the DDL trigger is disabled or incomplete: auditlake check --install-ddl-trigger --yes installs it"
+            wrong = "disabled or incomplete, or of another release"
+            return f"the DDL trigger is {wrong}: auditlake check --install-ddl-trigger --yes installs it"
         return "the DDL trigger is not installed: schema changes are read from the catalog"
 
 
 def read_ddl_trigger(conn: psycopg.Connection[Row]) -> DdlTrigger:
     """Read whether the event triggers are installed and enabled."""
-    active, inactive, fires = fetch_one(conn, _INSTALLED)
-    return DdlTrigger(
-        frozenset(cast("list[str]", active)), frozenset(cast("list[str]", inactive)), fires in {None, "on", "true"}
-    )
+    active, inactive, fires, works = fetch_one(conn, _INSTALLED, _BODY_MD5)
+    found, others = frozenset(cast("list[str]", active)), frozenset(cast("list[str]", inactive))
+    if not works:
+        found, others = frozenset(), found | others
+    return DdlTrigger(found, others, fires in {None, "on", "true"})
 
 
 def statements() -> list[str]:

@@ -71,4 +71,5 @@ def locks_awaited(
             "Wait for that session or end it, then run the same command again.",
         ) from exc
     finally:
-        conn.execute("set lock_timeout = 0")
+        if not conn.broken:  # else its failure is already being raised
+            conn.execute("set lock_timeout = 0")

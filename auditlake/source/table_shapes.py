@@ -79,7 +79,8 @@ select {SHAPE},
        (with recursive members (oid) as (
             select t.oid
             union select i.inhrelid from members m join pg_inherits i on i.inhparent = m.oid and t.relkind = 'p')
-        select jsonb_object_agg(p.oid::text, p.relfilenode::bigint) from members m join pg_class p on p.oid = m.oid)
+        select jsonb_object_agg(p.oid::text, p.relfilenode::bigint) from members m join pg_class p on p.oid = m.oid),
+       (select o.oid::bigint from pg_constraint o where o.conrelid = t.oid and o.contype = 'p')
   from pg_class t join pg_namespace n on n.oid = t.relnamespace
  where t.oid = any (%s::oid[])
 """
@@ -144,9 +145,11 @@ def read_shapes(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int,
     tables = list(oids)
     types = read_types(conn, tables)
     found: dict[int, tuple[Shape, int]] = {}
-    for entry, entries, changed_by, files in fetch(conn, _SHAPES, tables):
+    for entry, entries, changed_by, files, constraint in fetch(conn, _SHAPES, tables):
         of_parts = {int(oid): file for oid, file in cast("dict[str, int]", files).items()}
         shape = parse_shape(cast("dict[str, Any]", entry), of_parts)
         of_columns = types.get(shape.relation.oid, {})
-        found[shape.relation.oid] = replace(shape, entries=str(entries), types=of_columns), cast("int", changed_by)
+        key = cast("int | None", constraint)
+        shape = replace(shape, entries=str(entries), types=of_columns, constraint=key)
+        found[shape.relation.oid] = shape, cast("int", changed_by)
     return found

@@ -3,6 +3,7 @@
 The blocking session belongs to the test, so its pid and command are known.
 """
 
+import re
 import resource
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +28,10 @@ from auditlake.snapshot.copy import copy_bundle
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, PageRange, SnapshotMark
 from auditlake.snapshot.plan import make_plan, publish
 from auditlake.snapshot.progress import Progress
+from auditlake.snapshot.scheduler import Limits
 from auditlake.snapshot.worker_pool import LocalWorkers
 from auditlake.source import lock_waits as blockers
+from auditlake.source import snapshot_session
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect, connect_replication, pinned_conninfo
 from auditlake.source.slot import Waiting, create_slot
@@ -47,6 +50,10 @@ _END_COPY = (
 _END_HOLDER = (
     "select pg_terminate_backend(l.pid) from pg_locks l join pg_stat_activity a on a.pid = l.pid"
     " where l.relation = 'public.c'::regclass and l.mode = 'AccessShareLock' and a.application_name = 'auditlake'"
+)
+_COPYING = (
+    "select from pg_locks l join pg_stat_activity a on a.pid = l.pid"
+    " where l.relation = to_regclass('public.t') and l.granted and a.application_name ~ '^auditlake copy'"
 )
 _WAITING = "select pid from pg_locks where not granted and locktype in ('relation', 'transactionid')"
 
@@ -292,6 +299,7 @@ def test_a_lost_holder_fails_the_tables_that_are_not_committed(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its locks a table can be emptied while it is read; the next run copies what failed."""
+    monkeypatch.setattr(snapshot_session, "_LOOK_S", 60.0)
     monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 1)
     for name, rows in (("a", 2000), ("b", 500), ("c", 5)):
         _execute(database, f"create table {name} (id int primary key)")
@@ -304,6 +312,36 @@ def test_a_lost_holder_fails_the_tables_that_are_not_committed(
     _execute(database, "insert into b select generate_series(1, 7)")
     copied = bootstrap(target, lambda: LocalWorkers(1), lambda _: None)
     assert [(table.name.table, table.rows) for table in copied] == [("b", 7), ("c", 5)]
+
+
+def test_a_copy_gives_way_to_a_migration(database: str, tmp_path: Path) -> None:
+    """ALTER TABLE during a copy of five seconds returns soon; the same bootstrap then copies the table as altered."""
+    lake, said = _slowly_copied(database, tmp_path), list[str]()
+    with ThreadPoolExecutor(1) as pool, connect(database) as control:
+        copying = pool.submit(bootstrap, _slow(database, lake), lambda: LocalWorkers(1), said.append)
+        await_true(lambda: control.execute(_COPYING).fetchall())
+        _execute(database, "set statement_timeout = '4s'; alter table t add column w int default 7")
+        (copied,) = copying.result()
+    assert any(
+        re.search(r"public.t was not copied: .* waited for a lock on public.t, and the copy gave", one) for one in said
+    )
+    assert (copied.name.table, copied.rows) == ("t", 1500)
+    table = open_history(lake, TableName("public", "t"))
+    assert table is not None
+    assert [column.name for column in table.columns] == ["id", "v", "w"]
+
+
+def _slowly_copied(database: str, tmp_path: Path) -> Lake:
+    _execute(
+        database,
+        "create table t (id int primary key, v text)",
+        "insert into t select n, repeat(md5(n::text), 20) from generate_series(1, 1500) n",
+    )
+    return Lake(tmp_path / "lake")
+
+
+def _slow(database: str, lake: Lake) -> Target:
+    return Target(database, lake, "auditlake", "auditlake", None, limits=Limits(bytes_per_s=200_000))
 
 
 def test_a_kill_releases_locks_and_temporary_slot(database: str, tmp_path: Path) -> None:

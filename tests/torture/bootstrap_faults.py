@@ -11,7 +11,7 @@ import psycopg
 
 from auditlake.failpoints import After
 from tests.torture.schema import LEDGER
-from tests.torture.testbed import Process, Testbed, await_true, expect
+from tests.torture.testbed import Testbed, await_true, expect
 from tests.torture.work import LOST
 
 _BEFORE_COPY = (After.MANIFEST_WRITTEN, After.MANIFEST, After.PUBLICATION, After.MEMBERSHIP, After.SLOT, After.START)
@@ -40,7 +40,7 @@ def bootstrap(bed: Testbed) -> None:
 
 
 def _kill_after(bed: Testbed, line: list[str | Path], place: After, times: int) -> None:
-    process = Process(line, place, times=times)
+    process = bed.start(line, place, times=times)
     code = process.wait(_LONG_S)
     # If the run before came past this place, this one does not reach it again and ends normally.
     expect(bed, process, code, (_KILLED, _DONE))
@@ -50,7 +50,7 @@ def _kill_after(bed: Testbed, line: list[str | Path], place: After, times: int) 
 
 def _end_snapshot_session(bed: Testbed, line: list[str | Path]) -> None:
     """End the session that holds locks and snapshot, and truncate a table: no table may be committed empty."""
-    process = Process(line)
+    process = bed.start(line)
     ended = await_true(lambda: process.process.poll() is not None or _end_session(bed), _START_S, bed.stop)
     if ended:
         with suppress(*LOST), psycopg.connect(bed.dsn) as conn:
@@ -69,10 +69,10 @@ def _end_session(bed: Testbed) -> bool:
 
 def _start_second(bed: Testbed, line: list[str | Path]) -> None:
     """Start a second bootstrap while the first is paused: it must name the first, exit 6 and change nothing."""
-    first = Process(line, After.HISTORY_CREATED)
-    await_true(lambda: first.process.poll() is not None or _holds_lock(bed, first), _START_S, bed.stop)
+    first = bed.start(line, After.HISTORY_CREATED)
+    await_true(lambda: first.process.poll() is not None or bed.holds_lock(first, "bootstrap"), _START_S, bed.stop)
     first.send(signal.SIGSTOP, group=True)
-    second = Process(line)
+    second = bed.start(line)
     code = second.wait(_START_S)
     if code != _LAKE or f"process {first.process.pid} " not in second.output:
         bed.fail(f"a second bootstrap ended with {code}: {second.output}")
@@ -83,15 +83,9 @@ def _start_second(bed: Testbed, line: list[str | Path]) -> None:
     bed.count(f"second bootstrap beside the first ended with {code}")
 
 
-def _holds_lock(bed: Testbed, process: Process) -> bool:
-    with suppress(FileNotFoundError):
-        return f'"pid": {process.process.pid},' in (bed.lake.root / "locks" / "bootstrap.lock").read_text()
-    return False
-
-
 def finish(bed: Testbed, line: list[str | Path], allowed: Sequence[int] = (_DONE,)) -> None:
     """Run a command undisturbed to its end."""
-    process = Process(line)
+    process = bed.start(line)
     begun = time.monotonic()
     expect(bed, process, process.wait(_LONG_S), allowed)
     if process.process.poll() is None:
