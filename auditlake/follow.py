@@ -11,8 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
-from auditlake.apply.apply import Reached, StartSpark, apply_pending, next_window
+from auditlake.apply.apply import Reached, StartSpark, apply_pending, next_window, read_tables
 from auditlake.apply.tails import read_watermark
 from auditlake.apply.warmup import warm_up
 from auditlake.capture.preconditions import Report
@@ -28,6 +29,7 @@ from auditlake.relation import TableName
 from auditlake.resync.automatic import AutomaticResync
 from auditlake.snapshot.new_tables import Job, watch
 from auditlake.store.files import fingerprint
+from auditlake.store.place import Place
 
 # Even a small batch costs seconds: let changes gather, for at least as long as the last batch took.
 _BATCH_INTERVAL_S = 2.0
@@ -36,6 +38,10 @@ _LONGEST_INTERVAL_S = 30.0
 _GATHERED_FOR_TARGET_S = 30.0
 _LARGE_BATCH = 20_000
 _POLL_S = 0.1
+_IDLE_S_PER_TABLE = 0.005
+"""While nothing is captured, new tables and new snapshots are looked for this often: 10,000 tables every 50 s."""
+_IDLE_S_IN_STORE = 60.0
+"""At least so long in a store, where each look is some requests."""
 
 
 class Applier:
@@ -51,6 +57,8 @@ class Applier:
         self._reached: Mapping[TableName, Reached] = {}
         self._parked: Mapping[TableName, Parked] = {}
         self._explained: object = None
+        self._seen: object = None
+        self._next_s = 0.0
         self._upkeep: Upkeep | None = None
         self._moved: set[TableName] = set()
         self._resynced = 0
@@ -59,9 +67,12 @@ class Applier:
 
     def apply(self, stop: threading.Event | None = None) -> None:
         """Apply what `changes` holds now, in windows that fit into memory, or until `stop`."""
-        explained = _explained(self.lake)
+        begun_s, seen = time.monotonic(), (_explained(self.lake), read_watermark(self.lake))
+        if seen == self._seen and begun_s < self._next_s:
+            return
+        explained, _ = seen
         self._begin_again_after_resync()
-        window = next_window(self.lake, self._window_end)
+        window = next_window(self.lake, self._window_end, self._histories)
         while window is not None:
             freed = self._apply_upto(window.upto, retry=explained != self._explained)
             # A freed table continues from its own position, so the windows start again.
@@ -70,20 +81,24 @@ class Applier:
                 return
             if not (freed or window.more):
                 break
-            window = next_window(self.lake, self._window_end)
+            window = next_window(self.lake, self._window_end, self._histories)
         self._explained = explained
         self._histories.save()
+        self._seen = seen
+        root: Place = self.lake.root
+        least_s = 0.0 if isinstance(root, Path) else _IDLE_S_IN_STORE
+        self._next_s = begun_s + max(least_s, len(self._histories.names) * _IDLE_S_PER_TABLE)
 
     def _begin_again_after_resync(self) -> None:
         """Cut new windows if a table got a new snapshot, from whose LSN on its changes are to be applied."""
-        resynced = max((table.resynced for table in self._histories.current()), default=0)
+        resynced = max((table.resynced for table in read_tables(self.lake, self._histories)[0]), default=0)
         if resynced != self._resynced:
             self._resynced, self._window_end = resynced, None
 
     @property
     def parked(self) -> Mapping[TableName, Parked]:
         """The tables that are parked now."""
-        return read_parked(self.lake, self._histories.current())
+        return read_tables(self.lake, self._histories)[1]
 
     def _apply_upto(self, upto: Lsn, *, retry: bool) -> bool:
         """Apply one window; return whether a parked table was freed, which continues from its position."""
@@ -166,9 +181,9 @@ def _apply_alone(applier: Applier, stop: threading.Event, *, once: bool) -> None
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a run without a target does beside: copy new tables, and give silently changed ones a new snapshot.
+    """Background work of a run without a target: copy new tables, and resync those that changed without row events.
 
-    A run with a target does the second, too, before it ends.
+    A run with a target does the second before it ends.
     """
 
     new_tables: Job | None = None
@@ -222,7 +237,7 @@ def _apply_beside(
 
 
 def _finish(task: Task, applier: Applier, again: AutomaticResync | None) -> None:
-    """Apply what is left, and require that the target is reached."""
+    """Apply the remaining changes, and require that the target is reached."""
     applier.apply()
     if task.until is None:
         return

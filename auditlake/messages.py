@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.store.objects import as_lake_error
-from auditlake.values.encoding import visible
+from auditlake.values.escapes import visible
 
 _LOCK = threading.Lock()
 

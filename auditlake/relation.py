@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from auditlake.lsn import Lsn
 from auditlake.sql_names import display_identifier
 
 
@@ -26,7 +27,7 @@ class TableName(NamedTuple):
 class Former:
     """Name and key flag that a history's column had before the commit at `until`."""
 
-    until: int
+    until: Lsn
     name: str
     key: bool
 
@@ -49,9 +50,9 @@ class Column:
     typmod: int
     key: bool
     stored_as: str | None = None
-    since: int | None = None
+    since: Lsn | None = None
     attnum: int | None = field(default=None, compare=False)
-    until: int | None = None
+    until: Lsn | None = None
     former: tuple[Former, ...] = ()
 
     @property
@@ -59,11 +60,11 @@ class Column:
         """Return the column's name in the history."""
         return self.stored_as or self.name
 
-    def exists_at(self, lsn: int) -> bool:
+    def exists_at(self, lsn: Lsn) -> bool:
         """Return whether the table had the column at `lsn`."""
         return (self.since is None or self.since <= lsn) and (self.until is None or lsn < self.until)
 
-    def at(self, lsn: int) -> "Column":
+    def at(self, lsn: Lsn) -> "Column":
         """Return the column with the name and the key flag that it had at `lsn`; it is stored as before."""
         then = next((former for former in self.former if lsn < former.until), None)
         if then is None:

@@ -47,7 +47,7 @@ def standard_literal(text: str) -> str:
 
 
 def has_postgres_literal(text: str) -> bool:
-    """Return whether PostgreSQL can read the text from a literal: not if it has an invalid byte (`values.encoding`)."""
+    """Return whether PostgreSQL can read the text from a literal: not if it has an invalid byte (`values.escapes`)."""
     return _NUL not in text
 
 

@@ -21,7 +21,7 @@ import psycopg
 from auditlake.capture.preconditions import check_slot, current_manifest
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
-from auditlake.lake.history import list_histories
+from auditlake.lake.history import read_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import Parked, read_parked
@@ -111,12 +111,16 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     """
     manifest = require_manifest(lake)
     positions = read_positions(lake)
-    known_lsn = positions.known_lsn if positions else 0
-    histories = list(with_pending_names(lake, list_histories(lake), known_lsn))
+    known_lsn = positions.known_lsn if positions else Lsn(0)
+    # In a store, positions are those that apply saved last: not one request a table. A table that seems to be parked
+    # is looked at: a new snapshot may have ended that.
+    listed, _ = read_histories(lake, lambda _: False)
+    if recorded := read_parked(lake, listed):
+        listed, _ = read_histories(lake, lambda table: table.name in recorded)
+    histories = list(with_pending_names(lake, listed, known_lsn))
     parked = read_parked(lake, histories)
     tables = tuple(
-        TableStatus(str(t.last_name), str(t.name), Lsn(t.horizon), Lsn(t.position), parked.get(t.name))
-        for t in histories
+        TableStatus(str(t.last_name), str(t.name), t.horizon, t.position, parked.get(t.name)) for t in histories
     )
     source: SourceStatus | None = None
     refusal: AuditlakeError | None = None

@@ -35,8 +35,9 @@ class Shape:
     `kind` and `persistence` are from pg_class. `files` has the relfilenode of the table and of its partitions by OID,
     `generated` the attnums of stored (True) and virtual (False) generated columns, `missing` the missing values by
     attnum, as an array's text. `key` has the attnums of the replica identity, under FULL those of the primary key; None
-    in a record of an earlier release. Only a look at the catalog has the last two: `types` has the labels of each enum
-    type and a digest of each composite type of a column, and `entries` changes with every catalog entry of a column.
+    in a record of an earlier release. Only a look at the catalog has the last three: `types` has the labels of each
+    enum type and a digest of each composite type of a column, `entries` changes with every catalog entry of a column,
+    and `constraint` is the OID of the primary key, which REINDEX keeps.
     """
 
     relation: Relation
@@ -48,6 +49,7 @@ class Shape:
     key: tuple[int, ...] | None = None
     types: Mapping[str, str] = field(default_factory=dict)
     entries: str = ""
+    constraint: int | None = None
 
     def published(self, before: Sequence[Column] | None, *, stored: bool, listed: bool) -> Relation:
         """Return the relation with its published columns only.
@@ -128,9 +130,13 @@ def _key(relation: Relation, among: Mapping[int | None, Column]) -> set[int | No
 
 
 def hides_key(before: Shape, now: Shape) -> bool:
-    """Return whether rows may have been changed under another key than before, which the stream does not show."""
+    """Return whether rows may have been changed under another key than before, which the stream does not show.
+
+    So they may if the same key was dropped and created again: in between, two rows could have one key.
+    """
     full = now.relation.replica_identity is ReplicaIdentity.FULL
-    return full and bool(before.key) and now.key is not None and set(before.key or ()) != set(now.key)
+    made_anew = None not in {before.constraint, now.constraint} and before.constraint != now.constraint
+    return full and bool(before.key) and now.key is not None and (made_anew or set(before.key or ()) != set(now.key))
 
 
 def _rows(before: Shape, now: Shape, *, rewritten: bool) -> Iterator[str]:

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from queue import SimpleQueue
 
 from pyspark.sql import SparkSession
@@ -40,12 +41,12 @@ from auditlake.apply.windows import Window
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
 from auditlake.lake.commit_errors import COMMIT_CONFLICTS, writing
-from auditlake.lake.history import Histories, HistoryTable, list_histories, open_history
+from auditlake.lake.history import Histories, HistoryTable, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.schema.evolution import ANEW
+from auditlake.schema.evolution import ANEW, NOT_ASKED
 from auditlake.spark.session import interpreted_if_wide
 from auditlake.values.types import is_built_in
 
@@ -98,16 +99,22 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     to the next.
     """
     watermark = read_watermark(lake)
-    tables = (histories or Histories(lake)).current()
+    histories = histories or Histories(lake)
+    tables, parked = read_tables(lake, histories)  # after the watermark, so that none is folded past its parking
     if watermark is None or not tables:
         return Applied({}, {})
     limit = watermark if upto is None else Lsn(min(upto, watermark))
-    parked = read_parked(lake, tables)  # read after the watermark, so that no table is folded past its parking
     retried = _find_stopped(lake, tables, parked, limit) if retry else []
+    histories.forget({tail.table.name for tail in retried})
     freed = {tail.table.name for tail in retried} - {
         parking.table for parking in _merge_some(start_spark, lake, retried)
     }
     tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
+    if tails and not isinstance(lake.root, Path):  # those with changes have to be as they are now
+        names = {tail.table.name for tail in tails}
+        tables = histories.current(lambda table: table.name in names)
+        tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
+    histories.forget({tail.table.name for tail in tails})
     stopped = _merge_some(start_spark, lake, tails)
     rows = {tail.table.name: tail.shape.rows for tail in tails if tail.shape}
     now = read_parked(lake, tables) if parked or stopped else {}
@@ -163,7 +170,20 @@ def _find_stopped(
     return tails
 
 
-def next_window(lake: Lake, after: Lsn | None) -> Window | None:
+def read_tables(lake: Lake, histories: Histories) -> tuple[list[HistoryTable], Mapping[TableName, Parked]]:
+    """Return the tables and which of them are parked.
+
+    In a store, tables that this process knows are looked at only if they are parked, or have changes to fold.
+    """
+    tables = histories.current(lambda _: False)
+    parked = read_parked(lake, tables)
+    if parked:
+        tables = histories.current(lambda table: table.name in parked)
+        parked = read_parked(lake, tables)
+    return tables, parked
+
+
+def next_window(lake: Lake, after: Lsn | None, histories: Histories | None = None) -> Window | None:
     """Cut the backlog above `after`, or above the position of every table; None if there is nothing to apply to.
 
     Calling `apply_pending` window by window needs memory for one window at a time.
@@ -172,23 +192,22 @@ def next_window(lake: Lake, after: Lsn | None) -> Window | None:
         return Window(Lsn(after), 0, more=False)
     log = open_log(lake)
     if after is None:
-        after = _least_position(lake)
+        after = _least_position(lake, histories or Histories(lake))
     return None if log is None or after is None else log.window(after)
 
 
-def _least_position(lake: Lake) -> Lsn | None:
+def _least_position(lake: Lake, histories: Histories) -> Lsn | None:
     """Return the least position from which to fold; tables parked by this stage are skipped if others exist."""
-    tables = list_histories(lake)
-    parked = read_parked(lake, tables)
+    tables, parked = read_tables(lake, histories)
     waiting = {name for name, parking in parked.items() if not parking.silent}
     followed = [table.position for table in tables if table.name not in waiting]
     return min(followed or (table.position for table in tables), default=None)
 
 
 def fold_held(spark: SparkSession, lake: Lake, name: TableName, upto: Lsn) -> Parked | None:
-    """Fold one table up to `upto`, at most the watermark, wherever it is parked.
+    """Fold one table up to `upto`, at most the watermark, even past the LSN at which it is parked.
 
-    Returns where it is parked by this stage, if it cannot be folded that far.
+    Returns the record with which this stage parks it, if it cannot be folded that far.
     """
     table, log = open_history(lake, name), open_log(lake)
     if table is None or log is None or table.position >= upto:
@@ -252,7 +271,7 @@ def _merge_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | No
 
 
 def _merge_before(session: SparkSession, lake: Lake, tail: Tail, found: TooLarge) -> Parked:
-    """Merge what comes before a row that is too large for the heap; return where the table is parked."""
+    """Merge the changes before a row that is too large for the heap; return the record that parks the table."""
     for part in _read_again(lake, tail, Lsn(found.lsn - 1)):
         if stopped := _merge_or_stop(session, lake, part):
             return stopped
@@ -272,7 +291,7 @@ def _fold_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | Non
     if tail.refusal is None:
         return None
     reason, remedy = tail.refusal.message, tail.refusal.hint or ANEW
-    renewable = tail.refusal.hint == ANEW
+    renewable = tail.refusal.hint in {ANEW, NOT_ASKED}
     return Parked(name, Cause.APPLY, tail.upto, Lsn(tail.upto + 1), reason, remedy, renewable=renewable)
 
 

@@ -16,7 +16,6 @@ from pyspark.errors import (
 from auditlake.apply.fold import Kind
 from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.lake.history import HistoryTable
-from auditlake.lsn import Lsn
 
 _INVALID_VALUE = (
     ArithmeticException,
@@ -57,7 +56,7 @@ class CannotFold(InvariantBroken):
 def conflict(table: HistoryTable) -> LakeConflict:
     """Return the error for a table whose position another process has moved."""
     return LakeConflict(
-        f"another process applies changes to {table.name} after {Lsn(table.position)}",
+        f"another process applies changes to {table.name} after {table.position}",
         hint="Stop the other `auditlake follow` or `auditlake apply` of this lake, then start again.",
     )
 
@@ -78,7 +77,7 @@ def fold_failure(table: HistoryTable, exc: PySparkException | Py4JJavaError) -> 
 def cannot_fold(table: HistoryTable, what: str) -> CannotFold:
     """Return the error for changes that cannot be folded."""
     return CannotFold(
-        f"the changes of {table.name} after {Lsn(table.position)} cannot be applied: {what}",
+        f"the changes of {table.name} after {table.position} cannot be applied: {what}",
         hint="The history has none of them, `changes` has all of them. Please report it.",
         what=what,
     )

@@ -107,7 +107,7 @@ def one_row_at_a_time(spark: SparkSession) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    lsn: int
+    lsn: Lsn
     relation: int
     size_bytes: int
 

@@ -222,7 +222,7 @@ def _fill(added: Sequence[AddedColumn], end: Expression) -> dict[str, str | Expr
     values: dict[str, str | Expression] = {}
     raw = F.col("t._raw")
     for addition in added:
-        existed = F.coalesce(end >= addition.since, F.lit(True))
+        existed = F.coalesce(end >= int(addition.since), F.lit(True))
         values[spark_identifier(addition.column.stored)] = F.when(existed, missing_value(addition))
         raw = F.when(existed, with_missing_raw(raw, [addition])).otherwise(raw)
     return {**values, "_raw": raw} if values else values

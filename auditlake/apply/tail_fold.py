@@ -155,7 +155,7 @@ def null_before_added(rows: DataFrame, added: Sequence[AddedColumn]) -> DataFram
         if addition.missing is None:  # it is NULL there already
             continue
         stored = addition.column.stored
-        before = F.coalesce(F.col("_to_lsn") < addition.since, F.lit(False))
+        before = F.coalesce(F.col("_to_lsn") < int(addition.since), F.lit(False))
         rows = rows.withColumn(stored, F.when(~before, keys.source(stored)))
         if type_of(addition.column).may_not_fit:
             rows = rows.withColumn("_raw", F.when(before, without_raw(F.col("_raw"), stored)).otherwise(F.col("_raw")))

@@ -205,7 +205,8 @@ def find_tails(lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Ls
     if not found:
         return []
     place = _Place(log, upto, read_added(lake))
-    relations = {version.number: version.relation for version in read_versions(lake)}
+    versions = read_versions(lake)
+    relations = {number: versions.relation(number) for number in groups}
     tails = []
     for table in found:
         of_table = [groups[number] for number in shapes[table].numbers if number in groups]
@@ -238,7 +239,7 @@ def _tail(
     table: HistoryTable, groups: list[dict[str, Any]], shapes: Shapes, relations: Mapping[int, Relation], at: _Place
 ) -> Tail:
     versions = _with_first(groups, shapes, relations)
-    first_change = min((row["first_lsn"] for row in groups), default=None)
+    first_change = min((Lsn(row["first_lsn"]) for row in groups), default=None)
     followed = follow(table, versions, at.answers, shapes.oid, first_change)
     followed = _without_mixed(table, followed, groups, relations)
     stops = [lsn for lsn in (followed.refused_at, followed.cut_at) if lsn is not None]
@@ -259,7 +260,7 @@ def _with_first(
     """
     later = {version.number for version in shapes.following}
     earlier = sorted((row["first_lsn"], row["relation"]) for row in groups if row["relation"] not in later)
-    first = [RelationVersion(number, lsn, relations[number]) for lsn, number in earlier]
+    first = [RelationVersion(number, Lsn(lsn), relations[number]) for lsn, number in earlier]
     return sorted([*first, *shapes.following], key=lambda version: version.lsn)
 
 
@@ -277,9 +278,7 @@ def _without_mixed(
     }
     if len(keys) == 1:
         return followed
-    refusal = Unsupported(
-        f"the key of {table.name} changed at {Lsn(lsn)}, in a transaction that changed rows before", ANEW
-    )
+    refusal = Unsupported(f"the key of {table.name} changed at {lsn}, in a transaction that changed rows before", ANEW)
     return replace(follow(table, [], {}), refusal=refusal, refused_at=lsn)
 
 

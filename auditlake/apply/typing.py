@@ -24,7 +24,7 @@ from auditlake.values.types import DATE_LENGTH, NOT_FINITE, YEAR_LENGTH, ColumnT
 _NO_DECIMAL = ",".join(NOT_FINITE)
 _ELEMENT = '"[^"]*"|[^,{}"]+'
 _NO_MAP = "cast(null as map<string,string>)"
-# Delimiters: PostgreSQL's text never contains NUL, and an escaped byte (`values.encoding`) continues with x.
+# Delimiters: PostgreSQL's text never contains NUL, and an escaped byte (`values.escapes`) continues with x.
 _ENTRY, _PAIR = "\0e", "\0p"
 
 

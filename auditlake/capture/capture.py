@@ -51,7 +51,7 @@ from auditlake.pgoutput.batch_layout import RecordDdl
 from auditlake.replication.stream import FrameBuffer, Limits, ReplicationStream
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
-from auditlake.source.connection import Row, hung_up_after, lsn_offset, unreachable
+from auditlake.source.connection import Row, answering_within, lsn_offset, unreachable
 from auditlake.source.heartbeat import Heartbeat
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.slot import SlotReader, read_reader, read_slot
@@ -207,7 +207,7 @@ class Capture:
 
     def _check_catalog(self) -> None:
         """Compare shapes and partitions with the record; required before anything received so far is made durable."""
-        with hung_up_after(self._control.fileno(), self._timeouts.silence_s):
+        with answering_within(self._control, self._timeouts.silence_s):
             held = Held(self.done_lsn, self._log.current_us)
             self._shapes.check(self._control, held)
             self._partitions.check(self._control, held)
@@ -228,10 +228,10 @@ class Capture:
             self._submit(until)
         self._send_status()
         if self._heartbeat.due:
-            with hung_up_after(self._control.fileno(), self._timeouts.silence_s):
+            with answering_within(self._control, self._timeouts.silence_s):
                 self._heartbeat.beat(self._control)
         if self._publication.due:
-            with hung_up_after(self._control.fileno(), self._timeouts.silence_s):
+            with answering_within(self._control, self._timeouts.silence_s):
                 since = self.done_lsn
                 self._publication.refresh(self._control, since)
                 self._publication.record_checked(since, self._log.current_us)
@@ -284,7 +284,7 @@ class Capture:
         """Advance the slot over WAL without published changes, and record how current the lake is."""
         now = time.monotonic()
         if self._idle_mark is None and now >= self._next_mark_at:
-            with hung_up_after(self._control.fileno(), self._timeouts.silence_s):
+            with answering_within(self._control, self._timeouts.silence_s):
                 self._idle_mark = wal_end(self._control)
             self._next_mark_at = now + (_IDLE_COMMIT_S if until is None else _TARGET_COMMIT_S)
         mark, reached = self._idle_mark, max(self.done_lsn, self._stream.keepalive_lsn)
@@ -323,9 +323,9 @@ def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened
         log = CaptureLog(
             lake, Asker(source.conninfo, lake, silence_s), AttributeNumbers(source.conninfo, lake, silence_s)
         )
-        recorder = DdlRecorder(lake, log.relations)
+        recorder = DdlRecorder(lake, log)
         shapes = ShapeWatch(lake, log, recorder, report, source.manifest.publication)
-        with hung_up_after(control.fileno(), claim.timeouts.silence_s):
+        with answering_within(control, claim.timeouts.silence_s):
             _check_again(claim, source.manifest.slot, lake, log, report)
             log.resolve_missing_values()
             claim.publication.record_checked(claim.start, log.current_us)

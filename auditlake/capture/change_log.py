@@ -33,7 +33,7 @@ from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.schema.attribute_numbers import AttributeNumbers
-from auditlake.schema.missing_values import AddedLog, Ask
+from auditlake.schema.missing_values import AddedLog, Ask, Existing
 
 _TIME = pa.timestamp("us", tz="UTC")
 MONO_SCHEMA = TRANSACTIONS_SCHEMA.insert(TRANSACTIONS_SCHEMA.get_field_index("time") + 1, pa.field("time_mono", _TIME))
@@ -121,6 +121,10 @@ class CaptureLog:
         rows = select(self._changes.table, "changes", query).to_pylist()
         partials = [Partial(Lsn(row["lsn"]), row["ordinal"] + 1) for row in rows]
         return max(partials, key=lambda partial: partial.lsn, default=None)
+
+    def tell_missing_value(self, oid: int, attnum: int, existing: Existing) -> None:
+        """Give the value of an added column in older rows, which the DDL trigger has reported."""
+        self._added.tell(oid, attnum, existing)
 
     def resolve_missing_values(self) -> None:
         """Read the missing values that an earlier run could not decide."""

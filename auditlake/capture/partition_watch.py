@@ -223,7 +223,7 @@ def write_partitions(lake: Lake, name: TableName, known: Known) -> None:
 def read_since(lake: Lake, oid: int, lsn: Lsn) -> Since:
     """Read the changes of a table after an LSN, also those above the watermark."""
     changes = open_delta(lake.changes)
-    numbers = {version.number for version in read_versions(lake) if version.relation.oid == oid}
+    numbers = {version.number for version in read_versions(lake).of_oid(oid)}
     if changes is None or not numbers:
         return Since(frozenset(), 0)
     sql = _SINCE.format(relations=", ".join(map(str, sorted(numbers))), lsn=f"{lsn:d}")

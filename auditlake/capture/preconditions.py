@@ -41,6 +41,7 @@ from auditlake.lsn import Lsn
 from auditlake.replication.start import Timeouts, read_timeouts, start_stream
 from auditlake.source.connection import (
     Row,
+    answering_within,
     connect,
     connect_replication,
     hung_up_after,
@@ -305,7 +306,7 @@ class Claimer:
             offset = require_manifest(self.lake).lsn_offset
             control = opened.enter_context(closing(connect(self.source.conninfo, offset)))
             timeouts = read_timeouts(control)
-            with hung_up_after(control.fileno(), timeouts.silence_s):
+            with answering_within(control, timeouts.silence_s):
                 fork = self._check_source(control)
                 start = self._check_start(control, fork)
                 publication = PublicationWatch(self.lake, self.source.manifest.publication, self.report)

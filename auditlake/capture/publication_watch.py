@@ -5,6 +5,10 @@
 3. The stream does not show when that happened, so the missing changes are between the last comparison without a loss
    and this one. The LSN saved for a comparison is the lake's position then, far behind the end of the log: a
    transaction that waits for a synchronous standby is in the log already, but not yet visible in the catalog.
+4. A loss is compared a second time, after the end of the log was read, up to which the table is parked. A resync that
+   publishes and records the table in between takes its snapshot later than that, so that the snapshot ends the record.
+   A table that is published with its schema has no entry of its own (`auditlake.membership`): if the loss was undone
+   in between, and the table not recorded anew, only the first comparison shows it.
 """
 
 import time
@@ -57,7 +61,7 @@ class PublicationWatch:
         return time.monotonic() >= self._next_at
 
     def check(self, control: psycopg.Connection[Row], since: Lsn) -> None:
-        """Check that the publication as a whole publishes what it did; write nothing.
+        """Check that the publication publishes the same operations as before; write nothing.
 
         `since` is the lake's position, the start of the missing range if no earlier comparison is recorded. Raises
         WrongSource, with the range of LSNs that is missing.
@@ -71,7 +75,9 @@ class PublicationWatch:
         """
         found = self._compare(control, since)
         if found.losses or found.dropped:
-            self._park(control, found, since, certain_us)
+            end = wal_end(control).lsn
+            found = _in_both(found, self._compare(control, since))
+            self._park(found, (since, end), certain_us)
         lost = {loss.table for loss in found.losses} | found.dropped
         self.present = {name: member.relation for name, member in found.recorded.tables.items() if name not in lost}
         self._next_at = time.monotonic() + _INTERVAL_S
@@ -99,8 +105,9 @@ class PublicationWatch:
         positions = read_positions(self._lake)
         return since, positions.current_us if positions and positions.acknowledged <= since else None
 
-    def _park(self, control: psycopg.Connection[Row], found: _Comparison, since: Lsn, certain_us: int | None) -> None:
-        complete, end = self._last_complete(since), wal_end(control).lsn
+    def _park(self, found: _Comparison, between: tuple[Lsn, Lsn], certain_us: int | None) -> None:
+        since, end = between
+        complete = self._last_complete(since)
         causes = (Cause.DDL, Cause.PUBLICATION)  # a table ends once: what was recorded first is closest
         exact = {n for n in found.dropped if any(_is_ended(find_parked(self._lake, n, each)) for each in causes)}
         gone = [(name, f"table {name} was dropped at the source", _DROPPED) for name in sorted(found.dropped - exact)]
@@ -121,7 +128,8 @@ class PublicationWatch:
 
     def _followed(self, recorded: Membership) -> Membership:
         """Leave out tables without a history: not copied yet, or no longer followed."""
-        tables = {name: member for name, member in recorded.tables.items() if self._lake.history(name).exists()}
+        histories = frozenset(self._lake.history_names())  # of a store one listing, no request for each table
+        tables = {name: member for name, member in recorded.tables.items() if name in histories}
         return replace(recorded, tables=tables)
 
     def _dropped(
@@ -133,6 +141,23 @@ class PublicationWatch:
             return frozenset()
         existing = find_existing(control, missing.values())
         return frozenset(name for name, relation in missing.items() if relation not in existing)
+
+
+def _in_both(first: _Comparison, second: _Comparison) -> _Comparison:
+    """Return the second comparison with what the first one has found, too, or saw before it was undone."""
+    lost = {loss.table for loss in first.losses} | first.dropped
+    losses = [loss for loss in second.losses if loss.table in lost]
+    gone = {loss.table for loss in losses} | second.dropped
+    undone = [loss for loss in first.losses if loss.table not in gone and _is_undone(loss, first, second)]
+    return replace(second, losses=[*losses, *undone], dropped=second.dropped & lost)
+
+
+def _is_undone(loss: Loss, first: _Comparison, second: _Comparison) -> bool:
+    """Return whether a table that a schema or all tables publish again is still recorded as before its loss."""
+    if loss.table is None:
+        return False
+    member = first.recorded.tables.get(loss.table)
+    return member is not None and member.entry is None and second.recorded.tables.get(loss.table) == member
 
 
 def _is_ended(parked: Parked | None) -> bool:

@@ -3,18 +3,20 @@
 `DdlRecorder` turns the messages into versions of `relations`, at their exact commits. It runs in the writer's thread,
 for each message in the order of the stream, before the changes after it are written:
 
-1. Every followed table in the message whose shape differs from the version in force gets a new one, exact.
+1. Every followed table in the message whose shape differs from the version in force gets a new one, exact. What older
+   rows show in an added column is decided from the message, where it can be.
 2. If its rows were rewritten, or it became unlogged, it is parked just before that commit: the rows changed without row
    messages. If it was dropped, it ends there.
 
-A message may come again after a crash; then its versions and records are there already.
+A message may be sent again after a crash; its versions and records then exist already.
 
 `ShapeWatch` compares shapes with their record before the watermark moves. Without messages, a schema change is in the
 stream with the table's next row, or never, and some change rows without row messages (`auditlake.table_shape`). So the
 catalog is compared before every batch and every idle stretch becomes durable:
 
 1. A difference came after the last durable commit, because that was preceded by a comparison without one. The table is
-   parked there at once, so that no question is answered from the former shape.
+   parked there at once, so that no question is answered from the former shape. A capture that starts again takes that
+   moment from the record of parking: more has become durable since.
 2. When the stream has reached the LSN at which the difference was read, it is settled. Either the DDL trigger or a
    Relation message has shown the new shape, so `relations` has it; or nothing has, and it is recorded in `relations`
    with source `catalog`: in force from that LSN on at the latest, and not before the last durable commit in 1.
@@ -30,26 +32,30 @@ One query per batch, of about 1 ms for 50 tables (`source.table_shapes`); others
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast
 
 import psycopg
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.partition_watch import Held, read_since
-from auditlake.lake.gaps import Gap, record_gaps
+from auditlake.lake.gaps import UNKNOWN_SHAPE, Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, park, unpark
+from auditlake.lake.parking import Cause, Parked, find_parked, names_with, park, unpark
 from auditlake.lake.records import read_shape, write_shape
-from auditlake.lake.relations import RelationsLog, ShapeSource, attnums_of
+from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, attnums_of
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import DdlMessage, parse_ddl_message
 from auditlake.relation import Relation, TableName
+from auditlake.schema.catalog_snapshot import only_element
+from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, Part, decide
 from auditlake.source.connection import Row
 from auditlake.source.ddl_trigger import read_ddl_trigger
 from auditlake.source.publication import Entries, read_entries
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.table_shapes import read_composites, read_digest, read_shapes, read_table_digests, read_types
-from auditlake.store.files import file_versions, fingerprint
+from auditlake.store.files import file_versions, fingerprint, read_each
 from auditlake.table_shape import Difference, Shape, compare, hides_key
 from auditlake.values.types import is_widened
 
@@ -57,12 +63,14 @@ _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
 _DROPPED = "It has no more changes; its history up to then can be queried."
 _PENDING = "its definition was changed, and the stream has not reached that yet"
 _REMEDY = "Run auditlake resync: it copies the table again and keeps its history."
-_LAST_LSN = 1 << 62
+_LAST_LSN = Lsn(1 << 62)
+_FAILED = b'{"failed"'
+_STORED = "r"  # relkind of a table that is neither partitioned nor foreign
 
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    lsn: int
+    lsn: Lsn
     time_us: int
 
 
@@ -74,21 +82,29 @@ class DdlRecorder:
     """
 
     lake: Lake
-    relations: RelationsLog
+    log: CaptureLog
     tables: Mapping[int, TableName] = field(default_factory=dict)
     shapes: Mapping[int, Shape] = field(default_factory=dict)
     entries: Entries = field(default_factory=Entries)
     _reported: dict[int, Shape] = field(default_factory=dict)
     _repeated_to: int = 0
+    failed: bool = False
+    """Whether the trigger has failed for some command: from then on it is no proof that nothing was changed."""
 
     def __post_init__(self) -> None:
         # The stream repeats after a restart what was not acknowledged.
         self._repeated_to = self.relations.last_lsn
 
-    def __call__(self, content: bytes, commit_lsn: int, time_us: int) -> None:
+    @property
+    def relations(self) -> RelationsLog:
+        """The versions of relations, among them those that are recorded here."""
+        return self.log.relations
+
+    def __call__(self, content: bytes, commit_lsn: Lsn, time_us: int) -> None:
         """Record a message of the transaction that committed at `commit_lsn`, at `time_us` in us since 1970."""
         message = parse_ddl_message(content)
         if message is None:
+            self.failed |= content.startswith(_FAILED)
             return
         commit = _Commit(commit_lsn, time_us)
         for shape in message.shapes:
@@ -108,11 +124,27 @@ class DdlRecorder:
         oid = shape.relation.oid
         former = self._reported.get(oid, self.shapes.get(oid))
         before = self._record(shape, message, commit.lsn)
+        if former is not None:
+            self._tell_missing_values(former, shape, message, commit)
         if former is not None and hides_key(former, shape):
             reason = f"{message.tag} changed the key of {self.tables[oid]}, which has REPLICA IDENTITY FULL"
             self._park(commit, self.tables[oid], reason, _REMEDY)
         if not (message.plain and before is not None and _is_lossless(before, shape, message)):
             self._park_rewritten(shape, message, commit)
+
+    def _tell_missing_values(self, former: Shape, shape: Shape, message: DdlMessage, commit: _Commit) -> None:
+        """Decide what older rows show in added columns, where the message and the shape before it prove it."""
+        oid, had = shape.relation.oid, {column.attnum for column in former.relation.columns}
+        stored = [each for each in message.shapes if each.kind == _STORED and each.relation.oid in shape.files]
+        parts = [shape] if shape.kind == _STORED else stored  # a child that only inherits has rows of its own
+        for column in shape.relation.columns:
+            if column.attnum is None or column.attnum in had:
+                continue
+            found = {each.relation.oid: _part(each, column.name) for each in parts}
+            before = CatalogSnapshot(oid, Lsn(0), 0, former.files)
+            existing = decide(before, ColumnEntry(column.attnum, 0, found), Lsn(commit.lsn), column.attnum)
+            if existing.problem is None and (message.rendered or existing.value is None):
+                self.log.tell_missing_value(oid, column.attnum, existing)
 
     def take(self, oid: int, now: Shape) -> bool:
         """Return whether the last message about a table reported this shape; it is not used again."""
@@ -124,7 +156,7 @@ class DdlRecorder:
         del self._reported[oid]
         return True
 
-    def _record(self, shape: Shape, message: DdlMessage, commit_lsn: int) -> Relation | None:
+    def _record(self, shape: Shape, message: DdlMessage, commit_lsn: Lsn) -> Relation | None:
         """Record the shape, if it is new; return the relation in force before."""
         self._reported[shape.relation.oid] = shape
         before = self.relations.in_force(shape.relation.oid, commit_lsn)
@@ -165,8 +197,14 @@ class DdlRecorder:
         history = open_history(self.lake, name)
         if history is None or commit.lsn <= history.snapshot_lsn:
             return
-        last, until = Lsn(commit.lsn - 1), Lsn(commit.lsn)
+        last, until = Lsn(commit.lsn - 1), commit.lsn
         park(self.lake, Parked(name, Cause.DDL, last, until, reason, remedy, commit.time_us - 1, ended))
+
+
+def _part(shape: Shape, column: str) -> Part:
+    """Return the file of a table and the missing value of its column."""
+    missing = next((shape.missing.get(c.attnum or 0) for c in shape.relation.columns if c.name == column), None)
+    return Part(shape.files[shape.relation.oid], None if missing is None else only_element(missing))
 
 
 def _is_lossless(before: Relation, shape: Shape, message: DdlMessage) -> bool:
@@ -225,6 +263,7 @@ class ShapeWatch:
     _written_at: object = None
     _read_at: Mapping[str, object] = field(default_factory=dict)
     _trigger_records: bool = False
+    _parked_pending: frozenset[TableName] = frozenset()
 
     @property
     def pending(self) -> bool:
@@ -233,15 +272,16 @@ class ShapeWatch:
 
     def refresh(self, control: psycopg.Connection[Row], tables: Mapping[TableName, int]) -> None:
         """Watch these tables (by OID); record the shapes of those that an earlier version did not."""
-        for name, oid in tables.items():
-            if name in self._watched and self._watched[name].oid == oid:
-                continue
-            recorded = read_shape(self.lake, name)
-            if recorded is None or recorded.relation.oid != oid:
-                record_shapes(control, self.lake, {name: oid})
+        self._read_records(control)
+        others = [name for name, oid in tables.items() if name not in self._watched or self._watched[name].oid != oid]
+        recorded = read_each(self.lake.shapes, partial(read_shape, self.lake), others)
+        for name, shape in zip(others, recorded, strict=True):
+            if shape is None or shape.relation.oid != tables[name]:
+                record_shapes(control, self.lake, {name: tables[name]})
         self._trigger_records = read_ddl_trigger(control).records
         self.recorder.entries = read_entries(control, self.publication)
-        self._read_records(control)
+        if others:
+            self._read_records(control)
 
     def check(self, control: psycopg.Connection[Row], held: Held) -> None:
         """Compare every table with its record; call it before more becomes durable."""
@@ -266,11 +306,10 @@ class ShapeWatch:
     def _read_records(self, control: psycopg.Connection[Row]) -> None:
         self._written_at = fingerprint(self.lake.shapes)
         before_at, self._read_at = self._read_at, file_versions(self.lake.shapes)
-        for name in self.lake.shape_names():
-            file = self.lake.shape(name).name
-            if name in self._watched and file in before_at and before_at[file] == self._read_at.get(file):
-                continue
-            shape, before = read_shape(self.lake, name), self._watched.get(name)
+        changed = [name for name in self.lake.shape_names() if not self._is_read(name, before_at)]
+        shapes = read_each(self.lake.shapes, partial(read_shape, self.lake), changed)
+        for name, shape in zip(changed, shapes, strict=True):
+            before = self._watched.get(name)
             if shape is not None and (before is None or before.oid != shape.relation.oid):
                 self._watched[name] = _Watched(shape.relation.oid, shape)
                 self.dropped.discard(name)
@@ -278,6 +317,11 @@ class ShapeWatch:
         self._composites = read_composites(control, self._oids)
         self.recorder.tables = {each.oid: name for name, each in self._watched.items()}
         self.recorder.shapes = {each.oid: each.shape for each in self._watched.values()}
+
+    def _is_read(self, name: TableName, before_at: Mapping[str, object]) -> bool:
+        """Whether the file of a table is the one that was read before."""
+        file = self.lake.shape(name).name
+        return name in self._watched and file in before_at and before_at[file] == self._read_at.get(file)
 
     def _compare_all(self, control: psycopg.Connection[Row], held: Held) -> None:
         digests, types = read_table_digests(control, self._oids), read_types(control, self._oids)
@@ -291,7 +335,9 @@ class ShapeWatch:
             elif digests[watched.oid] != watched.digest or types.get(watched.oid, {}) != watched.shape.types:
                 changed[name] = watched
         shapes = read_shapes(control, [each.oid for each in changed.values()]) if changed else {}
+        self._trigger_records = read_ddl_trigger(control).records  # it may have been dropped or disabled meanwhile
         read_at = wal_end(control)
+        self._parked_pending = names_with(self.lake, Cause.PENDING) if changed else frozenset()
         for name, watched in changed.items():
             if watched.oid in shapes:
                 watched.digest = digests[watched.oid]
@@ -300,14 +346,30 @@ class ShapeWatch:
     def _compare(self, name: TableName, watched: _Watched, now: tuple[Shape, int], read_at: WalEnd, held: Held) -> None:
         shape, changed_by = now
         found = compare(watched.shape, shape)
+        since = self._since(name, watched)
         if not found:
-            unpark(self.lake, name, Cause.PENDING)
+            if since is not None:
+                self._record_return(name, since, read_at)
             self._accept(name, watched, shape)
             return
         self.moved |= shape.relation.name != watched.shape.relation.name
-        since = watched.unsettled.held if watched.unsettled else held
+        since = since or held
         watched.unsettled = _Unsettled(shape, changed_by, read_at, since, found)
         self._park(Cause.PENDING, name, _PENDING, watched.unsettled)
+
+    def _since(self, name: TableName, watched: _Watched) -> Held | None:
+        """Return since when a difference is not settled, also one that an earlier capture saw; None without one."""
+        if watched.unsettled is not None:
+            return watched.unsettled.held
+        parked = find_parked(self.lake, name, Cause.PENDING) if name in self._parked_pending else None
+        return None if parked is None else Held(Lsn(parked.lsn + 1), cast("int", parked.time_us))
+
+    def _record_return(self, name: TableName, since: Held, read_at: WalEnd) -> None:
+        """Record that the table had another shape for some time, unless the DDL trigger tells which and when."""
+        if not self._trigger_records or self.recorder.failed:
+            reason = f"{UNKNOWN_SHAPE}: its definition was changed, and changed back"
+            record_gaps(self.lake, [Gap(name, Lsn(since.lsn - 1), read_at.lsn, reason, since.time_us, read_at.time_us)])
+        unpark(self.lake, name, Cause.PENDING)
 
     def _accept(self, name: TableName, watched: _Watched, shape: Shape) -> None:
         if shape != watched.shape:
@@ -331,14 +393,17 @@ class ShapeWatch:
         self._accept(name, watched, unsettled.shape)
 
     def _narrowed(self, watched: _Watched, unsettled: _Unsettled) -> _Unsettled:
-        """Return it with the last row that the stream sent in the former shape as the last certain moment."""
+        """Return it with what is certain up to the last row that the stream sent in the former shape.
+
+        Not including that row's commit: the definition may have been changed after it in the same transaction.
+        """
         version = self.log.relations.first_after(watched.oid, unsettled.held.lsn)
         if version is None or not unsettled.found.definition:
             return unsettled
         last = self.log.last_change(unsettled.held.lsn, version.lsn, watched.oid)
         if last is None:
             return unsettled
-        return replace(unsettled, held=Held(Lsn(last[0] + 1), last[1]))
+        return replace(unsettled, held=Held(Lsn(last[0]), last[1] - 1))
 
     def _record(self, watched: _Watched, unsettled: _Unsettled) -> None:
         """Record the shape in `relations`, unless the stream has shown it."""
@@ -351,31 +416,53 @@ class ShapeWatch:
             same = (before.relation, before.attnums) == (published, attnums_of(published))
         if same:
             return
-        certain = max(unsettled.held.lsn - 1, before.lsn if before is not None else 0)
+        certain = max(Lsn(unsettled.held.lsn - 1), Lsn(before.lsn - 1) if before is not None else Lsn(0))
         self.log.relations.record(published, unsettled.read_at.lsn, after_lsn=certain, source=ShapeSource.CATALOG)
         self.log.flush_relations()
 
     def _record_gap(self, name: TableName, oid: int, unsettled: _Unsettled) -> None:
         """Record the moments at which the table may have had either shape."""
-        first, held = self.log.relations.first_after(oid, unsettled.held.lsn - 1), unsettled.held
+        first, held = self._first_shown(oid, unsettled), unsettled.held
         end, end_us = unsettled.read_at.lsn, unsettled.read_at.time_us
         if first is not None and first.lsn < end:
             change = self.log.last_change(first.lsn, first.lsn + 1, oid)
-            end, end_us = Lsn(first.lsn), change[1] if change is not None else end_us
-        reason = f"its shape in between is not known: {', '.join(unsettled.found.visible)}"
+            end, end_us = first.lsn, change[1] if change is not None else end_us
+        reason = f"{UNKNOWN_SHAPE}: {', '.join(unsettled.found.visible)}"
         record_gaps(self.lake, [Gap(name, Lsn(held.lsn - 1), end, reason, held.time_us, end_us)])
+
+    def _first_shown(self, oid: int, unsettled: _Unsettled) -> RelationVersion | None:
+        """Return the first version in the new shape; a Relation message may have shown the former one before."""
+        published = self.recorder.published(unsettled.shape)
+        found = self.log.relations.first_after(oid, Lsn(unsettled.held.lsn - 1))
+        while found is not None and (found.relation, found.attnums) != (published, attnums_of(published)):
+            found = self.log.relations.first_after(oid, found.lsn)
+        return found
 
     def _changed_rows(self, unsettled: _Unsettled) -> str | None:
         """Describe why rows may have changed without row messages; None if they have not."""
         if unsettled.found.rows:
             return "; ".join(unsettled.found.rows)
         listed = unsettled.shape.relation.oid in self.recorder.entries.tables
-        if not unsettled.found.rewritten or self._trigger_records or listed:
+        if self._hides_columns(unsettled):
+            return "its columns were changed, which the DDL trigger did not report"
+        reports = self._trigger_records and not self.recorder.failed
+        if not unsettled.found.rewritten or reports or listed:
             return None
         since = read_since(self.lake, unsettled.shape.relation.oid, Lsn(unsettled.held.lsn - 1))
         if unsettled.changed_by in since.truncates:
             return None
         return "it has a new file: it was rewritten by VACUUM FULL or CLUSTER, or it was unlogged for some time"
+
+    def _hides_columns(self, unsettled: _Unsettled) -> bool:
+        """Return whether other columns have the names and types of those that the DDL trigger reported last.
+
+        The stream shows no difference then, and while the trigger reports every change, none is sought.
+        """
+        before = self.log.relations.in_force(unsettled.shape.relation.oid, unsettled.held.lsn)
+        now = self.recorder.published(unsettled.shape)
+        if before is None or before.source is not ShapeSource.DDL_TRIGGER:
+            return False
+        return before.relation == now and before.attnums != attnums_of(now)
 
     def _park(self, cause: Cause, name: TableName, reason: str, unsettled: _Unsettled) -> None:
         held = unsettled.held

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import psycopg
 
 from auditlake.capture.preconditions import Claimer, Report, Source, require_primary
-from auditlake.errors import AuditlakeError, InvariantBroken, LakeConflict, SourceUnreachable
+from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
@@ -210,20 +210,30 @@ class Capturing:
     def await_passed(self, lsn: Lsn) -> None:
         """Wait until the lake holds everything before `lsn`, so that tables copied at it can be queried at once.
 
-        Raises the error that ended the capture, or after a timeout InvariantBroken, LakeConflict if it is another's.
+        Raises the error that ended the capture; SourceUnreachable, or LakeConflict if it is another process's, if it
+        makes no progress for a while.
         """
-        deadline = time.monotonic() + _PASSING_TIMEOUT_S
+        reached, deadline = None, 0.0
         while (positions := read_positions(self._lake)) is None or positions.acknowledged < lsn:
             if self._running is not None and self._running.done():
                 self._running.result()
-            if time.monotonic() > deadline and self._running is None:
-                raise LakeConflict(
-                    f"capture, which runs in another process, did not pass {lsn} in {_PASSING_TIMEOUT_S:g} s",
-                    "The tables are copied. auditlake status shows who reads the slot; end that process if it hangs.",
-                )
-            if time.monotonic() > deadline:
-                raise InvariantBroken(f"capture did not pass {lsn} in {_PASSING_TIMEOUT_S:g} s")
+            now = None if positions is None else positions.acknowledged
+            if now != reached or not deadline:
+                reached, deadline = now, time.monotonic() + _PASSING_TIMEOUT_S
+            elif time.monotonic() > deadline:
+                raise self._stuck(reached, lsn)
             time.sleep(_POLL_S)
+
+    def _stuck(self, reached: Lsn | None, lsn: Lsn) -> AuditlakeError:
+        stuck = f"is at {reached or 'its beginning'} for {_PASSING_TIMEOUT_S:g} s, and the copy needs it to pass {lsn}"
+        if self._running is None:
+            return LakeConflict(
+                f"capture, which runs in another process, {stuck}",
+                "The tables are copied. auditlake status shows who reads the slot; end that process if it hangs.",
+            )
+        return SourceUnreachable(
+            f"capture {stuck}", "The tables are copied. Start auditlake follow when the source answers again."
+        )
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
+from auditlake.lsn import Lsn
 from auditlake.relation import Column
 
 _ESCAPED = re.compile("(?:~[0-9a-f]{2})+")
@@ -65,7 +66,7 @@ def shown_as(columns: Sequence[Column], reserved: frozenset[str]) -> dict[str, s
 
 
 def columns_of_versions(
-    physical: Sequence[Column], lsn: int, reserved: frozenset[str]
+    physical: Sequence[Column], lsn: Lsn, reserved: frozenset[str]
 ) -> tuple[tuple[Column, ...], dict[str, str]]:
     """Return the columns that versions up to `lsn` have, and the name of each by stored name.
 

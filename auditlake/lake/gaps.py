@@ -23,6 +23,8 @@ from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
+UNKNOWN_SHAPE = "its shape in between is not known"
+"""Begins the reason of a gap in which no change of a row is missing."""
 _TIME = pa.timestamp("us", tz="UTC")
 _ATTEMPTS = 10
 GAPS_SCHEMA = pa.schema(
@@ -53,6 +55,11 @@ class Gap:
     reason: str
     from_us: int | None = None
     to_us: int | None = None
+
+    @property
+    def lacks_changes(self) -> bool:
+        """Return whether changes of rows are missing, and not only the moment at which the shape changed."""
+        return not self.reason.startswith(UNKNOWN_SHAPE)
 
     def is_of(self, name: TableName) -> bool:
         """Return whether changes of the table are missing."""

@@ -26,6 +26,12 @@ again the next time. A table without a position is being copied, and is opened e
 `histories.json` for processes that start later. That file is only a cache: what differs from it is opened, and readers
 never write it.
 
+In a store, one request for every table would be ten thousand for a question about one. There, a table that is not asked
+for is taken as it was last known. That is an earlier version of its history, which with the changes since its position
+is the same table. Only a new snapshot changes what the stream does not contain: while one is due, and after it, the
+table has a record (`lake.parking`), by which a reader knows that it has to open the table
+(`temporal.moments.read_known`).
+
 No JVM.
 
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers" and "Column Metadata"
@@ -35,12 +41,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
@@ -61,7 +67,7 @@ from auditlake.delta.log_writer import (
 )
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
-from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake, source_name
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.membership import Membership
@@ -100,8 +106,19 @@ _SETTLED_NS = 1_000_000_000
 """Longer than a tick of the clock of any file system with fractions of a second."""
 _SAVED_AFTER = 32
 """So many tables that differ from the file cost a process a fraction of a second to open."""
+_SAVED_EVERY_S = 60.0
+"""In a store, where a question trusts the file."""
 _REQUESTS_AT_ONCE = 32
 _ENTRY = re.compile(r"\d{20}\.json")
+_NEVER = Lsn(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """What of a table was read from `histories.json`, and not parsed yet."""
+
+    lake: Lake
+    columns: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +143,30 @@ class HistoryTable:
     horizon: Lsn
     as_made: bool
     oid: int | None = None
-    names: tuple[tuple[int, TableName], ...] = ()
-    resynced: int = 0
-    former_oids: tuple[tuple[int, int], ...] = ()
+    names: tuple[tuple[Lsn, TableName], ...] = ()
+    resynced: Lsn = _NEVER
+    former_oids: tuple[tuple[Lsn, int], ...] = ()
     snapshot_us: int | None = None
+    saved: "_Saved | None" = field(default=None, init=False, repr=False, compare=False)
+
+    if not TYPE_CHECKING:  # else mypy would take any attribute for one of these
+
+        def __getattr__(self, name: str) -> object:
+            """Return columns or path of a saved table when they are first asked for: a question needs those of few."""
+            if name == "columns":
+                value: object = tuple(_saved_column(each) for each in _frozen(json.loads(self.saved.columns)))
+            elif name == "path":
+                value = self.saved.lake.history(self.name)
+            else:
+                raise AttributeError(name)
+            object.__setattr__(self, name, value)
+            return value
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.delta_version, self.position))
 
     @property
-    def snapshot_lsn(self) -> int:
+    def snapshot_lsn(self) -> Lsn:
         """Return the LSN of the table's last snapshot."""
         return max(self.horizon, self.resynced)
 
@@ -157,6 +191,8 @@ class HistoryTable:
     @property
     def all_names(self) -> tuple[TableName, ...]:
         """Return every name that the table had, the last one last."""
+        if not self.names:
+            return (self.name,)
         return tuple(name for _, name in self._named)
 
     def oid_in(self, recorded: Membership | None) -> int | None:
@@ -170,7 +206,12 @@ class HistoryTable:
         return self._named[-1][1]
 
     @property
-    def _named(self) -> tuple[tuple[int, TableName], ...]:
+    def label(self) -> str:
+        """Return the table's name for messages: with its OID if the history's own name has that (`lake.records`)."""
+        return str(self.name) if self.name in self.all_names else f"{self.last_name} (OID {self.oid})"
+
+    @property
+    def _named(self) -> tuple[tuple[Lsn, TableName], ...]:
         """Return the names, each with the commit LSN from which on; the first one begins with the history."""
         if self.names and self.names[0][0] <= self.horizon:
             return self.names
@@ -181,15 +222,15 @@ class HistoryTable:
         return next((name for since, name in reversed(self.names) if since <= lsn), self._named[0][1])
 
     @property
-    def called(self) -> tuple[tuple[TableName, int, int | None], ...]:
+    def called(self) -> tuple[tuple[TableName, Lsn, Lsn | None], ...]:
         """Return the table's names, each with its first and last LSN; the commit of a renaming may have both names."""
         named, ends = self._named, [since for since, _ in self._named[1:]]
         return tuple(
-            (name, since if place else 0, end)
+            (name, since if place else Lsn(0), end)
             for place, ((since, name), end) in enumerate(zip(named, [*ends, None], strict=True))
         )
 
-    def called_since(self, name: TableName, lsn: Lsn) -> int | None:
+    def called_since(self, name: TableName, lsn: Lsn) -> Lsn | None:
         """Return since which LSN the table had a name at `lsn`; None if it had another one then."""
         if lsn < self.horizon or self.name_at(lsn) != name:
             return None
@@ -295,7 +336,7 @@ def _has_bounds(column: Column) -> bool:
 
 
 def with_columns(
-    table: HistoryTable, columns: Sequence[Column], names: Sequence[tuple[int, TableName]] = ()
+    table: HistoryTable, columns: Sequence[Column], names: Sequence[tuple[Lsn, TableName]] = ()
 ) -> list[Action]:
     """Return the actions that record all physical columns of a table, new ones last, its later names, and its OIDs."""
     delta = open_version(table.path, table.delta_version)
@@ -308,7 +349,7 @@ def with_columns(
     return with_schema(delta, list(fields.values()), properties)
 
 
-def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[tuple[int, TableName]] = ()) -> None:
+def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[tuple[Lsn, TableName]] = ()) -> None:
     """Record all physical columns of a table, by a commit without a position; new ones are NULL in every row.
 
     Raises LakeConflict if another process changed the table's columns meanwhile.
@@ -350,9 +391,9 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     columns = tuple(_column(field) for field in delta.schema().fields if field.name not in RESERVED)
     made, properties = has_own_features(delta), delta.metadata().configuration
     oid = int(properties[_OID]) if _OID in properties else None
-    names = tuple((since, TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
-    former = tuple((upto, oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
-    version, resynced = delta.version(), delta.transaction_version(RESYNC_APP) or 0
+    names = tuple((Lsn(since), TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
+    former = tuple((Lsn(upto), oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
+    version, resynced = delta.version(), Lsn(delta.transaction_version(RESYNC_APP) or 0)
     path, at, since = lake.history(name), Lsn(position), Lsn(horizon)
     taken_us = delta.transaction_version(SNAPSHOT_TIME_APP)
     return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us)
@@ -402,11 +443,19 @@ def _column(field: Field) -> Column:
         typmod=int(metadata["auditlake.typmod"]),
         key=metadata["auditlake.key"] in (True, "true"),
         stored_as=field.name if "auditlake.name" in metadata else None,
-        since=numbers.get("since"),
+        since=_lsn(numbers.get("since")),
         attnum=numbers.get("attnum"),
-        until=numbers.get("until"),
-        former=tuple(Former(*each) for each in json.loads(str(metadata.get("auditlake.former", "[]")))),
+        until=_lsn(numbers.get("until")),
+        former=_former(json.loads(str(metadata.get("auditlake.former", "[]")))),
     )
+
+
+def _former(listed: Iterable[Sequence[Any]]) -> tuple[Former, ...]:
+    return tuple(Former(Lsn(until), name, key) for until, name, key in listed)
+
+
+def _lsn(number: int | None) -> Lsn | None:
+    return None if number is None else Lsn(number)
 
 
 def _period_fields() -> list[Field]:
@@ -438,6 +487,15 @@ def history_schema(columns: tuple[Column, ...]) -> pa.Schema:
     return pa.schema([*(pa.field(column.stored, arrow_type(type_of(column))) for column in columns), *PERIOD_FIELDS])
 
 
+Asked = Callable[[HistoryTable], bool]
+"""Whether a question may be about a table, given as it was known before."""
+
+
+def ALL(_: HistoryTable) -> bool:  # noqa: N802 - a constant
+    """Ask for every table."""
+    return True
+
+
 _Mark = tuple[int, ...] | str
 """State of a table's log; equal only if the log is the same."""
 
@@ -458,19 +516,40 @@ class Histories:
         self._read: dict[TableName, _Read] = {}
         self._saved: dict[TableName, _Mark] = {}
         self._loaded = False
+        self._saved_at_s = -_SAVED_EVERY_S
+        self.names: list[TableName] = []
+        """The names of all history tables when they were last read, sorted; also of those without a position."""
 
-    def current(self) -> list[HistoryTable]:
-        """Return every history table that has a position, in name order, as it is now."""
+    def current(self, asked: Asked = ALL) -> list[HistoryTable]:
+        """Return every history table that has a position, in name order, as it is now.
+
+        In a store, a table that is known and not asked for is returned as it was: at an earlier version, which with
+        the changes since its position gives the same rows.
+        """
+        return self.read(asked)[0]
+
+    def read(self, asked: Asked = ALL) -> tuple[list[HistoryTable], list[TableName]]:
+        """Return the same, and the names of the tables without a position."""
         if not self._loaded:
             self._load()
-        names, before = self._lake.history_names(), self._read
-        if isinstance(self._lake.histories, Path):
-            found = [self._on_disk(name, before.get(name)) for name in names]
+        before = self._read
+        if isinstance(root := self._lake.histories, Path):
+            logs = _logs_on_disk(root)
+            found = [self._on_disk(name, log, before.get(name)) for name, log in logs.items()]
+            names = list(logs)
         else:
+            names = self._lake.history_names()
             with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-                found = list(pool.map(lambda name: self._in_store(name, before.get(name)), names))
-        self._read = {name: read for name, read in zip(names, found, strict=True) if read is not None}
-        return [read.table for read in self._read.values()]
+                found = list(pool.map(lambda name: self._in_store(name, before.get(name), asked), names))
+        # Threads of the page share this object: what another one has read meanwhile must not mix with this.
+        read = {name: read for name, read in zip(names, found, strict=True) if read is not None}
+        self._read, self.names = read, names
+        return [each.table for each in read.values()], [name for name in names if name not in read]
+
+    def forget(self, names: Collection[TableName]) -> None:
+        """Open these tables again the next time: this process has written them."""
+        for name in names:
+            self._read.pop(name, None)
 
     def save(self) -> None:
         """Save the tables for other processes, if enough of them differ from what is saved.
@@ -478,33 +557,36 @@ class Histories:
         Only for a process that writes the lake. A failure is ignored: without the file, tables are opened.
         """
         marks = {name: read.mark for name, read in self._read.items() if read.mark is not None}
-        if len(marks.items() ^ self._saved.items()) < _SAVED_AFTER:
+        differ = len(marks.items() ^ self._saved.items())
+        is_due = differ > 0 and time.monotonic() - self._saved_at_s > _SAVED_EVERY_S
+        if differ < _SAVED_AFTER and (isinstance(self._lake.root, Path) or not is_due):
             return
+        self._saved_at_s = time.monotonic()
         lines = (_line(self._read[name].table, mark) for name, mark in marks.items())
         with suppress(OSError):
-            replace_file(self._lake.known_histories, "\n".join([_FORM, *lines]), durable=False)
+            replace_file(self._lake.known_histories, "\n".join([_FORM, *lines, ""]), durable=False)
             self._saved = marks
 
     def _load(self) -> None:
         self._loaded = True
         try:
-            form, *lines = self._lake.known_histories.read_text().split("\n")
-            if form == _FORM:
+            form, *lines, rest = self._lake.known_histories.read_text().split("\n")
+            if form == _FORM and not rest:  # else it is cut off: it was not synced
                 self._read = {read.table.name: read for read in (_parsed(self._lake, line) for line in lines)}
         except (OSError, ValueError, TypeError, KeyError):
             return
         self._saved = {name: read.mark for name, read in self._read.items() if read.mark is not None}
 
-    def _on_disk(self, name: TableName, before: _Read | None) -> _Read | None:
-        mark = _folder_mark(self._lake, name)
+    def _on_disk(self, name: TableName, log: str, before: _Read | None) -> _Read | None:
+        mark = _folder_mark(log)
         if before is not None and mark is not None and before.mark == mark:
             return before
         settled = mark is not None and time.time_ns() - mark[0] > _SETTLED_NS
         table = open_history(self._lake, name)
         return None if table is None else _Read(table, mark if settled else None)
 
-    def _in_store(self, name: TableName, before: _Read | None) -> _Read | None:
-        if before is not None and before.mark is not None and before.mark == _entry_mark(before.table):
+    def _in_store(self, name: TableName, before: _Read | None, asked: Asked) -> _Read | None:
+        if before is not None and (not asked(before.table) or before.mark == _entry_mark(before.table) is not None):
             return before
         table = open_history(self._lake, name)
         return None if table is None else _Read(table, _entry_mark(table))
@@ -515,12 +597,34 @@ _of_lakes: dict[Place, Histories] = {}
 
 def list_histories(lake: Lake) -> list[HistoryTable]:
     """Return every history table that has a position, in name order; this process opens those that have changed."""
-    return _of_lakes.setdefault(lake.root, Histories(lake)).current()
+    return read_histories(lake)[0]
 
 
-def _folder_mark(lake: Lake, name: TableName) -> tuple[int, ...] | None:
+def read_histories(lake: Lake, asked: Asked = ALL) -> tuple[list[HistoryTable], list[TableName]]:
+    """Return the same (`Histories.current`), and the names of the tables without a position."""
+    return _of_lakes.setdefault(lake.root, Histories(lake)).read(asked)
+
+
+def _logs_on_disk(root: Path) -> dict[TableName, str]:
+    """Return the folder of each table's log, in name order. Ten thousand Paths would cost more than all else here."""
+    found = [
+        (TableName(source_name(schema), source_name(table)), f"{root}/{schema}/{table}/_delta_log")
+        for schema in _folders(str(root))
+        for table in _folders(f"{root}/{schema}")
+    ]
+    return dict(sorted(found))
+
+
+def _folders(folder: str) -> list[str]:
     try:
-        found = os.stat(f"{lake.history(name)}/_delta_log")  # noqa: PTH116 - a Path costs more than the call
+        return os.listdir(folder)  # noqa: PTH208 - as above
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _folder_mark(log: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(log)  # noqa: PTH116 - a Path costs more than the call
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_mtime_ns, found.st_ctime_ns, found.st_ino
@@ -536,29 +640,43 @@ def _entry_mark(table: HistoryTable) -> str | None:
     return entries[0][1] if len(entries) == 1 and entries[0][0] == own else None
 
 
-_LINE = tuple(each.name for each in fields(HistoryTable) if each.name != "path")
-_FORM = json.dumps([*_LINE, *(each.name for each in fields(Column))])
+_LINE = ("delta_version", "position", "horizon", "as_made", "oid", "names", "resynced", "former_oids", "snapshot_us")
+_FORM = json.dumps([*(each.name for each in fields(HistoryTable)), *_LINE, *(each.name for each in fields(Column))])
 """The first line of the file: without the same fields, it is not read."""
 
 
 def _line(table: HistoryTable, mark: _Mark) -> str:
-    values = {name: getattr(table, name) for name in _LINE} | {"columns": list(map(astuple, table.columns))}
-    return json.dumps([mark, *values.values()])
+    """Return a line: the mark, the name, what every question reads; and after a tab the columns."""
+    head = json.dumps([mark, *table.name, *(getattr(table, name) for name in _LINE)])
+    columns = table.saved.columns if table.saved else json.dumps(list(map(astuple, table.columns)))
+    return f"{head}\t{columns}"
 
 
 def _parsed(lake: Lake, line: str) -> _Read:
-    mark, *listed = _frozen(json.loads(line))
-    values = dict(zip(_LINE, listed, strict=True))
-    values["name"] = name = TableName(*values["name"])
-    values["names"] = tuple((since, TableName(*each)) for since, each in values["names"])
-    values["position"], values["horizon"] = Lsn(values["position"]), Lsn(values["horizon"])
-    values["columns"] = tuple(map(_saved_column, values["columns"]))
-    return _Read(HistoryTable(path=lake.history(name), **values), mark)
+    head, _, columns = line.partition("\t")
+    mark, schema, name, version, position, horizon, as_made, oid, names, resynced, former, taken_us = json.loads(head)
+    table = object.__new__(HistoryTable)
+    values = (
+        ("name", TableName(schema, name)),
+        ("delta_version", version),
+        ("position", Lsn(position)),
+        ("horizon", Lsn(horizon)),
+        ("as_made", as_made),
+        ("oid", oid),
+        ("names", tuple((Lsn(since), TableName(*each)) for since, each in names)),
+        ("resynced", Lsn(resynced)),
+        ("former_oids", tuple((Lsn(upto), oid) for upto, oid in former)),
+        ("snapshot_us", taken_us),
+        ("saved", _Saved(lake, columns)),
+    )
+    for attribute, value in values:
+        object.__setattr__(table, attribute, value)
+    return _Read(table, _frozen(mark))
 
 
 def _saved_column(values: Sequence[Any]) -> Column:
-    column = Column(*values)
-    return replace(column, former=tuple(Former(*each) for each in values[-1]))
+    name, type_oid, typmod, key, stored_as, since, attnum, until, former = values
+    return Column(name, type_oid, typmod, key, stored_as, _lsn(since), attnum, _lsn(until), _former(former))
 
 
 def _frozen(value: Any) -> Any:  # noqa: ANN401 - what JSON has

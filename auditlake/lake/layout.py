@@ -52,6 +52,8 @@ def path_segment(name: str) -> str:
 def source_name(segment: str) -> str:
     """Convert a path segment back to the source name."""
     head, *escaped = segment.split("~")
+    if not escaped:
+        return head
     return b"".join([head.encode(), *(bytes.fromhex(e[:2]) + e[2:].encode() for e in escaped)]).decode()
 
 
@@ -59,8 +61,8 @@ def source_name(segment: str) -> str:
 class Lake:
     """Places in a lake's folder, which is absolute.
 
-    In an object store they are `store.place.Remote`, which has the part of Path's interface that a lake needs: what is
-    done with them beyond that goes through `store.files`, which takes both.
+    In an object store they are `store.place.Remote`, which has the part of Path's interface that a lake needs: other
+    operations are functions of `store.files`, which take both.
     """
 
     root: Path

@@ -9,8 +9,7 @@ A table is parked, never a stage: capture and all other tables continue.
 3. Parking is idempotent, so a killed process does no harm.
 4. In an object store a record is replaced only as it was read: a process whose lease has passed to another one cannot
    undo what that has recorded.
-
-4. A record ends with a later snapshot of the table: it is in force while `until` is after the table's last snapshot,
+5. A record ends with a later snapshot of the table: it is in force while `until` is after the table's last snapshot,
    so the commit of that snapshot also ends it. `resync` therefore leaves its own record behind, and no reader can see
    the old history without a record.
 """
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from auditlake.errors import LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake.history import HistoryTable, open_history
-from auditlake.lake.layout import Lake
+from auditlake.lake.layout import Lake, source_name
 from auditlake.lake.records import change_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -96,9 +95,9 @@ def park(lake: Lake, parked: Parked) -> bool:
     return recorded is None or replace(recorded, until=parked.until) != parked
 
 
-def _snapshot_lsn(lake: Lake, table: TableName) -> int:
+def _snapshot_lsn(lake: Lake, table: TableName) -> Lsn:
     history = open_history(lake, table)
-    return history.snapshot_lsn if history is not None else 0
+    return history.snapshot_lsn if history is not None else Lsn(0)
 
 
 def _joined(recorded: Parked, parked: Parked) -> Parked:
@@ -123,6 +122,15 @@ def unpark(lake: Lake, table: TableName, cause: Cause) -> bool:
     return recorded is not None
 
 
+def names_with(lake: Lake, cause: Cause) -> frozenset[TableName]:
+    """Return the tables that have a record of one cause, in force or not; its content is not read."""
+    end = f".{cause}.json"
+    found = [place for place in lake.all_parked.glob("*/*.json") if place.name.endswith(end)]
+    return frozenset(
+        TableName(source_name(each.parent.name), source_name(each.name.removesuffix(end))) for each in found
+    )
+
+
 def find_parked(lake: Lake, table: TableName, cause: Cause) -> Parked | None:
     """Read the record of one cause, ended or not; None if there is none.
 
@@ -140,10 +148,12 @@ def read_records(lake: Lake) -> list[Parked]:
     return [record for place in places if (record := _read(place)[0]) is not None]
 
 
-def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = False) -> dict[TableName, Parked]:
+def read_parked(
+    lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = False, dropped: bool = True
+) -> dict[TableName, Parked]:
     """Read which of these tables are parked, each with its earliest reason; read the watermark before.
 
-    With `silent`, only the records of capture.
+    With `silent`, only the records of capture; without `dropped`, not those of the end of a dropped table.
 
     Raises LakeUnusable if a record cannot be read.
     """
@@ -151,7 +161,8 @@ def read_parked(lake: Lake, tables: Iterable[HistoryTable], *, silent: bool = Fa
     if not records:
         return {}
     taken = {table.name: table.snapshot_lsn for table in tables}
-    current = (record for record in records if record.table in taken and record.until > taken[record.table])
+    wanted = (record for record in records if dropped or not record.ended)
+    current = (record for record in wanted if record.table in taken and record.until > taken[record.table])
     latest_first = sorted((record for record in current if record.silent or not silent), key=lambda record: -record.lsn)
     ends = {record.table: record for record in latest_first if record.ended}
     return {record.table: _ended(record, ends.get(record.table)) for record in latest_first}
@@ -164,11 +175,11 @@ def _ended(record: Parked, end: Parked | None) -> Parked:
     return replace(record, ended=True, reason=f"{record.reason}; {end.reason}", remedy=end.remedy)
 
 
-def refuse(parked: Parked, asked: str) -> NotAnswerable:
-    """Return the error for a moment after the last one known of a parked table."""
+def refuse(parked: Parked, asked: str, label: str) -> NotAnswerable:
+    """Return the error for a moment after the last one known of a parked table; `label` is its name for people."""
     where = f" (seen by {parked.until})" if parked.silent else ""
     return NotAnswerable(
-        f"asked for {parked.table} as of {asked}, it is known up to {parked.lsn}: {parked.reason}{where}",
+        f"asked for {label} as of {asked}, it is known up to {parked.lsn}: {parked.reason}{where}",
         f"Ask for a moment up to {parked.lsn}. {parked.remedy}",
     )
 

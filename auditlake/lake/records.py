@@ -263,4 +263,5 @@ def _shape(content: dict[str, Any]) -> Shape:
         key=None if content.get("key") is None else tuple(content["key"]),
         types=content["types"],
         entries=content["entries"],
+        constraint=content.get("constraint"),
     )

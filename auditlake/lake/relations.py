@@ -15,16 +15,19 @@ A row is written once for every change of shape, in the order of the stream (`en
 Columns that a lake of an earlier release lacks are added when capture opens it, and are NULL in its rows.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
+from typing import TypeVar, overload
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
 _COLUMN = pa.struct([("name", pa.string()), ("type_oid", pa.int64()), ("typmod", pa.int32()), ("key", pa.bool_())])
@@ -62,9 +65,9 @@ class RelationVersion:
     """
 
     number: int
-    lsn: int
+    lsn: Lsn
     relation: Relation
-    after_lsn: int | None = None
+    after_lsn: Lsn | None = None
     source: ShapeSource = ShapeSource.STREAM
     command: str | None = None
 
@@ -99,25 +102,108 @@ def read_relations(lake: Lake) -> dict[int, Relation]:
     return {version.number: version.relation for version in read_versions(lake)}
 
 
-def read_versions(lake: Lake) -> list[RelationVersion]:
+class Versions(Sequence[RelationVersion]):
+    """Versions of relations, in the order in which they came into force; each is converted when it is asked for.
+
+    A question about one table of ten thousand converts those of one.
+    """
+
+    def __init__(self, rows: pa.Table) -> None:
+        keys = {name: rows[name].to_pylist() for name in ("lsn", "relation")}
+        self._entries = _entries(rows)
+        order = sorted(range(len(rows)), key=lambda at: (keys["lsn"][at], self._entries[at], keys["relation"][at]))
+        self._entries = [self._entries[at] for at in order]
+        self._rows = rows.take(pa.array(order, pa.int64())).combine_chunks()
+        self._made: dict[int, RelationVersion] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> RelationVersion: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[RelationVersion]: ...
+
+    def __getitem__(self, index: int | slice) -> RelationVersion | list[RelationVersion]:
+        places = range(len(self))[index]
+        if isinstance(places, range):
+            return [self[place] for place in places]
+        if places not in self._made:
+            (row,) = self._rows.slice(places, 1).to_pylist()
+            self._made[places] = _version(row)
+        return self._made[places]
+
+    @property
+    def entries(self) -> list[tuple[int, RelationVersion]]:
+        """Every version, with the number of its row."""
+        return list(zip(self._entries, map(_version, self._rows.to_pylist()), strict=True))
+
+    @cached_property
+    def _numbers(self) -> Mapping[int, int]:
+        """The first place of each number."""
+        return {number: place for place, number in reversed(list(enumerate(self._rows["relation"].to_pylist())))}
+
+    @cached_property
+    def lsns(self) -> list[tuple[int, int]]:
+        """LSN and OID of every version, in order."""
+        return list(zip(self._rows["lsn"].to_pylist(), self._rows["oid"].to_pylist(), strict=True))
+
+    @cached_property
+    def _by_oid(self) -> Mapping[int, list[int]]:
+        return _places(self._rows["oid"].to_pylist())
+
+    @cached_property
+    def _by_name(self) -> Mapping[TableName, list[int]]:
+        return _places(map(TableName, self._rows["schema"].to_pylist(), self._rows["table"].to_pylist()))
+
+    def of_oid(self, oid: int) -> list[RelationVersion]:
+        """Return the versions of one relation, in order."""
+        return [self[place] for place in self._by_oid.get(oid, ())]
+
+    def of_name(self, name: TableName) -> list[RelationVersion]:
+        """Return the versions that had a name, in order."""
+        return [self[place] for place in self._by_name.get(name, ())]
+
+    def relation(self, number: int) -> Relation:
+        """Return the relation of a version, by its number.
+
+        Raises KeyError.
+        """
+        return self[self._numbers[number]].relation
+
+
+_Key = TypeVar("_Key", int, TableName)
+
+
+def _places(keys: Iterable[_Key]) -> Mapping[_Key, list[int]]:
+    found: dict[_Key, list[int]] = {}
+    for place, key in enumerate(keys):
+        found.setdefault(key, []).append(place)
+    return found
+
+
+def _entries(rows: pa.Table) -> list[int]:
+    return [number or 0 for number in rows["entry"].to_pylist()] if "entry" in rows.column_names else [0] * len(rows)
+
+
+def read_versions(lake: Lake) -> Versions:
     """Read every version of every relation, in the order in which they came into force."""
     table = open_delta(lake.relations)
     if table is None:
-        return []
+        return Versions(RELATIONS_SCHEMA.empty_table())
     cached = _CACHE.get(lake.relations)
     if cached is None or cached[0] != table.version():
-        cached = _CACHE[lake.relations] = table.version(), [version for _, version in _rows(table)]
+        cached = _CACHE[lake.relations] = table.version(), _read(table)
     return cached[1]
 
 
-_CACHE: dict[Path, tuple[int, list[RelationVersion]]] = {}
+_CACHE: dict[Path, tuple[int, Versions]] = {}
 """Delta version and content of the table, which rarely changes, per lake of this process."""
 
 
-def _rows(table: DeltaTable) -> list[tuple[int, RelationVersion]]:
-    rows = pa.table(table.to_pyarrow_table()).to_pylist()
-    rows.sort(key=lambda row: (row["lsn"], row.get("entry") or 0, row["relation"]))
-    return [(row.get("entry") or 0, _version(row)) for row in rows]
+def _read(table: DeltaTable) -> Versions:
+    return Versions(pa.table(table.to_pyarrow_table()))
 
 
 def _version(row: Mapping[str, object]) -> RelationVersion:
@@ -125,9 +211,9 @@ def _version(row: Mapping[str, object]) -> RelationVersion:
     assert attnums is None or isinstance(attnums, list)  # noqa: S101 - as in the schema
     return RelationVersion(
         number=int(str(row["relation"])),
-        lsn=int(str(row["lsn"])),
+        lsn=Lsn(str(row["lsn"])),
         relation=with_attnums(_relation(row), None if attnums is None else tuple(attnums)),
-        after_lsn=None if after_lsn is None else int(str(after_lsn)),
+        after_lsn=None if after_lsn is None else Lsn(str(after_lsn)),
         source=ShapeSource(str(row.get("source") or ShapeSource.STREAM)),
         command=None if command is None else str(command),
     )
@@ -162,12 +248,12 @@ class RelationsLog:
         self._at: dict[int, _Entry] = {}
         self._pending: list[_Entry] = []
         self._last = 0
-        for entry, version in _rows(self._log.table):
+        for entry, version in _read(self._log.table).entries:
             self._numbers.setdefault((version.relation, version.attnums), version.number)
             self._of_table.setdefault(version.relation.oid, []).append(_Entry(entry, version))
             self._last = max(self._last, entry)
 
-    def register(self, relation: Relation, commit_lsn: int) -> int:
+    def register(self, relation: Relation, commit_lsn: Lsn) -> int:
         """Return the number of a Relation message's version; if it was not in force, record it from `commit_lsn` on.
 
         After a restart the stream repeats messages: a version recorded for them at the same commit is found again.
@@ -186,9 +272,9 @@ class RelationsLog:
     def record(
         self,
         relation: Relation,
-        lsn: int,
+        lsn: Lsn,
         *,
-        after_lsn: int | None = None,
+        after_lsn: Lsn | None = None,
         source: ShapeSource = ShapeSource.STREAM,
         command: str | None = None,
     ) -> int:
@@ -203,13 +289,13 @@ class RelationsLog:
         self._pending.append(entry)
         return number
 
-    def is_recorded(self, relation: Relation, lsn: int, source: ShapeSource) -> bool:
+    def is_recorded(self, relation: Relation, lsn: Lsn, source: ShapeSource) -> bool:
         """Return whether a source has already reported this version at this commit."""
         versions = (entry.version for entry in self._of_table.get(relation.oid, []))
         key = lsn, source, relation, attnums_of(relation)
         return any((each.lsn, each.source, each.relation, each.attnums) == key for each in versions)
 
-    def first_after(self, oid: int, lsn: int) -> RelationVersion | None:
+    def first_after(self, oid: int, lsn: Lsn) -> RelationVersion | None:
         """Return the first version of a relation that came into force after an LSN."""
         return next((e.version for e in self._of_table.get(oid, []) if e.version.lsn > lsn), None)
 
@@ -218,26 +304,26 @@ class RelationsLog:
         return frozenset(entry.version.number for entry in self._of_table.get(oid, []))
 
     @property
-    def last_lsn(self) -> int:
+    def last_lsn(self) -> Lsn:
         """Return the highest commit LSN of a version."""
-        return max((entries[-1].version.lsn for entries in self._of_table.values()), default=0)
+        return max((entries[-1].version.lsn for entries in self._of_table.values()), default=Lsn(0))
 
-    def in_force(self, oid: int, lsn: int) -> RelationVersion | None:
+    def in_force(self, oid: int, lsn: Lsn) -> RelationVersion | None:
         """Return the version of a relation that is in force after the commit at `lsn`, as far as it is recorded."""
         entry = self._last_up_to(oid, lsn)
         return entry.version if entry else None
 
-    def _before(self, oid: int, lsn: int) -> _Entry | None:
+    def _before(self, oid: int, lsn: Lsn) -> _Entry | None:
         """Return the version in force at this place of the stream."""
         at = self._at.get(oid)
         if at is not None and at.version.lsn == lsn:
             return at
-        return self._last_up_to(oid, lsn - 1)
+        return self._last_up_to(oid, Lsn(lsn - 1))
 
-    def _last_up_to(self, oid: int, lsn: int) -> _Entry | None:
+    def _last_up_to(self, oid: int, lsn: Lsn) -> _Entry | None:
         return next((e for e in reversed(self._of_table.get(oid, [])) if e.version.lsn <= lsn), None)
 
-    def _later_at(self, oid: int, lsn: int) -> Iterator[_Entry]:
+    def _later_at(self, oid: int, lsn: Lsn) -> Iterator[_Entry]:
         """Yield the versions recorded at this commit, after the place of the stream."""
         at = self._at.get(oid)
         after = at.number if at is not None and at.version.lsn == lsn else -1
@@ -252,7 +338,7 @@ class RelationsLog:
         return self._identify(relation, before, max((number for each in numbers for number in each), default=0))
 
     @property
-    def versions(self) -> list[tuple[int, Relation]]:
+    def versions(self) -> list[tuple[Lsn, Relation]]:
         """Return every version with the commit LSN from which it is in force, in that order, flushed or not."""
         entries = sorted((entry for entries in self._of_table.values() for entry in entries), key=_order)
         return [(entry.version.lsn, entry.version.relation) for entry in entries]
@@ -265,16 +351,21 @@ class RelationsLog:
     def flush(self) -> None:
         """Append the versions recorded since the last flush; call it before appending changes that refer to them."""
         if self._pending:
-            self._log.append(pa.RecordBatch.from_pylist(list(map(_row, self._pending)), schema=RELATIONS_SCHEMA), {})
+            self._log.append(rows_of((entry.number, entry.version) for entry in self._pending), {})
             self._pending.clear()
 
 
-def _order(entry: _Entry) -> tuple[int, int, int]:
+def _order(entry: _Entry) -> tuple[Lsn, int, int]:
     return entry.version.lsn, entry.number, entry.version.number
 
 
-def _row(entry: _Entry) -> dict[str, object]:
-    version, relation = entry.version, entry.version.relation
+def rows_of(entries: Iterable[tuple[int, RelationVersion]]) -> pa.RecordBatch:
+    """Return the rows of versions, each given with the number of its row."""
+    return pa.RecordBatch.from_pylist([_row(*entry) for entry in entries], schema=RELATIONS_SCHEMA)
+
+
+def _row(number: int, version: RelationVersion) -> dict[str, object]:
+    relation = version.relation
     return {
         "relation": version.number,
         "lsn": version.lsn,
@@ -289,5 +380,5 @@ def _row(entry: _Entry) -> dict[str, object]:
         "after_lsn": version.after_lsn,
         "source": version.source.value,
         "command": version.command,
-        "entry": entry.number,
+        "entry": number,
     }

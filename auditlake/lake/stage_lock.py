@@ -208,7 +208,7 @@ def _release(place: Place) -> None:
 
 
 def _unlock(path: Path, descriptor: int) -> None:
-    with suppress(OSError):  # a file that stays is in nobody's way
+    with suppress(OSError):  # a file that stays does no harm
         path.unlink()
     os.close(descriptor)
 

@@ -50,7 +50,7 @@ from auditlake.pgoutput.batch_layout import (
 )
 from auditlake.pgoutput.decoder import Begin, Boundary, Commit, Message, decode
 from auditlake.relation import Relation, ReplicaIdentity
-from auditlake.values.encoding import texts_of
+from auditlake.values.escapes import texts_of
 
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXTS = pa.list_(pa.string())
@@ -106,7 +106,7 @@ class Decoded:
 class ChangeDecoder:
     """Decoder for the messages of one replication stream."""
 
-    def __init__(self, register: Callable[[Relation, int], int], record_ddl: RecordDdl = lambda *_: None) -> None:
+    def __init__(self, register: Callable[[Relation, Lsn], int], record_ddl: RecordDdl = lambda *_: None) -> None:
         """Start without relations; `register` maps each new relation version and its commit LSN to a number.
 
         `record_ddl` gets every message of the DDL trigger, at its place among the relations.
@@ -120,7 +120,7 @@ class ChangeDecoder:
     @property
     def open_lsn(self) -> Lsn | None:
         """Return the commit LSN of the transaction whose Commit has not been received."""
-        return Lsn(self._open.lsn) if self._open else None
+        return self._open.lsn if self._open else None
 
     def decode(
         self, buffer: bytes | bytearray, starts: npt.NDArray[np.integer], ends: npt.NDArray[np.integer]
@@ -242,7 +242,7 @@ class _Totals:
         last = self.spans.count - 1
         transaction, place = np.divmod(self.tables, max(len(self.names), 1))
         return OpenTransaction(
-            lsn=int(self.spans.lsn[last]),
+            lsn=Lsn(self.spans.lsn[last]),
             xid=int(self.spans.xid[last]),
             time=int(self.spans.time[last]),
             origin=self.origins.get(last),
@@ -256,7 +256,7 @@ class _Totals:
 def _add_up(layout: Layout) -> _Totals:
     """Sum up the rows of each transaction."""
     spans, rows, rare = layout.spans, layout.rows, layout.rare
-    carried = spans.carried or OpenTransaction(lsn=0, xid=0, time=0)
+    carried = spans.carried or OpenTransaction(lsn=Lsn(0), xid=0, time=0)
     origins: dict[int, str | None] = {0: carried.origin}
     contexts = {0: carried.context}
     for number, origin in rare.origins:

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from auditlake.attribution import Scope
 from auditlake.errors import DecodeError, InvariantBroken, Unsupported
+from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.pgoutput.decoder import (
     EPOCH_UNIX_US,
@@ -132,7 +133,7 @@ _BEGIN_BYTES, _COMMIT_BYTES = 21, 26
 class OpenTransaction:
     """State carried from buffer to buffer for a transaction without Commit; `time` in microseconds since 1970."""
 
-    lsn: int
+    lsn: Lsn
     xid: int
     time: int
     origin: str | None = None
@@ -178,7 +179,7 @@ class Spans:
         require(frames.ends[self.begins] - at == _BEGIN_BYTES, self.begins)
         lsn, time = frames.i64(at + 1), frames.i64(at + 9)
         require((lsn >= 0) & (time >= MIN_TIME_US) & (time <= MAX_TIME_US), self.begins)
-        first = self.carried or OpenTransaction(lsn=0, xid=0, time=0)
+        first = self.carried or OpenTransaction(lsn=Lsn(0), xid=0, time=0)
         self.lsn: Ints = np.concatenate([[first.lsn], lsn])
         self.time: Ints = np.concatenate([[first.time], time + EPOCH_UNIX_US])
         self.xid: Ints = np.concatenate([[first.xid], frames.u32(at + 17)])
@@ -316,7 +317,7 @@ _NUMBER_BITS = 31
 """Bits of a message number: a buffer under 2 GiB has fewer than 2^31 messages. With an OID's 32 bits they make 63."""
 
 
-RecordDdl = Callable[[bytes, int, int], None]
+RecordDdl = Callable[[bytes, Lsn, int], None]
 """Function that gets the content of a DDL message, and LSN and time (microseconds since 1970) of its commit."""
 
 
@@ -350,7 +351,7 @@ class RelationVersions:
         # (OID, number of the first message it applies to); the greatest entry not above a row's is the row's version.
         self._from: list[tuple[int, int]] = [(oid, 0) for oid in latest]
 
-    def follow(self, rare: Rare, spans: Spans, register: Callable[[Relation, int], int], record_ddl: RecordDdl) -> None:
+    def follow(self, rare: Rare, spans: Spans, register: Callable[[Relation, Lsn], int], record_ddl: RecordDdl) -> None:
         """Apply the buffer's Relation and Type messages, and those of the DDL trigger, in their order.
 
         An unchanged relation is registered again: another column may have the name of a dropped one.
@@ -361,10 +362,10 @@ class RelationVersions:
             if isinstance(message, Type):
                 self.base_types[message.oid] = base_type(message.oid, message.schema, message.name)
             elif isinstance(message, LogicalMessage):
-                record_ddl(message.content, int(spans.lsn[transaction]), int(spans.time[transaction]))
+                record_ddl(message.content, Lsn(spans.lsn[transaction]), int(spans.time[transaction]))
             else:
                 relation = self._resolved(message)
-                self._describe(number, RelationVersion(relation, register(relation, int(spans.lsn[transaction]))))
+                self._describe(number, RelationVersion(relation, register(relation, Lsn(spans.lsn[transaction]))))
 
     def _describe(self, number: int, version: RelationVersion) -> None:
         oid = version.relation.oid
@@ -400,7 +401,7 @@ def lay_out(
     frames: Frames,
     carried: OpenTransaction | None,
     relations: RelationVersions,
-    register: Callable[[Relation, int], int],
+    register: Callable[[Relation, Lsn], int],
     record_ddl: RecordDdl,
 ) -> Layout:
     """Find transactions, rows and relation versions of a buffer; `relations` takes in its Relation messages.

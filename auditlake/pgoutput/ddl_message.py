@@ -1,8 +1,9 @@
 """DDL message: the content of the logical messages that the DDL event triggers send, parsed. Pure.
 
-`source.ddl_trigger` sends one transactional message per command, with prefix `auditlake:ddl` and this JSON:
+`source.ddl_trigger` sends one transactional message per command, with prefix `auditlake:ddl` and this JSON in UTF-8:
 
-    v, tag, session_user     1, the command tag, the role that logged in
+    v, tag, session_user     2, the command tag, the role that logged in; in version 1 missing values are rendered by
+                             the settings of the session that ran the command, in the encoding of the database
     plain                    the client's query was one ALTER TABLE without USING; its text is not sent
     relations                tables changed by the command and their partitions, each with its shape after it: oid,
                              schema, name, kind, persistence, identity, file (relfilenode), partition, parents, columns
@@ -31,7 +32,7 @@ from auditlake.table_shape import Shape
 from auditlake.values.types import base_type
 
 PREFIX = "auditlake:ddl"
-_VERSION = 1
+_VERSIONS, _RENDERED = {1, 2}, 2
 _COLUMN_MEMBERS = 7
 
 
@@ -50,7 +51,7 @@ class DdlMessage:
     """One command: its tag, the role that ran it, and what it changed.
 
     `rewritten` has reasons by OID, `labels` the labels of changed enum types, None for other types, by the OIDs of the
-    type and its array. `plain`: it was an ALTER TABLE without USING.
+    type and its array. `plain`: it was an ALTER TABLE without USING. `rendered`: missing values are rendered as rows.
     """
 
     tag: str
@@ -60,13 +61,14 @@ class DdlMessage:
     rewritten: Mapping[int, int]
     labels: Mapping[int, frozenset[str] | None]
     plain: bool
+    rendered: bool = True
 
 
 def parse_ddl_message(content: bytes) -> DdlMessage | None:
     """Parse the content of a message; None if it is not as described in the module's header."""
     try:
         found = json.loads(content)
-        if found["v"] != _VERSION:
+        if found["v"] not in _VERSIONS:
             return None
         return DdlMessage(
             str(found["tag"]),
@@ -76,6 +78,7 @@ def parse_ddl_message(content: bytes) -> DdlMessage | None:
             {int(oid): int(reason) for oid, reason in found.get("rewritten", ())},
             _labels(found.get("types", ())),
             found.get("plain") is True,
+            found["v"] >= _RENDERED,
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return None

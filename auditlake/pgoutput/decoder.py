@@ -1,7 +1,7 @@
 """Messages of pgoutput, protocol versions 1 to 4 in text format: what they mean, and how one is decoded.
 
 Messages are frozen dataclasses named after the manual; `Relation` is `auditlake.relation.Relation`. A value is `str`
-(PostgreSQL's text output, with escapes for bytes that are not UTF-8: `values.encoding`), `None` for SQL NULL, or
+(PostgreSQL's text output, with escapes for bytes that are not UTF-8: `values.escapes`), `None` for SQL NULL, or
 `UNCHANGED` for a TOASTed value that the update did not change and the server did not send. Times are UTC.
 
 `decode()` takes one complete payload. It returns a message, or raises DecodeError: the bytes break the protocol, or use
@@ -54,7 +54,7 @@ from typing import Final, TypeAlias
 from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.values.encoding import text_of
+from auditlake.values.escapes import text_of
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 """Origin of the times on the wire, which count microseconds."""

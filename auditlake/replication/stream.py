@@ -404,7 +404,7 @@ def _add(intake: Intake, messages: list[memoryview], lsn_offset: int) -> None:
     intake.add(starts, ends)
 
 
-# Where the LSNs of a message are: of the one before its frame, of a Begin, a Commit, and a Stream Commit.
+# Offsets of the LSNs in a Begin, a Commit and a Stream Commit.
 _LSNS_IN = {ord("B"): (1,), ord("C"): (2, 10), ord("c"): (6, 14)}
 
 

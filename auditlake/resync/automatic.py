@@ -4,7 +4,7 @@
    killed resync left held, get a new snapshot, all of them under one. It runs in a thread of its own, beside capture
    and apply; there is never a second one.
 2. A table that failed, or changed again, waits: at least a few seconds, doubled with each snapshot up to ten minutes.
-   It starts anew once the table has not been parked for that long.
+   The wait starts again at a few seconds once the table was not parked for as long as its last wait.
 3. A table that was taken out of the publication, or was dropped, is left to the operator.
 """
 

@@ -1,8 +1,8 @@
-"""Hold: keep tables as they are while they get a new snapshot, and remember up to which LSN they are certain.
+"""Hold: apply nothing to tables while they are copied again, and record up to which LSN they are certain.
 
-A held table is parked (`lake.parking`, cause RESYNC) with a record of our own, because whoever recorded the reason may
-remove its record once the catalog is compared with a new one. The record is on the disk before anything else happens,
-is in force until the commit of the snapshot, and says what a later run has to know:
+A held table is parked (`lake.parking`, cause RESYNC) with a record of its own, because capture may remove
+the record of the reason at its next comparison of the catalog. The record is on the disk before any other effect, is in
+force until the commit of the snapshot, and tells a later run:
 
 - a table that was parked stays certain up to the same LSN, for the same reason;
 - a table that was not is *complete*: the stream has all of its changes, and they are folded up to the snapshot.

@@ -1,16 +1,16 @@
-"""Renewal: let a lake go on with a source whose stream it cannot continue, under a new slot and one new snapshot.
+"""Renewal: continue a lake whose stream cannot be continued, with a new slot and one new snapshot of all tables.
 
 The slot was lost, dropped, created again or read by another program; the source was restored, promoted without all that
 the lake has, or replaced by another server (pg_upgrade, dump and restore); the publication was dropped.
 
 Order of effects, between steps 2 and 4 of `resync`, after the operator has confirmed what changes (`find_renewal`):
   1. Every table is held at the lake's last certain LSN, or earlier if it was parked.
-  2. Create the publication if it is missing, and record what it carries now.
+  2. Create the publication if it is missing, and record its tables.
   3. lake.json: the source's system identifier, timeline and database.
-  4. Drop the old slot, if there is one, and create it anew; its snapshot is that of all tables.
-  5. Discard what is left of transactions above the watermark, and record in `changes` where the new slot starts.
+  4. Drop the old slot, if there is one, and create a new one; all tables are copied from its snapshot.
+  5. Discard parts of transactions above the watermark, and record in `changes` the LSN at which the new slot starts.
 A kill between any two of these leaves a lake whose stream still cannot be continued, and all tables held: the same
-command begins again. After 5 the stream goes on, and the same command, or `follow`, finishes the tables that are held.
+command starts again. After 5 capture can continue, and the same command, or `follow`, finishes the held tables.
 
 The order of a lake is that of its LSNs. A source whose log does not end after everything that the lake knows gets an
 offset (`lake.manifest`): the least one with which it does.

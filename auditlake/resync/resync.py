@@ -1,13 +1,14 @@
-"""Resync: give tables of a lake a new snapshot, and keep all of their history.
+"""Resync: take a new snapshot of tables of a lake, and continue their histories with it.
 
-The snapshot of a table at S is compared with the open versions of its history. What differs ends or begins at S; the
-range between the last certain LSN and S is a gap. Later changes are applied from S on, while capture and apply go on.
+The snapshot of a table at S is compared with the open versions of its history. Versions that differ end or begin at
+S; the range between the last certain LSN and S is a gap. Later changes are applied from S on, while capture and apply
+go on.
 
 Order of effects:
   1. Check that source and slot are the lake's, and that the tables are published. A refusal leaves nothing behind.
   2. Hold the tables (`hold`): from here on, apply folds none of them past its last certain LSN.
-  3. Publish what is not published, lock the tables, and record anew how they are published and partitioned. From here
-     on, capture compares the catalog with these records, and parks the table again if anything changes later.
+  3. Add missing tables to the publication, lock the tables, and record again how they are published and partitioned.
+     From here on, capture compares the catalog with these records, and parks the table again if anything changes later.
   4. Take the snapshot through a temporary slot, as bootstrap does for late tables, and copy it into a folder of its
      own. Release the snapshot.
   5. Wait until the lake has every commit up to S, for tables whose stream is complete.

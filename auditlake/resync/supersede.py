@@ -100,7 +100,7 @@ class Difference:
     closed_rows: int
     begun_rows: int
     unmatched: int
-    since: int | None
+    since: Lsn | None
 
     @property
     def removed_rows(self) -> int:
@@ -227,12 +227,13 @@ def _all_names(columns: Iterable[Column]) -> list[str]:
     return [*(column.stored for column in columns), *(name for name, _ in PERIOD_COLUMNS if name != "_part")]
 
 
-def _totals(ends: DataFrame, begins: DataFrame) -> tuple[int | None, int, int]:
+def _totals(ends: DataFrame, begins: DataFrame) -> tuple[Lsn | None, int, int]:
     since = ends.agg(F.min("_from_lsn").alias("since")).first()
     counts = begins.agg(F.count("*").alias("all"), F.count_if(F.col("replaces").isNull()).alias("new")).first()
     assert since is not None  # noqa: S101 - an aggregate has one row
     assert counts is not None  # noqa: S101 - the same
-    return since["since"], counts["all"], counts["new"]
+    first = since["since"]
+    return None if first is None else Lsn(first), counts["all"], counts["new"]
 
 
 def _bitmaps(ends: DataFrame) -> dict[str, BitMap64]:
@@ -310,7 +311,7 @@ def supersede(spark: SparkSession, lake: Lake, hold: Hold, copied: Copied) -> Re
 
 def _fold(session: SparkSession, lake: Lake, hold: Hold, mark: SnapshotMark) -> Parked | None:
     """Fold up to the last certain LSN; return why it is before the snapshot, None if the stream is complete."""
-    doubt = hold.first_doubt(lake, Lsn(mark.lsn))
+    doubt = hold.first_doubt(lake, mark.lsn)
     stopped = fold_held(session, lake, hold.table, mark.lsn if doubt is None else doubt.lsn)
     return doubt if stopped is None else stopped
 
@@ -351,14 +352,14 @@ def _supersede(session: SparkSession, lake: Lake, doubt: Parked | None, files: F
     _commit(table, [*actions, *moved({HISTORY_APP: mark.lsn, RESYNC_APP: mark.lsn})])
     reach(After.RESYNCED)
     counts = (difference.closed_rows, difference.begun_rows, difference.removed_rows, len(lost.by_name))
-    return Resynced(copied.name, Lsn(mark.lsn), *counts, gap)
+    return Resynced(copied.name, mark.lsn, *counts, gap)
 
 
-def _with_oid(table: HistoryTable, oid: int, known_lsn: int) -> HistoryTable:
+def _with_oid(table: HistoryTable, oid: int, known_lsn: Lsn) -> HistoryTable:
     """Return a table that has another OID after the last certain LSN: the lake has another source."""
     if table.oid in {None, oid}:
         return table
-    return replace(table, oid=oid, former_oids=(*table.former_oids, (int(known_lsn), table.oid)))
+    return replace(table, oid=oid, former_oids=(*table.former_oids, (known_lsn, table.oid)))
 
 
 def _shape(table: HistoryTable, copied: Copied) -> tuple[Column, ...]:
@@ -366,7 +367,7 @@ def _shape(table: HistoryTable, copied: Copied) -> tuple[Column, ...]:
 
     Raises SourceUnready if it was copied under other names, because the history has changed its columns since.
     """
-    physical = reshaped(table, copied.relation, Lsn(copied.mark.lsn))
+    physical = reshaped(table, copied.relation, copied.mark.lsn)
     live = [column.stored for column in physical if column.exists_at(copied.mark.lsn)]
     if live != [column.stored for column in copied.columns]:
         raise SourceUnready(f"the columns of {copied.name} changed while it was copied", "Run auditlake resync again.")
@@ -400,7 +401,7 @@ def _filled(files: Iterable[Place]) -> list[Place]:
 
 def _gap(doubt: Parked | None, difference: Difference, lost: Files, mark: SnapshotMark) -> Gap | None:
     """Return the range in which the table's state is not known; None if the history was right up to the snapshot."""
-    name, upto = lost.table.name, Lsn(mark.lsn)
+    name, upto = lost.table.name, mark.lsn
     if doubt is not None and not lost.by_name:
         return Gap(name, doubt.lsn, upto, doubt.reason, doubt.time_us, mark.time_us)
     if not difference and not lost.by_name:
@@ -420,9 +421,9 @@ def _wrong_since(lost: Files, difference: Difference) -> Lsn:
     return Lsn(max(0, min(begins, default=lost.table.horizon) - 1))
 
 
-def _first_begin(file: DataFile, table: HistoryTable) -> int:
+def _first_begin(file: DataFile, table: HistoryTable) -> Lsn:
     bounds = file.bounds("_from_lsn")
-    return table.horizon if bounds is None else int(bounds[0])
+    return table.horizon if bounds is None else Lsn(bounds[0])
 
 
 def _commit(table: HistoryTable, actions: Sequence[Action]) -> None:

@@ -37,7 +37,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RelationVersion
 from auditlake.relation import Column, Relation
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot
-from auditlake.source.connection import Row, connect, fetch, hung_up_after
+from auditlake.source.connection import Row, answering_within, connect, fetch
 
 _ATTRIBUTES = """
 select a.attnum::int, case when not a.attisdropped then a.attname::text end
@@ -149,7 +149,7 @@ class AttributeNumbers:
     def _read(self, oid: int) -> Mapping[int, str | None]:
         if self._conn is None:
             self._conn = self._opened.enter_context(connect(self._conninfo))
-        with hung_up_after(self._conn.fileno(), self._silence_s):
+        with answering_within(self._conn, self._silence_s):
             rows = fetch(self._conn, _ATTRIBUTES, oid)
         return {cast("int", number): None if name is None else str(name) for number, name in rows}
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import psycopg
@@ -36,7 +37,8 @@ from auditlake.schema.missing_values import (
     decide,
     read_added,
 )
-from auditlake.source.connection import Row, connect, fetch, hung_up_after, lsn_in_lake
+from auditlake.source.connection import Row, answering_within, connect, fetch, lsn_in_lake
+from auditlake.store.files import read_each
 
 _SNAPSHOT = """
 select t.oid::bigint, (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::bigint, t.relnatts::int,
@@ -169,9 +171,11 @@ class CatalogSnapshots:
 
     def refresh(self, control: psycopg.Connection[Row], tables: Mapping[TableName, int]) -> None:
         """Read tables (by OID) with a history; save changed snapshots whose columns the lake knows."""
-        for name, table in _by_name(control, tables).items():
-            if name not in self._last:
-                self._last[name] = read_catalog_snapshot(self._lake, name)
+        found = _by_name(control, tables)
+        unread = [name for name in found if name not in self._last]
+        saved = read_each(self._lake.root, partial(read_catalog_snapshot, self._lake), unread)
+        self._last |= dict(zip(unread, saved, strict=True))
+        for name, table in found.items():
             before, now = self._last[name], table.snapshot
             if before is not None and _is_same(before, now):
                 continue
@@ -189,7 +193,7 @@ class CatalogSnapshots:
         known = {column.attnum or column.name for column in history.columns}
         if unknown := {c for c, number in columns.items() if number not in known and c not in known}:
             answers = {added for added, answer in read_added(self._lake).items() if answer.problem is None}
-            versions = [v for v in read_versions(self._lake) if v.relation.oid == relation]
+            versions = read_versions(self._lake).of_oid(relation)
             answered = {
                 (column.name, column.attnum)
                 for version in versions
@@ -222,7 +226,7 @@ class Asker:
 
         Raises SourceUnreachable.
         """
-        with connect(self._conninfo) as conn, hung_up_after(conn.fileno(), self._silence_s):
+        with connect(self._conninfo) as conn, answering_within(conn, self._silence_s):
             return list(self._answers(conn, questions))
 
     def _answers(self, conn: psycopg.Connection[Row], questions: Iterable[Question]) -> Iterable[Existing]:

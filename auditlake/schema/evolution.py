@@ -8,7 +8,8 @@ version:
    earlier column.
 3. A column may be dropped. Its values stay in the history.
 4. A column may get a wider type that keeps the text of every value (`values.types.is_widened`).
-5. The table may get another name, and the key other columns; a table with a key may not lose it.
+5. The table may get another name, and the key other columns; a table with a key may not lose it, and one without may
+   not get one: equal rows are told apart by number there.
 6. Any other change of type is refused, at its LSN: it changes existing rows, and the stream does not contain them. So
    is a version whose columns are not identified. `reshaped` gives the columns with which a new snapshot continues.
 
@@ -24,14 +25,13 @@ before and after a change are not comparable, so that the tail is cut there (`cu
 column of a table without a key is dropped, because whole rows are compared in it.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from auditlake.errors import Unsupported
 from auditlake.lake.column_names import stored_beside
 from auditlake.lake.history import RESERVED, HistoryTable, in_order, type_of
-from auditlake.lake.relations import RelationVersion
+from auditlake.lake.relations import RelationVersion, Versions
 from auditlake.lsn import Lsn
 from auditlake.membership import Membership
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
@@ -40,6 +40,9 @@ from auditlake.values.types import is_widened
 
 _KEPT = "Everything before that LSN is in the history; all changes after it are kept in `changes`."
 ANEW = f"{_KEPT} Run auditlake resync: it takes a new snapshot of the table and continues its history."
+
+NOT_ASKED = f"Run auditlake follow, or auditlake capture and then auditlake apply: capture asks. {_KEPT}"
+"""Capture asks when it starts, and about each new version of a table whose history it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class AddedColumn:
     missing: str | None
 
     @property
-    def since(self) -> int:
+    def since(self) -> Lsn:
         """Return the commit LSN since which the table has the column."""
         assert self.column.since is not None  # noqa: S101 - made with one
         return self.column.since
@@ -86,11 +89,11 @@ class Followed:
     added: tuple[AddedColumn, ...]
     layouts: Mapping[int, Layout]
     physical: tuple[Column, ...] = ()
-    names: tuple[tuple[int, TableName], ...] = ()
+    names: tuple[tuple[Lsn, TableName], ...] = ()
     refusal: Unsupported | None = None
-    refused_at: int | None = None
-    cut_at: int | None = None
-    rekeyed_at: int | None = None
+    refused_at: Lsn | None = None
+    cut_at: Lsn | None = None
+    rekeyed_at: Lsn | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -113,7 +116,7 @@ class Shapes:
 
 
 def find_shapes(
-    tables: Iterable[HistoryTable], versions: Iterable[RelationVersion], recorded: Membership | None, upto: int
+    tables: Iterable[HistoryTable], versions: Versions, recorded: Membership | None, upto: Lsn
 ) -> dict[HistoryTable, Shapes]:
     """Find the relation versions of tables, up to an LSN.
 
@@ -121,30 +124,28 @@ def find_shapes(
     which does not have it, a version of another OID under its name shows that the table was dropped; otherwise capture
     parks it (`capture.publication_watch`).
     """
-    by_oid, by_name = defaultdict[int, list[RelationVersion]](list), defaultdict[TableName, list[RelationVersion]](list)
-    for version in versions:
-        if version.lsn <= upto:
-            by_oid[version.relation.oid].append(version)
-            by_name[version.relation.name].append(version)
-    shapes = {}
-    for table in tables:
-        oid = table.oid_in(recorded)
-        own = by_name[table.name] if oid is None else _own(table, oid, by_oid)
-        names = {table.name_at(table.position), *(version.relation.name for version in own)}
-        known = table.oid is not None or oid is None
-        others = [] if known else [v for name in names for v in by_name[name] if v.relation.oid != oid]
-        following = sorted((v for v in (*own, *others) if v.lsn > table.position), key=lambda version: version.lsn)
-        shapes[table] = Shapes(tuple(own), tuple(following), oid)
-    return shapes
+    return {table: _shapes_of(table, versions, recorded, upto) for table in tables}
 
 
-def _own(table: HistoryTable, oid: int, by_oid: Mapping[int, Sequence[RelationVersion]]) -> list[RelationVersion]:
+def _shapes_of(table: HistoryTable, versions: Versions, recorded: Membership | None, upto: Lsn) -> Shapes:
+    oid = table.oid_in(recorded)
+    every = versions.of_name(table.name) if oid is None else _own(table, oid, versions)
+    own = [version for version in every if version.lsn <= upto]
+    names = {table.name_at(table.position), *(version.relation.name for version in own)}
+    known = table.oid is not None or oid is None
+    called = [] if known else [v for name in names for v in versions.of_name(name) if v.lsn <= upto]
+    others = [version for version in called if version.relation.oid != oid]
+    following = sorted((v for v in (*own, *others) if v.lsn > table.position), key=lambda version: version.lsn)
+    return Shapes(tuple(own), tuple(following), oid)
+
+
+def _own(table: HistoryTable, oid: int, versions: Versions) -> list[RelationVersion]:
     """Return the versions of a table, each with the OID that it had then."""
     own, since = [], -1
     for upto, former in table.former_oids:
-        own += [version for version in by_oid.get(former, ()) if since < version.lsn <= upto]
+        own += [version for version in versions.of_oid(former) if since < version.lsn <= upto]
         since = upto
-    return own + [version for version in by_oid.get(oid, ()) if version.lsn > since]
+    return own + [version for version in versions.of_oid(oid) if version.lsn > since]
 
 
 def follow(
@@ -152,7 +153,7 @@ def follow(
     versions: Iterable[RelationVersion],
     answers: Answers,
     oid: int | None = None,
-    first_change: int | None = None,
+    first_change: Lsn | None = None,
 ) -> Followed:
     """Follow the versions after a table's position in order, up to the first one that is refused, or needs a cut.
 
@@ -195,7 +196,7 @@ class _Walk:
         self._names = [name for name in table.names if name[0] <= table.position]
         self._added: list[AddedColumn] = []
         self._steps: dict[int, _Step] = {}
-        self._rekeyed_at: int | None = None
+        self._rekeyed_at: Lsn | None = None
 
     @property
     def _live(self) -> list[Column]:
@@ -211,7 +212,9 @@ class _Walk:
         stored = tuple((next(new).column if was is None else was).stored for was in found)
         key = _key(live, stored, relation)
         if not key and any(column.key for column in live):
-            raise Unsupported(f"{self._table.name} has no key any more from {Lsn(version.lsn)} on", ANEW)
+            raise Unsupported(f"{self._table.label} has no key any more from {version.lsn} on", ANEW)
+        if key and live and not any(column.key for column in live):
+            raise Unsupported(f"{self._table.label} has its first key from {version.lsn} on", ANEW)
         return _Step(version, stored, tuple(added), key)
 
     def _new_columns(self, version: RelationVersion, columns: Iterable[Column]) -> list[AddedColumn]:
@@ -225,7 +228,7 @@ class _Walk:
             added.append(AddedColumn(new, missing))
         return added
 
-    def _was_made_for(self, recorded: Column, column: Column, lsn: int) -> bool:
+    def _was_made_for(self, recorded: Column, column: Column, lsn: Lsn) -> bool:
         """Return whether a killed run recorded a physical column for one that is added at `lsn`."""
         if recorded.since != lsn or lsn <= self._table.position:
             return False
@@ -272,7 +275,7 @@ class _Walk:
         return Followed(folded, added, layouts, physical, tuple(self._names), rekeyed_at=self._rekeyed_at)
 
 
-def _rewound(column: Column, lsn: int) -> Column:
+def _rewound(column: Column, lsn: Lsn) -> Column:
     """Return a column as it was at `lsn`, with its names until then, if a killed run recorded more."""
     then = column.at(lsn)
     until = None if column.until is None or column.until > lsn else column.until
@@ -281,7 +284,7 @@ def _rewound(column: Column, lsn: int) -> Column:
     return replace(column, name=then.name, key=then.key, stored_as=stored_as, until=until, former=former)
 
 
-def _continued(column: Column, now: Column | None, lsn: int, *, key: bool) -> Column:
+def _continued(column: Column, now: Column | None, lsn: Lsn, *, key: bool) -> Column:
     """Return a column with its name and key from `lsn` on; `now` is None if the table does not have it any more."""
     if column.until is not None:
         return column
@@ -303,7 +306,7 @@ def _layout(folded: Sequence[Column], step: _Step) -> Layout:
 
 def _check_same_table(table: HistoryTable, version: RelationVersion, oid: int | None) -> None:
     if oid is not None and version.relation.oid != oid:
-        raise Unsupported(f"{table.name} was dropped and created again by {Lsn(version.lsn)}", ANEW)
+        raise Unsupported(f"{table.label} was dropped and created again by {version.lsn}", ANEW)
 
 
 def _identified(table: HistoryTable, live: Sequence[Column], version: RelationVersion) -> list[Column | None]:
@@ -319,8 +322,8 @@ def _identified(table: HistoryTable, live: Sequence[Column], version: RelationVe
         return [by_name.get(column.name) for column in relation.columns]
     if version.attnums is None:
         raise Unsupported(
-            f"columns of {table.name} changed at {Lsn(version.lsn)}: the catalog has changed since, so that it does not"
-            f" show which columns {', '.join(column.name for column in relation.columns)} are",
+            f"columns of {table.label} changed at {version.lsn}: the catalog has changed since, so that it does"
+            f" not show which columns {', '.join(column.name for column in relation.columns)} are",
             ANEW,
         )
     by_number = {column.attnum: column for column in live}
@@ -331,7 +334,7 @@ def _check_types(table: HistoryTable, version: RelationVersion, found: Sequence[
     for now, was in zip(version.relation.columns, found, strict=True):
         if was is not None and not _holds(was, now):
             raise Unsupported(
-                f"columns of {table.name} changed at {Lsn(version.lsn)}: the history has {_described(was)}; the stream"
+                f"columns of {table.label} changed at {version.lsn}: the history has {_described(was)}; the stream"
                 f" has {_described(now)}: existing rows were rewritten, which the stream does not contain",
                 ANEW,
             )
@@ -339,11 +342,11 @@ def _check_types(table: HistoryTable, version: RelationVersion, found: Sequence[
 
 def _missing(table: HistoryTable, version: RelationVersion, column: Column, answers: Answers) -> str | None:
     answer = answers.get(Added(version.relation.oid, column.name, version.lsn))
-    what = f"column {column.name} was added to {table.name} by {Lsn(version.lsn)}"
+    what = f"column {column.name} was added to {table.label} by {version.lsn}"
     if answer is None:
         raise Unsupported(
             f"{what}, and the source was not asked what older rows show in it",
-            f"Run auditlake follow, or auditlake capture and then auditlake apply: capture asks. {_KEPT}",
+            NOT_ASKED,
         )
     if answer.problem is not None:
         raise Unsupported(f"{what}, and what older rows show in it is not known: {answer.problem}", ANEW)
@@ -380,14 +383,14 @@ def _changed(table: HistoryTable, columns: Sequence[Column], version: RelationVe
     gone = [_described(column) for name, column in was.items() if name not in kept]
     new = [_described(column) for name, column in now.items() if name not in kept]
     parts = [f"the history has {', '.join(gone)}", *([f"the stream has {', '.join(new)}"] if new else [])]
-    return Unsupported(f"columns of {table.name} changed at {Lsn(version.lsn)}: {'; '.join(parts)}", ANEW)
+    return Unsupported(f"columns of {table.label} changed at {version.lsn}: {'; '.join(parts)}", ANEW)
 
 
 def _described(column: Column) -> str:
     return f"{column.name} (type {column.type_oid}, modifier {column.typmod})"
 
 
-def reshaped(table: HistoryTable, relation: Relation, lsn: int) -> tuple[Column, ...]:
+def reshaped(table: HistoryTable, relation: Relation, lsn: Lsn) -> tuple[Column, ...]:
     """Return all physical columns of a history that continues with a new snapshot of this relation, taken at `lsn`.
 
     A column continues if its number is the same (its name, if one is not known) and its type is stored in the same way.

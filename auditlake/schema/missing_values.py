@@ -24,6 +24,9 @@ snapshot of the table (`CatalogSnapshot`) proves that the result is valid for th
 For a partitioned table every partition in the earlier snapshot is examined, and all must agree; later partitions have
 no older rows.
 
+The DDL trigger's message about ADD COLUMN has the missing value and the files at that command. With the table's shape
+before it, the same rules decide without asking the source, which may have dropped or rewritten the column since.
+
 The table `added` has one row for each time the source was asked. A decided value is final; of an undecided one the
 newest row has the reason. A row belongs to the column first seen in the commit at `lsn`: a column that is dropped and
 added again is another column, with rows of its own.
@@ -128,7 +131,7 @@ class Added:
 
     relation: int
     column: str
-    lsn: int
+    lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ def read_added(lake: Lake) -> dict[Added, Existing]:
 def _answers(rows: Iterable[dict[str, object]]) -> dict[Added, Existing]:
     found: dict[Added, Existing] = {}
     for row in rows:
-        added = Added(int(str(row["oid"])), str(row["column"]), int(str(row["lsn"])))
+        added = Added(int(str(row["oid"])), str(row["column"]), Lsn(str(row["lsn"])))
         value, problem = row["value"], row["problem"]
         if added not in found or found[added].problem is not None:
             found[added] = Existing(None if value is None else str(value), None if problem is None else str(problem))
@@ -172,20 +175,28 @@ class AddedLog:
         self._lake = lake
         self._ask = ask
         self._log: AppendLog | None = None
+        self._told: dict[tuple[int, int | None], Existing] = {}
         self._answers = read_added(lake)
 
-    def resolve(self, versions: Sequence[tuple[int, Relation]], oids: frozenset[int]) -> None:
+    def tell(self, oid: int, number: int, existing: Existing) -> None:
+        """Give the value of a table's column with this attribute number, so that the source is not asked for it."""
+        self._told[oid, number] = existing
+
+    def resolve(self, versions: Sequence[tuple[Lsn, Relation]], oids: frozenset[int]) -> None:
         """Ask the open questions about these tables; `versions` are all (LSN, relation) so far, in order."""
         if self._ask is None:
             return
-        asked = [question for oid in sorted(oids) for question in self._open(versions, oid)]
-        if not asked:
+        opened = [question for oid in sorted(oids) for question in self._open(versions, oid)]
+        if not opened:
             return
-        answers = dict(zip((question.added for question in asked), self._ask(asked), strict=True))
-        self._append([_row(question, answers[question.added]) for question in asked])
+        told = {each.added: self._told.get((each.added.relation, each.number)) for each in opened}
+        answers = {added: existing for added, existing in told.items() if existing is not None}
+        if asked := [each for each in opened if each.added not in answers]:
+            answers |= dict(zip((each.added for each in asked), self._ask(asked), strict=True))
+        self._append([_row(question, answers[question.added]) for question in opened])
         self._answers |= answers
 
-    def _open(self, versions: Sequence[tuple[int, Relation]], oid: int) -> Iterator[Question]:
+    def _open(self, versions: Sequence[tuple[Lsn, Relation]], oid: int) -> Iterator[Question]:
         """Yield a question for each added column that is neither in the history nor decided."""
         own = [(lsn, relation) for lsn, relation in versions if relation.oid == oid]
         history = open_history(self._lake, history_of(self._lake, own[0][1])) if own else None

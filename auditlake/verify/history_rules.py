@@ -115,7 +115,7 @@ def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit:
     """Fold all changes of a table from the snapshot at `history.since` on, and compare the result with its history."""
     table, base = history.table, history.since
     begun = replace(table, position=base)
-    tails = find_tails(lake, log, {begun: begun.position}, Lsn(table.position))
+    tails = find_tails(lake, log, {begun: begun.position}, table.position)
     tail = tails[0] if tails else None
     if tail is not None and tail.refusal is not None:
         reason = f"its changes cannot be folded from its snapshot on: {tail.refusal.message}"

@@ -182,7 +182,8 @@ def snapshot(conninfo: str, manifest: Manifest, load: Load, waiting: Waiting) ->
         chosen = chosen_of(read_source(holder.connection, manifest.publication), None)
         tables = {table.name: table for table in chosen}
         complete = for_other_machines(conninfo, control)
-        readers = pinned_conninfo(complete, {**_limits(load), **unlimited(control.info.server_version)})
+        limits = {**_limits(load), **unlimited(control.info.server_version)}
+        readers = pinned_conninfo(complete, limits, application_name=holder.readers_name)
         names = (manifest.slot, manifest.publication)
         yield SourceSnapshot(created.snapshot_lsn, tables, readers, snapshot_id, control, files, load, *names)
 

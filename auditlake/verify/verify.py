@@ -177,9 +177,9 @@ class _VersionCheck:
         report = replace(check_structure(history, self.request.limit), versions=history.count)
         watermark = Lsn(0) if self.log is None else self.log.watermark
         if table.position > max(watermark, table.snapshot_lsn):
-            detail = f"position {Lsn(table.position)}, the watermark of changes is {watermark}"
+            detail = f"position {table.position}, the watermark of changes is {watermark}"
             report = report.and_also(TableReport(report.name, findings=(Finding("position", detail=detail),)))
-        missing = [gap for gap in self.gaps if gap.meets(table.name, since, Lsn(table.position))]
+        missing = [gap for gap in self.gaps if gap.meets(table.name, since, table.position)]
         if since > table.horizon:
             note = f"its versions before the snapshot at {since} are not replayed: changes between are missing"
             report = replace(report, notes=(*report.notes, note))

@@ -1,7 +1,9 @@
 """Added columns on a server: the decided missing value is the value of existing rows, or it stays undecided."""
 
+from itertools import product
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from auditlake.lsn import Lsn
@@ -14,6 +16,7 @@ from auditlake.schema.catalog_snapshot import (
 )
 from auditlake.schema.missing_values import decide, read_added
 from auditlake.source.connection import connect, fetch, fetch_one
+from auditlake.source.ddl_trigger import install
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 
@@ -50,6 +53,7 @@ _DEFAULTS = (
     "jsonb default '{\"a\": 1}'",
     "float8 default '-0'",
 )
+_TEXT = "select max(case when {0} is not null then format('%s', {0}) end)"  # char::text would lose spaces
 _NOT_KNOWN = (
     ("t", "int default (random() * 100)::int", ""),
     ("t", "serial", ""),
@@ -121,3 +125,37 @@ def test_a_decided_missing_value_is_that_of_the_existing_rows(database: str) -> 
             answer = decide(snapshot, read_column(conn, tables[name], "c"), Lsn(snapshot.lsn + 1))
             assert answer.problem is not None, (column, then)
             conn.execute(f"alter table {name} drop column if exists c")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "alter table {t} rename column {c} to {c}_later",
+        "alter table {t} drop column {c}; alter table {t} add column {c} int",
+        "vacuum full {t}",
+        "alter table {t} rename to u; alter table u rename column {c} to z; update u set k = 'b' where id = 2; {back}",
+    ],
+)
+def test_the_ddl_trigger_tells_the_value_whatever_happened_since(database: str, tmp_path: Path, later: str) -> None:
+    """By the settings of capture, not by those of the session that added the column."""
+    with connect(database) as conn:
+        conn.execute(_SCHEMA.replace("insert into", "-- insert into").replace("v text", "k text").encode())
+        lake = make_lake(database, tmp_path / "lake")
+        install(conn)
+        conn.execute("insert into t values (1, 'a'), (2, 'b'); insert into p values (1, 'a'), (2, 'b')")
+        expected = {}
+        with psycopg.connect(database, autocommit=True) as other:
+            other.execute("set datestyle = 'German'; set bytea_output = 'escape'; set timezone = 'Asia/Tokyo'")
+            for table, (number, default) in product(("t", "p"), enumerate(_DEFAULTS)):
+                column = f"c{number}"
+                other.execute(f"alter table {table} add column {column} {default}".encode())
+                oid = int(str(fetch_one(conn, f"select '{table}'::regclass::oid::bigint")[0]))
+                (expected[oid, column],) = fetch_one(conn, f"{_TEXT.format(column)} from {table}")
+                back = f"alter table u rename column z to {column}; alter table u rename to {table}"
+                for statement in later.format(t=table, c=column, back=back).split("; "):
+                    other.execute(statement.encode())
+    capture(database, lake)
+    found = {(added.relation, added.column): answer for added, answer in reversed(read_added(lake).items())}
+    assert {column: (text, None) for column, text in expected.items()} == {
+        column: (found[column].value, found[column].problem) for column in expected
+    }

@@ -1,15 +1,18 @@
 """Changes of a publication: detected before the first byte, or by a running capture."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import psycopg
 import pytest
 
+from auditlake.capture import publication_watch
+from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, unpark
+from auditlake.lake.parking import Cause, find_parked, unpark
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import recorded_or_new
 from auditlake.lsn import Lsn
@@ -274,3 +277,35 @@ def test_a_query_is_repeated_if_a_relation_was_dropped_while_it_ran(database: st
         conn.execute("select pg_catalog.setval('public.tries', 1, false)")
         with pytest.raises(psycopg.errors.InternalError_), conn.transaction():
             fetch(conn, "select public.drops(1)")
+
+
+def test_a_table_that_a_resync_publishes_meanwhile_is_not_parked(database: str, lake: Lake) -> None:
+    """The watch has read the publication; then the table is published and recorded again, before its new snapshot."""
+    with connect(database) as control:
+        watch = PublicationWatch(lake, "auditlake", lambda _: None)
+        before = read_membership(control, "auditlake")
+        assert before is not None
+        without = replace(before, tables={n: m for n, m in before.tables.items() if n.table != "t"})
+        with mock.patch.object(publication_watch, "read_membership", side_effect=[without, before]):
+            watch.refresh(control, Lsn(1))
+        assert find_parked(lake, TableName("public", "t"), Cause.PUBLICATION) is None
+        with mock.patch.object(publication_watch, "read_membership", side_effect=[without, without]):
+            watch.refresh(control, Lsn(1))
+        assert find_parked(lake, TableName("public", "t"), Cause.PUBLICATION) is not None
+
+
+def test_a_table_that_its_schema_publishes_again_meanwhile_is_parked(database: str, lake: Lake) -> None:
+    """Such a table has no entry of its own, so a later comparison shows nothing; its rows in between are missing."""
+    name = TableName("public", "t")
+    with connect(database) as control:
+        watch = PublicationWatch(lake, "auditlake", lambda _: None)
+        found = read_membership(control, "auditlake")
+        assert found is not None
+        by_schema = replace(found, tables={**found.tables, name: replace(found.tables[name], entry=None)})
+        without = replace(found, tables={n: m for n, m in found.tables.items() if n != name})
+        read = mock.patch.object(publication_watch, "read_membership", side_effect=[without, by_schema])
+        with read, mock.patch.object(publication_watch, "recorded_or_new", return_value=by_schema):
+            watch.refresh(control, Lsn(1))
+    parked = find_parked(lake, name, Cause.PUBLICATION)
+    assert parked is not None
+    assert "no longer carries public.t" in parked.reason

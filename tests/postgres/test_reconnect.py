@@ -1,6 +1,7 @@
 """Capture after a lost connection: it reconnects, and every change is in the log once and in order."""
 
 import threading
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -16,7 +17,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_state
 from auditlake.lsn import Lsn
 from auditlake.replication import start
-from auditlake.source.connection import Row, connect
+from auditlake.source.connection import Row, answering_within, connect
 from auditlake.source.server import WalEnd, wal_end
 from tests import oracle
 from tests.capture_lake import make_lake
@@ -122,6 +123,18 @@ def test_a_silent_server_during_connect_is_given_up(database: str, lake: Lake, m
             insert(database, 1)
             running.await_keys(1)
             assert "no answer for 0.5 s" in running.said[0]
+
+
+def test_only_a_server_without_an_answer_is_silent(database: str) -> None:
+    """Between two statements a store may be slow: the source is not lost."""
+    with connect(database) as conn:
+        with answering_within(conn, 0.5):
+            conn.execute("select 1")
+            time.sleep(0.7)
+            conn.execute("select 1")
+            with pytest.raises(SourceUnreachable, match=r"no answer for 0\.5 s") as failure:
+                conn.execute("select pg_sleep(10)")
+        assert failure.value.retryable
 
 
 def test_status_updates_are_sent_during_a_long_write(

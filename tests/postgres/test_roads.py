@@ -12,9 +12,13 @@ import pytest
 from psycopg import sql
 
 from auditlake.errors import SourceUnready
+from auditlake.schema.missing_values import read_added
 from auditlake.snapshot.plan import make_plan
 from auditlake.source.connection import connect
-from auditlake.values.encoding import text_of, visible
+from auditlake.source.ddl_trigger import install
+from auditlake.values.escapes import text_of, visible
+from tests.capture_lake import make_lake
+from tests.capture_once import capture
 from tests.roads import both_roads
 from tests.server import Server
 
@@ -44,6 +48,22 @@ def test_other_encodings_are_converted_to_utf8(server: Server, tmp_path: Path, e
         )
         quoted = f'"{text}"' if " " in text else text
         assert copied == streamed == [["1", text, f"{{{quoted}}}"]]
+    finally:
+        server.drop_database(name)
+
+
+def test_messages_of_the_ddl_trigger_are_in_utf8(server: Server, tmp_path: Path) -> None:
+    """The stream does not convert messages, and the bytes of this syllable in EUC_KR are a letter in UTF-8, too."""
+    name = _database(server, "EUC_KR")
+    try:
+        with connect(server.dsn(name)) as conn:
+            conn.execute("create table public.t (id int primary key)")
+            lake = make_lake(server.dsn(name), tmp_path / "lake")
+            install(conn)
+            conn.execute("insert into public.t values (1)")
+            conn.execute("alter table public.t add column \"천\" text default '천'".encode())
+            capture(server.dsn(name), lake)
+        assert [(added.column, answer.value) for added, answer in read_added(lake).items()] == [("천", "천")]
     finally:
         server.drop_database(name)
 

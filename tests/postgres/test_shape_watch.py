@@ -7,20 +7,22 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 import auditlake
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, find_parked
+from auditlake.lake.parking import Cause, Parked, find_parked, park
 from auditlake.lake.relations import RelationVersion, ShapeSource, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
+from auditlake.source.ddl_trigger import install, read_ddl_trigger
 from auditlake.temporal.moments import check_parked, read_known
 from auditlake.temporal.when import AtLsn, AtNow
 from tests import command, oracle
 from tests.capture_lake import make_lake
+from tests.postgres.test_ddl_trigger import BREAKS
 from tests.running import Running, await_true
 
 pytestmark = pytest.mark.pg
@@ -30,6 +32,7 @@ _SCHEMA = (
     "create type mood as enum ('sad', 'ok')",
     "create table t (id int primary key, a varchar(100), n int, m mood)",
     "create table u (id int primary key)",
+    "create table w (id int primary key, a int, b int)",
 )
 _SHAPE = [(1, "id"), (2, "a"), (3, "n"), (4, "m")]
 
@@ -141,6 +144,51 @@ def test_a_changed_definition_is_recorded_with_its_uncertain_range(
     assert site.refusal() == ""
     site.capture()
     assert len(site.versions()) == 2
+
+
+@pytest.mark.parametrize("statement", ["alter table t rename a to z", "comment on table t is 'as before'"])
+def test_a_difference_that_a_killed_capture_saw_is_uncertain_since_then(site: Site, statement: str) -> None:
+    """Later commits became durable before the kill; the table has changed since, or was changed back meanwhile."""
+    seen = Lsn(site.end() - 1)
+    site.execute("insert into u values (2)")
+    site.capture()
+    between = Lsn(site.end() - 1)
+    park(site.lake, Parked(_T, Cause.PENDING, Lsn(seen - 1), between, "a changed definition", "none", time_us=1))
+    site.execute(statement, "insert into u values (3)")
+    site.capture()
+    site.execute("insert into u values (4)")
+    site.capture()
+    assert site.parked(Cause.PENDING) is None
+    lake = auditlake.Lake(site.lake.root)
+    with pytest.raises(NotAnswerable, match="its shape in between is not known"):
+        lake.as_of(str(between)).table("t")
+    assert [len(list(lake.as_of(at).table("t").texts())) for at in (str(Lsn(seen - 1)), "now")] == [1, 1]
+
+
+def test_a_row_before_the_change_in_its_transaction_proves_nothing(site: Site) -> None:
+    """The stream sends the row in the former shape, and the commit has the new one; a later row shows it."""
+    site.execute("begin; update t set n = 6; alter table t rename a to z; commit")
+    site.execute("insert into u values (2)", "update t set n = 7")
+    site.capture()
+    lake = auditlake.Lake(site.lake.root)
+    changed = sorted(transaction.lsn for transaction in lake.log())[-3]
+    with pytest.raises(NotAnswerable, match="its shape in between is not known"):
+        lake.as_of(str(changed)).table("t")
+    assert list(lake.as_of().table("t").texts()) == [{"id": "1", "z": "x", "n": "7", "m": "sad"}]
+
+
+def test_a_first_row_in_the_former_shape_does_not_end_the_uncertain_range(site: Site) -> None:
+    """A Relation message before the change, in its transaction, is the first version without earlier rows."""
+    site.execute("begin; insert into w values (1, 4, 3); alter table w rename a to z; commit")
+    changed = Lsn(site.end() - 1)
+    site.execute("insert into u values (2)")
+    site.capture()
+    site.execute("insert into u values (3)")
+    site.capture()
+    lake = auditlake.Lake(site.lake.root)
+    with pytest.raises(NotAnswerable, match="its shape in between is not known"):
+        lake.as_of(str(changed)).table("w")
+    assert list(lake.as_of().table("w").texts()) == [{"id": "1", "z": "4", "b": "3"}]
 
 
 @pytest.mark.parametrize(("statement", "reason"), ROWS.values(), ids=ROWS)
@@ -307,3 +355,49 @@ def test_the_log_names_what_only_the_catalog_showed(site: Site) -> None:
     assert words == [["public.s: it was dropped", 0], ["", 1], ["public.t: it was renamed to public.s", 0], ["", 1]]
     assert [each["xid"] is None for each in logs["s"][:4]] == [True, False, True, False]
     assert logs["t"] == logs["s"]
+
+
+def test_a_key_that_was_created_again_under_full_identity_is_noticed(site: Site) -> None:
+    """In between, another row had the key, and the stream shows neither the constraint nor which row is meant."""
+    site.execute("alter table t replica identity full", "insert into t values (2, 'y', 6, 'ok')")
+    site.capture()
+    site.execute("reindex table concurrently t")
+    site.capture()
+    assert not site.refusal()
+    site.execute(
+        "alter table t drop constraint t_pkey",
+        "insert into t values (2, 'second', 7, 'ok')",
+        "delete from t where a = 'y'",
+        "alter table t add primary key (id)",
+    )
+    site.capture()
+    assert "its key was changed, and REPLICA IDENTITY FULL does not show when" in site.refusal()
+
+
+_HIDDEN = "alter table t drop m; alter table t add m mood"
+
+
+@pytest.mark.parametrize("broken", [*BREAKS.values(), "drop schema auditlake cascade"], ids=[*BREAKS, "dropped"])
+def test_a_trigger_that_fails_hides_nothing(site: Site, broken: str) -> None:
+    """The application's command commits; that its columns are others is noticed, although the stream looks the same."""
+    trigger(site)
+    site.execute("alter table t add b int", "alter table t drop b")
+    site.capture()
+    version = read_versions(site.lake)[-1]
+    assert (version.source, version.command) == (ShapeSource.DDL_TRIGGER, "ALTER TABLE")
+    role = f"{conninfo_to_dict(site.dsn)['dbname']}_powerless"
+    with psycopg.connect(site.dsn, autocommit=True) as conn:
+        flush = ", boolean" if conn.info.server_version >= 170000 else ""
+        conn.execute(f"create role {role}".encode())
+        conn.execute(broken.format(role=role, flush=flush).encode())
+        conn.execute(_HIDDEN.encode())
+        conn.execute("update t set m = 'ok'")
+        assert conn.execute("select attnum from pg_attribute where attname = 'm'").fetchall() == [(6,)]
+    site.capture()
+    last = read_versions(site.lake)[-1]
+    if (last.source, columns(last)[-1]) != (ShapeSource.DDL_TRIGGER, (6, "m")):  # pg_catalog is always searched
+        assert "its columns were changed, which the DDL trigger did not report" in site.refusal()
+    with connect(site.dsn) as control:
+        assert read_ddl_trigger(control).records == broken.startswith("set auditlake.ddl")
+    with psycopg.connect(site.dsn, autocommit=True) as conn:
+        conn.execute(f"drop owned by {role} cascade; drop role {role}".encode())

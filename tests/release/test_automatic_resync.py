@@ -8,6 +8,7 @@ import pytest
 from auditlake.lake.gaps import read_gaps
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import captures_now
+from auditlake.relation import TableName
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install
 from auditlake.temporal.moments import read_known
@@ -17,6 +18,7 @@ from tests.running import await_true
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
 
+_T = TableName("public", "t")
 _SCHEMA = """
 create table parts (id int, k text, primary key (id, k)) partition by list (k);
 create table parts_a partition of parts for values in ('a');
@@ -81,3 +83,37 @@ def test_follow_resyncs_a_rewritten_table(database: str, tmp_path: Path, *, with
     assert follow.returncode == 0, stderr
     assert command.run(["follow", "--until-current", *settings], SPARK).code == 0
     oracle.assert_histories_at(lake, [now])
+
+
+@pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
+def test_follow_goes_on_with_the_first_key_of_a_table(database: str, tmp_path: Path, *, with_trigger: bool) -> None:
+    """Rows without a key were told apart by number: they get a new snapshot, by which the key identifies them."""
+    lake = Lake(tmp_path / "lake")
+    settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
+    for name in ("t", "whole"):
+        _run(database, f"create table {name} (id int not null, v int)", f"alter table {name} replica identity full")
+        _run(database, f"insert into {name} values (1, 5), (2, null)")
+    if with_trigger:
+        with connect(database) as conn:
+            install(conn)
+    assert command.run(["bootstrap", *settings], SPARK).code == 0
+    with command.start(["follow", *settings], SPARK) as follow:
+        await_true(lambda: captures_now(lake), 60)
+        _run(
+            database,
+            "update t set v = 6 where id = 1",
+            "alter table t add primary key (id), replica identity default",
+            "alter table whole add primary key (id)",
+            "update t set v = 7 where id = 1",
+            "update whole set v = 7 where id = 1",
+        )
+        await_true(lambda: {gap.table for gap in read_gaps(lake)} >= {_T} and not read_known(lake).parked, 240)
+        now = oracle.take_moment(database, ["t", "whole"])
+        _run(database, "insert into t values (3, 3)", "delete from whole where id = 2")
+        follow.terminate()
+        stderr = follow.communicate(timeout=60)[1]
+    assert follow.returncode == 0, stderr
+    assert command.run(["follow", "--until-current", *settings], SPARK).code == 0
+    oracle.assert_histories_at(lake, [now])
+    found = command.run_here(["row", "t", "id=1", "--lake", lake.root])
+    assert found.code == 0, found.stderr

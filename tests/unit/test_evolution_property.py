@@ -9,8 +9,10 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from auditlake.lake.history import RESERVED, HistoryTable
-from auditlake.lake.relations import RelationVersion, ShapeSource
+from auditlake.lake.relations import RelationVersion, ShapeSource, Versions, rows_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema.evolution import Followed, find_shapes, follow, reshaped
@@ -44,7 +46,7 @@ class Catalog:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._last = [2] * len(_TABLES)
-        self.lsn = _BEGIN
+        self.lsn = Lsn(_BEGIN)
         self.answers: Answers = {}
         self.versions: list[RelationVersion] = []
         self._numbers: dict[object, int] = {}
@@ -60,7 +62,7 @@ class Catalog:
 
     def change(self) -> None:
         """Change one table, or exchange the names of two, at the next LSN."""
-        self.lsn += self._chance.randint(1, 3)
+        self.lsn = Lsn(self.lsn + self._chance.randint(1, 3))
         table = self._chance.randrange(len(_TABLES))
         if self._chance.random() < _EXCHANGED:
             other = self._chance.randrange(len(_TABLES))
@@ -130,10 +132,11 @@ def _began(catalog: Catalog, table: int) -> HistoryTable:
 
 def _followed(catalog: Catalog, chance: random.Random, table: HistoryTable) -> HistoryTable:
     """Follow a table to the end, in tails of random length, with a new snapshot wherever it is refused."""
+    versions = Versions(pa.Table.from_batches([rows_of(enumerate(catalog.versions, 1))]))
     while table.position < catalog.lsn:
-        upto = chance.randint(table.position + 1, catalog.lsn)
-        first_change = chance.choice((None, chance.randint(table.position + 1, upto)))
-        shapes = find_shapes([table], catalog.versions, None, upto)[table]
+        upto = Lsn(chance.randint(table.position + 1, catalog.lsn))
+        first_change = chance.choice((None, Lsn(chance.randint(table.position + 1, upto))))
+        shapes = find_shapes([table], versions, None, upto)[table]
         found = follow(table, shapes.following, catalog.answers, table.oid, first_change)
         _check_layouts(catalog, found)
         stops = [lsn - 1 for lsn in (found.refused_at, found.cut_at) if lsn is not None]

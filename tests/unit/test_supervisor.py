@@ -1,12 +1,17 @@
 """Retry of a lost source: pauses, reports, and which failures are final."""
 
+from concurrent.futures import Future
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from auditlake.capture import supervisor
-from auditlake.capture.supervisor import Attempts
+from auditlake.capture.supervisor import Attempts, Capturing
 from auditlake.errors import LakeConflict, SourceUnreachable
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import Positions
+from auditlake.lsn import Lsn
 from auditlake.source.connection import pinned_conninfo, unreachable
 
 CONNECTING = 'connection failed: connection to server at "h", port 5432 failed: '
@@ -20,6 +25,9 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
 
 
 class Listener:
@@ -213,3 +221,28 @@ def test_several_hosts_are_limited_to_the_primary() -> None:
     assert "target_session_attrs=primary" in pinned_conninfo("host=a,b dbname=d")
     assert "target_session_attrs=any" in pinned_conninfo("host=a,b dbname=d target_session_attrs=any")
     assert "target_session_attrs" not in pinned_conninfo("host=a dbname=d")
+
+
+class Lagging:
+    """A lake whose capture is at these LSNs, one at each look, and stays at the last; a look takes 100 s."""
+
+    def __init__(self, clock: Clock, *lsns: int) -> None:
+        self._clock = clock
+        self._lsns = list(lsns)
+
+    def positions(self, _: Lake) -> Positions:
+        self._clock.now_s += 100
+        lsn = Lsn(self._lsns.pop(0) if len(self._lsns) > 1 else self._lsns[0])
+        return Positions(1, lsn, lsn, 0)
+
+
+def test_a_copy_waits_for_a_capture_that_makes_progress(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take longer than the longest silence; a capture that stands still is a lost source, no bug."""
+    lake, running = Lake(Path("/nowhere")), Future[None]()
+    monkeypatch.setattr(supervisor, "read_positions", Lagging(clock, 1, 2, 3, 4).positions)
+    Capturing(lake, running).await_passed(Lsn(4))
+    monkeypatch.setattr(supervisor, "read_positions", Lagging(clock, 1, 2).positions)
+    with pytest.raises(SourceUnreachable, match="is at 0/2 for 120 s, and the copy needs it to pass 0/4"):
+        Capturing(lake, running).await_passed(Lsn(4))
+    with pytest.raises(LakeConflict, match="runs in another process, is at 0/2"):
+        Capturing(lake, None).await_passed(Lsn(4))

@@ -9,14 +9,18 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.relations import RelationVersion
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.schema.evolution import Followed, follow, reshaped
+from auditlake.schema.evolution import ANEW, Followed, follow, reshaped
 from auditlake.schema.missing_values import Added, Existing
 
 _NAME = TableName("public", "t")
 _ID, _V = Column("id", 23, -1, key=True), Column("v", 25, -1, key=False)
 _C, _D = Column("c", 23, -1, key=False), Column("D", 25, -1, key=False)
 _TABLE = HistoryTable(_NAME, Path("t"), (_ID, _V), 3, Lsn(100), Lsn(50), as_made=True)
-_ANSWERS = {Added(7, "c", 110): Existing("5"), Added(7, "D", 120): Existing(), Added(7, "d", 130): Existing("x")}
+_ANSWERS = {
+    Added(7, "c", Lsn(110)): Existing("5"),
+    Added(7, "D", Lsn(120)): Existing(),
+    Added(7, "d", Lsn(130)): Existing("x"),
+}
 
 
 def _relation(*columns: Column, identity: ReplicaIdentity = ReplicaIdentity.DEFAULT) -> Relation:
@@ -25,7 +29,7 @@ def _relation(*columns: Column, identity: ReplicaIdentity = ReplicaIdentity.DEFA
 
 def _follow(*runs: tuple[int, Relation], table: HistoryTable = _TABLE) -> Followed:
     return follow(
-        table, [RelationVersion(number, lsn, relation) for number, (lsn, relation) in enumerate(runs)], _ANSWERS
+        table, [RelationVersion(number, Lsn(lsn), relation) for number, (lsn, relation) in enumerate(runs)], _ANSWERS
     )
 
 
@@ -34,7 +38,7 @@ def test_added_columns_are_appended_to_the_others() -> None:
     runs = ((101, _relation(_ID, _V)), (110, _relation(_ID, _C, _V)), (120, _relation(_ID, _V, _C, _D)))
     found = _follow(*runs)
     assert found.refusal is None
-    assert found.columns == (_ID, _V, replace(_C, since=110), replace(_D, since=120))
+    assert found.columns == (_ID, _V, replace(_C, since=Lsn(110)), replace(_D, since=Lsn(120)))
     assert [(each.column.name, each.since, each.missing) for each in found.added] == [("c", 110, "5"), ("D", 120, None)]
     assert [layout.places for layout in found.layouts.values()] == [(0, 1, None, None), (0, 2, 1, None), (0, 1, 2, 3)]
     full = _follow((110, _relation(_ID, _V, _C)), (111, _relation(_ID, _V, _C, identity=ReplicaIdentity.FULL)))
@@ -43,7 +47,7 @@ def test_added_columns_are_appended_to_the_others() -> None:
 
 def test_a_column_added_by_a_killed_run_keeps_its_name() -> None:
     """At its own LSN it is part of the history."""
-    ahead = replace(_C, since=110, stored_as="~63")
+    ahead = replace(_C, since=Lsn(110), stored_as="~63")
     found = _follow((110, _relation(_ID, _V, _C)), table=replace(_TABLE, columns=(_ID, _V, ahead)))
     assert [each.column for each in found.added] == [ahead]
     before = _follow((101, _relation(_ID, _V)), table=replace(_TABLE, columns=(_ID, _V, ahead)))
@@ -69,7 +73,7 @@ def test_a_widened_type_keeps_the_type_of_the_history() -> None:
     assert _follow((101, _relation(_ID, _V)), (110, wider)).columns == (_ID, _V)
     found = follow(
         _TABLE,
-        [RelationVersion(1, 101, _relation(_ID, _V)), RelationVersion(2, 110, replace(wider, oid=8))],
+        [RelationVersion(1, Lsn(101), _relation(_ID, _V)), RelationVersion(2, Lsn(110), replace(wider, oid=8))],
         _ANSWERS,
         7,
     )
@@ -101,6 +105,16 @@ def test_other_shape_changes_are_refused_at_their_first_change(second: Relation,
         raise found.refusal or ValueError
 
 
+def test_the_first_key_needs_a_new_snapshot() -> None:
+    """Equal rows were told apart by number. Under REPLICA IDENTITY FULL the flags of columns name no key."""
+    plain = replace(_ID, key=False)
+    table, whole = replace(_TABLE, columns=(plain, _V)), _relation(_ID, _V, identity=ReplicaIdentity.FULL)
+    found = _follow((101, whole), (110, _relation(_ID, _V)), table=table)
+    assert (found.refused_at, found.columns) == (110, (plain, _V))
+    assert found.refusal is not None
+    assert (found.refusal.message, found.refusal.hint) == ("public.t has its first key from 0/6E on", ANEW)
+
+
 def test_an_added_column_that_is_dropped_is_refused() -> None:
     """Its history would have to end, and to begin again if the column returned."""
     found = _follow((110, _relation(_ID, _V, _C)), (120, _relation(_ID, _V)))
@@ -111,7 +125,7 @@ def test_an_added_column_that_is_dropped_is_refused() -> None:
 
 def test_a_history_has_its_columns_at_each_lsn() -> None:
     """A column is part of the table from the LSN of its addition on."""
-    table = replace(_TABLE, columns=(_ID, replace(_C, since=70)))
+    table = replace(_TABLE, columns=(_ID, replace(_C, since=Lsn(70))))
     assert [len(table.columns_at(Lsn(lsn))) for lsn in (50, 69, 70, 99)] == [1, 1, 2, 2]
 
 
@@ -122,8 +136,8 @@ def _numbered(*columns: Column) -> tuple[Column, ...]:
 
 
 def _kept(table: HistoryTable, *runs: tuple[int, Relation], first_change: int | None = None) -> Followed:
-    versions = [RelationVersion(number, lsn, relation) for number, (lsn, relation) in enumerate(runs)]
-    return follow(table, versions, _ANSWERS, first_change=first_change)
+    versions = [RelationVersion(number, Lsn(lsn), relation) for number, (lsn, relation) in enumerate(runs)]
+    return follow(table, versions, _ANSWERS, first_change=None if first_change is None else Lsn(first_change))
 
 
 _KNOWN = replace(_TABLE, columns=_numbered(_ID, _V))
@@ -144,12 +158,12 @@ def test_a_renamed_column_is_the_same_column() -> None:
 def test_a_dropped_column_keeps_its_values_and_leaves_its_name() -> None:
     """A new column of its name is another physical column."""
     again = replace(_V, attnum=3)
-    answers = {Added(7, "v", 120): Existing("x")}
+    answers = {Added(7, "v", Lsn(120)): Existing("x")}
     versions = [
-        RelationVersion(1, 110, _relation(*_numbered(_ID))),
-        RelationVersion(2, 120, _relation(_KNOWN.columns[0], again)),
+        RelationVersion(1, Lsn(110), _relation(*_numbered(_ID))),
+        RelationVersion(2, Lsn(120), _relation(_KNOWN.columns[0], again)),
     ]
-    found = follow(_KNOWN, versions, answers, first_change=101)
+    found = follow(_KNOWN, versions, answers, first_change=Lsn(101))
     assert (found.refusal, found.cut_at) == (None, None)
     assert [(c.stored, c.since, c.until) for c in found.physical] == [
         ("id", None, None),
@@ -166,13 +180,13 @@ def test_a_dropped_column_keeps_its_values_and_leaves_its_name() -> None:
 def test_a_tail_is_cut_where_rows_are_not_comparable() -> None:
     """A new key, and a column less of a table without one; not if no change comes before."""
     keyed = _relation(*_numbered(replace(_ID, key=False), replace(_V, key=True)))
-    assert _kept(_KNOWN, (110, keyed), first_change=105).cut_at == 110
-    found = _kept(_KNOWN, (110, keyed), first_change=110)
+    assert _kept(_KNOWN, (110, keyed), first_change=Lsn(105)).cut_at == 110
+    found = _kept(_KNOWN, (110, keyed), first_change=Lsn(110))
     assert (found.cut_at, found.rekeyed_at, [column.key for column in found.physical]) == (None, 110, [False, True])
     bag = replace(_KNOWN, columns=_numbered(replace(_ID, key=False), _V))
     fewer = _relation(*_numbered(_ID), identity=ReplicaIdentity.FULL)
-    assert _kept(bag, (110, fewer), first_change=105).cut_at == 110
-    assert _kept(bag, (110, fewer), first_change=110).folded == (replace(_ID, key=False),)
+    assert _kept(bag, (110, fewer), first_change=Lsn(105)).cut_at == 110
+    assert _kept(bag, (110, fewer), first_change=Lsn(110)).folded == (replace(_ID, key=False),)
 
 
 def test_columns_that_are_not_identified_are_refused() -> None:
@@ -196,7 +210,7 @@ def test_a_new_snapshot_continues_the_columns_that_are_stored_alike() -> None:
     now = _relation(
         *_numbered(replace(_ID, name="id"), replace(_V, name="renamed", type_oid=1043), replace(_C, type_oid=20))
     )
-    shaped = reshaped(replace(_KNOWN, columns=(*_KNOWN.columns, *_numbered(_C))), now, 120)
+    shaped = reshaped(replace(_KNOWN, columns=(*_KNOWN.columns, *_numbered(_C))), now, Lsn(120))
     assert [(c.name, c.stored, c.type_oid, c.since, c.until) for c in shaped] == [
         ("id", "id", 23, None, None),
         ("renamed", "v", 1043, None, None),

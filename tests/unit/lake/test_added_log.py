@@ -46,7 +46,7 @@ class _Source:
 
 
 def _register(log: CaptureLog, lsn: int, *columns: Column) -> None:
-    log.relations.register(Relation(7, _NAME, ReplicaIdentity.DEFAULT, columns), lsn)
+    log.relations.register(Relation(7, _NAME, ReplicaIdentity.DEFAULT, columns), Lsn(lsn))
     log.append_part(_NOTHING)
 
 
@@ -57,11 +57,11 @@ def test_a_question_is_asked_until_it_is_answered(lake: Lake) -> None:
     _register(log, 90, _ID, _D)  # before the snapshot: no question
     _register(log, 110, _ID)
     _register(log, 120, _ID, _C)
-    assert read_added(lake) == {Added(7, "c", 120): Existing(problem="gone")}
+    assert read_added(lake) == {Added(7, "c", Lsn(120)): Existing(problem="gone")}
     _register(log, 130, _ID, _C, _D)
     CaptureLog(lake, source).resolve_missing_values()
     CaptureLog(lake, source).resolve_missing_values()
-    c, d = Added(7, "c", 120), Added(7, "C", 130)
+    c, d = Added(7, "c", Lsn(120)), Added(7, "C", Lsn(130))
     assert source.asked == [c, c, d, d]
     assert read_added(lake) == {c: Existing("x"), d: Existing()}
     CaptureLog(lake).resolve_missing_values()
@@ -71,7 +71,7 @@ def test_a_column_in_the_history_is_not_asked(lake: Lake) -> None:
     """A column of the history needs no answer; its field has the LSN since which it exists."""
     table = open_history(lake, _NAME)
     assert table is not None
-    added = Column("c", 1114, -1, key=False, stored_as="~63", since=120)
+    added = Column("c", 1114, -1, key=False, stored_as="~63", since=Lsn(120))
     add_columns(table, [added])
     found = open_history(lake, _NAME)
     assert found is not None

@@ -21,13 +21,14 @@ from auditlake.lake.compaction import fits, fitting, has_large_rows, join
 from auditlake.lake.history import HistoryTable, add_columns, create_history, history_schema, open_history
 from auditlake.lake.history_files import Files, find_files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 
 NAME = TableName("public", "t")
 OPEN = {"_part": "open"}
 ID = Column("id", 23, -1, key=True)
 COLUMNS = (ID, Column("tags", 1009, -1, key=False), Column("day", 1082, -1, key=False))
-LATER = Column("later", 1700, ((12 << 16) | 2) + 4, key=False, since=150)
+LATER = Column("later", 1700, ((12 << 16) | 2) + 4, key=False, since=Lsn(150))
 
 
 def rows(columns: tuple[Column, ...], *given: dict[str, Any]) -> pa.Table:
@@ -155,7 +156,7 @@ def remove_file(lake: Lake) -> None:
 
 def add_last_column(lake: Lake) -> None:
     """Add a column."""
-    add_columns(the_table(lake), [Column("last", 23, -1, key=False, since=170)])
+    add_columns(the_table(lake), [Column("last", 23, -1, key=False, since=Lsn(170))])
 
 
 def open_file(lake: Lake) -> DataFile:

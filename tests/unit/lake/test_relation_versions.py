@@ -14,6 +14,7 @@ from auditlake.lake.relations import (
     read_versions,
     with_attnums,
 )
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
 _ID, _A, _B = (Column(name, 23, -1, key=name == "id") for name in ("id", "a", "b"))
@@ -40,11 +41,11 @@ def test_a_replayed_transaction_gets_the_same_versions(tmp_path: Path) -> None:
     stream = ((_ONE, 100), (_ONE, 110), (_TWO, 110), (_ONE, 110), (_TWO, 120))
     for _ in range(3):
         log = RelationsLog(lake, _numbers)
-        assert [log.register(*message) for message in stream] == [1, 1, 2, 1, 2]
+        assert [log.register(relation, Lsn(lsn)) for relation, lsn in stream] == [1, 1, 2, 1, 2]
         log.flush()
         assert _log(lake) == [(1, 100, (1, 2)), (2, 110, (1, 3)), (1, 110, (1, 2)), (2, 120, (1, 3))]
-    assert RelationsLog(lake, _numbers).register(_TWO, 130) == 2
-    assert log.in_force(7, 115) == RelationVersion(1, 110, _ONE)
+    assert RelationsLog(lake, _numbers).register(_TWO, Lsn(130)) == 2
+    assert log.in_force(7, Lsn(115)) == RelationVersion(1, Lsn(110), _ONE)
 
 
 def test_columns_of_the_same_name_with_other_numbers_are_another_version(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_columns_of_the_same_name_with_other_numbers_are_another_version(tmp_pat
     lake = Lake(tmp_path)
     answers: list[tuple[int, ...] | None] = [(1, 2), (1, 2), (1, 4), None]
     log = RelationsLog(lake, lambda _, __, ___: answers.pop(0))
-    assert [log.register(_ONE, lsn) for lsn in (100, 110, 120, 130)] == [1, 1, 2, 3]
+    assert [log.register(_ONE, Lsn(lsn)) for lsn in (100, 110, 120, 130)] == [1, 1, 2, 3]
     log.flush()
     assert _log(lake) == [(1, 100, (1, 2)), (2, 120, (1, 4)), (3, 130, None)]
 
@@ -62,9 +63,9 @@ def test_what_the_trigger_reports_needs_no_question(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     log = RelationsLog(lake, lambda _, __, ___: None)
     reported = with_attnums(_ONE, (1, 5))
-    assert log.record(reported, 100, source=ShapeSource.DDL_TRIGGER, command="ALTER TABLE") == 1
-    assert (log.register(_ONE, 100), log.register(_ONE, 110)) == (1, 1)
-    log.record(with_attnums(_TWO, (1, 6)), 120, after_lsn=110, source=ShapeSource.CATALOG)
+    assert log.record(reported, Lsn(100), source=ShapeSource.DDL_TRIGGER, command="ALTER TABLE") == 1
+    assert (log.register(_ONE, Lsn(100)), log.register(_ONE, Lsn(110))) == (1, 1)
+    log.record(with_attnums(_TWO, (1, 6)), Lsn(120), after_lsn=Lsn(110), source=ShapeSource.CATALOG)
     log.flush()
     first, second = read_versions(lake)
     assert (first.source, first.command, first.attnums) == (ShapeSource.DDL_TRIGGER, "ALTER TABLE", (1, 5))
@@ -80,6 +81,6 @@ def test_a_lake_of_an_earlier_release_gets_the_new_columns(tmp_path: Path) -> No
     AppendLog(lake.relations, schema).append(pa.RecordBatch.from_pylist([row | {"columns": columns}], schema), {})
     assert _log(lake) == [(1, 90, None)]
     log = RelationsLog(lake, _numbers)
-    assert log.register(_ONE, 100) == 2
+    assert log.register(_ONE, Lsn(100)) == 2
     log.flush()
     assert _log(lake) == [(1, 90, None), (2, 100, (1, 2))]
