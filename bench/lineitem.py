@@ -41,7 +41,7 @@ def main() -> None:
     with bench_server() as (server, folder):
         site = Site(server, folder, "lineitem")
         started = time.monotonic()
-        _load(site, scale)
+        load_lineitem(site, scale)
         rows = int(site.sql("select count(*) from lineitem"))
         size = site.sql("select pg_size_pretty(pg_table_size('lineitem'))")
         print(f"lineitem at scale {scale}: {rows:,} rows, {size}, loaded in {time.monotonic() - started:.0f} s")
@@ -51,7 +51,8 @@ def main() -> None:
             print(_bootstrap(site, rows, attempt))
 
 
-def _load(site: Site, scale: str) -> None:
+def load_lineitem(site: Site, scale: str) -> None:
+    """Create the table in a database and fill it."""
     command = [f"{sysconfig.get_path('scripts')}/tpchgen-cli", "csv", "-s", scale, "-T", "lineitem", "--stdout"]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE) as generator,

@@ -38,6 +38,7 @@ from auditlake.lake.layout import (
 )
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.lake.relations import RelationsLog
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from tests.small_lake import T0, T0_US, write_log
 
@@ -125,7 +126,7 @@ def _shop(root: Path) -> Path:
 def _log(lake: Lake, commits: int) -> None:
     relations = RelationsLog(lake)
     numbers = [
-        relations.register(Relation(n, name, ReplicaIdentity.DEFAULT, _COLUMNS), _FIRST)
+        relations.register(Relation(n, name, ReplicaIdentity.DEFAULT, _COLUMNS), Lsn(_FIRST))
         for n, name in enumerate(_SHOP, 1)
     ]
     relations.flush()

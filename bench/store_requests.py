@@ -22,17 +22,22 @@ import numpy as np
 import psycopg
 from harness.counting_proxy import CountingProxy
 
-from auditlake.apply.apply import apply_pending
-from auditlake.lake.history import Histories
+from auditlake.follow import Applier
 from auditlake.lake.layout import Lake
 from auditlake.store.place import parse
-from auditlake.temporal.moments import read_known
 from tests.capture_lake import make_lake
 from tests.s3_server import s3_server
 from tests.server import Server
 
 _PER_MILLION = {"PUT": 5.0, "POST": 5.0, "LIST": 5.0, "GET": 0.4, "HEAD": 0.4}
+_QUESTION = """
+import sys
+from auditlake.lake.layout import Lake
+from auditlake.query.statement import prepare_sql
+prepare_sql(Lake.at(sys.argv[1]), "select count(*) from public.t0")
+"""
 _IDLE_S = 30.0
+_STARTED_S = 8.0
 _BATCHES = 10
 _MINUTES_A_MONTH = 30 * 24 * 60
 
@@ -58,7 +63,7 @@ def _capturing(dsn: str, lake: Lake) -> Iterator[None]:
 
 def _measure(dsn: str, lake: Lake, proxy: CountingProxy, rate: int, seconds: float) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn, _capturing(dsn, lake):
-        time.sleep(8)
+        _await_capture(conn)
         with proxy.counted() as idle:
             time.sleep(_IDLE_S)
         _show("idle minute of capture", idle, 60 / _IDLE_S)
@@ -70,6 +75,13 @@ def _measure(dsn: str, lake: Lake, proxy: CountingProxy, rate: int, seconds: flo
         extra = Counter({kind: max(0, n - int(idle[kind] * 2 * _BATCHES / _IDLE_S)) for kind, n in batches.items()})
         _show("batch of capture", extra, 1 / _BATCHES)
         _steady(conn, proxy, rate, seconds)
+
+
+def _await_capture(conn: psycopg.Connection) -> None:
+    """Wait until capture reads the slot, and has compared the catalog once."""
+    while conn.execute("select 1 from pg_replication_slots where active").fetchone() is None:
+        time.sleep(0.1)
+    time.sleep(_STARTED_S)
 
 
 def _steady(conn: psycopg.Connection, proxy: CountingProxy, rate: int, seconds: float) -> None:
@@ -112,16 +124,23 @@ def _no_spark() -> None:
 
 def _questions(lake: Lake, proxy: CountingProxy) -> None:
     with proxy.counted() as first:
-        read_known(lake)
-    _show("question: state of the lake, cold", first)
-    with proxy.counted() as again:
-        read_known(lake)
-    _show("question: state of the lake, again", again)
-    histories = Histories(lake)
-    histories.current()
+        Applier(lake, _no_spark, print).apply()  # type: ignore[arg-type] # never called
+    _show("first batch of apply, nothing to do", first)
+    for _ in range(2):
+        with proxy.counted() as question:
+            command = [sys.executable, "-c", _QUESTION, str(lake.root)]
+            subprocess.run(command, check=True)
+        _show("question about one table, new process", question)
+        print(f"{'':44} {_dollars(question) * 1000:.4f} $ for 1,000 questions")
+    applier = Applier(lake, _no_spark, print)  # type: ignore[arg-type] # never called
+    applier.apply()
     with proxy.counted() as idle:
-        apply_pending(_no_spark, lake, upto=1, histories=histories)  # type: ignore[arg-type] # never called
-    _show("idle batch of apply", idle)
+        begun_s = time.monotonic()
+        while time.monotonic() - begun_s < _IDLE_S:
+            applier.apply()
+            time.sleep(applier.interval_s)
+    _show("idle minute of apply", idle, 60 / _IDLE_S)
+    print(f"{'':44} {_dollars(idle) * 60 / _IDLE_S * _MINUTES_A_MONTH:.2f} $ a month")
 
 
 def main() -> None:
@@ -142,8 +161,8 @@ def main() -> None:
         lake = make_lake(dsn, cast("Path", parse(f"{bucket}/lake")))
         proxy.delay_s = asked.delay_ms / 1000
         print(f"{asked.tables} tables, {asked.delay_ms:.0f} ms per request")
-        _measure(dsn, lake, proxy, asked.rate, asked.seconds)
         _questions(lake, proxy)
+        _measure(dsn, lake, proxy, asked.rate, asked.seconds)
 
 
 if __name__ == "__main__":

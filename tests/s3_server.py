@@ -1,21 +1,30 @@
-"""A server of the S3 protocol for tests: moto, in a process of its own, with an empty bucket."""
+"""A server of the S3 protocol for tests, in a process of its own, with an empty bucket.
+
+It is moto, or the server that AUDITLAKE_TEST_S3 names: `versitygw`, a second implementation, which keeps objects as
+files. `make release` installs it if Go is there.
+"""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
+
+import pytest
 
 from auditlake.store.place import parse
 
 CHOSEN = os.environ.get("AUDITLAKE_TEST_STORE", "disk")
 """Where `tests.capture_lake` makes lakes: `disk`, or `s3` for a bucket."""
+NAME = os.environ.get("AUDITLAKE_TEST_S3", "moto")
 _buckets: list[str] = []
 _START_TIMEOUT_S = 60.0
 SECRET = "s3-secret-of-the-tests"
@@ -29,41 +38,75 @@ def chosen_store(root: Path) -> Path:
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
+def s3_server(name: str = NAME) -> Iterator[str]:
     """Run the server, with its settings in the environment of this process; yield the URL of an empty bucket."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     endpoint, bucket = f"http://127.0.0.1:{port}", f"tests-{port}"
-    command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     settings = {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "tests",
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_REGION": "us-east-1",
     }
+    with ExitStack() as held:
+        held.enter_context(_environment(settings))
+        if name == "versitygw":
+            folder = held.enter_context(tempfile.TemporaryDirectory(prefix="auditlake-s3-"))
+            Path(folder, bucket).mkdir()
+            held.enter_context(_running([_program(name), "--quiet", "--port", f"127.0.0.1:{port}", "posix", folder]))
+            _await(f"{endpoint}/{bucket}", "HEAD")
+        else:
+            code = "from moto.server import main; main()"
+            held.enter_context(_running([sys.executable, "-c", code, "-H", "127.0.0.1", "-p", str(port)]))
+            _await(f"{endpoint}/{bucket}", "PUT")
+        _buckets.append(f"s3://{bucket}")
+        yield _buckets[-1]
+
+
+def _program(name: str) -> str:
+    """Return the path of a program, also of one that `go install` made."""
+    found = shutil.which(name, path=f"{os.environ['PATH']}:{Path.home() / 'go' / 'bin'}")
+    if found is None:
+        pytest.skip(f"needs {name}, which `make release` installs if Go is there")
+    return found
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
-        _create(f"{endpoint}/{bucket}")
-        _buckets.append(f"s3://{bucket}")
-        yield _buckets[-1]
+        yield
     finally:
-        process.kill()
-        process.wait()
         for name, value in before.items():
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
 
 
-def _create(bucket: str) -> None:
+@contextmanager
+def _running(command: Sequence[str]) -> Iterator[None]:
+    keys = {"ROOT_ACCESS_KEY": os.environ["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": SECRET}
+    nowhere = subprocess.DEVNULL
+    process = subprocess.Popen(command, env={**os.environ, **keys}, stdout=nowhere, stderr=nowhere)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await(bucket: str, method: str) -> None:
+    """Wait until the server answers, if only that it wants a signature."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
-            with urlopen(Request(bucket, method="PUT")):  # noqa: S310 - on this machine
+            with urlopen(Request(bucket, method=method)):  # noqa: S310 - on this machine
                 return
+        except HTTPError:
+            return
         except (URLError, ConnectionError):
-            assert time.monotonic() < deadline, "moto did not start"
+            assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.1)

@@ -54,6 +54,10 @@ _NOISE = re.compile(
     rb"|Setting default log level to .*"
     rb"|To adjust logging level use .*"
     rb"|Deleted \d+ files and directories in a total of \d+ directories\."
+    # The AWS SDK's own copy of SLF4J finds no binding; Spark's has one.
+    rb'|SLF4J: Failed to load class "org\.slf4j\.impl\.StaticLoggerBinder"\.'
+    rb"|SLF4J: Defaulting to no-operation \(NOP\) logger implementation"
+    rb"|SLF4J: See https?://www\.slf4j\.org/codes\.html#StaticLoggerBinder for further details\."
 )
 _QUIET = "-Xlog:cds*=off"
 _JVM_EXIT_TIMEOUT_S = 300

@@ -39,7 +39,23 @@ from zipfile import ZipFile
 
 from auditlake.errors import ConfigError
 
-SOURCE = r"""
+_JOINED = r"""
+    /** Join the actions, each on a line; `added` gets those that add a file. */
+    private static byte[] joined(Iterator actions, List added) throws IOException {
+        ByteArrayOutputStream content = new ByteArrayOutputStream();
+        while (actions.hasNext()) {
+            String action = (String) actions.next();
+            if (action.startsWith("{\"add\":")) {
+                added.add(action);
+            }
+            content.write(action.getBytes("UTF-8"));
+            content.write('\n');
+        }
+        return content.toByteArray();
+    }
+"""
+
+_LINK_STORE = r"""
 package auditlake;
 
 import java.io.ByteArrayOutputStream;
@@ -53,8 +69,10 @@ import java.nio.file.Paths;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.FileAttribute;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.List;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -73,7 +91,11 @@ public class LinkLogStore extends io.delta.storage.LocalLogStore {
             super.write(path, actions, overwrite, configuration);
             return;
         }
-        byte[] content = content(path.getParent().getParent(), actions);
+        List added = new ArrayList();
+        byte[] content = joined(actions, added);
+        for (Iterator each = added.iterator(); each.hasNext();) { // before any reader can see them
+            syncAdded(path.getParent().getParent(), (AddFile) Action.fromJson((String) each.next()));
+        }
         java.nio.file.Path entry = local(path);
         java.nio.file.Path unfinished = entry.resolveSibling("." + UUID.randomUUID() + ".unfinished");
         try {
@@ -108,19 +130,7 @@ public class LinkLogStore extends io.delta.storage.LocalLogStore {
         }
     }
 
-    /** Join the actions; sync the files that they add before any reader can see them. */
-    private static byte[] content(Path table, Iterator actions) throws IOException {
-        ByteArrayOutputStream content = new ByteArrayOutputStream();
-        while (actions.hasNext()) {
-            String action = (String) actions.next();
-            if (action.startsWith("{\"add\":")) {
-                syncAdded(table, (AddFile) Action.fromJson(action));
-            }
-            content.write(action.getBytes("UTF-8"));
-            content.write('\n');
-        }
-        return content.toByteArray();
-    }
+    /* joined */
 
     private static void syncAdded(Path table, AddFile added) throws IOException {
         sync(new Path(URI.create(added.path())), table);
@@ -150,14 +160,16 @@ public class LinkLogStore extends io.delta.storage.LocalLogStore {
 }
 """
 
-S3_SOURCE = r"""
+_PUT_STORE = r"""
 package auditlake;
 
 import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -178,7 +190,7 @@ public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
             return;
         }
         FileSystem files = path.getFileSystem(configuration);
-        byte[] content = content(actions);
+        byte[] content = joined(actions, new ArrayList());
         try {
             put(files, path, content);
         } catch (IOException error) {
@@ -202,14 +214,7 @@ public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
         entry.close();
     }
 
-    private static byte[] content(Iterator actions) throws IOException {
-        ByteArrayOutputStream content = new ByteArrayOutputStream();
-        while (actions.hasNext()) {
-            content.write(((String) actions.next()).getBytes("UTF-8"));
-            content.write('\n');
-        }
-        return content.toByteArray();
-    }
+    /* joined */
 
     /** Read an entry; null if there is none. */
     private static byte[] read(FileSystem files, Path path) throws IOException {
@@ -232,6 +237,8 @@ public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
     }
 }
 """
+
+SOURCE, S3_SOURCE = (store.replace("    /* joined */", _JOINED.strip("\n")) for store in (_LINK_STORE, _PUT_STORE))
 
 
 if TYPE_CHECKING:

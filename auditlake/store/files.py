@@ -9,10 +9,11 @@ Authority: link(2), rename(2), fsync(2)
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TypeVar
 
 from auditlake.store import objects
 from auditlake.store.place import Place, Remote
@@ -20,6 +21,9 @@ from auditlake.store.place import Place, Remote
 UNFINISHED = ".unfinished"
 """Suffix of a file that has no name yet; a killed process leaves it behind."""
 _DELETED_AT_ONCE = 1000
+_REQUESTS_AT_ONCE = 32
+_Item = TypeVar("_Item")
+_Content = TypeVar("_Content")
 
 
 def put_if_absent(place: Place, content: bytes) -> None:
@@ -128,6 +132,14 @@ def new_file(place: Place) -> Iterator[Path | IO[bytes]]:
     upload = objects.Upload(place.bucket, place.key)
     yield upload  # type: ignore[misc] # RawIOBase is all that pyarrow asks for
     upload.finish()
+
+
+def read_each(folder: Place, read: Callable[[_Item], _Content], items: Sequence[_Item]) -> list[_Content]:
+    """Read a file of a folder for each item: one after the other on a disk, many at once in a store."""
+    if isinstance(folder, Path) or not items:
+        return [read(item) for item in items]
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        return list(pool.map(read, items))
 
 
 def parquet(place: Place) -> Path | IO[bytes]:

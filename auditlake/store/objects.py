@@ -38,9 +38,12 @@ _RETRY_S = 60
 _PAGE = 1000
 _TAIL_BYTES = 256 << 10
 """A first read of the end of an object: most log entries, footers and small data files are complete in it."""
-_NEVER_CHANGES = re.compile(r"(/_delta_log/\d{20}\.json|c000\S*\.parquet|/deletion_vector_\S+\.bin)$")
+_NEVER_CHANGES = re.compile(r"(/_delta_log/\d{20}\.json|c000[^/\s]*\.parquet|/deletion_vector_\S+\.bin)$")
 """Log entries, data files and deletion vectors: their names are used once."""
 _CACHED_BYTES, _CACHE_BYTES = 4 << 20, 64 << 20
+_SIZES = 100_000
+_END = "#end"
+"""Follows the bucket under which the end of an object is cached: no bucket's name has this character."""
 _BUFFER_BYTES = 64 << 10
 _PART_BYTES = 8 << 20
 """A larger object is written in parts."""
@@ -128,7 +131,7 @@ def _os_errors(bucket: str, key: str) -> Iterator[None]:
         raise OSError(errno.EIO, f"The store failed: {_reason(exc)}", where) from None
 
 
-def _reason(exc: Exception) -> str:
+def _reason(exc: BaseException) -> str:
     """Return the store's code or the kind of failure; the full text quotes whole requests."""
     found = [next(filter(None, match.groups())) for match in _REASON.finditer(str(exc))]
     return ", ".join(dict.fromkeys(text.strip() for text in found)) or type(exc).__name__
@@ -136,16 +139,22 @@ def _reason(exc: Exception) -> str:
 
 def as_lake_error(exc: BaseException) -> LakeUnusable | None:
     """Return the error to report if `exc` is a failure of the store, ours or deltalake's; None if it is not."""
-    if not isinstance(exc, OSError):
-        return None
-    if isinstance(exc.filename, str) and "://" in exc.filename:
+    if isinstance(exc, OSError) and isinstance(exc.filename, str) and "://" in exc.filename:
         return LakeUnusable(f"{exc.filename}: {exc.strerror}", _STORE_HINT)
-    if exc.errno is None and _DELTALAKES in str(exc):
+    if _is_deltalakes(exc) and _OF_A_STORE.search(str(exc)):
         return LakeUnusable(f"the store failed: {_reason(exc)}", _STORE_HINT)
     return None
 
 
-_DELTALAKES = "Generic S3 error"
+def _is_deltalakes(exc: BaseException) -> bool:
+    """Return whether deltalake may have raised this: OSError without a number, or DeltaError."""
+    if isinstance(exc, OSError):
+        return exc.errno is None
+    return any(kind.__name__ == "DeltaError" for kind in type(exc).__mro__)  # without importing deltalake for it
+
+
+# A refusal (401, 403) has a text of its own, with the request below it.
+_OF_A_STORE = re.compile(r"Generic S3 error|Error performing (?:GET|PUT|HEAD|POST|DELETE|list) ")
 _STORE_HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
 
 
@@ -194,15 +203,29 @@ def get_range(bucket: str, key: str, start: int, end: int) -> bytes:
 
 
 def _get_tail(bucket: str, key: str) -> tuple[int, bytes]:
-    """Read the size of an object, and its end."""
+    """Read the size of an object, and its end; of one that never changes once, because engines open it repeatedly."""
     import obstore  # noqa: PLC0415 - as above
 
+    known, held = _sizes.get((bucket, key)), _cache.get(f"{bucket}{_END}", key)
+    if known is not None and held is not None:
+        return known, held
     with _os_errors(bucket, key):
         result = obstore.get(_store(bucket), key, options={"range": {"suffix": _TAIL_BYTES}})
         size_bytes, content = result.meta["size"], bytes(result.bytes())
-    if len(content) == size_bytes:
-        _cache.put(bucket, key, content)
+    _remember_size(bucket, key, size_bytes)
+    _cache.put(bucket if len(content) == size_bytes else f"{bucket}{_END}", key, content)
     return size_bytes, content
+
+
+def _remember_size(bucket: str, key: str, size_bytes: int) -> None:
+    if _NEVER_CHANGES.search(key):
+        if len(_sizes) >= _SIZES:
+            _sizes.clear()
+        _sizes[bucket, key] = size_bytes
+
+
+_sizes: dict[tuple[str, str], int] = {}
+"""Sizes of objects that never change."""
 
 
 def size(bucket: str, key: str) -> int:
@@ -212,9 +235,12 @@ def size(bucket: str, key: str) -> int:
     """
     if (held := _cache.get(bucket, key)) is not None:
         return len(held)
+    if (known := _sizes.get((bucket, key))) is not None:
+        return known
     found = head(bucket, key)
     if found is None:
         raise absent(bucket, key)
+    _remember_size(bucket, key, found.size_bytes)
     return found.size_bytes
 
 

@@ -16,7 +16,7 @@ from auditlake.lake.layout import Lake
 from auditlake.store.place import Remote
 from tests import command
 from tests.crash.killed import SPARK
-from tests.release.faulty_store import FaultyStore
+from tests.faulty_store import FaultyStore
 from tests.release.test_s3_interleavings import change, check
 from tests.s3_server import SECRET
 

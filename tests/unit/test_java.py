@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.spark.java import archive_path, create_archive, driver_options
+from auditlake.spark.java import _forward, archive_path, create_archive, driver_options
 
 JARS = (Path("/jars/delta-spark.jar"),)
 
@@ -60,3 +60,17 @@ def test_archives_that_no_start_has_used_for_two_weeks_are_deleted() -> None:
 def no_start(_: str) -> SparkSession:
     """Fail: the archive exists."""
     raise AssertionError
+
+
+def test_what_a_library_says_of_its_own_logging_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    """Three lines of the SLF4J inside the AWS SDK, at its first request; a message of the JVM passes."""
+    read_fd, write_fd = os.pipe()
+    with os.fdopen(write_fd, "wb") as stderr:
+        stderr.write(
+            b'SLF4J: Failed to load class "org.slf4j.impl.StaticLoggerBinder".\n'
+            b"SLF4J: Defaulting to no-operation (NOP) logger implementation\n"
+            b"SLF4J: See http://www.slf4j.org/codes.html#StaticLoggerBinder for further details.\n"
+            b"Error: Could not create the Java Virtual Machine.\n"
+        )
+    _forward(read_fd)
+    assert capfd.readouterr().err == "Error: Could not create the Java Virtual Machine.\n"

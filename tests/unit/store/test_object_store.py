@@ -6,12 +6,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
+from deltalake.exceptions import DeltaError
 
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_reader import live_files, tail_transactions
@@ -121,6 +124,42 @@ def test_an_error_of_the_store_has_neither_credentials_nor_requests(monkeypatch:
         Remote("s3://unreachable", "lake").read_bytes()
     assert SECRET not in str(failed.value)
     assert len(str(failed.value)) < 200
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """Answers every request as a store without rights for it."""
+
+    def do_GET(self) -> None:
+        body = b"<Error><Code>AccessDenied</Code></Error>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_PUT = do_GET  # noqa: N815 - names of http.server
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.parametrize(
+    "failing", [open_table, lambda place: write_deltalake(str(place), _rows(1), storage_options=objects.options())]
+)
+def test_a_store_that_refuses_deltalake_is_an_error_of_the_lake(
+    failing: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reader and writer of deltalake raise different exceptions; their texts for 403 are unlike those of failures."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "b"}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises((OSError, DeltaError)) as raised:
+            failing(Remote("s3://refused", "lake"))
+        server.shutdown()
+    found = objects.as_lake_error(raised.value)
+    assert found is not None
+    assert found.message == "the store failed: AccessDenied"
 
 
 def test_positions_and_rows_of_an_append_table(remote_folder: Remote) -> None:
@@ -302,3 +341,33 @@ def test_a_store_that_ignores_conditions_is_refused(
     monkeypatch.setattr(objects, "_put", overwrites)
     with pytest.raises(LakeUnusable, match=condition):
         lease.Lease(remote_folder / "capture", {"stage": "capture"})
+
+
+def test_a_checkpoint_may_be_replaced_whatever_its_table_is_called(remote_folder: Remote) -> None:
+    """Spark and deltalake write checkpoints of one version with different bytes; only data files end in -c000."""
+    place = remote_folder / "doc0001" / "_delta_log" / f"{10:020}.checkpoint.parquet"
+    objects.put(place.bucket, place.key, b"of Spark")
+    with place.open() as first:
+        assert first.read() == b"of Spark"
+    objects.put(place.bucket, place.key, b"of deltalake")
+    with place.open() as second:
+        assert second.read() == b"of deltalake"
+
+
+def test_the_size_of_what_never_changes_is_asked_once(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data file is opened and measured again and again by an engine; a record may be replaced by a longer one."""
+    data, record = remote_folder / "part-0-c000.snappy.parquet", remote_folder / "record.json"
+    objects.put(data.bucket, data.key, b"x" * 1_000_000)
+    objects.put(record.bucket, record.key, b"{}")
+    assert [objects.size(each.bucket, each.key) for each in (data, record)] == [1_000_000, 2]
+    with data.open() as first:
+        first.seek(-3, 2)
+        assert first.read() == b"xxx"
+    objects.put(record.bucket, record.key, b"{ }")
+    assert objects.size(record.bucket, record.key) == 3
+    monkeypatch.setattr(objects, "head", lambda *_: pytest.fail("its size is known"))
+    monkeypatch.setattr("obstore.get", lambda *_, **__: pytest.fail("its end is known"))
+    assert objects.size(data.bucket, data.key) == 1_000_000
+    with data.open() as again:
+        again.seek(-3, 2)
+        assert again.read() == b"xxx"

@@ -20,17 +20,19 @@ from urllib.parse import urlsplit
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"})
 _SLOW_S = 2.0
 _KINDS = {"lost request": 4, "lost reply": 4, "SlowDown": 6, "InternalError": 3, "slow": 1}
+REFUSED = ("ExpiredToken", "AccessDenied")
+"""Codes of a refusal that lasts."""
 _STATUS = {"SlowDown": 503, "InternalError": 500, "ExpiredToken": 400, "AccessDenied": 403}
 
 
 class FaultyStore:
     """Listens on 127.0.0.1 until the context is left; `endpoint` is its URL, `made` counts the faults by kind."""
 
-    def __init__(self, server: str, share: float, seed: int) -> None:
+    def __init__(self, server: str, share: float, seed: int | str) -> None:
         """Spoil this share of the requests to the server at a URL."""
         self.made: Counter[str] = Counter()
         self._server = urlsplit(server)
-        self._share = share
+        self.share = share
         self._random = random.Random(seed)  # noqa: S311 - faults of a test
         self._refusal: str | None = None
         self._lock = threading.Lock()
@@ -62,7 +64,7 @@ class FaultyStore:
         """Choose the fault of the next request."""
         with self._lock:
             fault = self._refusal
-            if fault is None and self._random.random() < self._share:
+            if fault is None and self._random.random() < self.share:
                 (fault,) = self._random.choices(list(_KINDS), list(_KINDS.values()))
             if fault is not None:
                 self.made[fault] += 1

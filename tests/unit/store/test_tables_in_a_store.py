@@ -1,0 +1,149 @@
+"""Histories in a store: which tables a question and a batch of apply look at, and that they see what they need."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from auditlake.capture.change_log import CaptureLog
+from auditlake.delta.log_writer import moved, put_commit
+from auditlake.follow import Applier
+from auditlake.lake import history, parking
+from auditlake.lake.history import (
+    HistoryTable,
+    create_history,
+    list_histories,
+    open_history,
+    read_histories,
+    set_columns,
+)
+from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, Lake
+from auditlake.lake.manifest import Manifest, write_manifest
+from auditlake.lake.parking import Cause, Parked
+from auditlake.lsn import Lsn
+from auditlake.query.statement import prepare_sql
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.status import read_status
+from auditlake.store.place import Remote
+
+_NAMES = [TableName("public", f"orders_{letter}") for letter in "abcd"]
+_A, _B, _C, _ = _NAMES
+
+
+@pytest.fixture
+def lake(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake of four tables at position 100, of which apply has saved what it knows."""
+    lake = Lake(cast("Path", remote_folder))
+    write_manifest(lake, Manifest("7000000000000000000", 1, "shop", "auditlake", "auditlake"))
+    for oid, name in enumerate(_NAMES, 16_384):
+        create_history(lake, name, (Column("id", 20, -1, key=True, attnum=1),), oid)
+        _move(lake, name, 1, {HISTORY_APP: 100, SNAPSHOT_APP: 100})
+    log = CaptureLog(lake)
+    log.start_at(Lsn(101))
+    log.record_idle(Lsn(500), 0)
+    Applier(lake, lambda: pytest.fail("there is nothing to apply"), print).apply()
+    monkeypatch.setattr(history, "_of_lakes", {})
+    return lake
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[TableName]:
+    """The tables whose logs have been listed since."""
+    listed: list[TableName] = []
+    real: Callable[[HistoryTable], str | None] = history._entry_mark  # noqa: SLF001 - each is one request
+
+    def mark(table: HistoryTable) -> str | None:
+        listed.append(table.name)
+        return real(table)
+
+    monkeypatch.setattr(history, "_entry_mark", mark)
+    return listed
+
+
+def _move(lake: Lake, name: TableName, version: int, positions: dict[str, int]) -> None:
+    put_commit(lake.history(name), version, "WRITE", moved(positions))
+
+
+def test_a_question_about_one_table_lists_one(lake: Lake, looked_at: list[TableName]) -> None:
+    """It sees how far that table is, whoever moved it; others are as they were saved."""
+    _move(lake, _A, 2, {HISTORY_APP: 200})
+    _move(lake, _B, 2, {HISTORY_APP: 300})
+    known = prepare_sql(lake, "select * from orders_a").known
+    assert looked_at[0] == _A
+    assert set(looked_at) == {_A}
+    assert [known.tables[name].position for name in _NAMES] == [200, 100, 100, 100]
+
+
+def test_a_table_with_a_record_is_looked_at(lake: Lake, looked_at: list[TableName]) -> None:
+    """After a new snapshot, the record of the table is older than it: the table is not parked."""
+    parking.park(lake, Parked(_C, Cause.RESYNC, Lsn(150), Lsn(160), "the slot was lost", "Wait."))
+    _move(lake, _C, 2, {HISTORY_APP: 400, RESYNC_APP: 400})
+    known = prepare_sql(lake, "select * from orders_a").known
+    assert set(looked_at) == {_A, _C}
+    assert known.tables[_C].resynced == 400
+    assert known.parked == {}
+
+
+def test_status_lists_no_table(lake: Lake, looked_at: list[TableName]) -> None:
+    """Positions are those that apply saved."""
+    assert [table.position for table in read_status(lake, None).tables] == [100] * len(_NAMES)
+    assert looked_at == []
+
+
+def test_a_table_is_looked_at_if_its_later_name_is_asked_for(lake: Lake, looked_at: list[TableName]) -> None:
+    """Its new snapshot has what the changes since the saved position do not give, and left no record."""
+    log, later = CaptureLog(lake), TableName("public", "invoices")
+    columns = (Column("id", 20, -1, key=True, attnum=1),)
+    log.relations.record(Relation(16_386, later, ReplicaIdentity.DEFAULT, columns), Lsn(300))
+    log.relations.flush()
+    table = open_history(lake, _C)
+    assert table is not None
+    set_columns(table, columns, [(Lsn(300), later)])
+    _move(lake, _C, 3, {HISTORY_APP: 400, RESYNC_APP: 400})
+    known = prepare_sql(lake, "select * from invoices").known
+    assert set(looked_at) == {_C}
+    assert (known.tables[_C].delta_version, known.tables[_C].resynced) == (3, 400)
+
+
+def test_status_ends_a_parking_with_the_new_snapshot(lake: Lake, looked_at: list[TableName]) -> None:
+    """The record is older than the snapshot, which apply has not seen yet."""
+    parking.park(lake, Parked(_C, Cause.RESYNC, Lsn(150), Lsn(160), "the slot was lost", "Wait."))
+    _move(lake, _C, 2, {HISTORY_APP: 400, RESYNC_APP: 400})
+    tables = {table.history: table for table in read_status(lake, None).tables}
+    assert (tables[str(_C)].position, tables[str(_C)].parked) == (400, None)
+    assert set(looked_at) == {_C}
+
+
+def test_a_table_that_appears_during_another_threads_reading_disturbs_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of the page share what is known of a lake: here one reads while another one does, with a new table."""
+    real = history._entry_mark  # noqa: SLF001 - a request, during which another thread runs
+    later, inner = TableName("public", "later"), list[list[HistoryTable]]()
+
+    def mark(table: HistoryTable) -> str | None:
+        monkeypatch.setattr(history, "_entry_mark", real)
+        create_history(lake, later, (Column("id", 20, -1, key=True, attnum=1),), 16_400)
+        _move(lake, later, 1, {HISTORY_APP: 300, SNAPSHOT_APP: 300})
+        inner.append(list_histories(lake))
+        return real(table)
+
+    monkeypatch.setattr(history, "_entry_mark", mark)
+    tables, copying = read_histories(lake, lambda table: table.name == _A)
+    assert ([table.name for table in tables], copying) == (_NAMES, [])
+    assert [table.name for table in inner[0]] == sorted([*_NAMES, later])
+
+
+def test_a_new_table_is_opened(lake: Lake) -> None:
+    """It is in the listing of the folder, and not in the saved file."""
+    name = TableName("public", "later")
+    create_history(lake, name, (Column("id", 20, -1, key=True, attnum=1),), 16_400)
+    _move(lake, name, 1, {HISTORY_APP: 300, SNAPSHOT_APP: 300})
+    assert name in prepare_sql(lake, "select * from orders_a").known.tables
+
+
+def test_an_idle_batch_lists_no_table(lake: Lake, looked_at: list[TableName]) -> None:
+    """Apply takes what it saved."""
+    Applier(lake, lambda: pytest.fail("there is nothing to apply"), print).apply()
+    assert looked_at == []
