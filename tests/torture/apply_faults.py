@@ -10,12 +10,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from auditlake.failpoints import After
 from tests.torture.capture_faults import SMALL_PARTS
-from tests.torture.testbed import Process, Testbed, await_true, expect
+from tests.torture.testbed import Testbed, await_true, expect
 
 LOST_REPLY = """
 import itertools
@@ -43,7 +42,7 @@ Fault = Callable[[Testbed, random.Random], None]
 def failpoint(bed: Testbed, chance: random.Random) -> None:
     """Kill apply right after an effect."""
     place = chance.choice([After.TABLE_MERGED, After.ROWS_WRITTEN])
-    process = Process(bed.apply_arguments(), place, times=chance.randint(1, _TABLES + 3))
+    process = bed.start(bed.apply_arguments(), place, times=chance.randint(1, _TABLES + 3))
     code = process.wait(_START_S, bed.stop)
     expect(bed, process, code, (_KILLED,))
     process.kill()
@@ -52,11 +51,11 @@ def failpoint(bed: Testbed, chance: random.Random) -> None:
 
 def killed_while_writing(bed: Testbed, chance: random.Random) -> None:
     """Kill apply when it has written files that are in no commit yet."""
-    before = _files(bed)
-    process = Process(bed.apply_arguments())
+    before = bed.data_files()
+    process = bed.start(bed.apply_arguments())
     deadline = time.monotonic() + _START_S
     wanted = chance.randint(1, 8)
-    while len(_files(bed) - before) < wanted and time.monotonic() < deadline and not bed.stop.is_set():
+    while len(bed.data_files() - before) < wanted and time.monotonic() < deadline and not bed.stop.is_set():
         if process.wait(_POLL_S) is not None:
             break
     expect(bed, process, process.process.poll(), ())
@@ -64,13 +63,9 @@ def killed_while_writing(bed: Testbed, chance: random.Random) -> None:
     bed.count("apply killed while it wrote")
 
 
-def _files(bed: Testbed) -> set[Path]:
-    return set(bed.lake.histories.glob("*/*/_part=*/*.parquet"))
-
-
 def killed(bed: Testbed, chance: random.Random) -> None:
     """Kill apply and its JVM at a random moment."""
-    process = Process(bed.apply_arguments())
+    process = bed.start(bed.apply_arguments())
     expect(bed, process, process.wait(chance.uniform(5, 60), bed.stop), ())
     process.kill()
     bed.count("apply killed at random")
@@ -78,15 +73,15 @@ def killed(bed: Testbed, chance: random.Random) -> None:
 
 def python_killed(bed: Testbed, chance: random.Random) -> None:
     """Kill only Python: its JVM may finish a commit while the next apply starts."""
-    before = _files(bed)
-    process = Process(bed.apply_arguments())
-    while not _files(bed) - before and process.wait(_POLL_S, bed.stop) is None and not bed.stop.is_set():
+    before = bed.data_files()
+    process = bed.start(bed.apply_arguments())
+    while not bed.data_files() - before and process.wait(_POLL_S, bed.stop) is None and not bed.stop.is_set():
         pass
     process.wait(chance.uniform(0, 1))
     process.process.kill()
     process.process.wait()
     bed.count("apply killed, its JVM left alone")
-    other = Process(bed.apply_arguments(), After.TABLE_MERGED, times=chance.randint(1, _TABLES))
+    other = bed.start(bed.apply_arguments(), After.TABLE_MERGED, times=chance.randint(1, _TABLES))
     code = other.wait(_START_S, bed.stop)
     expect(bed, other, code, (_KILLED, _LAKE))
     for each in (process, other):
@@ -95,9 +90,9 @@ def python_killed(bed: Testbed, chance: random.Random) -> None:
 
 def jvm_killed(bed: Testbed, chance: random.Random) -> None:
     """Kill only the JVM: Python must end with an error."""
-    before = _files(bed)
-    process = Process(bed.apply_arguments())
-    while not _files(bed) - before and process.wait(_POLL_S, bed.stop) is None and not bed.stop.is_set():
+    before = bed.data_files()
+    process = bed.start(bed.apply_arguments())
+    while not bed.data_files() - before and process.wait(_POLL_S, bed.stop) is None and not bed.stop.is_set():
         pass
     process.wait(chance.uniform(0, 1))
     for pid in _jvms(process.process.pid):
@@ -122,9 +117,9 @@ def _jvms(parent: int) -> list[int]:
 
 def two_at_once(bed: Testbed, _: random.Random) -> None:
     """Two applies on one lake: the second names the first and exits 6, the first goes on."""
-    first = Process(bed.apply_arguments())
-    held = await_true(lambda: _holds_lock(bed, first), _START_S, bed.stop)
-    second = Process(bed.apply_arguments())
+    first = bed.start(bed.apply_arguments())
+    held = await_true(lambda: bed.holds_lock(first, "apply"), _START_S, bed.stop)
+    second = bed.start(bed.apply_arguments())
     code = second.wait(_START_S, bed.stop)
     if held and code is not None and (code != _LAKE or f"process {first.process.pid} " not in second.output):
         bed.fail(f"a second apply ended with {code}: {second.output}")
@@ -134,15 +129,9 @@ def two_at_once(bed: Testbed, _: random.Random) -> None:
     bed.count(f"second apply beside the first ended with {code}")
 
 
-def _holds_lock(bed: Testbed, process: Process) -> bool:
-    with suppress(FileNotFoundError):
-        return f'"pid": {process.process.pid},' in (bed.lake.root / "locks" / "apply.lock").read_text()
-    return False
-
-
 def reply_lost(bed: Testbed, chance: random.Random) -> None:
     """Lose the reply to the commit of a merge."""
-    process = Process(bed.apply_arguments(), code=LOST_REPLY.format(times=chance.randint(1, _TABLES + 2)))
+    process = bed.start(bed.apply_arguments(), code=LOST_REPLY.format(times=chance.randint(1, _TABLES + 2)))
     expect(bed, process, process.wait(_START_S, bed.stop), (_BUG,))
     process.kill()
     bed.count("apply lost the reply to a commit")
@@ -153,7 +142,7 @@ def follow_killed(bed: Testbed, chance: random.Random) -> None:
     place = chance.choice([After.TABLE_MERGED, After.ROWS_WRITTEN, After.CHANGES, None])
     with bed.slot:
         code = SMALL_PARTS if chance.randrange(2) else ""
-        process = Process(bed.arguments("follow"), place, times=chance.randint(1, _TABLES), code=code)
+        process = bed.start(bed.arguments("follow"), place, times=chance.randint(1, _TABLES), code=code)
         ended = process.wait(_START_S if place else chance.uniform(10, 60), bed.stop)
         expect(bed, process, ended, (_KILLED,))
         process.kill()
@@ -162,10 +151,10 @@ def follow_killed(bed: Testbed, chance: random.Random) -> None:
 
 def maintained(bed: Testbed, chance: random.Random) -> None:
     """Run maintain beside apply, in Python or through Spark, and kill it or not."""
-    apply = Process(bed.apply_arguments())
+    apply = bed.start(bed.apply_arguments())
     place = chance.choice([After.FILES_JOINED, None, None])
     way, times = THROUGH_SPARK if chance.randrange(2) else "", chance.randint(1, _TABLES)
-    other = Process(["maintain", "--lake", bed.lake.root], place, times=times, code=way)
+    other = bed.start(["maintain", "--lake", bed.lake.root], place, times=times, code=way)
     at_random = place is None and chance.randrange(2)
     code = other.wait(chance.uniform(8, 40) if at_random else _START_S, bed.stop)
     # maintain skips a table that apply commits to, so it may pass the failpoint less often than `times`.
@@ -181,7 +170,7 @@ def killed_when_parked(bed: Testbed, chance: random.Random) -> None:
     """Kill apply right after it has parked the table whose column changed its type."""
     if not bed.retyped.is_set():
         return failpoint(bed, chance)
-    process = Process(bed.apply_arguments(), After.PARKED)
+    process = bed.start(bed.apply_arguments(), After.PARKED)
     code = process.wait(_START_S, bed.stop)
     expect(bed, process, code, (_KILLED,))
     process.kill()
@@ -192,8 +181,8 @@ def killed_when_parked(bed: Testbed, chance: random.Random) -> None:
 def paused(bed: Testbed, chance: random.Random) -> None:
     """Pause and resume follow and maintain at random beside each other, with or without their JVMs."""
     with bed.slot:
-        follow = Process(bed.arguments("follow"))
-        maintain = Process(["maintain", "--lake", bed.lake.root], code=THROUGH_SPARK if chance.randrange(2) else "")
+        follow = bed.start(bed.arguments("follow"))
+        maintain = bed.start(["maintain", "--lake", bed.lake.root], code=THROUGH_SPARK if chance.randrange(2) else "")
         pauses = 0
         while pauses < _PAUSES and follow.process.poll() is None and not bed.stop.is_set():
             follow.wait(chance.uniform(0.5, 6), bed.stop)
@@ -213,7 +202,7 @@ def paused(bed: Testbed, chance: random.Random) -> None:
 
 def stopped(bed: Testbed, chance: random.Random) -> None:
     """Stop apply with SIGTERM."""
-    process = Process(bed.apply_arguments())
+    process = bed.start(bed.apply_arguments())
     expect(bed, process, process.wait(chance.uniform(10, 60), bed.stop), ())
     process.terminate()
     code = process.wait(120)

@@ -1,13 +1,14 @@
 """Torture campaign: keep a lake up to date from a live database under every fault, then compare it with PostgreSQL.
 
-    python -m tests.torture.campaign --seconds 120 [--seed N]
+    python -m tests.torture.campaign --seconds 120 [--seed N] [--store s3]
 
 1. Several connections change tables of every kind, until step 4.
 2. Bootstrap runs with faults of its own (`bootstrap_faults`).
 3. Capture, apply, follow and maintain run as processes, which faults kill, pause, disconnect and starve
    (`capture_faults`, `apply_faults`). Meanwhile PostgreSQL reports its state at exact LSNs, a column changes its type
    so that its table must be parked, one session changes the schema of its own tables at random (`tests.random_ddl`),
-   and every log entry is watched: none may be replaced.
+   and every log entry is watched: none may be replaced. With `--store s3` the lake is in a bucket of a local
+   server, and a share of all requests to it is lost, answered with an error or slowly, or takes effect unanswered.
 4. Capture and apply run undisturbed to the end, and the lake is compared with what PostgreSQL reported (`checks`).
 
 The seed determines the changes, the order of faults and whether the DDL trigger is installed; the moment at which a
@@ -17,6 +18,7 @@ Exit code 0 if every promise held.
 
 import argparse
 import json
+import os
 import random
 import sys
 import tempfile
@@ -25,18 +27,22 @@ import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from subprocess import CalledProcessError
+from typing import cast
 
 import psycopg
 
-from auditlake.delta.log_writer import commit_id_of
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install
+from auditlake.store.objects import settings_for_spark
+from auditlake.store.place import parse
 from tests import oracle, shape_oracle
 from tests.crash.killed import SPARK
+from tests.faulty_store import FaultyStore
 from tests.proxy import Proxy
 from tests.random_ddl import SCHEMAS, SETUP, RandomDdl
+from tests.s3_server import s3_server
 from tests.server import Server, chosen_version
 from tests.torture import checks
 from tests.torture.apply_faults import ApplyFaults
@@ -50,7 +56,9 @@ _SETTINGS = {"wal_sender_timeout": "6s", "logical_decoding_work_mem": "64kB", "m
 _WORKERS = 4
 _MOMENTS = 60
 _RETYPED_AFTER = 0.3
-_WATCH_S = 0.5
+_WATCH_S, _LIST_S = 0.5, 3.0
+_SPOILED = 0.04
+"""Share of the requests to an object store that meet a fault."""
 _SCHEMA_PAUSES_S, _SHAPE_MOMENTS = (0.1, 1, 3, 15), 60
 _DONE, _CHECK_FAILED = 0, 3
 _ANOTHER = "select from pg_stat_activity where application_name = 'schema changes' and pid <> pg_backend_pid()"
@@ -77,24 +85,19 @@ class EntryWatch(threading.Thread):
     def __init__(self, bed: Testbed) -> None:
         super().__init__(name="entries", daemon=True)
         self._bed = bed
-        self._ids: dict[Path, str] = {}
+        self._ids: dict[str, str] = {}
 
     def run(self) -> None:
-        while not self._bed.stop.wait(_WATCH_S):
-            self._look()
-
-    def _look(self) -> None:
-        for entry in self._bed.lake.root.glob("**/_delta_log/*.json"):
-            if entry not in self._ids and (commit_id := commit_id_of(entry)) is not None:
-                self._ids[entry] = commit_id
+        while not self._bed.stop.wait(_WATCH_S if self._bed.store is None else _LIST_S):
+            self._ids |= self._bed.log_entries(self._ids)
 
     def verify(self) -> int:
         """Check that no entry was replaced; return the number of entries."""
-        self._look()
+        now = self._bed.log_entries()
         for entry, commit_id in self._ids.items():
-            if commit_id_of(entry) not in {commit_id, None}:  # None: expired
+            if now.get(entry, commit_id) != commit_id:  # it is absent if it has expired
                 self._bed.fail(f"{entry} was replaced")
-        return len(self._ids)
+        return len(self._ids | now)
 
 
 class Retyping(threading.Thread):
@@ -165,6 +168,8 @@ def torment(bed: Testbed, seconds: float, changes: SchemaChanges) -> tuple[list[
 
 def settle(bed: Testbed) -> None:
     """Bring everything into the histories, undisturbed; a parked table is reported by exit code 3."""
+    if bed.store is not None:
+        bed.store.share = 0.0
     finish(bed, ["capture", "--until-current", "--source", bed.dsn, "--lake", bed.lake.root])
     finish(bed, ["apply", "--until-current", "--lake", bed.lake.root], (_DONE, _CHECK_FAILED))
 
@@ -184,7 +189,8 @@ def compare_through_spark(bed: Testbed, moments: list[oracle.Moment]) -> int:
     import auditlake  # noqa: PLC0415  # only here is Spark needed
     from auditlake.spark.session import spark_session  # noqa: PLC0415
 
-    spark = spark_session({f"spark.{name}": value for name, value in json.loads(SPARK["AUDITLAKE_SPARK"]).items()})
+    settings = {f"spark.{name}": value for name, value in json.loads(SPARK["AUDITLAKE_SPARK"]).items()}
+    spark = spark_session({**settings, **settings_for_spark(bed.lake.root)})
     compared = 0
     for moment in moments:
         for table, state in moment.states.items():
@@ -195,10 +201,10 @@ def compare_through_spark(bed: Testbed, moments: list[oracle.Moment]) -> int:
     return compared
 
 
-def run(seconds: float, seed: str) -> int:
+def run(seconds: float, seed: str, store: str) -> int:
     """Run a campaign and print its report; return the exit code."""
     with ExitStack() as held:
-        bed = _testbed(held, seed)
+        bed = _testbed(held, seed, store)
         begun = time.monotonic()
         workers_stop = threading.Event()
         workers = [Worker(bed.dsn, seed, number, workers_stop) for number in range(_WORKERS)]
@@ -234,6 +240,7 @@ def run(seconds: float, seed: str) -> int:
                 "refused": dict(verdict.refused.most_common()),
             },
             "faults": dict(sorted(bed.counts.items())),
+            "requests spoiled": dict(sorted(bed.store.made.items())) if bed.store else {},
             "failures": bed.failures,
         }
         print(json.dumps(facts, indent=2), flush=True)  # noqa: T201 - this is its report
@@ -244,7 +251,7 @@ def _with_trigger(seed: str) -> bool:
     return random.Random(f"{seed}/trigger").random() < 0.5  # noqa: S311 - no secret; every other campaign
 
 
-def _testbed(held: ExitStack, seed: str) -> Testbed:
+def _testbed(held: ExitStack, seed: str, store: str) -> Testbed:
     server = held.enter_context(Server(chosen_version(), settings=_SETTINGS))
     database = server.create_database()
     with psycopg.connect(server.dsn(database)) as conn:
@@ -253,8 +260,12 @@ def _testbed(held: ExitStack, seed: str) -> Testbed:
     if _with_trigger(seed):
         with connect(server.dsn(database)) as control:
             install(control)
-    folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="auditlake-torture-")))
     proxy = held.enter_context(Proxy(server.dsn(database)))
+    if store == "s3":
+        lake = Lake(cast("Path", parse(f"{held.enter_context(s3_server())}/lake")))
+        faulty = held.enter_context(FaultyStore(os.environ["AWS_ENDPOINT_URL"], _SPOILED, f"{seed}/store"))
+        return Testbed(server, proxy, database, lake, seed, store=faulty)
+    folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="auditlake-torture-")))
     bed = Testbed(server, proxy, database, Lake(folder / "disk" / "lake"), seed)
     try:
         bed.disk = held.enter_context(Disk(folder / "disk"))
@@ -268,10 +279,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="inject faults for a time, then compare the lake with PostgreSQL")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", default="")
+    parser.add_argument("--store", choices=["disk", "s3"], default="disk", help="where the lake is")
     chosen = parser.parse_args()
     seed = chosen.seed or str(random.SystemRandom().randrange(10**6))
     print(f"seed {seed}", flush=True)  # noqa: T201
-    sys.exit(run(chosen.seconds, seed))
+    sys.exit(run(chosen.seconds, seed, chosen.store))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import psycopg
 
 from auditlake.failpoints import After
 from auditlake.lake.positions import read_positions
 from tests import oracle
+from tests.faulty_store import REFUSED
 from tests.torture.testbed import Process, Testbed, await_watermark, expect
 from tests.torture.work import LOST
 
@@ -55,7 +56,7 @@ def failpoint(bed: Testbed, chance: random.Random) -> None:
     """Kill capture right after an effect."""
     place = chance.choice(list(_PLACES))
     line = bed.arguments("capture", *(["--until-current"] if place == After.IDLE else []))
-    process = Process(line, place, times=chance.randint(1, _PLACES[place]), code=SMALL_PARTS)
+    process = bed.start(line, place, times=chance.randint(1, _PLACES[place]), code=SMALL_PARTS)
     code = process.wait(_START_S, bed.stop)
     expect(bed, process, code, (_KILLED, _DONE) if place == After.IDLE else (_KILLED,))
     process.kill()
@@ -64,7 +65,7 @@ def failpoint(bed: Testbed, chance: random.Random) -> None:
 
 def killed(bed: Testbed, chance: random.Random) -> None:
     """Kill capture at a random moment."""
-    process = Process(bed.arguments("capture"), code=SMALL_PARTS if chance.randrange(2) else "")
+    process = bed.start(bed.arguments("capture"), code=SMALL_PARTS if chance.randrange(2) else "")
     expect(bed, process, process.wait(chance.uniform(0.3, 5), bed.stop), ())
     process.kill()
     bed.count("capture killed at random")
@@ -72,7 +73,7 @@ def killed(bed: Testbed, chance: random.Random) -> None:
 
 def stopped(bed: Testbed, chance: random.Random) -> None:
     """Stop capture with SIGTERM."""
-    process = Process(bed.arguments("capture"))
+    process = bed.start(bed.arguments("capture"))
     expect(bed, process, process.wait(chance.uniform(2, 5), bed.stop), ())
     _end(bed, process)
     bed.count("capture stopped by SIGTERM")
@@ -89,7 +90,7 @@ def _end(bed: Testbed, process: Process) -> None:
 
 def _disturb(bed: Testbed, chance: random.Random, what: str, disturb: Callable[[], None]) -> None:
     """Disturb a running capture, which must continue by itself."""
-    process = Process(bed.arguments("capture"), code=SMALL_PARTS if chance.randrange(2) else "")
+    process = bed.start(bed.arguments("capture"), code=SMALL_PARTS if chance.randrange(2) else "")
     await_watermark(bed, process)
     for _ in range(chance.randint(1, 3)):
         disturb()
@@ -138,24 +139,43 @@ def server_crashed(bed: Testbed, chance: random.Random) -> None:
     _disturb(bed, chance, "server stopped immediately", bed.server.restart)
 
 
-def disk_full(bed: Testbed, chance: random.Random) -> None:
-    """Fill up the lake's disk."""
-    if bed.disk is None:
+def lake_unusable(bed: Testbed, chance: random.Random) -> None:
+    """Fill up the lake's disk; let the credentials of its store expire, or deny them the bucket."""
+    if bed.disk is None and bed.store is None:
         return killed(bed, chance)
-    process = Process(bed.arguments("capture"))
+    process = bed.start(bed.arguments("capture"))
     await_watermark(bed, process)
-    with bed.disk.full():
+    with _unusable(bed, chance):
         code = process.wait(30, bed.stop)
     expect(bed, process, code, (_LAKE,))
     process.kill()
-    bed.count("capture met a full disk" if code is not None else "capture killed on a full disk")
+    bed.count("capture killed on an unusable lake" if code is None else "capture met an unusable lake")
     return None
+
+
+def _unusable(bed: Testbed, chance: random.Random) -> AbstractContextManager[None]:
+    if bed.disk is not None:
+        return bed.disk.full()
+    return bed.store.refusing(chance.choice(REFUSED)) if bed.store else nullcontext()
+
+
+def throttled(bed: Testbed, chance: random.Random) -> None:
+    """Let the store answer nothing but SlowDown for a while."""
+    store = bed.store
+    if store is None:
+        return killed(bed, chance)
+
+    def throttle() -> None:
+        with store.refusing("SlowDown"):
+            time.sleep(chance.uniform(0.5, 4))
+
+    return _disturb(bed, chance, "store throttled", throttle)
 
 
 def reply_lost(bed: Testbed, chance: random.Random) -> None:
     """Lose the reply to a commit, so that capture takes it for failed."""
     code = LOST_REPLY.format(times=chance.randint(1, 12))
-    process = Process(bed.arguments("capture"), code=SMALL_PARTS + code)
+    process = bed.start(bed.arguments("capture"), code=SMALL_PARTS + code)
     expect(bed, process, process.wait(_START_S, bed.stop), (_LAKE,))
     process.kill()
     bed.count("capture lost the reply to a commit")
@@ -170,7 +190,8 @@ _FAULTS: dict[Fault, int] = {
     refused: 1,
     walsender_ended: 1,
     server_crashed: 2,
-    disk_full: 1,
+    lake_unusable: 1,
+    throttled: 1,
     reply_lost: 3,
 }
 

@@ -11,6 +11,7 @@ class Stage(Enum):
 
     CAPTURE = auto()
     BOOTSTRAP = auto()
+    RESHAPED = auto()
     APPLY = auto()
 
 
@@ -35,6 +36,10 @@ def _bootstrap(name: str, *edits: tuple[str, str, str]) -> Mutation:
     return Mutation(name, Stage.BOOTSTRAP, tuple(Edit(*edit) for edit in edits))
 
 
+def _reshaped(name: str, *edits: tuple[str, str, str]) -> Mutation:
+    return Mutation(name, Stage.RESHAPED, tuple(Edit(*edit) for edit in edits))
+
+
 def _apply(name: str, tables: str, *edits: tuple[str, str, str]) -> Mutation:
     return Mutation(name, Stage.APPLY, tuple(Edit(*edit) for edit in edits), tuple(tables.split()))
 
@@ -43,6 +48,7 @@ _CAPTURE = "capture.capture:Capture"
 _WRITER = "capture.capture:Writer"
 _LOG = "capture.change_log:CaptureLog"
 _DECODER = "pgoutput.batch_decoder:_changes"
+_DDL = "capture.shape_watch:DdlRecorder"
 _FOLD, _EFFECTS = "apply.fold", "apply.effects:_effects"
 _MARK = "apply.deletion_vector_writer"
 _REPLACE = "new java.nio.file.CopyOption[] {java.nio.file.StandardCopyOption.REPLACE_EXISTING}"
@@ -127,7 +133,7 @@ MUTATIONS = (
         "replace Spark's log entry instead of linking it",
         "accounts",
         (
-            "spark.log_store:SOURCE",
+            "spark.log_store:_LINK_STORE",
             "Files.createLink(entry, unfinished);",
             f"Files.move(unfinished, entry, {_REPLACE});",
         ),
@@ -250,5 +256,37 @@ MUTATIONS = (
         "record the first transaction of a version as its last",
         "accounts",
         (f"{_FOLD}:_rows", "of_end('xid', 'xid')", "F.when(end_time.isNotNull(), F.col('xid'))"),
+    ),
+    _reshaped(
+        "shift no LSN inside of the messages of another source",
+        ("replication.stream:_shift", "_add_to(data, of_tag + place, lsn_offset)", "None"),
+    ),
+    _reshaped(
+        "ask another source for LSNs of the lake",
+        ("source.connection:lsn_at_source", "Lsn(max(0, lsn - lsn_offset(conn)))", "Lsn(lsn)"),
+    ),
+    _reshaped(
+        "take LSNs of another source for those of the lake",
+        ("source.connection:lsn_in_lake", "Lsn(lsn + lsn_offset(conn))", "Lsn(lsn)"),
+    ),
+    _reshaped(
+        "take a schema change for one that the next transaction makes",
+        (
+            f"{_DDL}._record",
+            "self.relations.record(published, commit_lsn, source=source, command=message.tag)",
+            "self.relations.record(published, commit_lsn + 4096, source=source, command=message.tag)",
+        ),
+    ),
+    _reshaped(
+        "show NULL in older rows of an added column",
+        (
+            f"{_DDL}._tell_missing_values",
+            "self.log.tell_missing_value(_1, _2, existing)",
+            "self.log.tell_missing_value(_1, _2, replace(existing, value=None))",
+        ),
+    ),
+    _reshaped(
+        "follow a rewritten table as if its rows were the same",
+        (f"{_DDL}._follow", "self._park_rewritten(shape, message, commit)", "None"),
     ),
 )

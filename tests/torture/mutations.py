@@ -61,6 +61,7 @@ class Mutants:
         scenarios: dict[Stage, Callable[[Any, Mutation | None], Failures]] = {
             Stage.CAPTURE: self._capture,
             Stage.BOOTSTRAP: self._bootstrap,
+            Stage.RESHAPED: self._reshaped,
             Stage.APPLY: self._apply,
         }
         with self._mutated(mutation) as scenario:
@@ -84,6 +85,14 @@ class Mutants:
         name = self._server.create_database()
         try:
             scenario.run_bootstrap(self._server.dsn(name), self._fresh("lake"))
+        finally:
+            self._server.drop_database(name)
+        return {}
+
+    def _reshaped(self, scenario: Any, _: Mutation | None) -> Failures:
+        name = self._server.create_database()
+        try:
+            scenario.run_reshaped(self._server.dsn(name), self._fresh("lake"))
         finally:
             self._server.drop_database(name)
         return {}

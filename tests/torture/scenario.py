@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -25,13 +26,13 @@ import auditlake.capture.capture as stage
 import auditlake.capture.change_log as log
 from auditlake.apply.apply import apply_pending
 from auditlake.capture.preconditions import Source
-from auditlake.capture.supervisor import open_capture
+from auditlake.capture.supervisor import make_task, open_capture, run_capture
 from auditlake.delta.log_writer import commit_id_of, moved, put_commit
 from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
 from auditlake.failpoints import After
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
-from auditlake.lake.manifest import require_manifest
+from auditlake.lake.manifest import LSN_OFFSET_UNIT, require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -41,9 +42,10 @@ from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.copy import copy_bundle
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
 from auditlake.source.connection import connect
+from auditlake.source.ddl_trigger import install
 from auditlake.source.server import wal_end
 from auditlake.spark import log_store
-from tests import oracle
+from tests import oracle, shape_oracle
 from tests.capture_lake import make_lake
 from tests.replay import history_rows
 from tests.torture import checks, work
@@ -54,6 +56,20 @@ PARKED = "parts"
 _TRANSACTIONS = 25
 _PATIENCE_S = 60.0
 _COPIED_ROWS = 500
+_OFFSET, _CAPTURED_S = 3 * LSN_OFFSET_UNIT, 20.0
+_RESHAPED = (
+    "insert into t values (1, 'a', 1), (2, 'b', 2)",
+    "insert into rewritten values (1, 'a', 1)",
+    "alter table t add c int default 5",
+    "update t set b = 3 where id = 1",
+    "alter table t rename a to z; alter table t rename b to a; alter table t rename z to b",
+    "update t set a = 4, b = 'swapped' where id = 2",
+    "alter table t drop a, add a text default 'again'",
+    "update t set a = 'changed' where id = 1",
+    "alter table t rename c to d",
+    "alter table rewritten alter b type bigint using b + 1",
+    "update t set d = 6 where id = 2",
+)
 _END_SNAPSHOT_SESSION = """
 select pg_terminate_backend(pid) from pg_locks
  where relation = 'public.b'::regclass and mode = 'AccessShareLock' and granted
@@ -288,6 +304,44 @@ def run_bootstrap(dsn: str, root: Path) -> None:
         rows = None if table is None else len(list(history_rows(lake, table, "true")))
         assert rows in {None, _COPIED_ROWS}, f"{name} was committed with {rows} rows of {_COPIED_ROWS}"
         assert name == "a" or rows is None, "the snapshot session was not lost in time"
+
+
+def run_reshaped(dsn: str, root: Path) -> None:
+    """Change a table's shape at a second source, whose LSNs are shifted; compare with PostgreSQL after every step.
+
+    Only the rewritten table may be refused.
+    """
+    moments, verdict = [], shape_oracle.Verdict()
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for name in ("t", "rewritten"):
+            conn.execute(f"create table {name} (id int primary key, a text, b int)")
+        lake = make_lake(dsn, root, lsn_offset=_OFFSET)
+        with connect(dsn) as control:
+            install(control)
+        for step in _RESHAPED:
+            conn.execute(step.encode())
+            seen = shape_oracle.observe(conn, ["public"], step)
+            moments.append(replace(seen, lsn=Lsn(seen.lsn + _OFFSET)))
+            if "update" in step:
+                _capture_within(dsn, lake)
+        row = conn.execute("select confirmed_flush_lsn::text from pg_replication_slots").fetchone()
+    positions = read_positions(lake)
+    assert row is not None
+    assert positions is not None
+    assert Lsn.parse(row[0]) == positions.acknowledged - _OFFSET, "the server was acknowledged another LSN"
+    shape_oracle.compare(lake, moments, shape_oracle.ask_python, verdict)
+    assert not verdict.wrong, verdict.wrong[0]
+    assert verdict.right >= 2 * len(_RESHAPED) - 2, verdict.refused
+
+
+def _capture_within(dsn: str, lake: Lake) -> None:
+    stop = threading.Event()
+    timer = threading.Timer(_CAPTURED_S, stop.set)
+    timer.start()
+    try:
+        run_capture(make_task(dsn, lake, "current"), stop, lambda _: None)
+    finally:
+        timer.cancel()
 
 
 def apply_copy(spark: SparkSession, evidence: checks.Evidence, root: Path, tables: tuple[str, ...]) -> checks.Evidence:

@@ -1,31 +1,40 @@
-"""Testbed of a campaign: server behind a proxy, lake on a disk of its own, faults injected and promises broken."""
+"""Testbed of a campaign: server behind a proxy, lake on a disk of its own or in a bucket behind a store that fails.
+
+It records the faults injected and the promises broken. The campaign itself reads a bucket without faults.
+"""
 
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TextIO
 
 import psycopg
 
+from auditlake.delta.log_writer import commit_id_of
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
+from auditlake.store import objects
+from auditlake.store.place import Remote
 from tests import command
 from tests.crash.killed import SPARK
+from tests.faulty_store import REFUSED, FaultyStore
 from tests.proxy import Proxy
 from tests.server import Server
 
 _DISK_MB = 3072
 _POLL_S = 0.02
 _OUTPUT_CHARS = 3000
-_LAKE, _FULL_DISK = 6, "No space left on device"
+_LAKE, _OF_ALL = 6, ("No space left on device", *REFUSED)
+_LOG_ENTRY, _DATA_FILE = re.compile(r"/_delta_log/\d{20}\.json$"), re.compile(r"/_part=[^/]*/[^/]*\.parquet$")
 
 
 @dataclass
@@ -47,6 +56,8 @@ class Testbed:
     retyped: threading.Event = field(default_factory=threading.Event)
     """Set once a column's type was changed so that its table must be parked."""
     disk: "Disk | None" = None
+    store: FaultyStore | None = None
+    """Between the processes and the object store, if the lake is in one."""
 
     @property
     def dsn(self) -> str:
@@ -59,6 +70,37 @@ class Testbed:
 
     def apply_arguments(self) -> list[str | Path]:
         return ["apply", "--lake", self.lake.root]
+
+    def start(
+        self, line: Sequence[str | Path], place: After | None = None, *, times: int = 1, code: str = ""
+    ) -> "Process":
+        """Start a command, which a failpoint may kill, after some Python."""
+        settings = {"AWS_ENDPOINT_URL": self.store.endpoint} if self.store else {}
+        if place:
+            settings["AUDITLAKE_FAILPOINT"] = f"{place}:{times}"
+        return Process(line, settings, code)
+
+    def holds_lock(self, process: "Process", stage: str) -> bool:
+        """Return whether a process holds the lock of a stage."""
+        with suppress(FileNotFoundError):
+            return f'"pid": {process.process.pid},' in (self.lake.root / "locks" / f"{stage}.lock").read_text()
+        return False
+
+    def data_files(self) -> set[str]:
+        """Return the names of the data files of all histories."""
+        histories = self.lake.histories
+        if isinstance(histories, Remote):
+            return {name for name in objects.keys(histories.bucket, f"{histories.key}/") if _DATA_FILE.search(name)}
+        return {str(file) for file in histories.glob("*/*/_part=*/*.parquet")}
+
+    def log_entries(self, known: Container[str] = frozenset()) -> dict[str, str]:
+        """Return for each log entry of the lake that is not `known`, by name, what differs if it is replaced."""
+        root = self.lake.root
+        if isinstance(root, Remote):
+            found = objects.etags(root.bucket, f"{root.key}/")
+            return {name: str(etag) for name, etag in found if _LOG_ENTRY.search(name) and name not in known}
+        entries = (entry for entry in root.glob("**/_delta_log/*.json") if str(entry) not in known)
+        return {str(entry): commit_id for entry in entries if (commit_id := commit_id_of(entry)) is not None}
 
     def count(self, what: str) -> None:
         """Count a fault that was survived, or at least injected."""
@@ -73,11 +115,8 @@ class Testbed:
 class Process:
     """A running command, with its output kept in memory."""
 
-    def __init__(
-        self, line: Sequence[str | Path], place: After | None = None, *, times: int = 1, code: str = ""
-    ) -> None:
-        environment = {**SPARK, **({"AUDITLAKE_FAILPOINT": f"{place}:{times}"} if place else {})}
-        self.process = command.start(line, environment, code or None)
+    def __init__(self, line: Sequence[str | Path], settings: Mapping[str, str], code: str) -> None:
+        self.process = command.start(line, {**SPARK, **settings}, code or None)
         self.command = str(line[0])
         self._lines: list[str] = []
         for stream in (self.process.stdout, self.process.stderr):
@@ -127,10 +166,11 @@ def signal_group(process: "subprocess.Popen[str]", what: signal.Signals) -> None
 def expect(bed: Testbed, process: Process, code: int | None, allowed: Sequence[int]) -> None:
     """Record a failure unless the exit code is allowed; None is a process that has not ended.
 
-    The disk is every process's, so each may meet the full one and exit 6.
+    Disk and store are every process's, so each may meet the full or the refusing one and exit 6.
     """
-    if code == _LAKE and _FULL_DISK in process.output:
-        bed.count(f"{process.command} met a full disk")
+    met = [words for words in _OF_ALL if code == _LAKE and words in process.output]
+    if met:
+        bed.count(f"{process.command} met: {met[0]}")
     elif code is not None and code not in allowed:
         bed.fail(f"{process.process.args!r} ended with {code}: {process.output}")
 
