@@ -1,6 +1,7 @@
 # Everything runs in .venv, which the targets make themselves. `make test ARGS='-k fold'` passes arguments to pytest.
 PYTHON_BIN := .venv/bin
 ARGS ?=
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0# a second server of the S3 protocol
 
 .PHONY: demo test release torture mutations check setup docs bench clean
 
@@ -11,10 +12,11 @@ test: setup
 	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup --ignore tests/release $(ARGS)
 
 release: setup ## What a release must pass besides `make test`: longer tests, more servers, more readers
+	@PATH="$$PATH:$$HOME/go/bin"; command -v versitygw >/dev/null || ! command -v go >/dev/null || go install $(VERSITYGW)
 	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup tests/release $(ARGS)
 
-torture: setup ## Inject faults for SECONDS, then compare the lake with PostgreSQL; SEED repeats a run
-	$(PYTHON_BIN)/python -m tests.torture.campaign --seconds $(or $(SECONDS),120) --seed '$(SEED)'
+torture: setup ## Inject faults for SECONDS, then compare the lake with PostgreSQL; SEED repeats a run, STORE=s3 uses a bucket
+	$(PYTHON_BIN)/python -m tests.torture.campaign --seconds $(or $(SECONDS),120) --seed '$(SEED)' --store $(or $(STORE),disk)
 
 mutations: setup ## Break each rule on purpose; a check must fail each time (ARGS selects by name)
 	$(PYTHON_BIN)/python -m tests.torture.mutations $(ARGS)

@@ -1,7 +1,6 @@
 """A table's state as `audit.state` reads it, in PostgreSQL's text of every value, to compare with the server's."""
 
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -10,18 +9,16 @@ import pyarrow.compute as pc
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.state import columns_of, open_state
 from auditlake.lake.history import type_of
-from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.values.exact_text import exact_texts
 
 
-def texts_at(lake: Lake, name: TableName, lsn: int) -> tuple[list[str], Counter[tuple[str | None, ...]]]:
+def texts_at(reader: Reader, name: TableName, lsn: Lsn) -> tuple[list[str], Counter[tuple[str | None, ...]]]:
     """Return the names of a table's columns at an LSN, and its rows as texts."""
-    reader = Reader(lake, datetime(2026, 11, 21, tzinfo=UTC))
     table = reader.known.tables[name]
-    rows = open_state(reader, table, Lsn(lsn), raw=True).read_all().combine_chunks()
-    columns = columns_of(reader, table, Lsn(lsn))
+    rows = open_state(reader, table, lsn, raw=True).read_all().combine_chunks()
+    columns = columns_of(reader, table, lsn)
     names = [column.name for column in columns]
     assert rows.column_names == [*names, "_raw"]
     texts = [_texts(rows, number, column) for number, column in enumerate(columns)]

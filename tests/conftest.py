@@ -3,12 +3,15 @@
 Nothing starts before a test asks for it: tests/unit needs neither a server nor a JVM.
 """
 
+import os
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 
 from auditlake.store.place import Remote, parse
 from tests.s3_server import CHOSEN, s3_server
@@ -16,6 +19,14 @@ from tests.server import Server, chosen_version
 
 if TYPE_CHECKING:  # pyspark costs the unit tests a second
     from pyspark.sql import SparkSession
+
+
+# A process that may not keep what it compiled compiles our modules at each start: 0.2 s of 1.4.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+settings.register_profile("auditlake", deadline=None, print_blob=True)  # a busy machine is no failure
+settings.load_profile("auditlake")
 
 
 def pytest_report_header() -> str:

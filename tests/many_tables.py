@@ -37,7 +37,7 @@ def make_metadata_lake(root: Path, tables: int, files: int) -> Lake:
     log = CaptureLog(lake)
     log.start_at(Lsn(_SNAPSHOT + 1))
     for relation in relations:
-        log.relations.register(relation, _SNAPSHOT + 10)
+        log.relations.register(relation, Lsn(_SNAPSHOT + 10))
     log.relations.flush()
     log.record_idle(_WATERMARK, _TIME_US + 1_000_000)
     members = {each.name: Member(each.oid, None) for each in relations}

@@ -27,12 +27,11 @@ from tests import command
 Conn = psycopg.Connection[Any]
 _BAD_USAGE, _NOT_ANSWERABLE = 2, 7
 _TABLES = """
-select relnamespace::regnamespace::text, relname, oid from pg_class
- where relkind in ('r', 'p') and not relispartition and relpersistence <> 't'
-   and relnamespace::regnamespace::text = any(%s) order by 1, 2
+select nspname, relname, c.oid, relkind = 'r' from pg_class c join pg_namespace n on n.oid = relnamespace
+ where relkind in ('r', 'p') and not relispartition and relpersistence <> 't' and nspname = any(%s) order by 1, 2
 """
 _COLUMNS = """
-select attname from pg_attribute
+select attname, atttypid = 'bpchar'::regtype from pg_attribute
  where attrelid = %s and attnum > 0 and not attisdropped and (attgenerated = '' or (attgenerated = 's' and %s))
  order by attnum
 """
@@ -62,19 +61,23 @@ def observe(conn: Conn, schemas: Sequence[str], after: str) -> Moment:
     tables = {}
     with conn.transaction():
         conn.execute("set transaction isolation level repeatable read")
-        for schema, table, oid in conn.execute(_TABLES, [list(schemas)]).fetchall():
-            tables[TableName(schema, table)] = _shown(conn, schema, table, oid)
+        for schema, table, oid, alone in conn.execute(_TABLES, [list(schemas)]).fetchall():
+            tables[TableName(schema, table)] = _shown(conn, TableName(schema, table), oid, alone=alone)
         row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
     return Moment(Lsn(Lsn.parse(row[0]) - 1), after, tables)
 
 
-def _shown(conn: Conn, schema: str, table: str, oid: int) -> Shown:
+def _shown(conn: Conn, name: TableName, oid: int, *, alone: bool) -> Shown:
+    """Read a table; `alone` without the tables that inherit from it, which have histories of their own."""
     published = conn.execute(_PUBLISHES_GENERATED).fetchone()
-    columns = tuple(name for (name,) in conn.execute(_COLUMNS, [oid, published and published[0]]).fetchall())
-    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in columns)
-    rows = conn.execute(sql.SQL("select {} from {}").format(texts, sql.Identifier(schema, table))).fetchall()
-    return Shown(columns, Counter(rows))
+    columns = conn.execute(_COLUMNS, [oid, published and published[0]]).fetchall()
+    # A cast of character(n) to text would lose spaces.
+    padded, plain = sql.SQL("case when {0} is not null then format('%%s', {0}) end"), sql.SQL("{}::text")
+    texts = sql.SQL(", ").join((padded if pads else plain).format(sql.Identifier(each)) for each, pads in columns)
+    only = sql.SQL("only " if alone else "")
+    rows = conn.execute(sql.SQL("select {} from {}{}").format(texts, only, sql.Identifier(*name)), []).fetchall()
+    return Shown(tuple(column for column, _ in columns), Counter(rows))
 
 
 class Refused(Exception):

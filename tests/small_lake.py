@@ -35,6 +35,7 @@ from auditlake.lake.layout import (
     Lake,
 )
 from auditlake.lake.relations import RelationsLog
+from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
@@ -113,8 +114,8 @@ def version(from_lsn: int, to_lsn: int | None, op: str, end_op: str | None) -> d
 
 def _log(lake: Lake) -> None:
     relations = RelationsLog(lake)
-    orders = relations.register(Relation(1, ORDERS, ReplicaIdentity.DEFAULT, ORDER_COLUMNS), 0x150)
-    customers = relations.register(Relation(2, CUSTOMERS, ReplicaIdentity.DEFAULT, CUSTOMER_COLUMNS), 0x250)
+    orders = relations.register(Relation(1, ORDERS, ReplicaIdentity.DEFAULT, ORDER_COLUMNS), Lsn(0x150))
+    customers = relations.register(Relation(2, CUSTOMERS, ReplicaIdentity.DEFAULT, CUSTOMER_COLUMNS), Lsn(0x250))
     relations.flush()
     at = "2026-01-01 12:00:00.25+00"
     rows = [

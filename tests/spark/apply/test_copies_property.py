@@ -172,8 +172,8 @@ def test_ending_more_copies_than_exist_parks_the_table(spark: SparkSession, tmp_
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
 
-def test_a_key_identifies_rows_from_its_commit_on(spark: SparkSession, tmp_path: Path) -> None:
-    """Whole rows are compared before, keys afterwards, in two commits; a key without a row parks the table."""
+def test_a_first_key_parks_the_table_at_its_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """Whole rows are compared before it; a new snapshot is to identify rows by the key afterwards."""
     source = Source(Lake(tmp_path), full=True, columns=NO_KEY)
     rows = (ROWS[0], ROWS[0], ROWS[2])
     time = time_of(SNAPSHOT_LSN)
@@ -184,12 +184,12 @@ def test_a_key_identifies_rows_from_its_commit_on(spark: SparkSession, tmp_path:
     sent = [
         {**place, "lsn": 105, "time": time_of(105), "relation": 1, "old": _texts(ROWS[0])},
         {**place, "lsn": 110, "time": time_of(110), "relation": 2, "old": texts(ROWS[2][0], (None,) * 6)},
-        {**place, "lsn": 115, "time": time_of(115), "relation": 2, "old": texts(("9", "2024-02-29"), (None,) * 6)},
     ]
     source.capture(sent)
     (parked,) = apply_pending(lambda: spark, source.lake).parked.values()
-    assert "a key is closed that has no open version" in parked.reason
+    assert "has its first key from 0/6E on" in parked.reason
+    assert parked.renewable
     table = the_history(source.lake)
-    assert (table.position, [len(table.key_at(Lsn(lsn))) for lsn in (109, 110)]) == (110, [0, 2])
+    assert (table.position, parked.lsn, table.key_at(Lsn(109))) == (109, 109, ())
     ends = read_version(spark, str(table.path), table.delta_version).select("_to_lsn").collect()
-    assert sorted(row["_to_lsn"] or 0 for row in ends) == [0, 105, 110]
+    assert sorted(row["_to_lsn"] or 0 for row in ends) == [0, 0, 105]

@@ -28,7 +28,7 @@ from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install
 from auditlake.source.server import wal_end
 from auditlake.temporal.moments import read_known
-from auditlake.values.encoding import text_of
+from auditlake.values.escapes import text_of
 from tests.server import Server
 
 if TYPE_CHECKING:
