@@ -246,7 +246,7 @@ class Draw:
         if depth <= 0 or self.draw.random() < 0.3:
             return self.column(kind) if self.draw.random() < 0.8 else self.literal(kind)
         if kind == "boolean":
-            return self.condition(depth)
+            return f"({self.condition(depth)})"  # Spark refuses a predicate of a predicate without parentheses
         forms: list[Callable[[str, int], str]] = [self._case, self._coalesce]
         if kind in _NUMBERS:
             forms += [self._arithmetic] * 3 + [self._abs, self._nullif]
