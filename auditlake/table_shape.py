@@ -19,7 +19,7 @@ partitioned table that change otherwise are compared in `capture.partition_watch
 Authority: postgresql.org/docs/current/sql-altertable.html, "Notes"; catalog-pg-class.html
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from auditlake.relation import Column, Relation, ReplicaIdentity
@@ -89,7 +89,7 @@ class Difference:
     @property
     def visible(self) -> tuple[str, ...]:
         """Return the changes of the definition that a query shows: of the table's name, and of its columns."""
-        return tuple(what for what in self.definition if what != IDENTITY)
+        return _visible(self.definition)
 
     def __bool__(self) -> bool:
         return bool(self.definition or self.rows or self.rewritten)
@@ -118,6 +118,15 @@ def differences(before: Relation, now: Relation) -> Iterator[str]:
     yield from (f"column {column.name} was added" for attnum, column in columns.items() if attnum not in was)
     if before.replica_identity != now.replica_identity or _key(before, columns) != _key(now, columns):
         yield IDENTITY
+
+
+def visible_differences(before: Relation, now: Relation) -> tuple[str, ...]:
+    """Return what differs for a query: in the table's name, and in its columns."""
+    return _visible(differences(before, now))
+
+
+def _visible(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(what for what in found if what != IDENTITY)
 
 
 def _type(column: Column) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.positions import CLOCK_TOLERANCE_US
-from auditlake.lake.relations import RelationsLog
+from auditlake.lake.relations import RelationsLog, RelationVersion
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.schema.attribute_numbers import AttributeNumbers
@@ -142,13 +142,26 @@ class CaptureLog:
         self.relations.flush()
         reach(After.RELATIONS)
 
-    def last_change(self, first: int, end: int, oid: int) -> tuple[int, int] | None:
-        """Return commit LSN and time, in us since 1970, of a relation's last change in [`first`, `end`), if any."""
-        numbers = ", ".join(str(number) for number in self.relations.numbers_of(oid))
-        condition = f"lsn >= {first:d} and lsn < {end:d} and relation in ({numbers})"
+    def last_change(self, number: int, first: Lsn, until: RelationVersion | Lsn) -> tuple[int, int] | None:
+        """Return commit LSN and time, in us since 1970, of a relation version's last change from `first` on, if any.
+
+        Only changes count that precede the first one of the version `until`, or are of commits before the LSN `until`.
+        """
+        end = until if isinstance(until, Lsn) else until.lsn
+        earlier = f"lsn < {end:d}"
+        if isinstance(until, RelationVersion):
+            shown = f"select min(ordinal) from changes where lsn = {end:d} and relation = {until.number:d}"
+            earlier = f"({earlier} or (lsn = {end:d} and ordinal < ({shown})))"
+        condition = f"relation = {number:d} and lsn >= {first:d} and {earlier}"
         query = f"select lsn, cast(time as bigint) as time from changes where {condition} order by lsn desc limit 1"
-        rows = select(self._changes.table, "changes", query).to_pylist() if numbers else []
+        rows = select(self._changes.table, "changes", query).to_pylist()
         return (rows[0]["lsn"], rows[0]["time"]) if rows else None
+
+    def time_of(self, commit_lsn: Lsn) -> int | None:
+        """Return the time of a commit, in us since 1970; None if it has no changes."""
+        query = f"select cast(time as bigint) as time from changes where lsn = {commit_lsn:d} limit 1"
+        rows = select(self._changes.table, "changes", query).to_pylist()
+        return int(rows[0]["time"]) if rows else None
 
     def append_part(self, changes: pa.RecordBatch) -> None:
         """Make part of an unfinished transaction durable; readers ignore it."""

@@ -56,7 +56,7 @@ from auditlake.source.publication import Entries, read_entries
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.table_shapes import read_composites, read_digest, read_shapes, read_table_digests, read_types
 from auditlake.store.files import file_versions, fingerprint, read_each
-from auditlake.table_shape import Difference, Shape, compare, hides_key
+from auditlake.table_shape import Difference, Shape, compare, hides_key, visible_differences
 from auditlake.values.types import is_widened
 
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
@@ -205,6 +205,12 @@ def _part(shape: Shape, column: str) -> Part:
     """Return the file of a table and the missing value of its column."""
     missing = next((shape.missing.get(c.attnum or 0) for c in shape.relation.columns if c.name == column), None)
     return Part(shape.files[shape.relation.oid], None if missing is None else only_element(missing))
+
+
+def _gap(name: TableName, held: Held, end: WalEnd, visible: tuple[str, ...]) -> Gap:
+    """Return the range of a table that begins at the first LSN which is not certain, and ends before `end`."""
+    reason = f"{UNKNOWN_SHAPE}: {', '.join(visible)}"
+    return Gap(name, Lsn(held.lsn - 1), end.lsn, reason, held.time_us, end.time_us)
 
 
 def _is_lossless(before: Relation, shape: Shape, message: DdlMessage) -> bool:
@@ -388,7 +394,7 @@ class ShapeWatch:
                 self._park(Cause.SHAPE, name, problem, unsettled)
                 self.report(f"{name}: {problem}; it is parked, capture goes on with all other tables")
             elif unsettled.found.visible:
-                self._record_gap(name, watched.oid, unsettled)
+                self._record_gaps(name, watched, unsettled)
         unpark(self.lake, name, Cause.PENDING)
         self._accept(name, watched, unsettled.shape)
 
@@ -397,13 +403,11 @@ class ShapeWatch:
 
         Not including that row's commit: the definition may have been changed after it in the same transaction.
         """
-        version = self.log.relations.first_after(watched.oid, unsettled.held.lsn)
-        if version is None or not unsettled.found.definition:
+        later = self.log.relations.after(watched.oid, unsettled.held.lsn)
+        before = self.log.relations.in_force(watched.oid, unsettled.held.lsn)
+        if not later or before is None or not unsettled.found.definition:
             return unsettled
-        last = self.log.last_change(unsettled.held.lsn, version.lsn, watched.oid)
-        if last is None:
-            return unsettled
-        return replace(unsettled, held=Held(Lsn(last[0]), last[1] - 1))
+        return replace(unsettled, held=self._proved(unsettled.held, before.number, later[0]))
 
     def _record(self, watched: _Watched, unsettled: _Unsettled) -> None:
         """Record the shape in `relations`, unless the stream has shown it."""
@@ -420,23 +424,34 @@ class ShapeWatch:
         self.log.relations.record(published, unsettled.read_at.lsn, after_lsn=certain, source=ShapeSource.CATALOG)
         self.log.flush_relations()
 
-    def _record_gap(self, name: TableName, oid: int, unsettled: _Unsettled) -> None:
-        """Record the moments at which the table may have had either shape."""
-        first, held = self._first_shown(oid, unsettled), unsettled.held
-        end, end_us = unsettled.read_at.lsn, unsettled.read_at.time_us
-        if first is not None and first.lsn < end:
-            change = self.log.last_change(first.lsn, first.lsn + 1, oid)
-            end, end_us = first.lsn, change[1] if change is not None else end_us
-        reason = f"{UNKNOWN_SHAPE}: {', '.join(unsettled.found.visible)}"
-        record_gaps(self.lake, [Gap(name, Lsn(held.lsn - 1), end, reason, held.time_us, end_us)])
+    def _record_gaps(self, name: TableName, watched: _Watched, unsettled: _Unsettled) -> None:
+        """Record the moments at which the table may have had either of two shapes: a range for each new shape.
 
-    def _first_shown(self, oid: int, unsettled: _Unsettled) -> RelationVersion | None:
-        """Return the first version in the new shape; a Relation message may have shown the former one before."""
-        published = self.recorder.published(unsettled.shape)
-        found = self.log.relations.first_after(oid, Lsn(unsettled.held.lsn - 1))
-        while found is not None and (found.relation, found.attnums) != (published, attnums_of(published)):
-            found = self.log.relations.first_after(oid, found.lsn)
-        return found
+        A row proves a shape up to the moment before its commit: until then only its own transaction could change it,
+        and it may have done so after the row.
+        """
+        shape, now = (self.recorder.published(each) for each in (watched.shape, unsettled.shape))
+        held, end, relations = unsettled.held, unsettled.read_at, self.log.relations
+        before, gaps = relations.in_force(watched.oid, Lsn(held.lsn - 1)), []
+        number = before.number if before is not None and before.relation == shape else None
+        for version in relations.after(watched.oid, Lsn(held.lsn - 1)):
+            if version.attnums is None or version.lsn >= end.lsn:
+                continue  # which columns they are is not known, so it proves nothing
+            if visible := visible_differences(shape, version.relation):
+                held = self._proved(held, number, version)
+                shown_us = self.log.time_of(version.lsn) or end.time_us
+                gaps.append(_gap(name, held, WalEnd(version.lsn, shown_us), visible))
+                held = Held(version.lsn, shown_us - 1)
+            shape, number = version.relation, version.number
+        if (visible := visible_differences(shape, now)) or not gaps:
+            held = self._proved(held, number, end.lsn)
+            gaps.append(_gap(name, held, end, visible or unsettled.found.visible))
+        record_gaps(self.lake, gaps)
+
+    def _proved(self, held: Held, number: int | None, until: RelationVersion | Lsn) -> Held:
+        """Return up to when rows of the version `number` before `until` prove its shape; `held` if there are none."""
+        found = self.log.last_change(number, held.lsn, until) if number is not None else None
+        return held if found is None else Held(Lsn(found[0]), found[1] - 1)
 
     def _changed_rows(self, unsettled: _Unsettled) -> str | None:
         """Describe why rows may have changed without row messages; None if they have not."""

@@ -295,13 +295,9 @@ class RelationsLog:
         key = lsn, source, relation, attnums_of(relation)
         return any((each.lsn, each.source, each.relation, each.attnums) == key for each in versions)
 
-    def first_after(self, oid: int, lsn: Lsn) -> RelationVersion | None:
-        """Return the first version of a relation that came into force after an LSN."""
-        return next((e.version for e in self._of_table.get(oid, []) if e.version.lsn > lsn), None)
-
-    def numbers_of(self, oid: int) -> frozenset[int]:
-        """Return the numbers of a relation's versions."""
-        return frozenset(entry.version.number for entry in self._of_table.get(oid, []))
+    def after(self, oid: int, lsn: Lsn) -> list[RelationVersion]:
+        """Return the versions of a relation that came into force after an LSN, in order."""
+        return [entry.version for entry in self._of_table.get(oid, []) if entry.version.lsn > lsn]
 
     @property
     def last_lsn(self) -> Lsn:

@@ -191,6 +191,25 @@ def test_a_first_row_in_the_former_shape_does_not_end_the_uncertain_range(site: 
     assert list(lake.as_of().table("w").texts()) == [{"id": "1", "z": "4", "b": "3"}]
 
 
+def test_each_of_two_changes_has_a_range_that_rows_limit(site: Site) -> None:
+    """Rows in the second shape prove it until the next change; one in the same transaction, up to that commit."""
+    site.execute("alter table w add x int", "insert into w values (1, 1, 1, 1)")
+    after_first = Lsn(site.end() - 1)
+    site.execute("begin; insert into w values (2); alter table w add y int; insert into w values (3); commit")
+    exact = Lsn(site.end() - 1)
+    site.execute("alter table w add z int", "insert into u values (2)")
+    unknown = Lsn(site.end() - 1)
+    site.execute("insert into w values (4)")
+    site.capture()
+    lake = auditlake.Lake(site.lake.root)
+    found = [next(iter(lake.as_of(str(at)).table("w").texts())) for at in (after_first, "now")]
+    row = {"id": "1", "a": "1", "b": "1", "x": "1"}
+    assert found == [row, row | {"y": None, "z": None}]
+    for lsn in (exact, unknown):  # at the former, the transaction may have added `z` after its row
+        with pytest.raises(NotAnswerable, match="its shape in between is not known"):
+            lake.as_of(str(lsn)).table("w")
+
+
 @pytest.mark.parametrize(("statement", "reason"), ROWS.values(), ids=ROWS)
 def test_rows_that_changed_without_messages_park_the_table(site: Site, statement: str, reason: str) -> None:
     """It is known up to the last commit before the change, and not now, even if rows follow."""
