@@ -25,7 +25,12 @@ if TYPE_CHECKING:  # pyspark costs the unit tests a second
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-settings.register_profile("auditlake", deadline=None, print_blob=True)  # a busy machine is no failure
+settings.register_profile(
+    "auditlake",
+    deadline=None,  # a busy machine is no failure
+    print_blob=True,
+    derandomize="AUDITLAKE_PROPERTY_SEED" in os.environ,
+)
 settings.load_profile("auditlake")
 
 
