@@ -1,20 +1,27 @@
-"""Lock waits: bound the wait for a table's lock, and name the sessions that hold or await a conflicting one.
+"""Lock waits: bound ours for a table's lock, name the sessions that cause it, and give way to those that wait for us.
 
 A session that only waits for a conflicting lock (an ALTER TABLE behind a long query) blocks every later request,
 because the lock queue is fair. So waiting sessions are named as well as holding ones.
 
+A copy holds ACCESS SHARE on its tables. An ALTER TABLE of one would wait until the copy ends, and everybody else who
+needs that table behind it. So `GivingWay` looks every half second for sessions that wait for the copy. It ends the
+readers that one has waited for in two looks or, if the session that holds the locks is in the way, all of them: the
+copy fails with GaveWay, is begun again later, and the application goes on.
+
 Authority: postgresql.org/docs/current/explicit-locking.html; view-pg-locks.html
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import cast
 
 import psycopg
 from psycopg import sql
 
-from auditlake.errors import SourceUnready
+from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
 from auditlake.relation import TableName
-from auditlake.source.connection import Row, fetch
+from auditlake.source.connection import Row, connect, fetch
 
 _BLOCKERS = """
 select l.pid, a.usename::text, case when l.granted then 'holds' else 'waits for' end,
@@ -27,6 +34,27 @@ select l.pid, a.usename::text, case when l.granted then 'holds' else 'waits for'
    and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
  order by l.granted desc, a.xact_start
 """
+# pg_blocking_pids stops all locking for a moment, so it is asked only about sessions that an ACCESS SHARE can block.
+_CONFLICTING = """
+with ours as materialized (
+  select array_agg(a.pid) as pids from pg_catalog.pg_stat_activity a
+   where a.pid = %s::int or a.application_name = %s
+), waiting as materialized (
+  select l.pid, l.relation, pg_catalog.pg_blocking_pids(l.pid) as blockers from pg_catalog.pg_locks l, ours
+   where not l.granted and l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.pid <> all (ours.pids)
+     and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
+)
+select w.pid, w.relation::pg_catalog.regclass::text,
+       array(select unnest(w.blockers) intersect select unnest(ours.pids))
+  from waiting w, ours
+ where w.blockers && ours.pids
+"""
+_END = """
+select pg_catalog.pg_terminate_backend(a.pid) from pg_catalog.pg_stat_activity a
+ where a.pid = any (%s::int[]) or (%s and a.application_name = %s)
+"""
+_LOOK_S = 0.5
+_LONGEST_PAUSE_S = 30.0
 LOCK_TIMEOUT_S = 30.0
 AGAINST_READING = ("AccessExclusiveLock",)
 AGAINST_PUBLISHING = (
@@ -73,3 +101,50 @@ def locks_awaited(
     finally:
         if not conn.broken:  # else its failure is already being raised
             conn.execute("set lock_timeout = 0")
+
+
+class GaveWay(SourceUnreachable):
+    """A copy ended because another session waited for one of its locks; it may be begun again."""
+
+
+class GivingWay:
+    """Ends the sessions of a copy that others wait for: the one with `pid` and those named `readers_name`."""
+
+    def __init__(self, source: str, pid: int, readers_name: str) -> None:
+        self._source, self._pid, self._readers_name = source, pid, readers_name
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.reason: str | None = None
+        """Who waited for which table, once sessions were ended."""
+
+    def start(self) -> None:
+        """Look for waiting sessions in a thread until `stop`."""
+        self._thread = threading.Thread(target=self._watch, name="giving way", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        pause_s = _LOOK_S
+        while not self._stopped.is_set():
+            # Without a connection there is nothing to see; PostgreSQL may have ended all of ours, or have none free.
+            with suppress(AuditlakeError, psycopg.Error), connect(self._source) as control:
+                self._look(control)
+            self._stopped.wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _look(self, control: psycopg.Connection[Row]) -> None:
+        """End, until stopped, the sessions that were in the way of another one in two looks."""
+        before: dict[tuple[object, object], set[int]] = {}
+        while not self._stopped.wait(_LOOK_S):
+            found = fetch(control, _CONFLICTING, self._pid, self._readers_name)
+            now = {(waits, table): set(cast("list[int]", blockers)) for waits, table, blockers in found}
+            for waits, table in sorted(now.keys() & before.keys(), key=str):
+                blockers = now[waits, table] & before[waits, table]
+                self.reason = f"pid {waits} waited for a lock on {table}, and the copy gave way to it"
+                fetch(control, _END, sorted(blockers), self._pid in blockers, self._readers_name)
+            before = now

@@ -10,11 +10,7 @@ Order of effects:
   3. This transaction imports the snapshot and exports it again. The replication connection is then free to stream,
      which would have ended its own export; workers import ours for as long as this session lives.
 
-**Giving way.** Whoever waits for ACCESS EXCLUSIVE on one of these tables, say an ALTER TABLE, would wait until the copy
-ends, and everybody else who needs that table behind it. So from step 1 on a thread looks every half second for sessions
-that wait for this one or its readers. It ends the readers that one has waited for in two looks or, if this session is
-in the way, all of them: the copy fails with GaveWay, is begun again later, and the application goes on. Readers are
-known by their application name (`readers_name`).
+From step 1 on the copy gives way to sessions that wait for ACCESS EXCLUSIVE on a table (`lock_waits.GivingWay`).
 
 Closing the session releases locks and snapshot; if the process dies, the session ends.
 
@@ -25,10 +21,8 @@ the same backend is then still in the same transaction with the same locks, it w
 Authority: postgresql.org/docs/current/functions-admin.html, "Snapshot Synchronization"; mvcc-caveats.html
 """
 
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Self, cast
 
@@ -38,7 +32,7 @@ from psycopg import pq, sql
 from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect, fetch, fetch_one, translated_errors
-from auditlake.source.lock_waits import name_blockers
+from auditlake.source.lock_waits import GaveWay, GivingWay, name_blockers
 
 _NOT_LOCKED = (
     psycopg.errors.LockNotAvailable,
@@ -56,33 +50,6 @@ select l.relation::bigint from pg_catalog.pg_locks l
 """
 
 
-_LOOK_S = 0.5
-_LONGEST_PAUSE_S = 30.0
-# pg_blocking_pids stops all locking for a moment, so it is asked only about sessions that an ACCESS SHARE can block.
-_CONFLICTING = """
-with ours as materialized (
-  select array_agg(a.pid) as pids from pg_catalog.pg_stat_activity a
-   where a.pid = %s::int or a.application_name = %s
-), waiting as materialized (
-  select l.pid, l.relation, pg_catalog.pg_blocking_pids(l.pid) as blockers from pg_catalog.pg_locks l, ours
-   where not l.granted and l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and l.pid <> all (ours.pids)
-     and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
-)
-select w.pid, w.relation::pg_catalog.regclass::text,
-       array(select unnest(w.blockers) intersect select unnest(ours.pids))
-  from waiting w, ours
- where w.blockers && ours.pids
-"""
-_END = """
-select pg_catalog.pg_terminate_backend(a.pid) from pg_catalog.pg_stat_activity a
- where a.pid = any (%s::int[]) or (%s and a.application_name = %s)
-"""
-
-
-class GaveWay(SourceUnreachable):
-    """A copy ended because another session waited for one of its locks; it may be begun again."""
-
-
 class SnapshotHolder:
     """Holds ACCESS SHARE locks and, after `import_snapshot`, a snapshot that other sessions may import."""
 
@@ -90,9 +57,7 @@ class SnapshotHolder:
         self._source = source
         self._conn = connect(source)
         self._session: Row | None = None
-        self._gave_way: str | None = None
-        self._closed = threading.Event()
-        self._watching: threading.Thread | None = None
+        self._giving_way = GivingWay(source, self.pid, self.readers_name)
 
     def __enter__(self) -> Self:
         return self
@@ -100,14 +65,12 @@ class SnapshotHolder:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closed.set()
-        if self._watching is not None:
-            self._watching.join()
+        self._giving_way.stop()
         self._conn.close()
-        if self._gave_way is not None and isinstance(value, (psycopg.OperationalError, SourceUnreachable)):
-            raise GaveWay(
-                f"no snapshot could be held: {self._gave_way}", "Run the same command again.", retryable=True
-            ) from value
+        why = self._giving_way.reason
+        if why is not None and isinstance(value, (psycopg.OperationalError, SourceUnreachable)):
+            message = f"no snapshot could be held: {why}"
+            raise GaveWay(message, "Run the same command again.", retryable=True) from value
 
     @property
     def pid(self) -> int:
@@ -121,30 +84,9 @@ class SnapshotHolder:
 
     def explained(self, failure: AuditlakeError) -> AuditlakeError:
         """Return why a reader failed: GaveWay if it lost its connection after readers were ended, else its failure."""
-        if self._gave_way is None or not isinstance(failure, SourceUnreachable):
+        if self._giving_way.reason is None or not isinstance(failure, SourceUnreachable):
             return failure
-        return GaveWay(f"{failure.message}: {self._gave_way}", _AGAIN, retryable=True)
-
-    def _watch(self, pid: int, name: str) -> None:
-        pause_s = _LOOK_S
-        while not self._closed.is_set():
-            # Without a connection there is nothing to see; PostgreSQL may have ended all of ours, or have none free.
-            with suppress(AuditlakeError, psycopg.Error), connect(self._source) as control:
-                self._look(control, pid, name)
-            self._closed.wait(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-    def _look(self, control: psycopg.Connection[Row], pid: int, name: str) -> None:
-        """Look for waiting sessions until this one is closed, and end who was in the way of one in two looks."""
-        before: dict[tuple[object, object], set[int]] = {}
-        while not self._closed.wait(_LOOK_S):
-            found = fetch(control, _CONFLICTING, pid, name)
-            now = {(waits, table): set(cast("list[int]", blockers)) for waits, table, blockers in found}
-            for waits, table in sorted(now.keys() & before.keys(), key=str):
-                blockers = now[waits, table] & before[waits, table]
-                self._gave_way = f"pid {waits} waited for a lock on {table}, and the copy gave way to it"
-                fetch(control, _END, sorted(blockers), pid in blockers, name)
-            before = now
+        return GaveWay(f"{failure.message}: {self._giving_way.reason}", _AGAIN, retryable=True)
 
     def lock(self, trees: Mapping[TableName, Sequence[TableName]], timeout_s: float) -> dict[TableName, SourceUnready]:
         """Lock tables with their partitions against rewrites; return the reason for each that could not be locked.
@@ -152,9 +94,7 @@ class SnapshotHolder:
         `timeout_s` is for all of them together. A tree is locked completely or not at all.
         """
         deadline = time.monotonic() + timeout_s
-        names = self.pid, self.readers_name
-        self._watching = threading.Thread(target=self._watch, args=names, name="giving way", daemon=True)
-        self._watching.start()
+        self._giving_way.start()
         self._conn.execute("begin isolation level repeatable read read only")
         try:
             self._lock_all([table for tree in trees.values() for table in tree], sql.SQL("nowait"))
@@ -220,8 +160,8 @@ class SnapshotHolder:
             session = fetch_one(self._conn, _SESSION)
             missing = self._not_locked(oids)
         except SourceUnreachable as exc:
-            if self._gave_way is not None:
-                raise GaveWay(_lost(name, self._gave_way), _AGAIN, retryable=True) from exc
+            if self._giving_way.reason is not None:
+                raise GaveWay(_lost(name, self._giving_way.reason), _AGAIN, retryable=True) from exc
             raise SourceUnreachable(_lost(name, exc.message), _AGAIN, retryable=exc.retryable) from exc
         if self._session is None or session != self._session:
             why = f"expected session {self._session}, found {session}"

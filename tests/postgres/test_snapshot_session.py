@@ -30,8 +30,8 @@ from auditlake.snapshot.plan import make_plan, publish
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.scheduler import Limits
 from auditlake.snapshot.worker_pool import LocalWorkers
+from auditlake.source import lock_waits
 from auditlake.source import lock_waits as blockers
-from auditlake.source import snapshot_session
 from auditlake.source.catalog import read_tables
 from auditlake.source.connection import connect, connect_replication, pinned_conninfo
 from auditlake.source.slot import Waiting, create_slot
@@ -299,7 +299,7 @@ def test_a_lost_holder_fails_the_tables_that_are_not_committed(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its locks a table can be emptied while it is read; the next run copies what failed."""
-    monkeypatch.setattr(snapshot_session, "_LOOK_S", 60.0)
+    monkeypatch.setattr(lock_waits, "_LOOK_S", 60.0)
     monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 1)
     for name, rows in (("a", 2000), ("b", 500), ("c", 5)):
         _execute(database, f"create table {name} (id int primary key)")

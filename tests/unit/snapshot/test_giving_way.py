@@ -5,7 +5,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Pauses
 from auditlake.snapshot.progress import CopiedTable, Progress
-from auditlake.source.snapshot_session import GaveWay
+from auditlake.source.lock_waits import GaveWay
 
 _A, _B = TableName("public", "a"), TableName("public", "b")
 
