@@ -11,6 +11,7 @@ Authority: postgresql.org/docs/current/catalog-pg-publication-rel.html
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from auditlake.relation import TableName
 
@@ -23,7 +24,7 @@ class Member:
     entry: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Membership:
     """A publication: its OID, the operations it publishes (insert, update, delete, truncate), and its tables.
 
@@ -34,9 +35,9 @@ class Membership:
     operations: frozenset[str]
     tables: Mapping[TableName, Member]
 
-    @property
-    def names(self) -> dict[int, TableName]:
-        """Return the name of each table by its OID."""
+    @cached_property
+    def names(self) -> Mapping[int, TableName]:
+        """The name of each table by its OID."""
         return {member.relation: name for name, member in self.tables.items()}
 
 
@@ -67,10 +68,9 @@ def _lost(
 ) -> Loss | None:
     member = recorded.tables[table]
     # A renamed table is the same table; another one of the same name is not.
-    now = next((entry for entry in found.tables.values() if entry.relation == member.relation), None)
-    if now is None:
+    if member.relation not in found.names:
         return None if table in dropped else Loss(f"publication {name} no longer carries {table}", table)
-    if now.entry != member.entry:
+    if found.tables[found.names[member.relation]].entry != member.entry:
         what = "was taken out and put back, or its row filter or columns were changed"
         return Loss(f"publication {name} carries {table}, but it {what}", table)
     return None

@@ -12,7 +12,7 @@ The first cause that applies decides, the most severe first. A lake that cannot 
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -139,7 +139,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
 
 
 def _ask_source(
-    conninfo: str, lake: Lake, positions: Positions | None, followed: Collection[TableName | int]
+    conninfo: str, lake: Lake, positions: Positions | None, followed: frozenset[TableName | int]
 ) -> SourceStatus:
     manifest = require_manifest(lake)
     with connect(conninfo, manifest.lsn_offset) as conn:
@@ -168,7 +168,7 @@ def _refusal(
 
 
 def _without_history(
-    conn: psycopg.Connection[Row], publication: str, followed: Collection[TableName | int]
+    conn: psycopg.Connection[Row], publication: str, followed: frozenset[TableName | int]
 ) -> tuple[tuple[TableName, ...] | None, tuple[TableName, ...] | None]:
     """Name the tables without a history that the publication carries, and those that it does not.
 
@@ -179,7 +179,7 @@ def _without_history(
     except SourceUnready:  # a session holds a lock on a published table: unknown, and reported as null
         return None, None
     every = choose(source, lambda _: True)
-    missing = [table.name for table in every if not {table.name, table.relation.oid} & set(followed)]
+    missing = [table.name for table in every if followed.isdisjoint((table.name, table.relation.oid))]
     new = tuple(name for name in missing if source.published(name) is not None)
     return new, tuple(name for name in missing if name not in new)
 

@@ -84,7 +84,7 @@ class DdlRecorder:
     lake: Lake
     log: CaptureLog
     tables: Mapping[int, TableName] = field(default_factory=dict)
-    shapes: Mapping[int, Shape] = field(default_factory=dict)
+    shapes: dict[int, Shape] = field(default_factory=dict)
     entries: Entries = field(default_factory=Entries)
     _reported: dict[int, Shape] = field(default_factory=dict)
     _repeated_to: int = 0
@@ -382,7 +382,7 @@ class ShapeWatch:
             write_shape(self.lake, name, shape)
             self._written_at = fingerprint(self.lake.shapes)
         watched.shape, watched.unsettled = shape, None
-        self.recorder.shapes = {each.oid: each.shape for each in self._watched.values()}
+        self.recorder.shapes[watched.oid] = shape
 
     def _settle(self, name: TableName, watched: _Watched, unsettled: _Unsettled) -> None:
         """Record what the stream has not shown, and follow the table again unless rows may have changed."""
