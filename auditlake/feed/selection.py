@@ -123,7 +123,7 @@ class Selected:
         if not self._uncopied:
             return False
         recorded = read_recorded(self._lake)
-        found = ((oid, open_history(self._lake, history_of(self._lake, r))) for oid, r in self._uncopied.items())
+        found = ((oid, open_history(self._lake, history_of(recorded, r))) for oid, r in self._uncopied.items())
         return any(history is not None and history.oid_in(recorded) == oid for oid, history in found)
 
     def _read(self) -> None:

@@ -68,7 +68,6 @@ from auditlake.delta.log_writer import (
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake, source_name
-from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.membership import Membership
 from auditlake.relation import Column, Former, Relation, TableName
@@ -399,15 +398,14 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us)
 
 
-def history_of(lake: Lake, relation: Relation) -> TableName:
+def history_of(recorded: Membership | None, relation: Relation) -> TableName:
     """Return the name of the history that a table of the source has; its own if none is recorded."""
-    recorded = read_recorded(lake)
     return (recorded and recorded.names.get(relation.oid)) or relation.name
 
 
-def new_history(lake: Lake, relation: Relation) -> TableName:
+def new_history(lake: Lake, recorded: Membership | None, relation: Relation) -> TableName:
     """Return the name of the history that a table has or is to get: its own, with its OID if that name is taken."""
-    recorded, name = read_recorded(lake), relation.name
+    name = relation.name
     while (taken := open_history(lake, name)) is not None:
         if taken.oid_in(recorded) in {None, relation.oid}:
             break

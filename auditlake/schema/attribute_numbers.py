@@ -32,10 +32,12 @@ from typing import cast
 
 import psycopg
 
-from auditlake.lake.history import history_of, open_history
+from auditlake.lake.history import HistoryTable, history_of, open_history
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import RelationVersion
-from auditlake.relation import Column, Relation
+from auditlake.membership import Membership
+from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot
 from auditlake.source.connection import Row, answering_within, connect, fetch
 
@@ -96,13 +98,16 @@ class AttributeNumbers:
         self._silence_s = silence_s
         self._opened = ExitStack()
         self._conn: psycopg.Connection[Row] | None = None
+        self._recorded: Membership | None = None
 
     def __call__(self, relation: Relation, version: RelationVersion | None, last: int) -> tuple[int, ...] | None:
         """Return the attribute numbers of a relation in the stream's present, None if they cannot be determined.
 
         Raises SourceUnreachable.
         """
-        before, last = self._before(relation, version), max(last, self._last(relation))
+        history = self._history(relation)
+        before = _numbered(version.relation.columns) if version is not None else _numbers_of(history)
+        last = max(last, self._last(relation, history))
         names = [column.name for column in relation.columns]
         until = time.monotonic() + _VISIBLE_WITHIN_S
         while True:
@@ -115,36 +120,29 @@ class AttributeNumbers:
         if now:
             return match(names, before, now, last)
         if version is None:
-            return self._of_history(relation)
+            return _of_history(history, relation)
         return version.attnums if version.relation == relation else None  # the table was dropped
 
     def close(self) -> None:
-        """Close the connection; the next question opens another."""
+        """Close the connection; the next question opens another, and reads the record of the publication again."""
         self._opened.close()
-        self._conn = None
+        self._conn, self._recorded = None, None
 
-    def _before(self, relation: Relation, version: RelationVersion | None) -> Mapping[int, str] | None:
-        if version is not None:
-            return _numbered(version.relation.columns)
-        history = open_history(self._lake, history_of(self._lake, relation))
-        return _numbered(history.current) if history is not None and history.oid == relation.oid else None
+    def _name(self, relation: Relation) -> TableName:
+        if self._recorded is None:
+            self._recorded = read_recorded(self._lake)
+        return history_of(self._recorded, relation)
 
-    def _of_history(self, relation: Relation) -> tuple[int, ...] | None:
-        """Return the numbers of a dropped table that still had the columns of its history."""
-        history = open_history(self._lake, history_of(self._lake, relation))
-        if history is None or history.oid != relation.oid:
-            return None
-        was, now = ([(c.name, c.type_oid, c.typmod) for c in each] for each in (history.current, relation.columns))
-        return tuple(_numbered(history.current) or ()) or None if was == now else None
+    def _history(self, relation: Relation) -> HistoryTable | None:
+        """Open the history of a table; None if it has none."""
+        history = open_history(self._lake, self._name(relation))
+        return history if history is not None and history.oid == relation.oid else None
 
-    def _last(self, relation: Relation) -> int:
+    def _last(self, relation: Relation, history: HistoryTable | None) -> int:
         """Return the highest number that the lake knows of: of the history, and of the catalog before it was copied."""
-        name = history_of(self._lake, relation)
-        history, seen = open_history(self._lake, name), read_catalog_snapshot(self._lake, name)
+        seen = read_catalog_snapshot(self._lake, self._name(relation))
         last = seen.attributes if seen is not None and seen.relation == relation.oid else 0
-        if history is not None and history.oid == relation.oid:
-            last = max(last, *(column.attnum or 0 for column in history.columns), 0)
-        return last
+        return last if history is None else max(last, *(column.attnum or 0 for column in history.columns), 0)
 
     def _read(self, oid: int) -> Mapping[int, str | None]:
         if self._conn is None:
@@ -152,6 +150,18 @@ class AttributeNumbers:
         with answering_within(self._conn, self._silence_s):
             rows = fetch(self._conn, _ATTRIBUTES, oid)
         return {cast("int", number): None if name is None else str(name) for number, name in rows}
+
+
+def _numbers_of(history: HistoryTable | None) -> Mapping[int, str] | None:
+    return None if history is None else _numbered(history.current)
+
+
+def _of_history(history: HistoryTable | None, relation: Relation) -> tuple[int, ...] | None:
+    """Return the numbers of a dropped table that still had the columns of its history."""
+    if history is None:
+        return None
+    was, now = ([(c.name, c.type_oid, c.typmod) for c in each] for each in (history.current, relation.columns))
+    return tuple(_numbered(history.current) or ()) or None if was == now else None
 
 
 def _numbered(columns: Sequence[Column]) -> Mapping[int, str] | None:

@@ -41,8 +41,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from auditlake.delta.append_table import AppendLog, open_delta
-from auditlake.lake.history import history_of, open_history
+from auditlake.lake.history import HistoryTable, history_of, list_histories, open_history
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
 
@@ -58,6 +59,8 @@ ADDED_SCHEMA = pa.schema(
         ("time", pa.timestamp("us", tz="UTC")),
     ]
 )
+
+_MANY_TABLES = 20  # to open one takes 3 ms, to list one that has not changed 0.02 ms (bench/many_tables.py, 2026-11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,12 @@ class AddedLog:
         """Ask the open questions about these tables; `versions` are all (LSN, relation) so far, in order."""
         if self._ask is None:
             return
-        opened = [question for oid in sorted(oids) for question in self._open(versions, oid)]
+        own: dict[int, list[tuple[Lsn, Relation]]] = {oid: [] for oid in sorted(oids)}
+        for version in versions:
+            if version[1].oid in own:
+                own[version[1].oid].append(version)
+        tables = self._histories([shapes[0][1] for shapes in own.values() if shapes])
+        opened = [question for oid, table in tables.items() for question in self._open(table, own[oid])]
         if not opened:
             return
         told = {each.added: self._told.get((each.added.relation, each.number)) for each in opened}
@@ -196,14 +204,21 @@ class AddedLog:
         self._append([_row(question, answers[question.added]) for question in opened])
         self._answers |= answers
 
-    def _open(self, versions: Sequence[tuple[Lsn, Relation]], oid: int) -> Iterator[Question]:
-        """Yield a question for each added column that is neither in the history nor decided."""
-        own = [(lsn, relation) for lsn, relation in versions if relation.oid == oid]
-        history = open_history(self._lake, history_of(self._lake, own[0][1])) if own else None
-        if history is None or history.oid not in {None, oid}:
-            return
+    def _histories(self, relations: Sequence[Relation]) -> dict[int, HistoryTable]:
+        """Return the histories of tables by OID: of many tables, those that this process knows are not opened."""
+        recorded = read_recorded(self._lake)
+        names = {relation.oid: history_of(recorded, relation) for relation in relations}
+        if len(names) > _MANY_TABLES:
+            listed = {table.name: table for table in list_histories(self._lake)}
+            found = {oid: listed.get(name) for oid, name in names.items()}
+        else:
+            found = {oid: open_history(self._lake, name) for oid, name in names.items()}
+        return {oid: table for oid, table in found.items() if table is not None and table.oid in {None, oid}}
+
+    def _open(self, history: HistoryTable, versions: Iterable[tuple[Lsn, Relation]]) -> Iterator[Question]:
+        """Yield a question for each added column of a table that is neither in the history nor decided."""
         before: Sequence[Column] = history.columns
-        for lsn, relation in own:
+        for lsn, relation in versions:
             if lsn <= history.horizon:
                 continue
             for column in sorted(relation.columns, key=lambda column: column.name):

@@ -36,7 +36,7 @@ from auditlake.lake.history import list_histories, new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_lsn_offset, record_created_publication
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import record_tables
+from auditlake.lake.records import read_recorded, record_tables
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.relation import TableName
 from auditlake.schema.catalog_snapshot import save_first_snapshots
@@ -183,9 +183,8 @@ def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
     """Return the tables that have no history yet and can be read; record the unreadable ones as failed."""
     known = {history.oid for history in list_histories(run.target.lake)}  # also under a former name
     new = [table for table in plan.chosen if table.relation.oid not in known]
-    todo = [
-        table for table in new if open_history(run.target.lake, new_history(run.target.lake, table.relation)) is None
-    ]
+    names = _history_names(run.target.lake, new)
+    todo = [table for table in new if open_history(run.target.lake, names[table.name]) is None]
     for table in todo:
         if table.name in plan.unreadable:
             run.progress.fail(table.name, plan.unreadable[table.name])
@@ -292,7 +291,8 @@ def _record_published(control: psycopg.Connection[Row], target: Target, todo: Se
 
 def _history_names(lake: Lake, todo: Sequence[FollowedTable]) -> dict[TableName, TableName]:
     """Return the name of the history that each table is to get."""
-    return {table.name: new_history(lake, table.relation) for table in todo}
+    recorded = read_recorded(lake)
+    return {table.name: new_history(lake, recorded, table.relation) for table in todo}
 
 
 def _oids(names: Mapping[TableName, TableName], todo: Sequence[FollowedTable]) -> dict[TableName, int]:

@@ -30,9 +30,12 @@ import psycopg
 
 from auditlake.errors import AuditlakeError, SourceUnreachable
 from auditlake.lake.history import list_histories, new_history, open_history
+from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
+from auditlake.lake.records import read_recorded
+from auditlake.membership import Membership
 from auditlake.messages import report_bug
-from auditlake.relation import TableName
+from auditlake.relation import Relation, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.plan import chosen_of, read_source
 from auditlake.snapshot.worker_pool import start_workers
@@ -101,10 +104,12 @@ class _Looks:
         for table in new:
             if self._stop.is_set():
                 return
-            lake = self._job.target.lake
-            is_copied = open_history(lake, new_history(lake, table.relation)) is not None
-            if not is_copied and not self._copy([table], report=True):
+            if not self._is_copied(table) and not self._copy([table], report=True):
                 self._failed[table.name] = table.shape
+
+    def _is_copied(self, table: FollowedTable) -> bool:
+        lake = self._job.target.lake
+        return _has_history(lake, read_recorded(lake), table.relation)
 
     def close(self) -> None:
         """Close the connection; the next look opens another."""
@@ -175,13 +180,18 @@ def find_new(conn: psycopg.Connection[Row], target: Target) -> list[FollowedTabl
     ours = created_publication(target.lake)
     patterns = target.patterns if target.patterns is not None or not ours else created_for
     known = {history.oid for history in list_histories(target.lake)}  # also under a former name
+    recorded = read_recorded(target.lake)
     return [
         table
         for table in chosen_of(source, patterns)
         if (ours or source.published(table.name) is not None)
         and table.relation.oid not in known
-        and open_history(target.lake, new_history(target.lake, table.relation)) is None
+        and not _has_history(target.lake, recorded, table.relation)
     ]
+
+
+def _has_history(lake: Lake, recorded: Membership | None, relation: Relation) -> bool:
+    return open_history(lake, new_history(lake, recorded, relation)) is not None
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ _COUNT = """
 import json, sys
 from pathlib import Path
 import auditlake.api.lake, auditlake.follow, auditlake.status
+from auditlake.capture.change_log import CaptureLog
 from auditlake.lake.layout import Lake
 opened, root = [], sys.argv[1]
 def count(event, args):
@@ -34,6 +35,8 @@ def counted(name, question):
     counts[name] = [len(opened) - before[0], len(tables) - before[1]]
 counted("question", lambda: auditlake.api.lake.Lake(root).as_of().table("public.t0").to_arrow())
 counted("status", lambda: auditlake.status.read_status(lake, None))
+capture = CaptureLog(lake, ask=lambda questions: [])
+counted("missing values", capture.resolve_missing_values)
 counted("apply", lambda: auditlake.follow.Applier(lake, lambda: None, print).apply())
 print(json.dumps(counts))
 """
