@@ -281,9 +281,10 @@ class ShapeWatch:
         self._read_records(control)
         others = [name for name, oid in tables.items() if name not in self._watched or self._watched[name].oid != oid]
         recorded = read_each(self.lake.shapes, partial(read_shape, self.lake), others)
-        for name, shape in zip(others, recorded, strict=True):
-            if shape is None or shape.relation.oid != tables[name]:
-                record_shapes(control, self.lake, {name: tables[name]})
+        pairs = zip(others, recorded, strict=True)
+        lacking = [name for name, shape in pairs if shape is None or shape.relation.oid != tables[name]]
+        if lacking:
+            record_shapes(control, self.lake, {name: tables[name] for name in lacking})
         self._trigger_records = read_ddl_trigger(control).records
         self.recorder.entries = read_entries(control, self.publication)
         if others:

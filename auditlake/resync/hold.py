@@ -9,7 +9,7 @@ force until the commit of the snapshot, and tells a later run:
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
@@ -47,24 +47,33 @@ class Hold:
         return min((each for each in doubts if each.lsn < snapshot_lsn), key=lambda each: each.lsn, default=None)
 
 
-def hold_table(lake: Lake, table: HistoryTable, positions: Positions, until: Lsn, problem: str = _COMPARED) -> Hold:
-    """Hold a table; `until` is the end of the source's log, read before. A hold of an earlier run is continued.
+def hold_tables(
+    lake: Lake, tables: Iterable[HistoryTable], positions: Positions, until: Lsn, problem: str = _COMPARED
+) -> dict[TableName, Hold]:
+    """Hold tables; `until` is the end of the source's log, read before. A hold of an earlier run is continued.
 
-    `problem` is why the stream ends at `positions`; without it, the table is complete.
+    `problem` is why the stream ends at `positions`; without it, the tables are complete.
 
     Raises LakeUnusable if the folder cannot be written.
     """
+    tables = list(tables)
+    parked = read_parked(lake, tables)
+    lsn, time_us = positions.known_lsn, positions.current_us
+    ends = {each.name: Parked(each.name, Cause.RESYNC, lsn, until, problem, REMEDY, time_us) for each in tables}
+    return {each.name: _hold(lake, each, parked.get(each.name), ends[each.name]) for each in tables}
+
+
+def _hold(lake: Lake, table: HistoryTable, parked: Parked | None, end: Parked) -> Hold:
+    """Hold a table at the `end` of its stream, or where it is parked."""
     held = find_parked(lake, table.name, Cause.RESYNC)
-    parked = read_parked(lake, [table]).get(table.name)
-    complete = held is not None and held.reason == _COMPARED and problem != _COMPARED
+    complete = held is not None and held.reason == _COMPARED and end.reason != _COMPARED
     if held is not None and held.until > table.snapshot_lsn and (parked is None or parked.lsn >= held.lsn):
         if not complete:
             return Hold(held)
         parked = None  # it was complete, until the stream was lost
+    record = end
     if parked is not None:
-        record = Parked(table.name, Cause.RESYNC, parked.lsn, until, parked.reason, REMEDY, parked.time_us)
-    else:
-        record = Parked(table.name, Cause.RESYNC, positions.known_lsn, until, problem, REMEDY, positions.current_us)
+        record = replace(end, lsn=parked.lsn, reason=parked.reason, time_us=parked.time_us)
     if complete:
         unpark(lake, table.name, Cause.RESYNC)
     park(lake, record)

@@ -45,7 +45,7 @@ from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
-from auditlake.resync.hold import Hold, held_tables, hold_table, release
+from auditlake.resync.hold import Hold, held_tables, hold_tables, release
 from auditlake.resync.renewal import Renewal, renew_slot, renew_source
 from auditlake.resync.supersede import Copied, Resynced, supersede
 from auditlake.schema.catalog_snapshot import save_first_snapshots
@@ -170,7 +170,7 @@ def _hold(run: _Run, tables: Sequence[HistoryTable]) -> dict[TableName, Hold]:
     until, positions = wal_end(run.control).lsn, read_positions(run.target.lake)
     assert positions is not None  # noqa: S101 - `check_main_slot` found a slot, which bootstrap records
     why = {} if run.target.renewal is None else {"problem": run.target.renewal.problem}
-    return {table.name: hold_table(run.target.lake, table, positions, until, **why) for table in tables}
+    return hold_tables(run.target.lake, tables, positions, until, **why)
 
 
 @contextmanager

@@ -13,9 +13,9 @@ Authority: postgresql.org/docs/current/catalog-pg-attribute.html
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import cast
 
 import psycopg
@@ -175,33 +175,40 @@ class CatalogSnapshots:
         unread = [name for name in found if name not in self._last]
         saved = read_each(self._lake.root, partial(read_catalog_snapshot, self._lake), unread)
         self._last |= dict(zip(unread, saved, strict=True))
+        answers = cache(partial(_answered, self._lake))
         for name, table in found.items():
             before, now = self._last[name], table.snapshot
             if before is not None and _is_same(before, now):
                 continue
             since = 0 if before is None or before.relation != now.relation else before.attributes
             later = {column: number for column, number in table.columns.items() if number > since}
-            if self._lake_knows(name, now.relation, later):
+            if self._lake_knows(name, now.relation, later, answers):
                 write_catalog_snapshot(self._lake, name, now)
                 self._last[name] = now
 
-    def _lake_knows(self, name: TableName, relation: int, columns: Mapping[str, int]) -> bool:
+    def _lake_knows(
+        self, name: TableName, relation: int, columns: Mapping[str, int], answers: Callable[[], Collection[Added]]
+    ) -> bool:
         """Return whether the history has these columns, by number or name, or their missing values are known."""
         history = open_history(self._lake, name)
         if history is None:
             return False
         known = {column.attnum or column.name for column in history.columns}
         if unknown := {c for c, number in columns.items() if number not in known and c not in known}:
-            answers = {added for added, answer in read_added(self._lake).items() if answer.problem is None}
             versions = read_versions(self._lake).of_oid(relation)
             answered = {
                 (column.name, column.attnum)
                 for version in versions
                 for column in version.relation.columns
-                if Added(relation, column.name, version.lsn) in answers
+                if Added(relation, column.name, version.lsn) in answers()
             }
             return all((c, columns[c]) in answered or (c, None) in answered for c in unknown)
         return True
+
+
+def _answered(lake: Lake) -> frozenset[Added]:
+    """Return the added columns whose missing values are known."""
+    return frozenset(added for added, answer in read_added(lake).items() if answer.problem is None)
 
 
 def _is_same(one: CatalogSnapshot, other: CatalogSnapshot) -> bool:

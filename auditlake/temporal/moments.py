@@ -12,6 +12,7 @@ A moment outside of what is known raises NotAnswerable, which names both; it is 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import assert_never
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Known:
     """State of a lake: positions, and each history at one Delta version; tables in `copying` have no state yet.
 
@@ -76,16 +77,25 @@ class Known:
         """Return the tables whose definition, and perhaps name, was changed by a commit not captured yet."""
         return tuple(sorted(name for name, parked in self.parked.items() if parked.cause is Cause.PENDING))
 
-    @property
+    @cached_property
     def names(self) -> tuple[TableName, ...]:
         """Every name that a table has or had, and those of the histories."""
         return tuple(dict.fromkeys(n for table in self.listed for n in (table.name, *table.all_names)))
+
+    @cached_property
+    def _had(self) -> Mapping[TableName, Sequence[HistoryTable]]:
+        """The tables that have or had each name."""
+        found: dict[TableName, list[HistoryTable]] = {}
+        for table in self.listed:
+            for name in dict.fromkeys(table.all_names):
+                found.setdefault(name, []).append(table)
+        return found
 
     def had(self, name: TableName) -> list[HistoryTable]:
         """Return the tables that have or had a name; the name of a history means that one alone."""
         if name in self.tables and name not in self.tables[name].all_names:
             return [self.tables[name]]
-        return [self.tables[table.name] for table in self.listed if name in table.all_names]
+        return [self.tables[table.name] for table in self._had.get(name, ())]
 
     def named(self, name: TableName, lsn: Lsn) -> HistoryTable:
         """Return the table that has a name, one of `names`, at `lsn`; if none is known so early, the first one.
@@ -119,11 +129,8 @@ class Known:
         left = [table for table in self.tables.values() if lsn < ends.get(table.name, lsn + 1)]
         names = {table.name_at(lsn) for table in left if table.horizon <= lsn}
         found = {name: self.named(name, lsn) for name in sorted(names)}
-        return found | {n: t for t in left if t.horizon > lsn and (n := t.name_at(lsn)) not in self._ever(lsn)}
-
-    def _ever(self, lsn: Lsn) -> frozenset[TableName]:
-        """Return the names that some table had by `lsn`."""
-        return frozenset(table.name_at(lsn) for table in self.listed if table.horizon <= lsn)
+        taken = {table.name_at(lsn) for table in self.listed if table.horizon <= lsn}
+        return found | {n: t for t in left if t.horizon > lsn and (n := t.name_at(lsn)) not in taken}
 
     def _may_be_renamed(self, table: HistoryTable, lsn: Lsn) -> bool:
         parked = self.parked.get(table.name)
