@@ -32,3 +32,7 @@ class Lsn(int):
 
     def __repr__(self) -> str:
         return f"Lsn({str(self)!r})"
+
+
+LAST_LSN = Lsn(1 << 62)
+"""An LSN after all others, which still fits a BIGINT."""

@@ -56,6 +56,11 @@ class Column:
     former: tuple[Former, ...] = ()
 
     @property
+    def type(self) -> tuple[int, int]:
+        """Return the column's type: its OID, and its modifier."""
+        return self.type_oid, self.typmod
+
+    @property
     def stored(self) -> str:
         """Return the column's name in the history."""
         return self.stored_as or self.name

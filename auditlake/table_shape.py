@@ -113,7 +113,7 @@ def differences(before: Relation, now: Relation) -> Iterator[str]:
             yield f"column {column.name} was dropped"
         elif columns[attnum].name != column.name:
             yield f"column {column.name} was renamed to {columns[attnum].name}"
-        elif _type(columns[attnum]) != _type(column):
+        elif columns[attnum].type != column.type:
             yield f"the type of column {column.name} was changed"
     yield from (f"column {column.name} was added" for attnum, column in columns.items() if attnum not in was)
     if before.replica_identity != now.replica_identity or _key(before, columns) != _key(now, columns):
@@ -127,10 +127,6 @@ def visible_differences(before: Relation, now: Relation) -> tuple[str, ...]:
 
 def _visible(found: Iterable[str]) -> tuple[str, ...]:
     return tuple(what for what in found if what != IDENTITY)
-
-
-def _type(column: Column) -> tuple[int, int]:
-    return column.type_oid, column.typmod
 
 
 def _key(relation: Relation, among: Mapping[int | None, Column]) -> set[int | None]:
@@ -166,7 +162,7 @@ def _rewritten(before: Shape, now: Shape) -> Iterator[str]:
         if column.attnum not in was and column.attnum not in now.missing:
             found = True
             yield f"column {column.name} was added with a value of its own in each row"
-        elif column.attnum in was and _type(was[column.attnum]) != _type(column):
+        elif column.attnum in was and was[column.attnum].type != column.type:
             found = True
             yield f"its rows were rewritten for the new type of column {column.name}"
     if not found and now.kind != _PARTITIONED and before.entries != now.entries:

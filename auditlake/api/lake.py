@@ -358,7 +358,7 @@ class _Types:
     def value(self, name: str, text: str | None) -> Any:  # noqa: ANN401 - of the column's type
         """Return the value of a text."""
         column = self._columns[name]
-        return None if text is None else decoder(column.type_oid, column.typmod)(text)
+        return None if text is None else decoder(*column.type)(text)
 
     def row(self, texts: Mapping[str, str | None]) -> dict[str, Any]:
         """Return a row's values."""
@@ -386,7 +386,7 @@ def _event(reader: Reader, table: HistoryTable, event: Event, transaction: Trans
 
 def _differences(table: Compared) -> Iterator[RowDifference]:
     types = [
-        {column.name: decoder(column.type_oid, column.typmod) for column in columns}
+        {column.name: decoder(*column.type) for column in columns}
         for columns in (table.columns_before, table.columns_after)
     ]
 

@@ -318,10 +318,6 @@ class MultisetDiff(_TwoMoments):
         return sorted({self._now[name] for name, text in texts if text is not None and _NUL in text})
 
 
-def _same(one: Column, other: Column) -> bool:
-    return (one.type_oid, one.typmod) == (other.type_oid, other.typmod)
-
-
 def _with_one_key(reader: Reader, table: HistoryTable, span: Span) -> HistoryTable:
     """Return the table with its key at both moments.
 
@@ -395,13 +391,13 @@ class Compared:
         added = [f"column {name} added" for name in new if name not in gone]
         removed = [f"column {name} removed" for name in gone if name not in new]
         renamed = [f"column {one.name} renamed to {other.name}" for one, other in pairs if one.name != other.name]
-        types = [(one, (one.type_oid, one.typmod), (other.type_oid, other.typmod)) for one, other in pairs]
+        types = [(one, one.type, other.type) for one, other in pairs]
         other = [
             f"column {column.name} changed from type OID {one[0]}, modifier {one[1]} to {two[0]}, {two[1]}"
             for column, one, two in types
             if one != two
         ]
         replaced = [
-            f"column {n} replaced by another of its type" for n, c in gone.items() if n in new and _same(c, new[n])
+            f"column {n} replaced by another of its type" for n, c in gone.items() if n in new and c.type == new[n].type
         ]
         return [*added, *removed, *renamed, *other, *replaced]

@@ -36,7 +36,7 @@ class GivenKey:
         Raises NotAnswerable.
         """
         if self.other_texts:
-            columns = ", ".join(f"{each.name} of {type_name(each.type_oid, each.typmod)}" for each in self.other_texts)
+            columns = ", ".join(f"{each.name} of {type_name(*each.type)}" for each in self.other_texts)
             raise NotAnswerable(
                 f"no row of {self.table} has a key with this text, but an equal key can have another text ({columns})",
                 "Write the key as PostgreSQL prints it.",
@@ -70,9 +70,9 @@ def read_value(column: Column, value: str) -> Spelling:
     Raises BadUsage if the input is not a value of that type without rounding.
     """
     try:
-        return spelling(column.type_oid, column.typmod, value)
+        return spelling(*column.type, value)
     except ValueError as exc:
-        kind = type_name(column.type_oid, column.typmod)
+        kind = type_name(*column.type)
         raise BadUsage(f"the value for {column.name} is not a valid {kind}", f"Write {exc}.") from exc
 
 

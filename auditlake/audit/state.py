@@ -192,7 +192,7 @@ def columns_of(reader: Reader, table: HistoryTable, lsn: Lsn) -> tuple[Column, .
 
 def _named_as(column: Column, now: Column) -> Column:
     """Return a column with the type of the history, or the wider one that the moment has, under its name then."""
-    types = (column.type_oid, column.typmod), (now.type_oid, now.typmod)
+    types = column.type, now.type
     type_oid, typmod = types[is_widened(*types)]
     stored_as = None if column.stored == now.name else column.stored
     return replace(column, type_oid=type_oid, typmod=typmod, name=now.name, stored_as=stored_as)

@@ -15,13 +15,11 @@ from functools import cached_property
 
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.relations import RelationVersion, ShapeSource
-from auditlake.lsn import Lsn
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import Followed, Shapes, follow
 from auditlake.schema.missing_values import Added, Answers, Existing
 from auditlake.values.types import is_widened
-
-_LAST_LSN = Lsn(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +69,9 @@ class TableShapes:
     @cached_property
     def _types(self) -> Mapping[str, Column]:
         """The columns that have a wider type after the tail, by the names under which the history stores them."""
-        last = {column.stored: column for column in self.columns_at(_LAST_LSN)}
+        last = {column.stored: column for column in self.columns_at(LAST_LSN)}
         pairs = ((column, last[column.stored]) for column in self.table.columns if column.stored in last)
-        return {was.stored: now for was, now in pairs if is_widened(_type(was), _type(now))}
+        return {was.stored: now for was, now in pairs if is_widened(was.type, now.type)}
 
     def keyed_at(self, lsn: Lsn) -> HistoryTable:
         """Return `inner` with the key that the table had at `lsn`."""
@@ -182,7 +180,3 @@ class TableShapes:
     def _answer(self, name: str, lsn: Lsn) -> Existing | None:
         oids = {version.relation.oid for version in self.shapes.versions}
         return next((self.answers[added] for oid in oids if (added := Added(oid, name, lsn)) in self.answers), None)
-
-
-def _type(column: Column) -> tuple[int, int]:
-    return column.type_oid, column.typmod

@@ -44,8 +44,8 @@ from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, names_with, park, unpark
 from auditlake.lake.records import read_shape, write_shape
-from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, attnums_of
-from auditlake.lsn import Lsn
+from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.pgoutput.ddl_message import DdlMessage, parse_ddl_message
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
@@ -63,7 +63,6 @@ _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
 _DROPPED = "It has no more changes; its history up to then can be queried."
 _PENDING = "its definition was changed, and the stream has not reached that yet"
 _REMEDY = "Run auditlake resync: it copies the table again and keeps its history."
-_LAST_LSN = Lsn(1 << 62)
 _FAILED = b'{"failed"'
 _STORED = "r"  # relkind of a table that is neither partitioned nor foreign
 
@@ -165,7 +164,7 @@ class DdlRecorder:
             published, commit_lsn, ShapeSource.DDL_TRIGGER
         ):
             return None
-        if before is None or (before.relation, before.attnums) != (published, attnums_of(published)):
+        if before is None or not before.shows(published):
             source = ShapeSource.DDL_TRIGGER
             self.relations.record(published, commit_lsn, source=source, command=message.tag)
         if before is not None:
@@ -176,7 +175,7 @@ class DdlRecorder:
     def published(self, shape: Shape) -> Relation:
         """Return the relation of a shape with its published columns only."""
         oid = shape.relation.oid
-        version = self.relations.in_force(oid, _LAST_LSN)
+        version = self.relations.in_force(oid, LAST_LSN)
         columns = version.relation.columns if version is not None and version.attnums is not None else None
         if columns is None and (history := open_history(self.lake, self.tables[oid])) is not None:
             columns = history.current if history.oid == oid else None
@@ -207,17 +206,17 @@ def _part(shape: Shape, column: str) -> Part:
     return Part(shape.files[shape.relation.oid], None if missing is None else only_element(missing))
 
 
-def _gap(name: TableName, held: Held, end: WalEnd, visible: tuple[str, ...]) -> Gap:
+def _gap(name: TableName, held: Held, end: WalEnd, changes: tuple[str, ...]) -> Gap:
     """Return the range of a table that begins at the first LSN which is not certain, and ends before `end`."""
-    reason = f"{UNKNOWN_SHAPE}: {', '.join(visible)}"
+    reason = f"{UNKNOWN_SHAPE}: {', '.join(changes)}"
     return Gap(name, Lsn(held.lsn - 1), end.lsn, reason, held.time_us, end.time_us)
 
 
 def _is_lossless(before: Relation, shape: Shape, message: DdlMessage) -> bool:
     """Whether a rewrite without USING only gave columns wider types, which keep the text of every value."""
     reasons = {message.rewritten[oid] for oid in shape.files if oid in message.rewritten}
-    now = {column.attnum: (column.type_oid, column.typmod) for column in shape.relation.columns}
-    was = {column.attnum: (column.type_oid, column.typmod) for column in before.columns}
+    now = {column.attnum: column.type for column in shape.relation.columns}
+    was = {column.attnum: column.type for column in before.columns}
     return reasons <= {_TYPE} and all(attnum in now and is_widened(was[attnum], now[attnum]) for attnum in was)
 
 
@@ -374,8 +373,7 @@ class ShapeWatch:
     def _record_return(self, name: TableName, since: Held, read_at: WalEnd) -> None:
         """Record that the table had another shape for some time, unless the DDL trigger tells which and when."""
         if not self._trigger_records or self.recorder.failed:
-            reason = f"{UNKNOWN_SHAPE}: its definition was changed, and changed back"
-            record_gaps(self.lake, [Gap(name, Lsn(since.lsn - 1), read_at.lsn, reason, since.time_us, read_at.time_us)])
+            record_gaps(self.lake, [_gap(name, since, read_at, ("its definition was changed, and changed back",))])
         unpark(self.lake, name, Cause.PENDING)
 
     def _accept(self, name: TableName, watched: _Watched, shape: Shape) -> None:
@@ -412,14 +410,10 @@ class ShapeWatch:
 
     def _record(self, watched: _Watched, unsettled: _Unsettled) -> None:
         """Record the shape in `relations`, unless the stream has shown it."""
-        before = self.log.relations.in_force(watched.oid, _LAST_LSN)
+        before = self.log.relations.in_force(watched.oid, LAST_LSN)
         published = self.recorder.published(unsettled.shape)
-        if before is None:
-            former = self.recorder.published(watched.shape)
-            same = (former, attnums_of(former)) == (published, attnums_of(published))
-        else:
-            same = (before.relation, before.attnums) == (published, attnums_of(published))
-        if same:
+        former = self.recorder.published(watched.shape) if before is None else before.relation
+        if is_same_shape(former, published):
             return
         certain = max(Lsn(unsettled.held.lsn - 1), Lsn(before.lsn - 1) if before is not None else Lsn(0))
         self.log.relations.record(published, unsettled.read_at.lsn, after_lsn=certain, source=ShapeSource.CATALOG)
@@ -478,7 +472,7 @@ class ShapeWatch:
         now = self.recorder.published(unsettled.shape)
         if before is None or before.source is not ShapeSource.DDL_TRIGGER:
             return False
-        return before.relation == now and before.attnums != attnums_of(now)
+        return before.relation == now and not before.shows(now)
 
     def _park(self, cause: Cause, name: TableName, reason: str, unsettled: _Unsettled) -> None:
         held = unsettled.held

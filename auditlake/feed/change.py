@@ -94,7 +94,7 @@ class Change:
 
     @cached_property
     def _decoders(self) -> dict[str, Any]:
-        return {column.name: decoder(column.type_oid, column.typmod) for column in self.columns}
+        return {column.name: decoder(*column.type) for column in self.columns}
 
 
 @dataclass(frozen=True, slots=True)

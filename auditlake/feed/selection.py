@@ -270,8 +270,7 @@ def _places(wanted: KeyFilter, shape: KeyShape) -> list[int] | None:
 
 
 def _same_texts(one: Column, other: Column) -> bool:
-    types = (one.type_oid, one.typmod), (other.type_oid, other.typmod)
-    return is_widened(*types) or is_widened(*reversed(types))
+    return is_widened(one.type, other.type) or is_widened(other.type, one.type)
 
 
 def _replica_identity(relation: Relation) -> list[tuple[Column, str]]:

@@ -245,7 +245,7 @@ def in_order(columns: Sequence[Column]) -> tuple[Column, ...]:
 
 def type_of(column: Column) -> ColumnType:
     """Return the type under which the column's values are stored."""
-    return column_type(column.type_oid, column.typmod)
+    return column_type(*column.type)
 
 
 def create_history(

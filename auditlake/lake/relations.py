@@ -76,6 +76,15 @@ class RelationVersion:
         """Return the attribute number of every column; None if one is not known."""
         return attnums_of(self.relation)
 
+    def shows(self, relation: Relation) -> bool:
+        """Return whether this is a version of exactly this shape: the numbers of the columns are equal, too."""
+        return is_same_shape(self.relation, relation)
+
+
+def is_same_shape(one: Relation, other: Relation) -> bool:
+    """Return whether two relations are equal, and so are the attribute numbers of their columns."""
+    return one == other and attnums_of(one) == attnums_of(other)
+
 
 def attnums_of(relation: Relation) -> tuple[int, ...] | None:
     """Return the attribute number of every column; None if one is not known."""
@@ -263,11 +272,11 @@ class RelationsLog:
         if repeated is not None and (before is None or before.version.relation != relation):
             self._at[relation.oid] = repeated
             return repeated.version.number
-        attnums = self._attnums(relation, before.version if before else None)
-        if before is not None and before.version.relation == relation and before.version.attnums == attnums:
+        numbered = with_attnums(relation, self._attnums(relation, before.version if before else None))
+        if before is not None and before.version.shows(numbered):
             self._at[relation.oid] = before
             return before.version.number
-        return self.record(with_attnums(relation, attnums), commit_lsn)
+        return self.record(numbered, commit_lsn)
 
     def record(
         self,
@@ -292,8 +301,7 @@ class RelationsLog:
     def is_recorded(self, relation: Relation, lsn: Lsn, source: ShapeSource) -> bool:
         """Return whether a source has already reported this version at this commit."""
         versions = (entry.version for entry in self._of_table.get(relation.oid, []))
-        key = lsn, source, relation, attnums_of(relation)
-        return any((each.lsn, each.source, each.relation, each.attnums) == key for each in versions)
+        return any((each.lsn, each.source) == (lsn, source) and each.shows(relation) for each in versions)
 
     def after(self, oid: int, lsn: Lsn) -> list[RelationVersion]:
         """Return the versions of a relation that came into force after an LSN, in order."""

@@ -358,11 +358,7 @@ def _holds(column: Column, now: Column) -> bool:
 
     The history keeps its type. A value that is too large for it fails the fold, and the table is parked there.
     """
-    return is_widened(_type(column), _type(now))
-
-
-def _type(column: Column) -> tuple[int, int]:
-    return column.type_oid, column.typmod
+    return is_widened(column.type, now.type)
 
 
 def _key(live: Sequence[Column], stored: Sequence[str], relation: Relation) -> frozenset[str]:

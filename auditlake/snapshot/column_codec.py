@@ -86,7 +86,7 @@ class Selection:
 
 
 def _type(column: Column) -> ColumnType:
-    return column_type(column.type_oid, column.typmod)
+    return column_type(*column.type)
 
 
 def _typed(column: Column, *, guarded: bool) -> str:

@@ -250,7 +250,7 @@ def _as_text(column: Column) -> str:
     name = standard_identifier(column.name)
     if column.type_oid in STRING_OIDS:
         return name
-    if column_type(column.type_oid, column.typmod).kind in _CAST_IS_OUTPUT:
+    if column_type(*column.type).kind in _CAST_IS_OUTPUT:
         return f"{name}::pg_catalog.text"
     return output_text(name)
 
