@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from auditlake.apply.apply import Reached, StartSpark, apply_pending, next_window, read_tables
+from auditlake.apply.apply import Reached, StartSpark, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
 from auditlake.apply.warmup import warm_up
 from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Task, run_capture
-from auditlake.lake.history import Histories, list_histories
+from auditlake.lake.history import Histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
-from auditlake.lake.parking import Parked, check_reached, read_parked
+from auditlake.lake.parking import Parked, check_reached, read_saved
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
@@ -91,14 +91,14 @@ class Applier:
 
     def _begin_again_after_resync(self) -> None:
         """Cut new windows if a table got a new snapshot, from whose LSN on its changes are to be applied."""
-        resynced = max((table.resynced for table in read_tables(self.lake, self._histories)[0]), default=0)
+        resynced = max((table.resynced for table in read_saved(self.lake, self._histories)[0]), default=0)
         if resynced != self._resynced:
             self._resynced, self._window_end = resynced, None
 
     @property
     def parked(self) -> Mapping[TableName, Parked]:
         """The tables that are parked now."""
-        return read_tables(self.lake, self._histories)[1]
+        return read_saved(self.lake, self._histories)[1]
 
     def _apply_upto(self, upto: Lsn, *, retry: bool) -> bool:
         """Apply one window; return whether a parked table was freed, which continues from its position."""
@@ -128,7 +128,7 @@ class Applier:
 
         Raises Unsupported if one is.
         """
-        check_reached(read_parked(self.lake, list_histories(self.lake)).values(), target)
+        check_reached(self.parked.values(), target)
 
     def warm_up(self, stop: threading.Event) -> None:
         """Warm up the JVM in another thread, unless a batch has been applied already."""

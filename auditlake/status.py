@@ -21,10 +21,10 @@ import psycopg
 from auditlake.capture.preconditions import check_slot, current_manifest
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
-from auditlake.lake.history import read_histories
+from auditlake.lake.history import histories_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
-from auditlake.lake.parking import Parked, read_parked
+from auditlake.lake.parking import Parked, read_saved
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.records import CaptureState, read_recorded, read_state
 from auditlake.lsn import Lsn
@@ -112,13 +112,9 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     manifest = require_manifest(lake)
     positions = read_positions(lake)
     known_lsn = positions.known_lsn if positions else Lsn(0)
-    # In a store, positions are those that apply saved last: not one request a table. A table that seems to be parked
-    # is looked at: a new snapshot may have ended that.
-    listed, _ = read_histories(lake, lambda _: False)
-    if recorded := read_parked(lake, listed):
-        listed, _ = read_histories(lake, lambda table: table.name in recorded)
-    histories = list(with_pending_names(lake, listed, known_lsn))
-    parked = read_parked(lake, histories)
+    # In a store, positions are those that apply saved last: not one request a table.
+    saved, parked = read_saved(lake, histories_of(lake))
+    histories = list(with_pending_names(lake, saved, known_lsn))
     tables = tuple(
         TableStatus(str(t.last_name), str(t.name), t.horizon, t.position, parked.get(t.name)) for t in histories
     )

@@ -43,7 +43,7 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.commit_errors import COMMIT_CONFLICTS, writing
 from auditlake.lake.history import Histories, HistoryTable, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, unpark
+from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, read_saved, unpark
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW, NOT_ASKED
@@ -100,7 +100,7 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     """
     watermark = read_watermark(lake)
     histories = histories or Histories(lake)
-    tables, parked = read_tables(lake, histories)  # after the watermark, so that none is folded past its parking
+    tables, parked = read_saved(lake, histories)  # after the watermark, so that none is folded past its parking
     if watermark is None or not tables:
         return Applied({}, {})
     limit = watermark if upto is None else Lsn(min(upto, watermark))
@@ -170,19 +170,6 @@ def _find_stopped(
     return tails
 
 
-def read_tables(lake: Lake, histories: Histories) -> tuple[list[HistoryTable], Mapping[TableName, Parked]]:
-    """Return the tables and which of them are parked.
-
-    In a store, tables that this process knows are looked at only if they are parked, or have changes to fold.
-    """
-    tables = histories.current(lambda _: False)
-    parked = read_parked(lake, tables)
-    if parked:
-        tables = histories.current(lambda table: table.name in parked)
-        parked = read_parked(lake, tables)
-    return tables, parked
-
-
 def next_window(lake: Lake, after: Lsn | None, histories: Histories | None = None) -> Window | None:
     """Cut the backlog above `after`, or above the position of every table; None if there is nothing to apply to.
 
@@ -198,7 +185,7 @@ def next_window(lake: Lake, after: Lsn | None, histories: Histories | None = Non
 
 def _least_position(lake: Lake, histories: Histories) -> Lsn | None:
     """Return the least position from which to fold; tables parked by this stage are skipped if others exist."""
-    tables, parked = read_tables(lake, histories)
+    tables, parked = read_saved(lake, histories)
     waiting = {name for name, parking in parked.items() if not parking.silent}
     followed = [table.position for table in tables if table.name not in waiting]
     return min(followed or (table.position for table in tables), default=None)

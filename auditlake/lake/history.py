@@ -600,7 +600,12 @@ def list_histories(lake: Lake) -> list[HistoryTable]:
 
 def read_histories(lake: Lake, asked: Asked = ALL) -> tuple[list[HistoryTable], list[TableName]]:
     """Return the same (`Histories.current`), and the names of the tables without a position."""
-    return _of_lakes.setdefault(lake.root, Histories(lake)).read(asked)
+    return histories_of(lake).read(asked)
+
+
+def histories_of(lake: Lake) -> Histories:
+    """Return the histories of a lake as this process knows them."""
+    return _of_lakes.setdefault(lake.root, Histories(lake))
 
 
 def _logs_on_disk(root: Path) -> dict[TableName, str]:

@@ -15,13 +15,13 @@ A table is parked, never a stage: capture and all other tables continue.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from auditlake.errors import LakeUnusable, NotAnswerable, Unsupported
-from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.history import Histories, HistoryTable, open_history
 from auditlake.lake.layout import Lake, source_name
 from auditlake.lake.records import change_record
 from auditlake.lsn import Lsn
@@ -157,7 +157,13 @@ def read_parked(
 
     Raises LakeUnusable if a record cannot be read.
     """
-    records = read_records(lake)
+    return in_force(read_records(lake), tables, silent=silent, dropped=dropped)
+
+
+def in_force(
+    records: Sequence[Parked], tables: Iterable[HistoryTable], *, silent: bool = False, dropped: bool = True
+) -> dict[TableName, Parked]:
+    """Return which of these tables the records park, as `read_parked`."""
     if not records:
         return {}
     taken = {table.name: table.snapshot_lsn for table in tables}
@@ -166,6 +172,22 @@ def read_parked(
     latest_first = sorted((record for record in current if record.silent or not silent), key=lambda record: -record.lsn)
     ends = {record.table: record for record in latest_first if record.ended}
     return {record.table: _ended(record, ends.get(record.table)) for record in latest_first}
+
+
+def read_saved(lake: Lake, histories: Histories) -> tuple[list[HistoryTable], dict[TableName, Parked]]:
+    """Read the tables, and which of them are parked; read the watermark before.
+
+    In a store, a table that `histories` knows is looked at only if it seems to be parked: a new snapshot may have ended
+    that. The others are returned as apply saved them last.
+
+    Raises LakeUnusable if a record cannot be read.
+    """
+    tables = histories.current(lambda _: False)
+    parked = read_parked(lake, tables)
+    if parked:
+        tables = histories.current(lambda table: table.name in parked)
+        parked = read_parked(lake, tables)
+    return tables, parked
 
 
 def _ended(record: Parked, end: Parked | None) -> Parked:
