@@ -41,7 +41,7 @@ from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.manifest import read_earlier_sources, require_manifest
-from auditlake.lake.parking import Cause, Parked, read_parked, read_records
+from auditlake.lake.parking import Cause, Parked, in_force, read_records
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store.files import fingerprint
@@ -334,10 +334,12 @@ class Completeness:
 
     def _refresh(self, position: Lsn) -> None:
         records = sorted(self._lake.all_parked.glob("*/*.json"))
-        files = ((path, path.stat().st_mtime_ns) for path in records)
+        files = ((path, _modified_ns(path)) for path in records)
         seen = (fingerprint(self._lake.gaps / "_delta_log"), self._selected.histories, *files)
         if seen != self._seen:
-            self._missing = [*self._of_gaps(), *(self._of_parked() if records else ()), *self._of_successors(position)]
+            # A table is unparked after its gap was recorded: read in this order, one of the two is found.
+            parked = [*self._of_parked()] if records else []
+            self._missing = [*self._of_gaps(), *parked, *self._of_successors(position)]
             self._seen = seen
 
     def _selects(self, table: TableName | None) -> bool:
@@ -350,9 +352,9 @@ class Completeness:
                 yield _Missing(gap.lsn_from, gap.lsn_to, _gap_refusal(gap))
 
     def _of_parked(self) -> Iterator[_Missing]:
-        histories = list_histories(self._lake)
-        ends = {each.table: each.until for each in read_records(self._lake) if each.ended}
-        for parked in read_parked(self._lake, histories, silent=True, dropped=False).values():
+        records, histories = read_records(self._lake), list_histories(self._lake)
+        ends = {each.table: each.until for each in records if each.ended}
+        for parked in in_force(records, histories, silent=True, dropped=False).values():
             if self._selects(parked.table):
                 passing = parked.cause is Cause.PENDING
                 yield _Missing(parked.lsn, ends.get(parked.table), _parked_refusal(parked), passing)
@@ -368,6 +370,14 @@ class Completeness:
         self._successors = found
         for each in found:
             yield _Missing(each.after, None if each in self._late else each.upto, _successor_refusal(each))
+
+
+def _modified_ns(path: Path) -> int | None:
+    """Return when a file was modified last; None if it was removed meanwhile."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def _gap_refusal(gap: Gap) -> NotAnswerable:

@@ -18,10 +18,10 @@ from auditlake.feed.change import UNCHANGED, ChangedTransaction
 from auditlake.feed.feed import Completeness
 from auditlake.feed.log_tail import LogTail
 from auditlake.feed.selection import Selected, Selection
-from auditlake.lake.gaps import Gap, record_gaps
+from auditlake.lake.gaps import Gap, read_gaps, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import CHANGES_APP, Lake
-from auditlake.lake.parking import Cause, Parked, park
+from auditlake.lake.parking import Cause, Parked, park, unpark
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.store.place import Remote
@@ -178,6 +178,23 @@ def test_missing_changes_of_a_selected_table_are_refused(lake: Lake, miss: Any) 
         next(feed)
     assert _lsns(lake, since="beginning", tables=["orders"]) == _ALL
     assert _lsns(lake, since="beginning", allow_gaps=True) == _ALL
+
+
+def test_a_table_that_is_unparked_meanwhile_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gap is recorded before it is unparked, and the feed may read one of the two just before that."""
+    _parked(lake)
+
+    def read_then_settle(asked: Lake) -> tuple[Gap, ...]:
+        found = read_gaps(asked)
+        _gap(asked)
+        unpark(asked, CUSTOMERS, Cause.PUBLICATION)
+        return found
+
+    monkeypatch.setattr("auditlake.feed.feed.read_gaps", read_then_settle)
+    feed = auditlake.changes(lake.root, since="beginning", follow=False)
+    assert [next(feed).lsn, next(feed).lsn] == [0x150, 0x200]
+    with pytest.raises(NotAnswerable, match=r"the changes of public\.customers (after|between) 0/200"):
+        next(feed)
 
 
 def test_a_gap_that_the_cursor_has_passed_is_no_obstacle(lake: Lake) -> None:
