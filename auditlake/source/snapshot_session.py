@@ -157,23 +157,22 @@ class SnapshotHolder:
         Raises SourceUnreachable, naming the table, if it has not: what was read of the table may lack rows.
         """
         try:
-            session = fetch_one(self._conn, _SESSION)
-            missing = self._not_locked(oids)
+            problem = self._interruption(oids)
         except SourceUnreachable as exc:
             if self._giving_way.reason is not None:
                 raise GaveWay(_lost(name, self._giving_way.reason), _AGAIN, retryable=True) from exc
             raise SourceUnreachable(_lost(name, exc.message), _AGAIN, retryable=exc.retryable) from exc
-        if self._session is None or session != self._session:
-            why = f"expected session {self._session}, found {session}"
-            raise SourceUnreachable(_lost(name, why), _AGAIN, retryable=True)
-        if missing:
-            why = f"relations {', '.join(map(str, missing))} are no longer locked"
-            raise SourceUnreachable(_lost(name, why), _AGAIN, retryable=True)
+        if problem is not None:
+            raise SourceUnreachable(_lost(name, problem), _AGAIN, retryable=True)
 
-    def _not_locked(self, oids: Collection[int]) -> list[int]:
-        if not oids:
-            return []
-        return sorted({*oids} - {cast("int", oid) for (oid,) in fetch(self._conn, _LOCKED)})
+    def _interruption(self, oids: Collection[int]) -> str | None:
+        """Return what shows that the session lost its snapshot or a lock; None if it did not."""
+        session = fetch_one(self._conn, _SESSION)
+        if self._session is None or session != self._session:
+            return f"expected session {self._session}, found {session}"
+        locked = {cast("int", oid) for (oid,) in fetch(self._conn, _LOCKED)} if oids else set()
+        missing = sorted({*oids} - locked)
+        return f"relations {', '.join(map(str, missing))} are no longer locked" if missing else None
 
     @property
     def connection(self) -> psycopg.Connection[Row]:
