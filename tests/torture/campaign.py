@@ -206,11 +206,11 @@ def run(seconds: float, seed: str, store: str) -> int:
     with ExitStack() as held:
         bed = _testbed(held, seed, store)
         begun = time.monotonic()
-        workers_stop = threading.Event()
-        workers = [Worker(bed.dsn, seed, number, workers_stop) for number in range(_WORKERS)]
+        workers_stop, no_truncate = threading.Event(), threading.Event()
+        workers = [Worker(bed.dsn, seed, number, workers_stop, no_truncate) for number in range(_WORKERS)]
         for worker in workers:
             worker.start()
-        bootstrap(bed)
+        bootstrap(bed, no_truncate)
         changes = SchemaChanges(bed)
         moments, entries = torment(bed, seconds, changes)
         workers_stop.set()

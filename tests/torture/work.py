@@ -145,7 +145,7 @@ def truncate(conn: Conn, chance: random.Random, key: int) -> None:
 _CHANGES: list[Change] = [account, account, order, note, note, long_key, bag, bag, part, retyped]
 
 
-def transact(conn: Conn, chance: random.Random, first_key: int) -> None:
+def transact(conn: Conn, chance: random.Random, first_key: int, *, truncates: bool = True) -> None:
     """Run one random transaction."""
     with conn.transaction():
         for _ in range(chance.randint(1, 8)):
@@ -157,7 +157,7 @@ def transact(conn: Conn, chance: random.Random, first_key: int) -> None:
         match chance.randrange(120):
             case 0 | 1:
                 large(conn, chance, first_key)
-            case 2:
+            case 2 if truncates:
                 truncate(conn, chance, first_key)
             case 3:
                 conn.execute("select pg_logical_emit_message(true, 'auditlake', '{\"actor\": \"somebody\"}')")
@@ -179,12 +179,13 @@ def _undone(conn: Conn, change: Change, chance: random.Random, key: int) -> None
 class Worker(threading.Thread):
     """Runs transactions on one connection until `stop` is set; `done` counts them."""
 
-    def __init__(self, dsn: str, seed: str, number: int, stop: threading.Event) -> None:
+    def __init__(self, dsn: str, seed: str, number: int, stop: threading.Event, no_truncate: threading.Event) -> None:
         super().__init__(name=f"worker-{number}", daemon=True)
         self._dsn = dsn
         self._chance = random.Random(f"{seed}/worker/{number}")  # noqa: S311 - no secret
         self._first_key = number * _OWN_KEYS
         self._stopping = stop
+        self._no_truncate = no_truncate
         self.done = 0
 
     def run(self) -> None:
@@ -195,7 +196,7 @@ class Worker(threading.Thread):
     def _work(self, conn: Conn) -> None:
         while not self._stopping.wait(_PAUSE_S * self._chance.random() * 2):
             try:
-                transact(conn, self._chance, self._first_key)
+                transact(conn, self._chance, self._first_key, truncates=not self._no_truncate.is_set())
                 self.done += 1
             except (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable):
                 continue
