@@ -3,10 +3,15 @@
 The stream does not show changes of a publication: a removed table sends no more changes, and after a drop and
 re-creation of the publication no table does (since PostgreSQL 18; before, the slot can never be read again). So capture
 compares the catalog with the recorded membership. Catalog rows have OIDs: a re-created publication has another OID, and
-so has the entry of a table that was removed and added again, or whose row filter or column list was changed. This
+so has the entry of a table or schema that was removed and added again, or of a table whose row filter or column list
+was changed. Operations and options are in the row of the publication, which has the xid of its last change. This
 reveals even a change that was undone before the comparison.
 
-Authority: postgresql.org/docs/current/catalog-pg-publication-rel.html
+A table that moves from one published schema to another is published throughout if the entry of the first still exists,
+and that of the second existed at the last comparison.
+
+Authority: postgresql.org/docs/current/catalog-pg-publication.html; catalog-pg-publication-rel.html;
+catalog-pg-publication-namespace.html
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -18,22 +23,30 @@ from auditlake.relation import TableName
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A published table: its OID, and its entry's OID, None if it is published with its schema or with all tables."""
+    """A published table: its OID, and its entry's OID, None if it is published with its schema or with all tables.
+
+    `schemas` are the OIDs of the entries of its schema and of those of its parents, `altered_by` is the xid that last
+    changed the publication's operations or options; None in a record of an earlier release.
+    """
 
     relation: int
     entry: int | None
+    schemas: frozenset[int] | None = None
+    altered_by: int | None = None
 
 
 @dataclass(frozen=True)
 class Membership:
     """A publication: its OID, the operations it publishes (insert, update, delete, truncate), and its tables.
 
-    As recorded, the tables have the names of their histories.
+    As recorded, the tables have the names of their histories. `schemas` are the OIDs of the entries of all its schemas,
+    which are not recorded with the tables.
     """
 
     publication: int
     operations: frozenset[str]
     tables: Mapping[TableName, Member]
+    schemas: frozenset[int] = frozenset()
 
     @cached_property
     def names(self) -> Mapping[int, TableName]:
@@ -43,16 +56,27 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Description of changes that a publication no longer publishes; `table` is None if all tables are affected."""
+    """Description of changes that a publication does not publish; `table` is None if all tables are affected.
+
+    `past`: it publishes them again, and the same rows and columns as before.
+    """
 
     what: str
     table: TableName | None = None
+    past: bool = False
 
 
 def find_losses(
-    name: str, recorded: Membership, found: Membership | None, dropped: Collection[TableName]
+    name: str,
+    recorded: Membership,
+    found: Membership | None,
+    dropped: Collection[TableName],
+    seen: Collection[int] | None = None,
 ) -> Iterator[Loss]:
-    """Yield the losses of `found` compared with `recorded`; a `dropped` table has no more changes to lose."""
+    """Yield the losses of `found` compared with `recorded`; a `dropped` table has no more changes to lose.
+
+    `seen` are the entries of schemas at the last comparison without a loss, None if they are not known.
+    """
     if found is None:
         yield Loss(f"publication {name} is gone")
     elif found.publication != recorded.publication:
@@ -60,17 +84,33 @@ def find_losses(
     elif lacking := recorded.operations - found.operations:
         yield Loss(f"publication {name} no longer carries {', '.join(sorted(lacking))}")
     else:
-        yield from (loss for table in recorded.tables if (loss := _lost(name, table, recorded, found, dropped)))
+        # A renamed table is the same table; another one of the same name is not.
+        for table, member in recorded.tables.items():
+            if member.relation not in found.names:
+                if table not in dropped:
+                    yield Loss(f"publication {name} no longer carries {table}", table)
+            elif what := _changed(member, found.tables[found.names[member.relation]], found.schemas, seen):
+                yield Loss(f"publication {name} carries {table}, but {what}", table, past=what is not _OTHER_ENTRY)
 
 
-def _lost(
-    name: str, table: TableName, recorded: Membership, found: Membership, dropped: Collection[TableName]
-) -> Loss | None:
-    member = recorded.tables[table]
-    # A renamed table is the same table; another one of the same name is not.
-    if member.relation not in found.names:
-        return None if table in dropped else Loss(f"publication {name} no longer carries {table}", table)
-    if found.tables[found.names[member.relation]].entry != member.entry:
-        what = "was taken out and put back, or its row filter or columns were changed"
-        return Loss(f"publication {name} carries {table}, but it {what}", table)
+_OTHER_ENTRY = "it was taken out and put back, or its row filter or columns were changed"
+
+
+def _changed(member: Member, now: Member, schemas: frozenset[int], seen: Collection[int] | None) -> str | None:
+    if now.entry != member.entry:
+        return _OTHER_ENTRY
+    if member.altered_by is not None and now.altered_by != member.altered_by:
+        return "other operations or options were set, perhaps for some time only"
+    if not _is_carried_throughout(member, now, schemas, seen):
+        return "its schema was taken out and put back, or it was in another one"
     return None
+
+
+def _is_carried_throughout(member: Member, now: Member, schemas: frozenset[int], seen: Collection[int] | None) -> bool:
+    """Whether a table that is published with its schema, if it is, has been since it was recorded."""
+    if now.entry is not None or not now.schemas:
+        return True
+    existed = seen is not None and not now.schemas.isdisjoint(seen)
+    if member.schemas is None:
+        return seen is None or existed
+    return not now.schemas.isdisjoint(member.schemas) or (existed and member.schemas <= schemas)

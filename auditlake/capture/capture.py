@@ -211,8 +211,9 @@ class Capture:
             held = Held(self.done_lsn, self._log.current_us)
             self._shapes.check(self._control, held)
             self._partitions.check(self._control, held)
-            if self._shapes.moved:
+            if self._shapes.moved or self._publication.is_changed(self._control):
                 self._publication.refresh(self._control, held.lsn, held.time_us)
+                self._publication.record_checked(held.lsn, held.time_us)
                 self._shapes.moved = False
 
     def _step(self, until: WalEnd | None) -> None:

@@ -1,4 +1,4 @@
-"""Publication watch: compare the publication with its record, before the first byte and every 30 s of capture.
+"""Publication watch: compare the publication with its record, before the first byte, every 30 s, and when it changes.
 
 1. A loss that affects the publication as a whole stops capture: the slot cannot send those changes any more.
 2. A table that is no longer published as recorded is parked (`lake.parking`); capture continues with all others.
@@ -9,6 +9,8 @@
    publishes and records the table in between takes its snapshot later than that, so that the snapshot ends the record.
    A table that is published with its schema has no entry of its own (`auditlake.membership`): if the loss was undone
    in between, and the table not recorded anew, only the first comparison shows it.
+5. A digest of the publication and its entries is compared before every batch and every idle stretch becomes durable. So
+   no question about a later moment is answered in between.
 """
 
 import time
@@ -21,26 +23,28 @@ from auditlake.errors import WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park
 from auditlake.lake.positions import read_positions
-from auditlake.lake.records import read_recorded, read_seen, recorded_or_new, write_seen
+from auditlake.lake.records import read_recorded, read_seen, read_state, recorded_or_new, write_seen
 from auditlake.lsn import Lsn
 from auditlake.membership import Loss, Membership, find_losses
 from auditlake.relation import TableName
 from auditlake.source.connection import Row
-from auditlake.source.publication import find_existing, read_membership
+from auditlake.source.publication import find_existing, read_membership, read_publication_digest
 from auditlake.source.server import wal_end
 
 _INTERVAL_S = 30.0
 _RESYNC = "Run auditlake resync --all: it takes a new snapshot of all tables and keeps their history."
+_COPY_AGAIN = "The stream lacks changes. follow takes a new snapshot by itself; so does auditlake resync."
 _DROPPED = "It has no more changes; its history up to then can be queried."
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The recorded membership, the tables that were dropped, and the losses of the others."""
+    """The recorded membership, the tables that were dropped, the losses of the others, and the entries of schemas."""
 
     recorded: Membership
     dropped: frozenset[TableName]
     losses: list[Loss]
+    schemas: frozenset[int]
 
 
 class PublicationWatch:
@@ -52,6 +56,8 @@ class PublicationWatch:
         self._report = report
         self._reported: set[TableName] = set()
         self._next_at = 0.0
+        self._digest: str | None = None
+        self._schemas: frozenset[int] = frozenset()
         self.present: dict[TableName, int] = {}
         """OIDs of the tables that have a history and that the last comparison found."""
 
@@ -59,6 +65,10 @@ class PublicationWatch:
     def due(self) -> bool:
         """Whether the last comparison was 30 s ago."""
         return time.monotonic() >= self._next_at
+
+    def is_changed(self, control: psycopg.Connection[Row]) -> bool:
+        """Whether the publication or its entries have changed since the last `refresh`."""
+        return read_publication_digest(control, self._name) != self._digest
 
     def check(self, control: psycopg.Connection[Row], since: Lsn) -> None:
         """Check that the publication publishes the same operations as before; write nothing.
@@ -73,29 +83,33 @@ class PublicationWatch:
 
         With `certain_us`, dropped tables are known to have existed up to `since` and up to this time.
         """
+        digest = read_publication_digest(control, self._name)  # before, so that nothing in between is missed
         found = self._compare(control, since)
+        self._schemas = found.schemas
         if found.losses or found.dropped:
             end = wal_end(control).lsn
             found = _in_both(found, self._compare(control, since))
             self._park(found, (since, end), certain_us)
         lost = {loss.table for loss in found.losses} | found.dropped
         self.present = {name: member.relation for name, member in found.recorded.tables.items() if name not in lost}
-        self._next_at = time.monotonic() + _INTERVAL_S
+        self._next_at, self._digest = time.monotonic() + _INTERVAL_S, digest
 
     def record_checked(self, since: Lsn, current_us: int) -> None:
         """Save the lake's position and currency at a comparison; call it only while we hold the slot."""
-        write_seen(self._lake, since, current_us)
+        write_seen(self._lake, since, current_us, self._schemas)
 
     def _compare(self, control: psycopg.Connection[Row], since: Lsn) -> _Comparison:
         found = read_membership(control, self._name)
         recorded = read_recorded(self._lake) if found is None else recorded_or_new(self._lake, found)
         recorded = self._followed(recorded or Membership(0, frozenset(), {}))
         dropped = self._dropped(control, recorded, found)
-        losses = list(find_losses(self._name, recorded, found, dropped))
+        state = read_state(self._lake)
+        seen = None if state is None else state.publication_schemas
+        losses = list(find_losses(self._name, recorded, found, dropped, seen))
         if whole := [loss.what for loss in losses if loss.table is None]:
             first, end = self._last_complete(since)[0], wal_end(control).lsn
             raise WrongSource(f"{'; '.join(whole)}: changes from {first} to {end} are missing", _RESYNC)
-        return _Comparison(recorded, dropped, losses)
+        return _Comparison(recorded, dropped, losses, found.schemas if found else frozenset())
 
     def _last_complete(self, since: Lsn) -> tuple[Lsn, int | None]:
         """Return the lake's position and currency at the last comparison without a loss."""
@@ -110,12 +124,17 @@ class PublicationWatch:
         complete = self._last_complete(since)
         causes = (Cause.DDL, Cause.PUBLICATION)  # a table ends once: what was recorded first is closest
         exact = {n for n in found.dropped if any(_is_ended(find_parked(self._lake, n, each)) for each in causes)}
-        gone = [(name, f"table {name} was dropped at the source", _DROPPED) for name in sorted(found.dropped - exact)]
-        lost = [(loss.table, loss.what, self._remedy(loss.table)) for loss in found.losses if loss.table is not None]
-        for name, reason, remedy in (*gone, *lost):
-            ended = name in found.dropped
+        gone = [Loss(f"table {name} was dropped at the source", name) for name in sorted(found.dropped - exact)]
+        for loss in (*gone, *found.losses):
+            if (name := loss.table) is None:
+                continue
+            reason, ended = loss.what, name in found.dropped
+            remedy = _DROPPED if ended else _COPY_AGAIN if loss.past else self._remedy(name)
             first, time_us = (since, certain_us) if ended and certain_us is not None else complete
-            parked = Parked(name, Cause.PUBLICATION, Lsn(first - 1), end, reason, remedy, time_us, ended)
+            last = Lsn(first - 1)
+            parked = Parked(
+                name, Cause.PUBLICATION, last, end, reason, remedy, time_us, ended=ended, renewable=loss.past
+            )
             if park(self._lake, parked) or name not in self._reported:
                 self._report(f"{reason}: it is known up to {parked.lsn}; capture goes on with all other tables")
             self._reported.add(name)

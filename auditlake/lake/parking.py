@@ -54,7 +54,7 @@ class Cause(StrEnum):
 class Parked:
     """A table that is known up to `lsn`, inclusive, and no further; the reason had been observed by `until`.
 
-    `renewable`: apply refused a change of the schema, after which a new snapshot continues the history.
+    `renewable`: the cause alone does not say that `follow` may take a new snapshot by itself, but it may.
     If the stream does not contain the reason (`silent`), moments between commits are known up to `time_us`, in
     microseconds since 1970; None if that was not recorded. `ended`: the table was dropped, so no changes can follow.
     """

@@ -26,7 +26,7 @@ A name at the source may therefore mean several histories, one after the other (
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,7 +93,8 @@ class CaptureState:
     """State of capture from `since` (ISO, UTC) on: running, trying again or ended, with the `problem` that caused it.
 
     `state` is None if only bootstrap has captured so far. `publication_seen` is the LSN, and `publication_seen_us` the
-    time in microseconds since 1970, up to which the publication is known to have published all that was recorded.
+    time in microseconds since 1970, up to which the publication is known to have published all that was recorded;
+    `publication_schemas` are the OIDs of the entries of its schemas then.
     """
 
     state: str | None
@@ -101,6 +102,7 @@ class CaptureState:
     problem: str | None = None
     publication_seen: str | None = None
     publication_seen_us: int | None = None
+    publication_schemas: Sequence[int] | None = None
 
 
 def write_state(lake: Lake, state: str, problem: str | None = None) -> None:
@@ -118,15 +120,14 @@ def captures_now(lake: Lake) -> bool:
     return last is not None and last.state in _RUNNING and holder_lives(lake, Stage.CAPTURE) is not False
 
 
-def write_seen(lake: Lake, lsn: Lsn, time_us: int) -> None:
+def write_seen(lake: Lake, lsn: Lsn, time_us: int, schemas: Collection[int]) -> None:
     """Record LSN and time up to which the publication is known to have published all that was recorded.
 
-    Raises LakeUnusable if the folder cannot be written.
+    `schemas` are the OIDs of the entries of its schemas. Raises LakeUnusable if the folder cannot be written.
     """
-    _write_status(
-        lake,
-        replace(read_state(lake) or CaptureState(None, _now()), publication_seen=str(lsn), publication_seen_us=time_us),
-    )
+    before = read_state(lake) or CaptureState(None, _now())
+    seen = replace(before, publication_seen=str(lsn), publication_seen_us=time_us, publication_schemas=sorted(schemas))
+    _write_status(lake, seen)
 
 
 def read_seen(lake: Lake) -> tuple[Lsn, int | None] | None:
@@ -168,12 +169,18 @@ def read_recorded(lake: Lake) -> Membership | None:
         return Membership(
             content["publication"],
             frozenset(content["operations"]),
-            {TableName(t["schema"], t["table"]): Member(t["relation"], t["entry"]) for t in content["tables"]},
+            {TableName(table["schema"], table["table"]): _member(table) for table in content["tables"]},
         )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as exc:
         raise LakeUnusable(f"{lake.publication} cannot be read: {exc}", "Restore it, or use another lake.") from exc
+
+
+def _member(content: Mapping[str, Any]) -> Member:
+    schemas = content.get("schemas")
+    entries = None if schemas is None else frozenset(schemas)
+    return Member(content["relation"], content["entry"], entries, content.get("altered_by"))
 
 
 def record_tables(lake: Lake, found: Membership, tables: Mapping[TableName, int]) -> None:
@@ -212,7 +219,14 @@ def _write_publication(lake: Lake, membership: Membership) -> None:
         "publication": membership.publication,
         "operations": sorted(membership.operations),
         "tables": [
-            {"schema": name.schema, "table": name.table, "relation": member.relation, "entry": member.entry}
+            {
+                "schema": name.schema,
+                "table": name.table,
+                "relation": member.relation,
+                "entry": member.entry,
+                "schemas": None if member.schemas is None else sorted(member.schemas),
+                "altered_by": member.altered_by,
+            }
             for name, member in sorted(membership.tables.items())
         ],
     }

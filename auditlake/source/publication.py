@@ -5,7 +5,7 @@
 2. A publication that we create lists its tables by name. FOR ALL TABLES would include tables without a replica
    identity, and make the application's UPDATE and DELETE on them fail.
 3. `read_membership` includes the OIDs of publication, tables and entries, by which `auditlake.membership` detects that
-   the publication was changed.
+   the publication was changed. `read_publication_digest` shows cheaply that nothing of it was.
 
 Authority: postgresql.org/docs/current/sql-createpublication.html; catalog-pg-publication.html;
 view-pg-publication-tables.html
@@ -26,8 +26,10 @@ from auditlake.source.connection import Row, fetch, fetch_one
 _MEMBERSHIP = """
 select oid::bigint, array_remove(array[
          case when pubinsert then 'insert' end, case when pubupdate then 'update' end,
-         case when pubdelete then 'delete' end, case when pubtruncate then 'truncate' end], null)
-  from pg_catalog.pg_publication where pubname = %s
+         case when pubdelete then 'delete' end, case when pubtruncate then 'truncate' end], null),
+       xmin::text::bigint,
+       array(select s.oid::bigint from pg_catalog.pg_publication_namespace s where s.pnpubid = p.oid)
+  from pg_catalog.pg_publication p where pubname = %s
 """
 
 # The tables of pg_publication_tables, from the catalog alone: that view opens each table, so it waits for the lock of a
@@ -54,7 +56,13 @@ with recursive publication as (
 select n.nspname::text, c.relname::text, c.oid::bigint,
        (select max(r.oid::bigint) from pg_catalog.pg_publication_rel r
          where r.prpubid = p.oid
-           and (r.prrelid = c.oid or r.prrelid in (select relid from pg_catalog.pg_partition_ancestors(c.oid))))
+           and (r.prrelid = c.oid or r.prrelid in (select relid from pg_catalog.pg_partition_ancestors(c.oid)))),
+       array(select s.oid::bigint from pg_catalog.pg_publication_namespace s
+              where s.pnpubid = p.oid
+                and (s.pnnspid = c.relnamespace
+                     or s.pnnspid in (select a.relnamespace
+                                        from pg_catalog.pg_partition_ancestors(c.oid) t
+                                        join pg_catalog.pg_class a on a.oid = t.relid)))
   from pg_catalog.pg_class c
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
  cross join publication p
@@ -66,6 +74,14 @@ select n.nspname::text, c.relname::text, c.oid::bigint,
             else c.oid in (select oid from reached where relkind <> 'p') end
 """
 
+# An entry that is removed and added again gets a higher OID.
+_DIGEST = """
+select concat_ws(' ', p.oid, p.xmin,
+    (select concat_ws(' ', count(*), sum(r.oid::bigint)) from pg_catalog.pg_publication_rel r where r.prpubid = p.oid),
+    (select concat_ws(' ', count(*), sum(s.oid::bigint))
+       from pg_catalog.pg_publication_namespace s where s.pnpubid = p.oid))
+  from pg_catalog.pg_publication p where p.pubname = %s
+"""
 _EXISTING = "select oid::bigint from pg_catalog.pg_class where oid = any (%s::oid[])"
 # Columns that later versions added are read through to_jsonb: NULL where they do not exist.
 _PUBLICATION = """
@@ -96,12 +112,21 @@ def read_membership(conn: psycopg.Connection[Row], name: str) -> Membership | No
     rows = fetch(conn, _MEMBERSHIP, name)
     if not rows:
         return None
-    oid, operations = rows[0]
+    oid, operations, altered_by, schemas = rows[0]
+    by = cast("int", altered_by)
     tables = {
-        TableName(str(schema), str(table)): Member(cast("int", relation), cast("int | None", entry))
-        for schema, table, relation, entry in fetch(conn, _MEMBERS, name)
+        TableName(str(schema), str(table)): Member(
+            cast("int", relation), cast("int | None", entry), frozenset(cast("list[int]", entries)), by
+        )
+        for schema, table, relation, entry, entries in fetch(conn, _MEMBERS, name)
     }
-    return Membership(cast("int", oid), frozenset(cast("list[str]", operations)), tables)
+    of_all = frozenset(cast("list[int]", schemas))
+    return Membership(cast("int", oid), frozenset(cast("list[str]", operations)), tables, of_all)
+
+
+def read_publication_digest(conn: psycopg.Connection[Row], name: str) -> str:
+    """Read a digest of a publication and of its entries; empty if it does not exist."""
+    return " ".join(str(row[0]) for row in fetch(conn, _DIGEST, name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,3 +63,42 @@ def test_a_dropped_table_is_no_loss() -> None:
     assert losses(replace(RECORDED, tables={ITEMS: TABLES[ITEMS]}), (ORDERS,)) == []
     (loss,) = losses(replace(RECORDED, tables={**TABLES, ORDERS: Member(99, 101)}), ())
     assert loss.table == ORDERS
+
+
+ONE, OTHER, AGAIN = 201, 202, 203
+BY_SCHEMA = Membership(1, ALL, {ITEMS: Member(11, None, frozenset({ONE}), 7)}, frozenset({ONE, OTHER}))
+
+
+@pytest.mark.parametrize(
+    ("now", "of_all", "seen", "is_lost"),
+    [
+        ({ONE}, {ONE, OTHER}, None, False),
+        ({ONE, AGAIN}, {ONE, AGAIN}, {ONE}, False),
+        ({AGAIN}, {AGAIN, OTHER}, {ONE, OTHER}, True),
+        ({OTHER}, {ONE, OTHER}, {ONE, OTHER}, False),
+        ({OTHER}, {ONE, OTHER}, None, True),
+        ({OTHER}, {ONE, OTHER}, {ONE}, True),
+        ({OTHER}, {OTHER}, {ONE, OTHER}, True),
+    ],
+)
+def test_a_table_is_lost_if_its_schema_may_have_been_out(
+    now: set[int], of_all: set[int], seen: set[int] | None, *, is_lost: bool
+) -> None:
+    """A table may move to another published schema, if that has been published since the last comparison."""
+    found = replace(BY_SCHEMA, tables={ITEMS: Member(11, None, frozenset(now), 7)}, schemas=frozenset(of_all))
+    assert bool(list(find_losses("p", BY_SCHEMA, found, (), seen))) == is_lost
+
+
+def test_other_operations_for_some_time_are_a_loss_of_every_table() -> None:
+    """The publication has the same operations, and the xid of a later change."""
+    found = replace(BY_SCHEMA, tables={ITEMS: replace(BY_SCHEMA.tables[ITEMS], altered_by=8)})
+    (loss,) = find_losses("p", BY_SCHEMA, found, ())
+    assert loss.table == ITEMS
+
+
+def test_a_record_of_an_earlier_release_is_compared_with_the_last_comparison() -> None:
+    """It has neither entries of schemas nor the xid."""
+    earlier = replace(BY_SCHEMA, tables={ITEMS: Member(11, None)})
+    assert list(find_losses("p", earlier, BY_SCHEMA, ())) == []
+    assert list(find_losses("p", earlier, BY_SCHEMA, (), {ONE})) == []
+    assert len(list(find_losses("p", earlier, BY_SCHEMA, (), {OTHER}))) == 1
