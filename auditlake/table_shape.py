@@ -13,6 +13,10 @@ the stream (`Difference.rows`):
     key, under REPLICA IDENTITY FULL
                             the stream flags every column, so it does not show that the former key became ambiguous
 
+A definition that was changed and changed back in between, as by RENAME, leaves no difference, but an entry in the
+catalog that was written again although it is the same (`Difference.touched`): then it is not known which definition was
+in force when. It is not noticed if the entry differs at the end by something else, say another name or NOT NULL.
+
 A type that changes without a new file keeps every value, as varchar(100) to varchar(200) does. Partitions of a
 partitioned table that change otherwise are compared in `capture.partition_watch`.
 
@@ -25,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from auditlake.relation import Column, Relation, ReplicaIdentity
 
 _PARTITIONED, _LOGGED = "p", "p"
+_ROW_TYPE = 0
 IDENTITY = "its replica identity was changed"
 
 
@@ -50,6 +55,7 @@ class Shape:
     types: Mapping[str, str] = field(default_factory=dict)
     entries: str = ""
     constraint: int | None = None
+    stamps: Mapping[int, str] = field(default_factory=dict)
 
     def published(self, before: Sequence[Column] | None, *, stored: bool, listed: bool) -> Relation:
         """Return the relation with its published columns only.
@@ -80,11 +86,17 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs between two shapes: in the definition, in rows, or perhaps in rows because of a new file alone."""
+    """What differs between two shapes: in the definition, in rows, or perhaps in rows because of a new file alone.
+
+    `touched`: catalog entries were changed that no difference explains; `renamed`: the table's is one of them, so it
+    may have had another name or schema.
+    """
 
     definition: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     rewritten: bool = False
+    touched: bool = False
+    renamed: bool = False
 
     @property
     def visible(self) -> tuple[str, ...]:
@@ -100,7 +112,25 @@ def compare(before: Shape, now: Shape) -> Difference:
     rewritten = any(file != now.files.get(oid, file) for oid, file in before.files.items() if file)
     definition, rows = tuple(differences(before.relation, now.relation)), tuple(_rows(before, now, rewritten=rewritten))
     alone = rewritten and not rows and now.kind != _PARTITIONED
-    return Difference(definition, rows, alone)
+    unexplained = frozenset(_unexplained(before, now))
+    return Difference(definition, rows, alone, bool(unexplained), _ROW_TYPE in unexplained)
+
+
+def _unexplained(before: Shape, now: Shape) -> Iterator[int]:
+    """Yield the columns, and the row type, whose entries were written again although they are the same."""
+    if not before.stamps:  # in a record of an earlier release
+        return
+    was, columns = ({c.attnum: (c.name, c.type) for c in each.relation.columns} for each in (before, now))
+    for attnum, stamp in now.stamps.items():
+        former, is_same = before.stamps.get(attnum), was.get(attnum) == columns.get(attnum)
+        if attnum == _ROW_TYPE:
+            is_same = before.relation.name == now.relation.name
+        if is_same and stamp != former and (former is None or _besides(stamp) == _besides(former)):
+            yield attnum
+
+
+def _besides(stamp: str) -> str:
+    return stamp.partition(" ")[2]
 
 
 def differences(before: Relation, now: Relation) -> Iterator[str]:

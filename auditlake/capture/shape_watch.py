@@ -25,7 +25,11 @@ catalog is compared before every batch and every idle stretch becomes durable:
    for some time: it is published with its schema or with all tables, the DDL trigger is not installed, and no TRUNCATE
    in the stream is of the transaction that wrote the table's entry in pg_class.
 4. Moments between the two LSNs cannot be answered: the range is recorded in `gaps`, if questions would be answered
-   differently (a changed replica identity is not). A range that the DDL trigger explains is empty.
+   differently (a changed replica identity is not). A range that the DDL trigger explains is empty. Rows of the stream
+   limit the range to moments at which they do not show the shape, but not if rows may have changed without messages, or
+   a definition may have been changed and changed back (`Difference.touched`).
+5. A table that has the same name again may have been in another schema meanwhile. If the publication does not list it,
+   its changes there are missing: it is parked, whatever the DDL trigger has reported.
 
 One query per batch, of about 1 ms for 50 tables (`source.table_shapes`); others only after a change.
 """
@@ -61,6 +65,8 @@ from auditlake.values.types import is_widened
 
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
 _DROPPED = "It has no more changes; its history up to then can be queried."
+_TOUCHED = "its definition may have been changed, and changed back"
+_LEFT = "it may have been in another schema, which the publication may not carry"
 _PENDING = "its definition was changed, and the stream has not reached that yet"
 _REMEDY = "Run auditlake resync: it copies the table again and keeps its history."
 _FAILED = b'{"failed"'
@@ -353,9 +359,11 @@ class ShapeWatch:
         shape, changed_by = now
         found = compare(watched.shape, shape)
         since = self._since(name, watched)
+        if found.renamed and self.recorder.entries.schemas and watched.oid not in self.recorder.entries.tables:
+            self._park_changed(name, _LEFT, _Unsettled(shape, changed_by, read_at, since or held, found))
         if not found:
-            if since is not None:
-                self._record_return(name, since, read_at)
+            if since is not None or found.touched:
+                self._record_return(name, since or held, read_at)
             self._accept(name, watched, shape)
             return
         self.moved |= shape.relation.name != watched.shape.relation.name
@@ -371,9 +379,9 @@ class ShapeWatch:
         return None if parked is None else Held(Lsn(parked.lsn + 1), cast("int", parked.time_us))
 
     def _record_return(self, name: TableName, since: Held, read_at: WalEnd) -> None:
-        """Record that the table had another shape for some time, unless the DDL trigger tells which and when."""
+        """Record that the table may have had another shape, unless the DDL trigger tells which and when."""
         if not self._trigger_records or self.recorder.failed:
-            record_gaps(self.lake, [_gap(name, since, read_at, ("its definition was changed, and changed back",))])
+            record_gaps(self.lake, [_gap(name, since, read_at, (_TOUCHED,))])
         unpark(self.lake, name, Cause.PENDING)
 
     def _accept(self, name: TableName, watched: _Watched, shape: Shape) -> None:
@@ -387,12 +395,13 @@ class ShapeWatch:
         """Record what the stream has not shown, and follow the table again unless rows may have changed."""
         reported = self.recorder.take(watched.oid, unsettled.shape)
         if not reported:
-            unsettled = self._narrowed(watched, unsettled)
+            problem = self._changed_rows(unsettled)
+            if problem is None:
+                unsettled = self._narrowed(watched, unsettled)
             self._record(watched, unsettled)
-            if (problem := self._changed_rows(unsettled)) is not None:
-                self._park(Cause.SHAPE, name, problem, unsettled)
-                self.report(f"{name}: {problem}; it is parked, capture goes on with all other tables")
-            elif unsettled.found.visible:
+            if problem is not None:
+                self._park_changed(name, problem, unsettled)
+            elif unsettled.found.visible or unsettled.found.touched:
                 self._record_gaps(name, watched, unsettled)
         unpark(self.lake, name, Cause.PENDING)
         self._accept(name, watched, unsettled.shape)
@@ -404,7 +413,7 @@ class ShapeWatch:
         """
         later = self.log.relations.after(watched.oid, unsettled.held.lsn)
         before = self.log.relations.in_force(watched.oid, unsettled.held.lsn)
-        if not later or before is None or not unsettled.found.definition:
+        if not later or before is None or not unsettled.found.definition or unsettled.found.touched:
             return unsettled
         return replace(unsettled, held=self._proved(unsettled.held, before.number, later[0]))
 
@@ -425,6 +434,10 @@ class ShapeWatch:
         A row proves a shape up to the moment before its commit: until then only its own transaction could change it,
         and it may have done so after the row.
         """
+        if unsettled.found.touched:
+            what = (*unsettled.found.visible, _TOUCHED)
+            record_gaps(self.lake, [_gap(name, unsettled.held, unsettled.read_at, what)])
+            return
         shape, now = (self.recorder.published(each) for each in (watched.shape, unsettled.shape))
         held, end, relations = unsettled.held, unsettled.read_at, self.log.relations
         before, gaps = relations.in_force(watched.oid, Lsn(held.lsn - 1)), []
@@ -473,6 +486,10 @@ class ShapeWatch:
         if before is None or before.source is not ShapeSource.DDL_TRIGGER:
             return False
         return before.relation == now and not before.shows(now)
+
+    def _park_changed(self, name: TableName, problem: str, unsettled: _Unsettled) -> None:
+        self._park(Cause.SHAPE, name, problem, unsettled)
+        self.report(f"{name}: {problem}; it is parked, capture goes on with all other tables")
 
     def _park(self, cause: Cause, name: TableName, reason: str, unsettled: _Unsettled) -> None:
         held = unsettled.held

@@ -278,4 +278,5 @@ def _shape(content: dict[str, Any]) -> Shape:
         types=content["types"],
         entries=content["entries"],
         constraint=content.get("constraint"),
+        stamps={int(attnum): stamp for attnum, stamp in content.get("stamps", {}).items()},
     )

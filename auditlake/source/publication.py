@@ -96,7 +96,11 @@ select t.schemaname::text, t.tablename::text,
        pg_catalog.to_jsonb(t) ->> 'rowfilter', pg_catalog.to_jsonb(t) -> 'attnames'
   from pg_catalog.pg_publication_tables t where t.pubname = %s
 """
-_STORED = "select pg_catalog.to_jsonb(p) ->> 'pubgencols' = 's' from pg_catalog.pg_publication p where pubname = %s"
+_OPTIONS = """
+select pg_catalog.to_jsonb(p) ->> 'pubgencols' = 's',
+       exists (select from pg_catalog.pg_publication_namespace s where s.pnpubid = p.oid)
+  from pg_catalog.pg_publication p where pubname = %s
+"""
 _LISTED = """
 select r.prrelid::bigint, pg_catalog.to_jsonb(r) ->> 'prattrs' is not null
   from pg_catalog.pg_publication_rel r
@@ -133,19 +137,22 @@ def read_publication_digest(conn: psycopg.Connection[Row], name: str) -> str:
 class Entries:
     """Tables that a publication lists, by OID, those of them with a column list, and `stored` as in Publication.
 
-    A listed table cannot become unlogged.
+    A listed table cannot become unlogged. `schemas`: it publishes other tables with their schemas.
     """
 
     tables: frozenset[int] = frozenset()
     with_columns: frozenset[int] = frozenset()
     stored: bool = False
+    schemas: bool = False
 
 
 def read_entries(conn: psycopg.Connection[Row], name: str) -> Entries:
     """Read the entries of a publication; opens no table."""
-    stored = any(row[0] for row in fetch(conn, _STORED, name))
+    options = fetch(conn, _OPTIONS, name)
     listed = {cast("int", oid): bool(columns) for oid, columns in fetch(conn, _LISTED, name)}
-    return Entries(frozenset(listed), frozenset(oid for oid, columns in listed.items() if columns), stored)
+    with_columns = frozenset(oid for oid, columns in listed.items() if columns)
+    stored, schemas = (any(row[at] for row in options) for at in range(2))
+    return Entries(frozenset(listed), with_columns, stored, schemas)
 
 
 def find_existing(conn: psycopg.Connection[Row], relations: Iterable[int]) -> frozenset[int]:

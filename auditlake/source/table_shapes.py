@@ -80,7 +80,15 @@ select {SHAPE},
             select t.oid
             union select i.inhrelid from members m join pg_inherits i on i.inhparent = m.oid and t.relkind = 'p')
         select jsonb_object_agg(p.oid::text, p.relfilenode::bigint) from members m join pg_class p on p.oid = m.oid),
-       (select o.oid::bigint from pg_constraint o where o.conrelid = t.oid and o.contype = 'p')
+       (select o.oid::bigint from pg_constraint o where o.conrelid = t.oid and o.contype = 'p'),
+       (select jsonb_object_agg(e.attnum::text, e.stamp)
+          from (select a.attnum, concat_ws(' ', a.xmin, a.attnotnull, a.atthasdef, a.atthasmissing, a.attidentity,
+                                           a.attstattarget, a.attstorage, a.attinhcount, a.attislocal,
+                                           a.attacl, a.attoptions, d.oid)
+                  from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+                 where a.attrelid = t.oid and a.attnum > 0
+                union all select 0, concat_ws(' ', y.xmin, y.typowner) from pg_type y where y.oid = t.reltype)
+               e (attnum, stamp))
   from pg_class t join pg_namespace n on n.oid = t.relnamespace
  where t.oid = any (%s::oid[])
 """
@@ -145,11 +153,12 @@ def read_shapes(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int,
     tables = list(oids)
     types = read_types(conn, tables)
     found: dict[int, tuple[Shape, int]] = {}
-    for entry, entries, changed_by, files, constraint in fetch(conn, _SHAPES, tables):
+    for entry, entries, changed_by, files, constraint, stamps in fetch(conn, _SHAPES, tables):
         of_parts = {int(oid): file for oid, file in cast("dict[str, int]", files).items()}
+        of_entries = {int(attnum): stamp for attnum, stamp in cast("dict[str, str]", stamps).items()}
         shape = parse_shape(cast("dict[str, Any]", entry), of_parts)
         of_columns = types.get(shape.relation.oid, {})
         key = cast("int | None", constraint)
-        shape = replace(shape, entries=str(entries), types=of_columns, constraint=key)
+        shape = replace(shape, entries=str(entries), types=of_columns, constraint=key, stamps=of_entries)
         found[shape.relation.oid] = shape, cast("int", changed_by)
     return found

@@ -50,6 +50,33 @@ ROWS = {
     ),
     "enum label": ("alter type mood rename value 'sad' to 'low'", "an enum label"),
 }
+# Table, changes up to the moment asked for, and those after it; all of them before the next comparison.
+THERE_AND_BACK = {
+    "column added and dropped": ("w", ["alter table w add x int"], ["alter table w drop x"]),
+    "column renamed": ("w", ["alter table w rename a to z"], ["alter table w rename z to a"]),
+    "table renamed": ("w", ["alter table w rename to x"], ["alter table x rename to w"]),
+    "schema": ("w", ["create schema s", "alter table w set schema s"], ["alter table s.w set schema public"]),
+    "column renamed, a row in the same shape, another column": (
+        "w",
+        ["alter table w rename a to z"],
+        [
+            "alter table w rename z to a",
+            "insert into w values (2, 2, 2)",
+            "alter table w add x int",
+            "insert into w values (3)",
+        ],
+    ),
+    "rows rewritten, a row in the same shape, another column": (
+        "w",
+        ["alter table w alter a type int using a * 2"],
+        ["insert into w values (2, 2, 2)", "alter table w add x int", "insert into w values (3)"],
+    ),
+    "label renamed, a row in the same shape, another column": (
+        "t",
+        ["alter type mood rename value 'sad' to 'low'"],
+        ["insert into t values (2, 'x', 5, 'ok')", "alter table t add b int", "insert into t values (3)"],
+    ),
+}
 HARMLESS = (
     "truncate t",
     "vacuum full t",
@@ -208,6 +235,27 @@ def test_each_of_two_changes_has_a_range_that_rows_limit(site: Site) -> None:
     for lsn in (exact, unknown):  # at the former, the transaction may have added `z` after its row
         with pytest.raises(NotAnswerable, match="its shape in between is not known"):
             lake.as_of(str(lsn)).table("w")
+
+
+@pytest.mark.parametrize("kind", THERE_AND_BACK)
+def test_a_change_that_the_next_comparison_cannot_tell_is_not_answered(site: Site, kind: str) -> None:
+    """Rows in the former shape prove nothing of a moment before them; after the comparison questions are answered."""
+    table, first, then = THERE_AND_BACK[kind]
+    site.execute("insert into w values (1, 1, 1)")
+    before = Lsn(site.end() - 1)
+    site.capture()
+    site.execute(*first, "insert into u values (2)")
+    between = Lsn(site.end() - 1)
+    site.execute(*then)
+    site.capture()
+    lake = auditlake.Lake(site.lake.root)
+    assert len(list(lake.as_of(str(before)).table(table).texts())) == 1
+    with pytest.raises(NotAnswerable):
+        lake.as_of(str(between)).table(table)
+    if find_parked(site.lake, TableName("public", table), Cause.SHAPE) is None:
+        site.execute("insert into u values (3)")
+        site.capture()
+        assert "a" in next(iter(lake.as_of("now").table(table).texts()))
 
 
 @pytest.mark.parametrize(("statement", "reason"), ROWS.values(), ids=ROWS)
