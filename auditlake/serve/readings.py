@@ -187,6 +187,11 @@ class Readings:
         self._cursors: dict[int, DuckDBPyConnection] = {}
         self.held = HeldTables(self._open)
 
+    def prepare(self) -> None:
+        """Import DuckDB and read the lake in the background, before a request has to; requests report errors."""
+        self._pool.submit(lambda: self._open().close())
+        self._pool.submit(self.reader, None)
+
     @contextmanager
     def cursor(self, *, bounded: bool = True) -> Iterator["DuckDBPyConnection"]:
         """Open a cursor of the embedded database; `run` interrupts a bounded one if the request takes too long.

@@ -77,6 +77,7 @@ def create_app(readings: Readings, access: Access, spark: Mapping[str, str] | No
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        readings.prepare()
         yield
         live.close()
         readings.close()

