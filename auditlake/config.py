@@ -220,7 +220,7 @@ def load_settings(config_file: Path | None = None, **flags: object) -> Settings:
         origins = {**dict.fromkeys(from_file, str(config_file or DEFAULT_FILE))}
         origins |= {name: f"{_PREFIX}{name.upper()}" for name in from_environment}
         origins |= {name: f"--{name}" for name in given}
-        raise ConfigError("; ".join(_problems(exc, origins)), _known()) from None  # pydantic repeats the input
+        raise ConfigError("; ".join(_problems(exc, origins)), _hint(exc)) from None  # pydantic repeats the input
     return settings.model_copy(update={"spark": {**settings_for_spark(settings.lake), **settings.spark}})
 
 
@@ -265,5 +265,7 @@ def _problems(failure: ValidationError, origins: Mapping[str, str]) -> Iterator[
             yield f"{where} is {error['input']!r}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
-def _known() -> str:
-    return f"settings are {', '.join(Settings.model_fields)}; see conf/auditlake.toml for an example."
+def _hint(failure: ValidationError) -> str:
+    if any(error["type"] == "extra_forbidden" for error in failure.errors()):
+        return f"settings are {', '.join(Settings.model_fields)}; see conf/auditlake.toml for an example."
+    return "conf/auditlake.toml has an example of each setting."

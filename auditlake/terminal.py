@@ -88,14 +88,11 @@ def show_verdict(sentence: str, remedy: str | None, *, well: bool) -> None:
 def show_status(facts: Mapping[str, object]) -> None:
     """Print a status in the form of `status.as_json`."""
     to = console_for()
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in facts.items():
-        if name not in {"tables", "new_tables", "unfollowed_tables"}:
-            shown = f"{value:,.1f}" if isinstance(value, float) else str(value)
-            grid.add_row(name.replace("_", " "), "-" if value is None else shown)
-    to.print(grid)
+    shown = {name: value for name, value in facts.items() if name not in {"tables", "new_tables", "unfollowed_tables"}}
+    width = max(map(len, shown))
+    for name, value in shown.items():
+        text = f"{value:,.1f}" if isinstance(value, float) else str(value)
+        to.print(f"{name.replace('_', ' '):<{width}}  {'-' if value is None else text}")
     entries = cast("list[dict[str, Any]]", facts["tables"])
     tables = plain_table("table", "horizon", "position", "state")
     for entry in entries:

@@ -98,7 +98,10 @@ def require_manifest(lake: Lake) -> Manifest:
     """
     manifest = read_manifest(lake)
     if manifest is None:
-        raise LakeUnusable(f"there is no lake in {lake.root}", "Create one with auditlake bootstrap, or correct lake.")
+        raise LakeUnusable(
+            f"there is no lake in {lake.root}",
+            "Create one with auditlake bootstrap, or give the path of another with --lake.",
+        )
     return manifest
 
 

@@ -117,7 +117,7 @@ class _Scope:
         if not found and self.outer is not None:
             found = self.outer.find(node.name, node.text("table"))
         if len(found) != 1:
-            raise NotEmbedded(f"the column {node.name}, found {len(found)} times")
+            raise NotEmbedded(f"the {'ambiguous' if found else 'unknown'} column {node.name}")
         return found[0]
 
     def find(self, name: str, table: str = "") -> list[Cell]:
@@ -144,7 +144,7 @@ class _Scope:
         if table is not None:
             sources = [source for source in self.sources if _same(source.alias, table)]
             if len(sources) != 1:
-                raise NotEmbedded(f"{table}.*, found {len(sources)} times")
+                raise NotEmbedded(f"{table}.* of an {'ambiguous' if sources else 'unknown'} table")
             return _columns(sources[0])
         whole = [(of.name, _cell(of, sql, of.name)) for of, sql in self.joined]
         rest = [pair for source in self.sources for pair in _columns(source) if source.shows(pair[0])]
