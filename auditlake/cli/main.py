@@ -43,7 +43,8 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            if not sys.stdout.closed:  # the SDK of MCP closes it
+                sys.stdout.flush()
         except BrokenPipeError:
             _discard_stdout()
             ctx.exit(0)

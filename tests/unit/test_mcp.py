@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -51,6 +52,14 @@ def _session(lake: Lake, script: Callable[[ClientSession, Ask], Coroutine[Any, A
             await script(session, ask)
 
     anyio.run(run)
+
+
+def test_the_server_ends_with_its_client(lake: Lake) -> None:
+    """The end of stdin is no error, although the SDK closes stdout."""
+    command = [sys.executable, "-m", "auditlake", "mcp", "--lake", str(lake.root)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.stderr == f"auditlake: answering questions about {lake.root} on stdin\n"
 
 
 def test_the_tools_answer_the_audit_questions(lake: Lake) -> None:
