@@ -21,13 +21,11 @@ from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_recorded
-from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.membership import Membership
 from auditlake.messages import say
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import find_shapes, follow
-from auditlake.schema.missing_values import Answers, read_added
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (
@@ -65,14 +63,14 @@ class _ShapesOfTables(Mapping[TableName, TableShapes]):
     def __init__(self, known: Known) -> None:
         self._known = known
         self._found: dict[TableName, TableShapes] = {}
-        self.versions = read_versions(known.lake)
+        self.versions = known.versions
 
     def __getitem__(self, name: TableName) -> TableShapes:
         if name not in self._found:
             table, upto = self._known.tables[name], self._known.positions.known_lsn
             recorded = self._recorded if table.oid is None else None
             shapes = find_shapes([table], self.versions, recorded, upto)[table]
-            self._found[name] = TableShapes(table, shapes, self._answers)
+            self._found[name] = TableShapes(table, shapes, self._known.answers)
         return self._found[name]
 
     def __iter__(self) -> Iterator[TableName]:
@@ -84,10 +82,6 @@ class _ShapesOfTables(Mapping[TableName, TableShapes]):
     @cached_property
     def _recorded(self) -> Membership | None:
         return read_recorded(self._known.lake)
-
-    @cached_property
-    def _answers(self) -> Answers:
-        return read_added(self._known.lake)
 
     @cached_property
     def _by_oid(self) -> Mapping[int | None, list[TableName]]:

@@ -42,6 +42,7 @@ from auditlake.lake.history_files import Files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.store.files import read_each
 from auditlake.store.objects import filesystem
 from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state
@@ -288,6 +289,7 @@ def versions_query(
     Above the table's position the columns must be those of the history. Raises Unsupported.
     """
     found = _files(table)
+    found.fetch()
     period = [name for name, _ in PERIOD_COLUMNS if name != "_part"]
     shown = [_of(column) for column in columns] + period
     if upto <= table.position or reader.changes is None:
@@ -346,7 +348,8 @@ def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, b
 
 
 def _deleted(files: Files) -> pa.Table:
-    positions = [np.fromiter(files.gone(name), np.int64) for name in files.by_name]
+    vectors = read_each(files.table.path, files.gone, list(files.by_name))
+    positions = [np.fromiter(vector, np.int64) for vector in vectors]
     numbers = np.repeat(np.arange(len(positions)), [len(each) for each in positions])
     return pa.table({"file": pa.array(numbers, pa.int64()), "row": pa.array(np.concatenate(positions))})
 
@@ -460,6 +463,7 @@ class _State:
         if self._held_as is not None:
             return f"select {', '.join(cells)} from {self._held_as}"
         chosen = of_state(_files(self._table), self._lsn, self._table.position)
+        chosen.fetch()
         whole = _rows(self._connection, chosen.whole, cells, None)
         if not chosen.partly.by_name:
             return whole

@@ -78,19 +78,19 @@ class DataFile:
         return read_vector(table, self.add["deletionVector"]) if self.is_marked else BitMap64()
 
 
-def list_files(table: Place, version: int) -> list[DataFile]:
-    """List the data files of a version.
+def list_files(table: Place, version: int, etag: str | None = None) -> list[DataFile]:
+    """List the data files of a version; `etag` is that of its entry in a store, if it is known.
 
     Raises FileNotFoundError if the log has checkpoints of another kind than `log_reader` supports.
     """
-    adds = live_files(table, version)
+    adds = live_files(table, version, etag)
     return [DataFile(file_path(table, add).name, add, json.loads(add.get("stats") or "{}")) for add in adds]
 
 
-def list_any_files(table: Place, version: int) -> list[DataFile]:
+def list_any_files(table: Place, version: int, etag: str | None = None) -> list[DataFile]:
     """List the data files of a version, whatever its checkpoints; without deletion vectors if deltalake had to read."""
     try:
-        return list_files(table, version)
+        return list_files(table, version, etag)
     except FileNotFoundError:
         actions = pa.table(open_version(table, version).get_add_actions(flatten=False))
         return [_from_deltalake(table, row) for row in actions.to_pylist()]

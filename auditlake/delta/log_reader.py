@@ -7,18 +7,27 @@ and FileNotFoundError is raised; `data_files.list_any_files` then asks deltalake
 
 Nothing heavy is imported unless a checkpoint is read, because short commands read only the tail of a log.
 
+In an object store, every request of a question takes as long as a small query. So entries are read at once, each by the
+ETag that the listing shows, and kept by it: if a folder is deleted and created again, its versions have the same names
+and other ETags, because every entry has a unique id. The last replay of a table is kept in the same way, by version and
+ETag of its last entry, and continued from there.
+
 Authority: Delta's PROTOCOL.md, "Action Reconciliation", "Checkpoints", "Add File and Remove File"
 """
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
-from auditlake.store.files import list_from, parquet
-from auditlake.store.place import Place
+from auditlake.store.files import AtOnce, list_versioned, parquet, read_each, read_listed
+from auditlake.store.place import Place, Remote
 
 Add = Mapping[str, Any]
 """The content of an `add` action."""
@@ -27,28 +36,87 @@ AnyPlace = TypeVar("AnyPlace", bound=Place)
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _TAIL_ENTRIES = 32
+_PAGE = 1000
+"""So many names are listed by one request."""
+_REPLAYED_FILES = 50_000
+_Adds = dict[tuple[str, ...], Add]
+"""Logical files by `_identity`."""
 _FIELDS = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector")
 
 
-def live_files(table: Place, version: int) -> list[Add]:
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """ETags of entries and checkpoints by version, from the version `since` on; None on a disk."""
+
+    since: int
+    entries: Mapping[int, str | None]
+    checkpoints: Mapping[int, str | None]
+
+    @property
+    def newest(self) -> int:
+        """The newest version; -1 if there is no table."""
+        return max(self.entries, default=-1)
+
+    def is_enough(self, version: int) -> bool:
+        """Return whether a replay of a version can begin here."""
+        return self.since == 0 or any(number <= version for number in self.checkpoints)
+
+
+def live_files(table: Place, version: int, etag: str | None = None, listing: Listing | None = None) -> list[Add]:
     """List the `add` actions in force in a version.
+
+    `etag` is that of its entry in a store, if it is known, `listing` a listing that shows it, if there is one.
 
     Raises FileNotFoundError if entries are missing that no supported checkpoint replaces.
     """
-    start, files = _newest_readable(table / "_delta_log", version)
-    for number in range(start + 1, version + 1):
-        for action in entry(table, number):
-            if "add" in action:
-                files[_identity(action["add"])] = action["add"]
-            elif "remove" in action:
-                files.pop(_identity(action["remove"]), None)
+    known = _replays.get(table)
+    if known is not None and (known.version, known.etag) == (version, etag):
+        return list(known.files.values())
+    log = table / "_delta_log"
+    start, files, listing = _continued(log, known, version) or _from_checkpoint(log, version, listing)
+    since = {number: listing.entries.get(number) for number in range(start + 1, version + 1)}
+    for action in read_entries(table, since):
+        if "add" in action:
+            files[_identity(action["add"])] = action["add"]
+        elif "remove" in action:
+            files.pop(_identity(action["remove"]), None)
+    if (own := listing.entries.get(version)) is not None:
+        _replays.put(table, _Replay(version, own, files))
     return list(files.values())
+
+
+def _continued(log: Place, known: "_Replay | None", version: int) -> "tuple[int, _Adds, Listing] | None":
+    """Return the last replay of the table, if the log still has its entry, and this version is not an earlier one."""
+    if known is None or known.version > version:
+        return None
+    listing = _list_since(log, known.version)
+    if listing.entries.get(known.version) != known.etag:
+        return None
+    return known.version, dict(known.files), listing
+
+
+def _from_checkpoint(log: Place, version: int, listing: Listing | None) -> "tuple[int, _Adds, Listing]":
+    """Read the newest checkpoint that can be read, with its version; no files and -1 if there is none."""
+    import pyarrow as pa  # noqa: PLC0415 - readers of the tail do not need it
+
+    listing = listing if listing is not None and listing.is_enough(version) else _list_log(log, version)
+    for number in sorted(listing.checkpoints, reverse=True):
+        if number <= version:
+            try:
+                return number, {_identity(add): add for add in _checkpointed(checkpoint_file(log, number))}, listing
+            except (pa.ArrowException, OSError):
+                continue  # entries are kept since an older checkpoint
+    return -1, {}, listing
 
 
 def entry(table: Place, version: int) -> Iterator[Mapping[str, Any]]:
     """Read the actions of one version, each under its kind."""
-    for line in (table / "_delta_log" / f"{version:020}.json").read_text().splitlines():
-        yield json.loads(line)
+    yield from _actions(table / "_delta_log", version, None)
+
+
+def _actions(log: Place, version: int, etag: str | None) -> list[Mapping[str, Any]]:
+    content = read_listed(log / f"{version:020}.json", etag).decode()
+    return [json.loads(line) for line in content.split("\n") if line]
 
 
 def file_path(table: AnyPlace, add: Add) -> AnyPlace:
@@ -63,7 +131,28 @@ def checkpoint_file(log: AnyPlace, version: int) -> AnyPlace:
 
 def checkpoints(log: Place) -> list[int]:
     """List the versions that have a checkpoint of one file, newest first."""
-    return _versions(log, _CHECKPOINT)
+    return sorted(_list_since(log, 0).checkpoints, reverse=True)
+
+
+def entries_since(table: Place, version: int) -> Mapping[int, str | None]:
+    """List the versions from this one on, each with the ETag of its entry in a store."""
+    entries = _list_since(table / "_delta_log", version).entries
+    return {number: etag for number, etag in entries.items() if number >= version}
+
+
+def read_entries(table: Place, entries: Mapping[int, str | None]) -> list[Mapping[str, Any]]:
+    """Read the actions of these versions, given with the ETags of their entries, in order."""
+    log = table / "_delta_log"
+    found = read_each(log, lambda version: _actions(log, version, entries[version]), sorted(entries))
+    return [action for actions in found for action in actions]
+
+
+def list_newest(table: Place) -> Listing:
+    """List at least the last entries of a log; nothing if there is no table."""
+    try:
+        return _list_newest(table / "_delta_log")
+    except (FileNotFoundError, NotADirectoryError):
+        return Listing(0, {}, {})
 
 
 def tail_transactions(table: Place, apps: Collection[str]) -> tuple[int, dict[str, int]] | None:
@@ -73,10 +162,11 @@ def tail_transactions(table: Place, apps: Collection[str]) -> tuple[int, dict[st
     """
     log, versions = table / "_delta_log", dict[str, int]()
     try:
-        numbers = _versions(log, _ENTRY, max(0, _hinted(log) - _TAIL_ENTRIES))
+        entries = _list_newest(log).entries
+        numbers = sorted(entries, reverse=True)
         for number in numbers[:_TAIL_ENTRIES]:
             # A later entry overrides an older one, which is read only if the later ones lack a position.
-            versions = {**dict(_transactions(log / f"{number:020}.json")), **versions}
+            versions = {**dict(_transactions(log / f"{number:020}.json", entries[number])), **versions}
             if versions.keys() >= set(apps):
                 return numbers[0], versions
     except FileNotFoundError:  # no table, or the entry was deleted after a checkpoint
@@ -84,29 +174,96 @@ def tail_transactions(table: Place, apps: Collection[str]) -> tuple[int, dict[st
     return None
 
 
-def _transactions(entry_file: Place) -> Iterator[tuple[str, int]]:
-    with entry_file.open("rb") as lines:
-        for line in lines:
-            if line.startswith(b'{"txn"'):
-                transaction = json.loads(line)["txn"]
-                yield transaction["appId"], transaction["version"]
+def _transactions(entry_file: Place, etag: str | None) -> Iterator[tuple[str, int]]:
+    for line in read_listed(entry_file, etag).split(b"\n"):
+        if line.startswith(b'{"txn"'):
+            transaction = json.loads(line)["txn"]
+            yield transaction["appId"], transaction["version"]
 
 
-def _versions(log: Place, pattern: re.Pattern[str], since: int = 0) -> list[int]:
-    """List the versions from `since` on that have such a file, newest first."""
-    names = (file.name for file in log.iterdir()) if isinstance(log, Path) else list_from(log, f"{since:020}")
-    matches = (pattern.fullmatch(name) for name in names)
-    return sorted((int(match[1]) for match in matches if match), reverse=True)
+def _list_newest(log: Place) -> Listing:
+    """List at least the last `_TAIL_ENTRIES` entries; in a store, from where the newest one was the last time."""
+    seen = _newest_seen.get(log)
+    listing = Listing(0, {}, {}) if seen is None else _list_since(log, max(0, seen - _TAIL_ENTRIES))
+    if not listing.entries:  # not listed before, or created again
+        listing = _list_log(log)
+    if isinstance(log, Remote) and listing.entries:
+        _newest_seen[log] = max(listing.entries)
+    return listing
+
+
+def _list_log(log: Place, upto: int | None = None) -> Listing:
+    """List a log; a long one in a store from the last checkpoint on, if that is not later than `upto`."""
+    if isinstance(log, Path):
+        return _list_since(log, 0)
+    with AtOnce(log) as at_once:
+        hint = at_once.start(_hinted, log)
+        first = list(islice(list_versioned(log, ""), _PAGE))
+    if len(first) < _PAGE:
+        return _listing(0, first)
+    hinted = hint.result()
+    return _list_since(log, max(0, hinted - _TAIL_ENTRIES) if upto is None or hinted <= upto else 0)
+
+
+def _list_since(log: Place, version: int) -> Listing:
+    """List the files of a version and those after it; on a disk, of all versions."""
+    if isinstance(log, Path):
+        return _listing(0, ((file.name, None) for file in log.iterdir()))
+    return _listing(version, list_versioned(log, f"{version:020}"))
+
+
+def _listing(since: int, names: Iterable[tuple[str, str | None]]) -> Listing:
+    entries, checkpointed = dict[int, str | None](), dict[int, str | None]()
+    for name, etag in names:
+        if match := _ENTRY.fullmatch(name):
+            entries[int(match[1])] = etag
+        elif match := _CHECKPOINT.fullmatch(name):
+            checkpointed[int(match[1])] = etag
+    return Listing(since, entries, checkpointed)
 
 
 def _hinted(log: Place) -> int:
     """Return the version of the last checkpoint in an object store, where a listing of the whole log is slow."""
-    if isinstance(log, Path):
-        return 0
     try:
         return int(json.loads((log / "_last_checkpoint").read_text())["version"])
     except (FileNotFoundError, ValueError, KeyError):
         return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """The data files of a version; `etag` is that of its entry."""
+
+    version: int
+    etag: str
+    files: _Adds
+
+
+class _Replays:
+    """The last replay of tables in a store, of those used last, up to a number of files."""
+
+    def __init__(self) -> None:
+        self._of_tables: OrderedDict[Place, _Replay] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, table: Place) -> _Replay | None:
+        with self._lock:
+            found = self._of_tables.get(table)
+            if found is not None:
+                self._of_tables.move_to_end(table)
+            return found
+
+    def put(self, table: Place, replay: _Replay) -> None:
+        with self._lock:
+            self._of_tables[table] = replay
+            self._of_tables.move_to_end(table)
+            while sum(len(each.files) for each in self._of_tables.values()) > _REPLAYED_FILES:
+                self._of_tables.popitem(last=False)
+
+
+_replays = _Replays()
+_newest_seen: dict[Place, int] = {}
+"""The newest version of each log in a store when it was listed last."""
 
 
 def _identity(action: Add) -> tuple[str, ...]:
@@ -114,20 +271,6 @@ def _identity(action: Add) -> tuple[str, ...]:
     vector = action.get("deletionVector")
     marks = () if vector is None else (vector["storageType"], vector["pathOrInlineDv"], f"{vector.get('offset')}")
     return (action["path"], *marks)
-
-
-def _newest_readable(log: Place, version: int) -> tuple[int, dict[tuple[str, ...], Add]]:
-    """Read the newest checkpoint that can be read, with its version; no files and -1 if there is none."""
-    import pyarrow as pa  # noqa: PLC0415 - readers of the tail do not need it
-
-    hinted = _hinted(log)
-    for number in _versions(log, _CHECKPOINT, hinted if hinted <= version else 0):
-        if number <= version:
-            try:
-                return number, {_identity(add): add for add in _checkpointed(checkpoint_file(log, number))}
-            except (pa.ArrowException, OSError):
-                continue  # entries are kept since an older checkpoint
-    return -1, {}
 
 
 def _checkpointed(checkpoint: Place) -> Iterator[Add]:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditlake.store.files import parquet
+from auditlake.store.files import parquet, read_each
 from auditlake.store.place import Place
 
 ROW_BYTES = 200
@@ -52,14 +52,20 @@ def row_groups(path: Place) -> tuple[RowGroup, ...]:
     return tuple(RowGroup(group.num_rows, group.total_byte_size) for group in groups)
 
 
+def all_row_groups(paths: Iterable[Place]) -> list[RowGroup]:
+    """Read the row groups of several files of a table."""
+    files = list(paths)
+    return [group for groups in read_each(files[0], row_groups, files) for group in groups] if files else []
+
+
 def held_bytes(paths: Iterable[Place]) -> int:
     """Return about how much memory all rows of these files take."""
-    return sum(group.held_bytes for path in paths for group in row_groups(path))
+    return sum(group.held_bytes for group in all_row_groups(paths))
 
 
 def largest_group(paths: Iterable[Place]) -> int:
     """Return the size of the largest row group of these files: no row is larger."""
-    return max((group.size_bytes for path in paths for group in row_groups(path)), default=0)
+    return max((group.size_bytes for group in all_row_groups(paths)), default=0)
 
 
 def read_batches(path: Place, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:

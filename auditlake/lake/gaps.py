@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 
-from auditlake.delta.append_table import AppendLog, open_delta, select
+from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.delta.log_writer import put_commit, with_plain_fields
+from auditlake.delta.small_tables import read_rows
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -77,23 +78,15 @@ class Gap:
 
 def read_gaps(lake: Lake) -> tuple[Gap, ...]:
     """Read all gaps, ordered by `lsn_from`."""
-    table = open_delta(lake.gaps)
-    if table is None:
-        return ()
-    fields = {field.name for field in table.schema().fields}
-    later = ("cast(time_from as bigint) as from_us", "cast(time_to as bigint) as to_us")
-    names = ['"schema"', '"table"', "lsn_from", "lsn_to", "reason", *(later if "time_from" in fields else ())]
-    rows = select(table, "gaps", f"select {', '.join(names)} from gaps order by lsn_from, lsn_to").to_pylist()
+    rows = read_rows(lake.gaps, GAPS_SCHEMA)
+    times = {name: rows[name].cast(pa.int64()) for name in ("time_from", "time_to")}
+    ordered = rows.drop_columns(["time", *times]).append_column("from_us", times["time_from"])
+    ordered = ordered.append_column("to_us", times["time_to"]).sort_by(
+        [("lsn_from", "ascending"), ("lsn_to", "ascending")]
+    )
     return tuple(
-        Gap(
-            _table(row),
-            Lsn(row["lsn_from"]),
-            Lsn(row["lsn_to"]),
-            row["reason"],
-            row.get("from_us"),
-            row.get("to_us"),
-        )
-        for row in rows
+        Gap(_table(row), Lsn(row["lsn_from"]), Lsn(row["lsn_to"]), row["reason"], row["from_us"], row["to_us"])
+        for row in ordered.to_pylist()
     )
 
 

@@ -20,7 +20,8 @@ because readers take those from the history alone.
 
 `Histories` opens a table again only if its *mark* has changed, so that a question about one table of ten thousand opens
 one. On a disk, the mark is number and times of the log's folder, which every commit changes: one call of stat(2). In a
-store, it is the ETag of the entry of the version that was opened, if it is the last one: one request. Two commits may
+store, it is the ETag of the entry of the table's version: one listing shows it, and the entries since, which are read
+without opening the table if they change no columns. Two commits may
 share one tick of a file system's clock: a folder that was modified just before it was read has no mark, and is read
 again the next time. A table without a position is being copied, and is opened every time. Apply saves what it knows to
 `histories.json` for processes that start later. That file is only a cache: what differs from it is opened, and readers
@@ -41,10 +42,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.checkpoints import KEPT_FOR
 from auditlake.delta.data_files import adopt_file, write_part
-from auditlake.delta.log_reader import entry, live_files
+from auditlake.delta.log_reader import entries_since, entry, live_files, read_entries
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -72,7 +72,7 @@ from auditlake.lsn import Lsn
 from auditlake.membership import Membership
 from auditlake.relation import Column, Former, Relation, TableName
 from auditlake.sql_names import spark_identifier
-from auditlake.store.files import list_versioned, remove_folder, replace_file
+from auditlake.store.files import AtOnce, remove_folder, replace_file
 from auditlake.store.place import Place
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, column_type
@@ -107,8 +107,6 @@ _SAVED_AFTER = 32
 """So many tables that differ from the file cost a process a fraction of a second to open."""
 _SAVED_EVERY_S = 60.0
 """In a store, where a question trusts the file."""
-_REQUESTS_AT_ONCE = 32
-_ENTRY = re.compile(r"\d{20}\.json")
 _NEVER = Lsn(0)
 
 
@@ -131,7 +129,7 @@ class HistoryTable:
     one is from 0 on if `name` is none of the table's. `resynced` is the LSN of the last snapshot that it was compared
     with after its first one; 0 without one. `former_oids` are those that the table had in earlier sources of the lake,
     each with the LSN up to which. `snapshot_us` is the time of its first snapshot in microseconds since 1970, if
-    recorded.
+    recorded. `etag` is that of the version's log entry in a store.
     """
 
     name: TableName
@@ -146,6 +144,7 @@ class HistoryTable:
     resynced: Lsn = _NEVER
     former_oids: tuple[tuple[Lsn, int], ...] = ()
     snapshot_us: int | None = None
+    etag: str | None = field(default=None, compare=False)
     saved: "_Saved | None" = field(default=None, init=False, repr=False, compare=False)
 
     if not TYPE_CHECKING:  # else mypy would take any attribute for one of these
@@ -533,14 +532,12 @@ class Histories:
         before = self._read
         if isinstance(root := self._lake.histories, Path):
             logs = _logs_on_disk(root)
-            found = [self._on_disk(name, log, before.get(name)) for name, log in logs.items()]
-            names = list(logs)
+            found = {name: self._on_disk(name, log, before.get(name)) for name, log in logs.items()}
         else:
-            names = self._lake.history_names()
-            with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-                found = list(pool.map(lambda name: self._in_store(name, before.get(name), asked), names))
+            found = self._all_in_store(before, asked)
+        names = list(found)
         # Threads of the page share this object: what another one has read meanwhile must not mix with this.
-        read = {name: read for name, read in zip(names, found, strict=True) if read is not None}
+        read = {name: read for name, read in found.items() if read is not None}
         self._read, self.names = read, names
         return [each.table for each in read.values()], [name for name in names if name not in read]
 
@@ -583,11 +580,51 @@ class Histories:
         table = open_history(self._lake, name)
         return None if table is None else _Read(table, mark if settled else None)
 
+    def _all_in_store(self, before: Mapping[TableName, _Read], asked: Asked) -> dict[TableName, _Read | None]:
+        """Read the tables in name order; those known before are read while the names are listed."""
+        with AtOnce(self._lake.root) as at_once:
+            listed = at_once.start(self._lake.history_names, frozenset(name.schema for name in before))
+            reads = {
+                name: at_once.start(self._in_store, name, read, asked)
+                for name, read in before.items()
+                if asked(read.table)
+            }
+            names = listed.result()
+            reads |= {n: at_once.start(self._in_store, n, before.get(n), asked) for n in names if n not in reads}
+            return {name: reads[name].result() for name in names}
+
     def _in_store(self, name: TableName, before: _Read | None, asked: Asked) -> _Read | None:
-        if before is not None and (not asked(before.table) or before.mark == _entry_mark(before.table) is not None):
+        if before is not None and (not asked(before.table) or (before := _advanced(before)) is not None):
             return before
         table = open_history(self._lake, name)
-        return None if table is None else _Read(table, _entry_mark(table))
+        return None if table is None else _marked(table)
+
+
+def _advanced(before: _Read) -> _Read | None:
+    """Return a table in a store at its newest version, by the entries since; None if these do not tell."""
+    if before.mark is None:
+        return None
+    table = before.table
+    entries = _entries_since(table)
+    if entries.pop(table.delta_version, None) != before.mark:
+        return None
+    if not entries:
+        return before
+    actions = read_entries(table.path, entries)
+    if any(action.keys() & {"metaData", "protocol"} for action in actions):
+        return None
+    moved = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+    newest = max(entries)
+    now = replace(
+        table,
+        delta_version=newest,
+        position=Lsn(moved.get(HISTORY_APP, table.position)),
+        horizon=Lsn(moved.get(SNAPSHOT_APP, table.horizon)),
+        resynced=Lsn(moved.get(RESYNC_APP, table.resynced)),
+        snapshot_us=moved.get(SNAPSHOT_TIME_APP, table.snapshot_us),
+        etag=entries[newest],
+    )
+    return _Read(now, entries[newest])
 
 
 _of_lakes: dict[Place, Histories] = {}
@@ -633,14 +670,15 @@ def _folder_mark(log: str) -> tuple[int, ...] | None:
     return found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
-def _entry_mark(table: HistoryTable) -> str | None:
-    """Return the ETag of the entry of a table's version in a store; None if it is not the last one."""
-    log, own = table.path / "_delta_log", f"{table.delta_version:020}.json"
-    if isinstance(log, Path):
-        return None
-    before = f"{table.delta_version - 1:020}.json" if table.delta_version else ""
-    entries = [found for found in list_versioned(log, before) if _ENTRY.fullmatch(found[0]) and found[0] >= own]
-    return entries[0][1] if len(entries) == 1 and entries[0][0] == own else None
+def _marked(table: HistoryTable) -> _Read:
+    """Return a table that was opened in a store, with the ETag of the entry of its version."""
+    etag = _entries_since(table).get(table.delta_version)
+    return _Read(replace(table, etag=etag), etag)
+
+
+def _entries_since(table: HistoryTable) -> dict[int, str | None]:
+    """List the entries of a table in a store from its version on, with their ETags."""
+    return dict(entries_since(table.path, table.delta_version))
 
 
 _LINE = ("delta_version", "position", "horizon", "as_made", "oid", "names", "resynced", "former_oids", "snapshot_us")
@@ -670,6 +708,7 @@ def _parsed(lake: Lake, line: str) -> _Read:
         ("resynced", Lsn(resynced)),
         ("former_oids", tuple((Lsn(upto), oid) for upto, oid in former)),
         ("snapshot_us", taken_us),
+        ("etag", mark if isinstance(mark, str) else None),
         ("saved", _Saved(lake, columns)),
     )
     for attribute, value in values:

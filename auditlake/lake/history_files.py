@@ -20,6 +20,7 @@ from pyroaring import BitMap64
 from auditlake.delta.data_files import DataFile, list_any_files, list_files
 from auditlake.delta.log_reader import file_path
 from auditlake.lake.history import OPEN_PART, HistoryTable
+from auditlake.store.files import FETCHED_BYTES, FETCHED_FILE_BYTES, AtOnce
 
 
 def part_of(file: DataFile) -> str:
@@ -47,7 +48,7 @@ def overlap(one: DataFile, other: DataFile) -> bool:
 
 def data_files(table: HistoryTable) -> list[DataFile]:
     """List the files of the table's Delta version, whatever table features it has."""
-    return list_any_files(table.path, table.delta_version)
+    return list_any_files(table.path, table.delta_version, table.etag)
 
 
 def open_rows(table: HistoryTable) -> int:
@@ -88,6 +89,17 @@ class Files:
         """Return the positions of the deleted rows of a file."""
         return self.by_name[name].deleted_positions(self.table.path)
 
+    def fetch(self) -> None:
+        """Read small files and deletion vectors in a store at the same time, as far as they are kept in memory."""
+        if isinstance(self.table.path, Path) or self.size_bytes > FETCHED_BYTES:
+            return
+        with AtOnce(self.table.path) as at_once:
+            for file, path in zip(self.by_name.values(), self.paths, strict=True):
+                if file.size_bytes <= FETCHED_FILE_BYTES:
+                    at_once.start(path.read_bytes)
+                if file.is_marked:
+                    at_once.start(self.gone, file.name)
+
     @property
     def paths(self) -> list[Path]:
         return [file_path(self.table.path, file.add) for file in self.by_name.values()]
@@ -107,7 +119,7 @@ def find_files(table: HistoryTable) -> Files | None:
     if not table.as_made:
         return None
     try:
-        files = list_files(table.path, table.delta_version)
+        files = list_files(table.path, table.delta_version, table.etag)
     except FileNotFoundError:
         return None
     counted = all(file.is_counted for file in files)

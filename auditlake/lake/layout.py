@@ -1,4 +1,4 @@
-"""Layout of a lake's folder: paths of files and tables, and names of application transactions. No file is read.
+"""Layout of a lake's folder: paths of files and tables, and names of application transactions.
 
     <root>/lake.json  capture.json  publication.json  histories.json
     <root>/looks/<schema>/<table>.json
@@ -15,11 +15,14 @@ distinguish `Orders` from `orders`. A leading `_` is escaped because readers tre
 (`_delta_log`) or skip them.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from auditlake.errors import BadUsage
 from auditlake.relation import TableName
+from auditlake.store.files import AtOnce
+from auditlake.store.place import Place
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 
@@ -124,10 +127,20 @@ class Lake:
         """Return the folder of one table's history."""
         return self.histories / path_segment(name.schema) / path_segment(name.table)
 
-    def history_names(self) -> list[TableName]:
-        """Return the names of all history tables, sorted; one without a position has not been completely copied."""
-        folders = sorted((folder.parent.name, folder.name) for folder in self.histories.glob("*/*"))
-        return [TableName(*map(source_name, folder)) for folder in folders]
+    def history_names(self, schemas: Collection[str] = ()) -> list[TableName]:
+        """Return the names of all history tables, sorted; one without a position has not been completely copied.
+
+        In a store, the folders of `schemas` are listed without waiting for the listing that shows them.
+        """
+        root: Place = self.histories
+        if isinstance(root, Path):
+            folders = [(folder.parent.name, folder.name) for folder in root.glob("*/*")]
+        else:
+            with AtOnce(root) as at_once:
+                early = {name: at_once.start(_names, root / name) for name in map(path_segment, schemas)}
+                listed = {name: early.get(name) or at_once.start(_names, root / name) for name in _names(root)}
+                folders = [(schema, table) for schema, tables in listed.items() for table in tables.result()]
+        return [TableName(*map(source_name, folder)) for folder in sorted(folders)]
 
     def look(self, name: TableName) -> Path:
         """Return the file with the last catalog snapshot of one table."""
@@ -173,3 +186,7 @@ class Lake:
 def _names_of(folder: Path) -> list[TableName]:
     stems = sorted(path.stem.partition(".") for path in folder.glob("*.json"))
     return [TableName(source_name(schema), source_name(table)) for schema, _, table in stems]
+
+
+def _names(folder: Place) -> list[str]:
+    return [place.name for place in folder.iterdir()]

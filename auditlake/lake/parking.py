@@ -26,7 +26,7 @@ from auditlake.lake.layout import Lake, source_name
 from auditlake.lake.records import change_record
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.store.files import read_versioned
+from auditlake.store.files import read_each, read_versioned
 from auditlake.store.place import Place
 
 _NOTHING: Mapping[str, object] = {}
@@ -145,7 +145,7 @@ def read_records(lake: Lake) -> list[Parked]:
     Raises LakeUnusable if one cannot be read.
     """
     places: list[Place] = sorted(lake.all_parked.glob("*/*.json"), key=str)
-    return [record for place in places if (record := _read(place)[0]) is not None]
+    return [record for record, _ in read_each(lake.root, _read, places) if record is not None]
 
 
 def read_parked(

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TypeVar, overload
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
-from auditlake.delta.append_table import AppendLog, open_delta
+from auditlake.delta.append_table import AppendLog
+from auditlake.delta.small_tables import read_rows
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
@@ -198,21 +198,14 @@ def _entries(rows: pa.Table) -> list[int]:
 
 def read_versions(lake: Lake) -> Versions:
     """Read every version of every relation, in the order in which they came into force."""
-    table = open_delta(lake.relations)
-    if table is None:
-        return Versions(RELATIONS_SCHEMA.empty_table())
-    cached = _CACHE.get(lake.relations)
-    if cached is None or cached[0] != table.version():
-        cached = _CACHE[lake.relations] = table.version(), _read(table)
+    rows, cached = read_rows(lake.relations, RELATIONS_SCHEMA), _CACHE.get(lake.relations)
+    if cached is None or cached[0] is not rows:
+        cached = _CACHE[lake.relations] = rows, Versions(rows)
     return cached[1]
 
 
-_CACHE: dict[Path, tuple[int, Versions]] = {}
-"""Delta version and content of the table, which rarely changes, per lake of this process."""
-
-
-def _read(table: DeltaTable) -> Versions:
-    return Versions(pa.table(table.to_pyarrow_table()))
+_CACHE: dict[Path, tuple[pa.Table, Versions]] = {}
+"""Rows of the table, which rarely change, and what is made of them, per lake of this process."""
 
 
 def _version(row: Mapping[str, object]) -> RelationVersion:
@@ -257,7 +250,7 @@ class RelationsLog:
         self._at: dict[int, _Entry] = {}
         self._pending: list[_Entry] = []
         self._last = 0
-        for entry, version in _read(self._log.table).entries:
+        for entry, version in Versions(pa.table(self._log.table.to_pyarrow_table())).entries:
             self._numbers.setdefault((version.relation, version.attnums), version.number)
             self._of_table.setdefault(version.relation.oid, []).append(_Entry(entry, version))
             self._last = max(self._last, entry)

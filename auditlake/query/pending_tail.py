@@ -15,7 +15,6 @@ from auditlake.errors import NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_as
 from auditlake.lake.history import RESERVED, HistoryTable
 from auditlake.lake.records import read_recorded
-from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.query.system_time import Selection, State
 from auditlake.relation import Column
@@ -92,7 +91,7 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
 
 def _up_to(known: Known, log: Log, tables: Iterable[HistoryTable], last: Lsn) -> list[Tail]:
     touched = _touched(known, Lsn(min(table.position for table in tables)), last)
-    shapes = find_shapes(tables, read_versions(known.lake), read_recorded(known.lake), last)
+    shapes = find_shapes(tables, known.versions, read_recorded(known.lake), last)
     after = {}
     for table, found in shapes.items():
         names = {str(table.name_at(table.position)), *(str(version.relation.name) for version in found.following)}

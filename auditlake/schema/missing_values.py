@@ -40,7 +40,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from auditlake.delta.append_table import AppendLog, open_delta
+from auditlake.delta.append_table import AppendLog
+from auditlake.delta.small_tables import read_rows
 from auditlake.lake.history import HistoryTable, history_of, list_histories, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_recorded
@@ -156,8 +157,7 @@ Ask = Callable[[Sequence[Question]], Sequence[Existing]]
 
 def read_added(lake: Lake) -> dict[Added, Existing]:
     """Read the answers about added columns."""
-    table = open_delta(lake.added)
-    return {} if table is None else _answers(pa.table(table.to_pyarrow_table()).sort_by("time").to_pylist())
+    return _answers(read_rows(lake.added, ADDED_SCHEMA).sort_by("time").to_pylist())
 
 
 def _answers(rows: Iterable[dict[str, object]]) -> dict[Added, Existing]:

@@ -10,20 +10,23 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeVar
+from typing import IO, ParamSpec, Self, TypeVar
 
 from auditlake.store import objects
 from auditlake.store.place import Place, Remote
 
 UNFINISHED = ".unfinished"
 """Suffix of a file that has no name yet; a killed process leaves it behind."""
+FETCHED_FILE_BYTES, FETCHED_BYTES = 2 << 20, 32 << 20
+"""A file of a store up to this size, of files up to that one, is read as a whole: a range would take as long."""
 _DELETED_AT_ONCE = 1000
 _REQUESTS_AT_ONCE = 32
 _Item = TypeVar("_Item")
 _Content = TypeVar("_Content")
+_Given = ParamSpec("_Given")
 
 
 def put_if_absent(place: Place, content: bytes) -> None:
@@ -142,6 +145,28 @@ def read_each(folder: Place, read: Callable[[_Item], _Content], items: Sequence[
         return list(pool.map(read, items))
 
 
+class AtOnce:
+    """Runs functions that wait for a store at the same time; on a disk, each when it is started."""
+
+    def __init__(self, place: Place) -> None:
+        self._pool = None if isinstance(place, Path) else ThreadPoolExecutor(_REQUESTS_AT_ONCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def start(self, read: Callable[_Given, _Content], *args: _Given.args, **kwargs: _Given.kwargs) -> Future[_Content]:
+        """Start a function; its result, or its exception, is that of the future."""
+        if self._pool is not None:
+            return self._pool.submit(read, *args, **kwargs)
+        done: Future[_Content] = Future()
+        done.set_result(read(*args, **kwargs))
+        return done
+
+
 def parquet(place: Place) -> Path | IO[bytes]:
     """Return what pyarrow's Parquet reader takes."""
     return place if isinstance(place, Path) else place.open()
@@ -157,11 +182,9 @@ def remove_folder(place: Place) -> None:
         objects.delete(place.bucket, keys[begin : begin + _DELETED_AT_ONCE])
 
 
-def list_from(folder: Remote, name: str) -> Iterator[str]:
-    """Yield the names in a folder of a store that are greater than `name`, in order; no more of it is listed."""
-    prefix = f"{folder.key}/"
-    for key in objects.keys(folder.bucket, prefix, after=name):
-        yield key.removeprefix(prefix)
+def read_listed(place: Place, etag: str | None) -> bytes:
+    """Read a file that a listing showed; with an ETag, from a store, the same content is read once."""
+    return objects.read_listed(place.bucket, place.key, etag) if isinstance(place, Remote) else place.read_bytes()
 
 
 def list_versioned(folder: Remote, name: str) -> Iterator[tuple[str, str | None]]:

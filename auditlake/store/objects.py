@@ -38,12 +38,14 @@ _RETRY_S = 60
 _PAGE = 1000
 _TAIL_BYTES = 256 << 10
 """A first read of the end of an object: most log entries, footers and small data files are complete in it."""
-_NEVER_CHANGES = re.compile(r"(/_delta_log/\d{20}\.json|c000[^/\s]*\.parquet|/deletion_vector_\S+\.bin)$")
-"""Log entries, data files and deletion vectors: their names are used once."""
+_NEVER_CHANGES = re.compile(r"(c000[^/\s]*\.parquet|/deletion_vector_\S+\.bin)$")
+"""Data files and deletion vectors: their names are used once. Log entries are not: a table may be created again."""
 _CACHED_BYTES, _CACHE_BYTES = 4 << 20, 64 << 20
 _SIZES = 100_000
 _END = "#end"
 """Follows the bucket under which the end of an object is cached: no bucket's name has this character."""
+_ETAG = "#"
+"""Is between key and ETag of an object that may be replaced."""
 _BUFFER_BYTES = 64 << 10
 _PART_BYTES = 8 << 20
 """A larger object is written in parts."""
@@ -190,8 +192,18 @@ def read(bucket: str, key: str) -> bytes:
     content = _cache.get(bucket, key)
     if content is None:
         content = get(bucket, key).content
-        _cache.put(bucket, key, content)
+        _keep(bucket, key, content)
     return content
+
+
+def read_listed(bucket: str, key: str, etag: str | None) -> bytes:
+    """Read an object that a listing showed with this ETag; the same one is read once."""
+    if etag is not None and (held := _listed_contents.get(bucket, f"{key}{_ETAG}{etag}")) is not None:
+        return held
+    got = get(bucket, key)
+    if got.etag:
+        _listed_contents.put(bucket, f"{key}{_ETAG}{got.etag}", got.content)
+    return got.content
 
 
 def get_range(bucket: str, key: str, start: int, end: int) -> bytes:
@@ -213,8 +225,13 @@ def _get_tail(bucket: str, key: str) -> tuple[int, bytes]:
         result = obstore.get(_store(bucket), key, options={"range": {"suffix": _TAIL_BYTES}})
         size_bytes, content = result.meta["size"], bytes(result.bytes())
     _remember_size(bucket, key, size_bytes)
-    _cache.put(bucket if len(content) == size_bytes else f"{bucket}{_END}", key, content)
+    _keep(bucket if len(content) == size_bytes else f"{bucket}{_END}", key, content)
     return size_bytes, content
+
+
+def _keep(bucket: str, key: str, content: bytes) -> None:
+    if _NEVER_CHANGES.search(key):
+        _cache.put(bucket, key, content)
 
 
 def _remember_size(bucket: str, key: str, size_bytes: int) -> None:
@@ -337,7 +354,7 @@ def copy(bucket: str, key: str, to: str) -> None:
 
 
 class _Cache:
-    """Objects that never change, the last ones used, up to a total size."""
+    """Contents of objects, the last ones used, up to a total size."""
 
     def __init__(self) -> None:
         self._contents: OrderedDict[tuple[str, str], bytes] = OrderedDict()
@@ -352,7 +369,7 @@ class _Cache:
             return content
 
     def put(self, bucket: str, key: str, content: bytes) -> None:
-        if len(content) > _CACHED_BYTES or not _NEVER_CHANGES.search(key):
+        if len(content) > _CACHED_BYTES:
             return
         with self._lock:
             self._held_bytes += len(content) - len(self._contents.pop((bucket, key), b""))
@@ -363,6 +380,9 @@ class _Cache:
 
 
 _cache = _Cache()
+"""Objects that never change, by bucket and key."""
+_listed_contents = _Cache()
+"""Objects that may be replaced, by bucket, key and ETag."""
 
 
 class Reader(io.RawIOBase):
@@ -482,7 +502,7 @@ class Upload(io.RawIOBase):
         if self._parts is None:
             content = self._first.getvalue()
             put(*self._where, content)
-            _cache.put(*self._where, content)
+            _keep(*self._where, content)
         else:
             with _os_errors(*self._where):
                 self._parts.close()

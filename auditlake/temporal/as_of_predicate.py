@@ -12,7 +12,7 @@ the same predicate for plain values, such as the statistics of a data file. Noth
 valid, so that their LSN columns need not be read, and those whose rows must be tested. Others are not read at all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from auditlake.delta.data_files import DataFile
 from auditlake.lake.history_files import Files, is_open
@@ -45,6 +45,10 @@ class StateFiles:
 
     whole: Files
     partly: Files
+
+    def fetch(self) -> None:
+        """Read small files at the same time (`Files.fetch`)."""
+        replace(self.whole, by_name={**self.whole.by_name, **self.partly.by_name}).fetch()
 
 
 def of_state(found: Files, lsn: Lsn, position: Lsn) -> StateFiles:

@@ -21,8 +21,9 @@ from auditlake.delta.append_table import open_delta, select
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import ALL, Asked, HistoryTable, read_histories
+from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, read_parked, refuse
+from auditlake.lake.parking import Cause, Parked, in_force, read_records, refuse
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.records import captures_now, read_recorded
 from auditlake.lake.relations import Versions, read_versions
@@ -30,6 +31,9 @@ from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
 from auditlake.schema.evolution import Shapes, find_shapes
+from auditlake.schema.missing_values import Answers, read_added
+from auditlake.store.files import AtOnce, read_each
+from auditlake.store.place import Remote
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 
 _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
@@ -39,6 +43,8 @@ _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), cur
 class Known:
     """State of a lake: positions, and each history at one Delta version; tables in `copying` have no state yet.
 
+    `versions` are those of the source's relations, `answers` the missing values of added columns.
+
     `allow_gaps`: questions about a moment inside a gap are answered, and marked, instead of refused.
     `as_read` are the tables before a reader gives their columns own names, if it does; their names and LSNs are equal.
     """
@@ -46,6 +52,8 @@ class Known:
     lake: Lake
     positions: Positions
     tables: Mapping[TableName, HistoryTable]
+    versions: Versions
+    answers: Answers
     gaps: tuple[Gap, ...] = ()
     copying: tuple[TableName, ...] = ()
     parked: Mapping[TableName, Parked] = field(default_factory=dict)
@@ -150,34 +158,52 @@ def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL) -> K
     Raises LakeUnusable if it holds no table.
     """
     positions = read_positions(lake) or _NOTHING
-    histories, copying = read_histories(lake, asked)
-    tables = {table.name: table for table in with_pending_names(lake, histories, positions.known_lsn)}
-    if asked is not ALL and (left := _asked_after_all(lake, tables, histories, asked)):
+    # Read after the positions, so that no table, name, gap or parked table up to them is missed.
+    with AtOnce(lake.root) as at_once:
+        reads = at_once.start(_read_asked, lake, asked)
+        relations, records = at_once.start(read_versions, lake), at_once.start(read_records, lake)
+        gaps, answers = at_once.start(read_gaps, lake), at_once.start(read_added, lake)
+    histories, copying = reads.result()
+    versions = relations.result()
+    tables = _with_pending_names(lake, histories, versions, positions.known_lsn)
+    if asked is not ALL and (left := _asked_after_all(records.result(), tables, histories, asked)):
         histories, copying = read_histories(lake, lambda table: asked(table) or table.name in left)
-        tables = {table.name: table for table in with_pending_names(lake, histories, positions.known_lsn)}
+        tables = _with_pending_names(lake, histories, versions, positions.known_lsn)
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
-    # Read after the positions, so that no table is missed that was parked before they passed its LSN.
-    parked = read_parked(lake, tables.values())
-    return Known(lake, positions, tables, read_gaps(lake), tuple(copying), parked, allow_gaps)
+    parked = in_force(records.result(), tables.values())
+    found = gaps.result(), tuple(copying), parked
+    return Known(lake, positions, tables, versions, answers.result(), *found, allow_gaps)
+
+
+def _read_asked(lake: Lake, asked: Asked) -> tuple[list[HistoryTable], list[TableName]]:
+    """Read the histories; in a store, list the files of those that a question names while others wait for theirs."""
+    histories, copying = read_histories(lake, asked)
+    if asked is not ALL and isinstance(lake.root, Remote):
+        read_each(lake.root, find_files, [table for table in histories if asked(table)])
+    return histories, copying
 
 
 def _asked_after_all(
-    lake: Lake, tables: Mapping[TableName, HistoryTable], before: Sequence[HistoryTable], asked: Asked
+    records: Sequence[Parked], tables: Mapping[TableName, HistoryTable], before: Sequence[HistoryTable], asked: Asked
 ) -> frozenset[TableName]:
     """Return the tables to look at that may not have been asked for as they were known: parked, or named later."""
     renamed = {table.name for table in before if (now := tables[table.name]) is not table and asked(now)}
-    return frozenset(renamed | read_parked(lake, before).keys())
+    return frozenset(renamed | in_force(records, before).keys())
 
 
 def with_pending_names(lake: Lake, tables: Sequence[HistoryTable], upto: Lsn) -> Iterator[HistoryTable]:
     """Yield the tables with the names that changes not applied yet give them."""
-    versions = read_versions(lake)
+    yield from _with_pending_names(lake, tables, read_versions(lake), upto).values()
+
+
+def _with_pending_names(
+    lake: Lake, tables: Sequence[HistoryTable], versions: Versions, upto: Lsn
+) -> dict[TableName, HistoryTable]:
     later = _with_later_versions(tables, versions, upto)
     recorded = read_recorded(lake) if any(table.oid is None for table in later) else None
     shapes = find_shapes(later, versions, recorded, upto)
-    for table in tables:
-        yield _with_names(table, shapes[table]) if table in shapes else table
+    return {table.name: _with_names(table, shapes[table]) if table in shapes else table for table in tables}
 
 
 def _with_later_versions(tables: Sequence[HistoryTable], versions: Versions, upto: Lsn) -> list[HistoryTable]:

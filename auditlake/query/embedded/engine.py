@@ -27,7 +27,7 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.audit.state import Reading, connect, parquet_files, state_query, versions_query
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.log_reader import file_path, live_files
-from auditlake.delta.row_groups import row_groups
+from auditlake.delta.row_groups import all_row_groups
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
@@ -383,7 +383,7 @@ def _check_row_length(table: HistoryTable) -> None:
 
 
 def _check_length(name: TableName, paths: Iterable[Place]) -> None:
-    groups = [group for path in paths for group in row_groups(path)]
+    groups = all_row_groups(paths)
     longest = max((group.size_bytes // max(1, group.rows) for group in groups), default=0)
     if longest > _ROW_BYTES:
         raise NotEmbedded(f"rows of {name} of {longest >> 10} KB")

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_reader import live_files, tail_transactions
 from auditlake.delta.log_writer import put_commit
+from auditlake.delta.small_tables import read_rows
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake import lease, parking
@@ -93,7 +94,7 @@ def test_a_folder_is_what_its_objects_begin_with(remote_folder: Remote) -> None:
         files.replace_file(remote_folder / name, "{}", durable=True)
     assert [child.name for child in remote_folder.iterdir()] == ["a", "ab"]
     assert [place.name for place in remote_folder.glob("*/*.json")] == ["1.json", "2.json", "4.json"]
-    assert list(files.list_from(remote_folder / "a", "1.json")) == ["2.json", "b/3.json"]
+    assert [name for name, _ in files.list_versioned(remote_folder / "a", "1.json")] == ["2.json", "b/3.json"]
     assert (remote_folder / "a").exists()
     files.remove_folder(remote_folder / "a")
     assert not (remote_folder / "a").exists()
@@ -191,6 +192,19 @@ def test_small_files_are_joined_and_the_log_is_checkpointed(
     assert (remote_folder / "_delta_log" / "_last_checkpoint").exists()
     assert sorted(pa.table(open_table(remote_folder).to_pyarrow_table())["lsn"].to_pylist()) == list(range(6))
     assert tail_transactions(remote_folder, ["app"]) == (version, {"app": 5})
+
+
+def test_a_table_that_is_created_again_has_its_own_log(remote_folder: Remote) -> None:
+    """Positions, files and rows are those of the second table, although versions and names of entries are the same."""
+    for lsn in (1, 2):
+        AppendLog(_path(remote_folder), SCHEMA).append(_rows(lsn), {"app": lsn})
+        for _ in range(2):
+            assert tail_transactions(remote_folder, ["app"]) == (1, {"app": lsn})
+            assert [json.loads(add["stats"])["maxValues"]["lsn"] for add in live_files(remote_folder, 1)] == [lsn]
+            assert read_rows(remote_folder, SCHEMA)["lsn"].to_pylist() == [lsn]
+        files.remove_folder(remote_folder)
+    assert tail_transactions(remote_folder, ["app"]) is None
+    assert read_rows(remote_folder, SCHEMA).num_rows == 0
 
 
 def test_no_commit_of_many_writers_is_lost(remote_folder: Remote) -> None:

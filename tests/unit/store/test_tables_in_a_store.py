@@ -1,9 +1,12 @@
 """Histories in a store: which tables a question and a batch of apply look at, and that they see what they need."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
+from datetime import UTC
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import pytest
 
 from auditlake.capture.change_log import CaptureLog
@@ -11,20 +14,26 @@ from auditlake.delta.log_writer import moved, put_commit
 from auditlake.follow import Applier
 from auditlake.lake import history, parking
 from auditlake.lake.history import (
+    OPEN_PART,
     HistoryTable,
     create_history,
+    history_schema,
     list_histories,
     open_history,
     read_histories,
     set_columns,
+    write_rows,
 )
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.lake.parking import Cause, Parked
 from auditlake.lsn import Lsn
-from auditlake.query.statement import prepare_sql
+from auditlake.query.embedded.engine import Embedded
+from auditlake.query.statement import prepare_sql, prepare_statement, read_state
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.status import read_status
+from auditlake.store import objects
+from auditlake.store.files import remove_folder
 from auditlake.store.place import Remote
 
 _NAMES = [TableName("public", f"orders_{letter}") for letter in "abcd"]
@@ -51,13 +60,13 @@ def lake(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> Lake:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[TableName]:
     """The tables whose logs have been listed since."""
     listed: list[TableName] = []
-    real: Callable[[HistoryTable], str | None] = history._entry_mark  # noqa: SLF001 - each is one request
+    real: Callable[[HistoryTable], dict[int, str | None]] = history._entries_since  # noqa: SLF001 - each is one request
 
-    def mark(table: HistoryTable) -> str | None:
+    def entries(table: HistoryTable) -> dict[int, str | None]:
         listed.append(table.name)
         return real(table)
 
-    monkeypatch.setattr(history, "_entry_mark", mark)
+    monkeypatch.setattr(history, "_entries_since", entries)
     return listed
 
 
@@ -119,20 +128,73 @@ def test_a_table_that_appears_during_another_threads_reading_disturbs_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads of the page share what is known of a lake: here one reads while another one does, with a new table."""
-    real = history._entry_mark  # noqa: SLF001 - a request, during which another thread runs
+    real: Callable[[HistoryTable], dict[int, str | None]] = history._entries_since  # noqa: SLF001 - a request
     later, inner = TableName("public", "later"), list[list[HistoryTable]]()
+    names, listed = Lake.history_names, threading.Event()
 
-    def mark(table: HistoryTable) -> str | None:
-        monkeypatch.setattr(history, "_entry_mark", real)
+    def list_names(lake: Lake, schemas: Collection[str] = ()) -> list[TableName]:
+        found = names(lake, schemas)
+        listed.set()
+        return found
+
+    def entries(table: HistoryTable) -> dict[int, str | None]:  # during the request, another thread runs
+        monkeypatch.setattr(history, "_entries_since", real)
+        listed.wait()
         create_history(lake, later, (Column("id", 20, -1, key=True, attnum=1),), 16_400)
         _move(lake, later, 1, {HISTORY_APP: 300, SNAPSHOT_APP: 300})
         inner.append(list_histories(lake))
         return real(table)
 
-    monkeypatch.setattr(history, "_entry_mark", mark)
+    monkeypatch.setattr(Lake, "history_names", list_names)
+    monkeypatch.setattr(history, "_entries_since", entries)
     tables, copying = read_histories(lake, lambda table: table.name == _A)
     assert ([table.name for table in tables], copying) == (_NAMES, [])
     assert [table.name for table in inner[0]] == sorted([*_NAMES, later])
+
+
+def _fill(lake: Lake, name: TableName, number: int) -> None:
+    """Commit one row as version 2 of a history."""
+    table = open_history(lake, name)
+    assert table is not None
+    rows = pa.Table.from_pylist([{"id": number, "_from_lsn": 100, "_op": "snapshot"}], history_schema(table.columns))
+    put_commit(table.path, 2, "WRITE", [write_rows(table, OPEN_PART, rows), *moved({HISTORY_APP: 200})])
+
+
+def _ask(lake: Lake) -> list[int]:
+    sql = "select id from orders_a"
+    state = read_state(lake, None, UTC, script=sql)
+    _, batches = Embedded({}).answer(state, prepare_statement(state, sql, frozenset())).batches()
+    return [row["id"] for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_history_that_is_created_again_under_the_same_versions_is_read_again(lake: Lake) -> None:
+    """One process asks before and after: names and versions of the log's entries are the same, the rows are others."""
+    _fill(lake, _A, 1)
+    assert (_ask(lake), _ask(lake)) == ([1], [1])
+    remove_folder(lake.history(_A))
+    create_history(lake, _A, (Column("id", 20, -1, key=True, attnum=1),), 16_384)
+    _move(lake, _A, 1, {HISTORY_APP: 100, SNAPSHOT_APP: 100})
+    _fill(lake, _A, 2)
+    assert (_ask(lake), _ask(lake)) == ([2], [2])
+
+
+def test_an_unchanged_table_is_asked_again_by_listings_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions, relations, gaps and the history have not changed: nothing is read again."""
+    _fill(lake, _A, 1)
+    assert _ask(lake) == [1]
+    for name in ("get", "get_range", "head"):
+        monkeypatch.setattr(objects, name, lambda *given: pytest.fail(f"{given} is known"))
+    assert _ask(lake) == [1]
+
+
+def test_a_table_that_moved_is_followed_by_its_new_entries(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not opened again, and equals the one that is."""
+    _fill(lake, _A, 1)
+    list_histories(lake)
+    _move(lake, _A, 3, {HISTORY_APP: 300, RESYNC_APP: 250})
+    opened = open_history(lake, _A)
+    monkeypatch.setattr(history, "open_history", lambda *_: pytest.fail("its columns are known"))
+    assert list_histories(lake)[0] == opened
 
 
 def test_a_new_table_is_opened(lake: Lake) -> None:

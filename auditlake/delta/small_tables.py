@@ -1,0 +1,58 @@
+"""All rows of a small table: one of the lake's own that capture appends to, such as `relations`. No deltalake.
+
+In an object store, one listing shows whether the table has changed since it was read last in this process; else each
+request for entries, and for files, is made at the same time as the others of its kind.
+
+Authority: Delta's PROTOCOL.md, "Action Reconciliation"
+"""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditlake.delta.log_reader import Listing, file_path, list_newest, live_files
+from auditlake.errors import LakeUnusable
+from auditlake.store.files import parquet, read_each
+from auditlake.store.place import Place
+
+_read: dict[Place, tuple[tuple[int, str], pa.Table]] = {}
+"""The rows of each table, with version and mark of its newest entry."""
+
+
+def read_rows(table: Place, schema: pa.Schema) -> pa.Table:
+    """Read all rows, in these columns; NULL in files that lack one. No rows if there is no table.
+
+    Raises LakeUnusable.
+    """
+    try:
+        listing, held = list_newest(table), _read.get(table)
+        if listing.newest < 0:
+            return schema.empty_table()
+        newest = listing.newest, _mark(table, listing)
+        if held is None or held[0] != newest:
+            held = _read[table] = newest, _rows(table, listing, schema)
+    except (ValueError, KeyError, TypeError, FileNotFoundError, pa.ArrowException) as exc:
+        raise LakeUnusable(f"the Delta log of {table} cannot be read: {exc}", "Restore the folder.") from exc
+    return held[1]
+
+
+def _mark(table: Place, listing: Listing) -> str:
+    """Return what tells the newest entry from another one of that version."""
+    if (etag := listing.entries[listing.newest]) is not None:
+        return etag
+    found = (table / "_delta_log" / f"{listing.newest:020}.json").stat()
+    return f"{found.st_mtime_ns} {found.st_size}"
+
+
+def _rows(table: Place, listing: Listing, schema: pa.Schema) -> pa.Table:
+    adds = live_files(table, listing.newest, listing.entries[listing.newest], listing)
+    paths = [file_path(table, add) for add in adds]
+    return pa.concat_tables([schema.empty_table(), *read_each(table, lambda path: _file(path, schema), paths)])
+
+
+def _file(path: Place, schema: pa.Schema) -> pa.Table:
+    rows = pq.ParquetFile(parquet(path)).read()
+    columns = [
+        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
