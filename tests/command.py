@@ -4,8 +4,8 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -13,9 +13,10 @@ from typing import Any
 from unittest import mock
 
 from auditlake.cli.main import main
+from auditlake.lake.layout import Lake
 
 _ROOT = Path(__file__).parent.parent
-_TIMEOUT_S = 240
+_TIMEOUT_S, _STOP_TIMEOUT_S = 240, 60
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,17 @@ def start(
     )
 
 
+@contextmanager
+def following(settings: Sequence[str | Path], environment: Mapping[str, str]) -> Iterator[list[str]]:
+    """Run `auditlake follow` during the block, and require that it ends well; then the list has its stderr."""
+    reported: list[str] = []
+    with start(["follow", *settings], environment) as process:
+        yield reported
+        process.terminate()
+        reported.append(process.communicate(timeout=_STOP_TIMEOUT_S)[1])
+    assert process.returncode == 0, reported[0]
+
+
 def children() -> list[int]:
     """Return the pids of this process's running children."""
     files = Path("/proc/self/task").glob("*/children")
@@ -68,6 +80,11 @@ def run(arguments: Sequence[str | Path], environment: Mapping[str, str] | None =
     with start(arguments, environment, code) as process:
         stdout, stderr = process.communicate(timeout=_TIMEOUT_S)
     return Done(process.returncode, stdout, stderr)
+
+
+def capture_here(dsn: str, lake: Lake) -> Done:
+    """Run `auditlake capture` up to the end of the log, in this process."""
+    return run_here(["capture", "--until-current", "--source", dsn, "--lake", lake.root])
 
 
 def run_here(arguments: Sequence[str | Path]) -> Done:

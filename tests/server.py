@@ -2,11 +2,20 @@
 
 import os
 
+import psycopg
+
 from auditlake.demo.server import PASSWORD, SUPERUSER, Server, StopMode
 
-__all__ = ["PASSWORD", "SUPERUSER", "Server", "StopMode", "chosen_version"]
+__all__ = ["PASSWORD", "SUPERUSER", "Server", "StopMode", "chosen_version", "execute"]
 
 
 def chosen_version() -> int:
     """The major version to test against."""
     return int(os.environ.get("AUDITLAKE_TEST_PG", "18"))
+
+
+def execute(dsn: str, *statements: str) -> None:
+    """Run statements, each in a transaction of its own."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for statement in statements:
+            conn.execute(statement.encode())

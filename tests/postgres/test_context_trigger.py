@@ -9,6 +9,7 @@ from auditlake.relation import TableName
 from auditlake.source.connection import connect
 from auditlake.source.context_trigger import Installed, install
 from tests import command
+from tests.server import execute
 
 pytestmark = pytest.mark.pg
 
@@ -30,12 +31,6 @@ def role(tables: str) -> str:
     name = f"{conninfo_to_dict(tables)['dbname']}_observer"
     execute(tables, f"create role {name} login")
     return name
-
-
-def execute(dsn: str, statement: str) -> None:
-    """Run a statement."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(statement)
 
 
 def install_as(dsn: str, role: str) -> Installed:

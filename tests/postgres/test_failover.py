@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -22,7 +21,7 @@ from auditlake.source.slot import alter_failover, read_slot
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import Running, await_true, inserted
-from tests.server import Server
+from tests.server import Server, execute
 from tests.standby import Standby
 
 pytestmark = [pytest.mark.pg, pytest.mark.xdist_group("failover")]  # one server is promoted, once
@@ -48,18 +47,6 @@ class Lakes:
         dsn = self.new.dsn(self.database)
         execute(dsn, "select pg_drop_replication_slot('auditlake')", COPY)
         return dsn
-
-
-def execute(dsn: str, *statements: str) -> None:
-    """Run statements, each in a transaction of its own."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement)
-
-
-def capture(dsn: str, lake: Lake) -> command.Done:
-    """Capture up to the end of the log."""
-    return command.run_here(["capture", "--until-current", "--source", dsn, "--lake", lake.root])
 
 
 def copied(lake: Lake, name: str) -> Lake:
@@ -95,10 +82,10 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
             new.stop()
             beyond = copied(behind, "beyond")
             execute(dsn, "insert into elsewhere select generate_series(1, 100)")
-            assert capture(dsn, beyond).code == 0
+            assert command.capture_here(dsn, beyond).code == 0
             ahead = copied(beyond, "ahead")
             execute(dsn, "insert into t values (99)")
-            assert capture(dsn, ahead).code == 0
+            assert command.capture_here(dsn, ahead).code == 0
             old.stop("immediate")
             yield Lakes(old, new, name, behind, beyond, ahead)
 
@@ -119,7 +106,7 @@ def test_capture_continues_exactly_after_a_failover(lakes: Lakes) -> None:
         assert any("promoted at" in line for line in running.said)
     assert require_manifest(lake).timeline == 2
     old.start()
-    done = capture(old.dsn(lakes.database), lake)
+    done = command.capture_here(old.dsn(lakes.database), lake)
     assert done.code == WRONG_SOURCE
     assert "this lake follows timeline 2, the source is on 1" in done.stderr
 
@@ -128,7 +115,7 @@ def test_a_lake_without_changes_after_the_fork_continues(lakes: Lakes) -> None:
     """The position returns to the fork, and later changes of the new primary are captured."""
     dsn, lake = lakes.reset_slot(), lakes.beyond
     before = acknowledged(lake)
-    done = capture(dsn, lake)
+    done = command.capture_here(dsn, lake)
     assert done.code == 0, done.stderr
     assert Lsn.parse(done.stderr.split("promoted at ")[1].split(":")[0]) < before
     assert inserted(lake) == [1, 2]
@@ -139,7 +126,7 @@ def test_a_lake_with_changes_after_the_fork_is_refused(lakes: Lakes) -> None:
     """The error has both LSNs, and nothing is changed."""
     dsn, lake = lakes.reset_slot(), lakes.ahead
     before = acknowledged(lake)
-    done = capture(dsn, lake)
+    done = command.capture_here(dsn, lake)
     assert done.code == WRONG_SOURCE, done.stderr
     assert "promoted from timeline 1 to 2" in done.stderr
     assert "transactions of timeline 1 from" in done.stderr
@@ -175,6 +162,6 @@ def folder(server: Server) -> str:
 
 def check_a_standby_is_refused(dsn: str, lake: Lake) -> None:
     """Check that a standby is refused as retryable; a run with a target fails."""
-    done = capture(dsn, lake)
+    done = command.capture_here(dsn, lake)
     assert done.code == 4, done.stderr
     assert "standby" in done.stderr or "recovery" in done.stderr

@@ -1,60 +1,47 @@
 """The feed of tables that are renamed and get other columns and keys: complete, or refused by name."""
 
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 
 import auditlake
 from auditlake.errors import NotAnswerable
-from auditlake.lake.layout import Lake
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
+from tests.feed_changes import changes_of
+from tests.server import execute
 
 pytestmark = pytest.mark.pg
 
 
-def _execute(dsn: str, *statements: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement)
-
-
-def _found(lake: Lake, **given: Any) -> list[tuple[str, str, Any]]:
-    """Return every change of the past: the table's name, the operation, and the key."""
-    feed = auditlake.changes(lake.root, since="beginning", follow=False, **given)
-    return [(change.table.table, change.op, change.key) for each in feed for change in each.changes]
-
-
 def test_a_renamed_table_is_followed(database: str, tmp_path: Path) -> None:
     """A subscriber gets every change under every name, also one that stores cursors and asks by the former name."""
-    _execute(database, "create table t (id int primary key, v text); create table other (id int primary key)")
+    execute(database, "create table t (id int primary key, v text); create table other (id int primary key)")
     lake = make_lake(database, tmp_path / "lake")
     with auditlake.changes(lake.root, tables=["t"]) as feed:
-        _execute(database, "insert into t values (1)", "alter table t rename to u", "insert into other values (1)")
+        execute(database, "insert into t values (1)", "alter table t rename to u", "insert into other values (1)")
         capture(database, lake)
         (first,) = feed.take(10)
-        _execute(database, "insert into u values (2)")
+        execute(database, "insert into u values (2)")
         capture(database, lake)
         (second,) = feed.take(10)
     assert [change.key for each in (first, second) for change in each.changes] == [{"id": 1}, {"id": 2}]
     after = auditlake.changes(lake.root, tables=["t"], after=first.cursor, follow=False)
     assert [(str(c.table), c.key) for each in after for c in each.changes] == [("public.u", {"id": 2})]
     both = [("t", "insert", {"id": 1}), ("u", "insert", {"id": 2})]
-    assert _found(lake, tables=["t"]) == _found(lake, tables=["u"]) == both
-    assert _found(lake, tables=["u"], key=1) == both[:1]
+    assert changes_of(lake, tables=["t"]) == changes_of(lake, tables=["u"]) == both
+    assert changes_of(lake, tables=["u"], key=1) == both[:1]
 
 
 def test_filters_follow_renamed_columns(database: str, tmp_path: Path) -> None:
     """Key and changed column are compared by attribute number; REPLICA IDENTITY FULL sends no other sign of the key."""
-    _execute(
+    execute(
         database,
         "create table t (id int primary key, v text, w text); alter table t replica identity full",
         "create table k (id int primary key, code int not null)",
     )
     lake = make_lake(database, tmp_path / "lake")
-    _execute(
+    execute(
         database,
         "insert into t values (1, 'a', 'x'), (2, 'b', 'x')",
         "update t set v = 'c' where id = 1",
@@ -67,11 +54,11 @@ def test_filters_follow_renamed_columns(database: str, tmp_path: Path) -> None:
     )
     capture(database, lake)
     changes = [("t", "insert", {"id": 1}), ("t", "update", {"id": 1}), ("u", "update", {"number": 1})]
-    assert _found(lake, tables=["t"], key=1) == changes
-    assert _found(lake, tables=["u"], column="w") == changes[1:]
-    assert _found(lake, tables=["t"], column="v") == [("u", "update", {"number": 2})]
-    _execute(database, "alter table k drop constraint k_pkey, add primary key (code)", "insert into k values (7, 1)")
+    assert changes_of(lake, tables=["t"], key=1) == changes
+    assert changes_of(lake, tables=["u"], column="w") == changes[1:]
+    assert changes_of(lake, tables=["t"], column="v") == [("u", "update", {"number": 2})]
+    execute(database, "alter table k drop constraint k_pkey, add primary key (code)", "insert into k values (7, 1)")
     capture(database, lake)
-    assert _found(lake, tables=["k"]) == [("k", "insert", {"id": 1}), ("k", "insert", {"code": 1})]
+    assert changes_of(lake, tables=["k"]) == [("k", "insert", {"id": 1}), ("k", "insert", {"code": 1})]
     with pytest.raises(NotAnswerable, match=r"rows of public.k are identified by \(code\) at .* of \(id\)"):
-        _found(lake, tables=["k"], key=1)
+        changes_of(lake, tables=["k"], key=1)

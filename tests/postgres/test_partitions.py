@@ -18,6 +18,7 @@ from auditlake.temporal.when import AtLsn, AtTime
 from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.running import Running, await_true
+from tests.server import execute
 
 pytestmark = pytest.mark.pg
 
@@ -90,23 +91,17 @@ HARMLESS = {
 }
 
 
-def _execute(dsn: str, *statements: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement)
-
-
 def _capture(dsn: str, lake: Lake) -> str:
-    done = command.run_here(["capture", "--until-current", "--source", dsn, "--lake", lake.root])
+    done = command.capture_here(dsn, lake)
     assert done.code == 0, done.stderr
     return done.stderr
 
 
 def _lake(dsn: str, root: Path) -> Lake:
     """Create a lake of two tables and capture rows of one."""
-    _execute(dsn, *_SCHEMA)
+    execute(dsn, *_SCHEMA)
     lake = make_lake(dsn, root, without=_LEAVES)
-    _execute(dsn, _ROWS)
+    execute(dsn, _ROWS)
     _capture(dsn, lake)
     return lake
 
@@ -128,7 +123,7 @@ def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path, 
     statements, problem = SILENT[kind]
     lake = _lake(database, tmp_path / "lake")
     low = _end(database)
-    _execute(database, *statements, "insert into u values (1)")
+    execute(database, *statements, "insert into u values (1)")
     assert f"public.t: {problem}; it is parked" in _capture(database, lake)
     known = read_known(lake)
     (parked,) = known.parked.values()
@@ -149,15 +144,15 @@ def test_a_silent_change_of_rows_parks_the_table(database: str, tmp_path: Path, 
 def test_a_change_after_a_new_snapshot_began_keeps_the_table_parked(database: str, tmp_path: Path) -> None:
     """A second change, during the new snapshot that follows the first, needs another one."""
     lake = _lake(database, tmp_path / "lake")
-    _execute(database, "drop table t_b")
+    execute(database, "drop table t_b")
     _capture(database, lake)
     first = read_known(lake).parked[_T]
     with connect(database) as conn:
         (table,) = [each for each in read_tables(conn) if each.name == _T]
         record_partitions(conn, lake, {_T: table.relation.oid})
-    _execute(database, *SILENT["attached"][0])
+    execute(database, *SILENT["attached"][0])
     low = _end(database)
-    _execute(database, "insert into u values (1)")
+    execute(database, "insert into u values (1)")
     _capture(database, lake)
     second = read_known(lake).parked[_T]
     assert (second.lsn, second.reason) == (first.lsn, first.reason)
@@ -168,10 +163,10 @@ def test_a_change_after_a_new_snapshot_began_keeps_the_table_parked(database: st
 def test_a_change_without_rows_does_not_park_the_table(database: str, tmp_path: Path, kind: str) -> None:
     """Rewrite, TRUNCATE of the whole table, and a new empty partition."""
     lake = _lake(database, tmp_path / "lake")
-    _execute(database, *HARMLESS[kind], "insert into u values (1)")
+    execute(database, *HARMLESS[kind], "insert into u values (1)")
     assert "parked" not in _capture(database, lake)
     assert read_known(lake).parked == {}
-    _execute(database, "truncate t_sub_x", "insert into u values (2)")
+    execute(database, "truncate t_sub_x", "insert into u values (2)")
     _capture(database, lake)
     assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_sub_x was truncated"]
 
@@ -180,15 +175,15 @@ def test_a_running_capture_parks_the_table_before_later_commits(database: str, t
     """No later commit is durable before the table is parked; VACUUM FULL does not block capture."""
     lake = _lake(database, tmp_path / "lake")
     with Running(database, lake) as running:
-        _execute(database, "insert into u values (1)", "vacuum full t_a", "truncate t", "insert into u values (2)")
+        execute(database, "insert into u values (1)", "vacuum full t_a", "truncate t", "insert into u values (2)")
         _await(lake, 2)
         await_true(lambda: not read_known(lake).parked)
         with psycopg.connect(database) as blocker:
             blocker.execute("lock table t_a in access exclusive mode")
-            _execute(database, "insert into u values (3)")
+            execute(database, "insert into u values (3)")
             _await(lake, 3)
         low = _end(database)
-        _execute(database, "drop table t_b", "insert into u values (4)")
+        execute(database, "drop table t_b", "insert into u values (4)")
         _await(lake, 4)
         (parked,) = read_known(lake).parked.values()
         assert parked.reason == "its partition t_b was dropped or detached"

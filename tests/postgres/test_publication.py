@@ -24,7 +24,7 @@ from auditlake.temporal.when import AtLsn, AtTime
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import Running, inserted
-from tests.server import chosen_version
+from tests.server import chosen_version, execute
 
 pytestmark = pytest.mark.pg
 
@@ -36,20 +36,8 @@ def lake(database: str, tmp_path: Path) -> Lake:
     """A lake of two empty tables after one capture."""
     execute(database, "create table t (id int primary key, v text)", "create table u (id int primary key)")
     lake = make_lake(database, tmp_path / "lake")
-    assert capture(database, lake).code == 0
+    assert command.capture_here(database, lake).code == 0
     return lake
-
-
-def execute(dsn: str, *statements: str) -> None:
-    """Run statements, each in a transaction of its own."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement)
-
-
-def capture(dsn: str, lake: Lake) -> command.Done:
-    """Capture up to the end of the log."""
-    return command.run_here(["capture", "--until-current", "--source", dsn, "--lake", lake.root])
 
 
 def wal_end(dsn: str) -> Lsn:
@@ -125,7 +113,7 @@ def test_a_publication_with_fewer_operations_is_refused(database: str, lake: Lak
     for kind, (statements, words) in WHOLE.items():
         low = wal_end(database)
         execute(database, *statements)
-        done = capture(database, lake)
+        done = command.capture_here(database, lake)
         assert done.code == WRONG_SOURCE, (kind, done.stderr)
         for word in words:
             assert word in done.stderr, kind
@@ -141,7 +129,7 @@ def test_a_table_removed_from_the_publication_is_parked(database: str, lake: Lak
         low = wal_end(database)
         execute(database, *statements, f"insert into u values ({number})")
         for _ in range(2):
-            done = capture(database, lake)
+            done = command.capture_here(database, lake)
             assert done.code == 0, (kind, done.stderr)
         known = read_known(lake)
         ((name, parked),) = known.parked.items()
@@ -157,7 +145,7 @@ def test_a_table_removed_from_the_publication_is_parked(database: str, lake: Lak
         check_parked(known, known.tables[name], parked.lsn, AtTime(parked.time_us or 0))
         assert unpark(lake, name, Cause.PUBLICATION)
         restore(database, lake)
-        assert capture(database, lake).code == 0
+        assert command.capture_here(database, lake).code == 0
 
 
 def restore(dsn: str, lake: Lake) -> None:
@@ -182,13 +170,13 @@ def test_a_publication_with_the_same_or_more_is_accepted(database: str, lake: La
         "alter table t rename to renamed",
         "insert into renamed values (1)",
     )
-    done = capture(database, lake)
+    done = command.capture_here(database, lake)
     assert done.code == 0, done.stderr
     assert "table public.u was dropped at the source" in done.stderr
     (parked,) = read_known(lake).parked.values()
     assert (str(parked.table), parked.ended) == ("public.u", True)
     execute(database, "create table u (id int primary key)", "alter publication auditlake add table u")
-    assert capture(database, lake).code == 0
+    assert command.capture_here(database, lake).code == 0
     (again,) = read_known(lake).parked.values()
     assert again == parked  # another table, which follow copies
 
@@ -196,7 +184,7 @@ def test_a_publication_with_the_same_or_more_is_accepted(database: str, lake: La
 def test_a_table_without_its_history_is_ignored(database: str, lake: Lake, tmp_path: Path) -> None:
     """After its history is moved away nothing is reported, and the others continue."""
     execute(database, "alter publication auditlake drop table t", "insert into u values (7)")
-    assert capture(database, lake).code == 0
+    assert command.capture_here(database, lake).code == 0
     status = command.run_here(["status", "--json", "--source", database, "--lake", lake.root])
     parked = {each["table"]: each["parked"] for each in json.loads(status.stdout)["tables"]}
     assert parked["public.u"] is None
@@ -204,7 +192,7 @@ def test_a_table_without_its_history_is_ignored(database: str, lake: Lake, tmp_p
     assert f"move {lake.history(TableName('public', 't'))} away" in parked["public.t"]["remedy"]
     assert "public.t is parked at" in command.run_here(["status", "--source", database, "--lake", lake.root]).stdout
     lake.history(TableName("public", "t")).rename(tmp_path / "away")
-    done = capture(database, lake)
+    done = command.capture_here(database, lake)
     assert done.code == 0, done.stderr
     assert inserted(lake) == [7]
 
@@ -227,7 +215,7 @@ def test_a_slot_without_its_publication_cannot_continue_silently(database: str, 
     """Up to 17 the slot can never pass a change made without a publication; 18 silently omits the change."""
     with mock.patch("auditlake.capture.publication_watch.find_losses", return_value=[]):
         execute(database, "drop publication auditlake", "insert into t values (1)", AGAIN, "insert into t values (2)")
-        done = capture(database, lake)
+        done = command.capture_here(database, lake)
     if chosen_version() >= 18:
         assert done.code == 0, done.stderr
     else:
@@ -255,7 +243,7 @@ def test_the_members_are_read_while_a_table_is_locked(database: str, lake: Lake)
         found = read_membership(conn, "auditlake")
         assert found is not None
         assert sorted(name.table for name in found.tables) == ["t", "u"]
-    assert capture(database, lake).code == 0
+    assert command.capture_here(database, lake).code == 0
 
 
 def test_a_query_is_repeated_if_a_relation_was_dropped_while_it_ran(database: str) -> None:

@@ -23,7 +23,7 @@ from tests import oracle
 from tests.capture_lake import make_lake
 from tests.proxy import Proxy
 from tests.running import Running, await_true
-from tests.server import Server
+from tests.server import Server, execute
 
 pytestmark = pytest.mark.pg
 
@@ -33,13 +33,6 @@ def lake(database: str, tmp_path: Path) -> Lake:
     """A lake of one empty table."""
     execute(database, "create table t (id int primary key)")
     return make_lake(database, tmp_path / "lake")
-
-
-def execute(dsn: str, *statements: str) -> None:
-    """Run statements, each in a transaction of its own."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement)
 
 
 def insert(dsn: str, key: int) -> None:

@@ -102,7 +102,7 @@ class Site:
 
     def capture(self) -> str:
         """Capture what was committed; return what was reported."""
-        done = command.run_here(["capture", "--until-current", "--source", self.dsn, "--lake", self.lake.root])
+        done = command.capture_here(self.dsn, self.lake)
         assert done.code == 0, done.stderr
         return done.stderr
 

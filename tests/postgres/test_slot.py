@@ -44,7 +44,7 @@ class Site:
 
     def capture(self) -> command.Done:
         """Capture up to the end of the log."""
-        return command.run_here(["capture", "--until-current", "--source", self.dsn, "--lake", self.lake.root])
+        return command.capture_here(self.dsn, self.lake)
 
     def refused(self, *words: str) -> None:
         """Check that capture refuses with these words and leaves the lake unchanged."""

@@ -39,7 +39,7 @@ from auditlake.source.snapshot_session import SnapshotHolder
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import await_true
-from tests.server import Server, chosen_version
+from tests.server import Server, chosen_version, execute
 
 pytestmark = pytest.mark.pg
 
@@ -80,12 +80,6 @@ def _awaiting(dsn: str, statement: str) -> Iterator[int]:
             conn.cancel()
 
 
-def _execute(dsn: str, *statements: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement.encode())
-
-
 def _public(*names: str) -> dict[TableName, list[TableName]]:
     return {TableName("public", name): [TableName("public", name)] for name in names}
 
@@ -93,7 +87,7 @@ def _public(*names: str) -> dict[TableName, list[TableName]]:
 def test_tables_that_cannot_be_locked_are_named(database: str) -> None:
     """Locked, awaited, dropped or denied tables are named; the others are locked, and a snapshot can be taken."""
     role = f"{conninfo_to_dict(database)['dbname']}_reader"
-    _execute(
+    execute(
         database,
         *(f"create table {name} (id int primary key)" for name in ("fine", "held", "denied", "part")),
         f"create role {role} login replication",
@@ -125,7 +119,7 @@ def test_tables_that_cannot_be_locked_are_named(database: str) -> None:
 def test_slot_creation_names_the_transactions_it_waits_for(database: str) -> None:
     """A writer and a prepared transaction are named during the wait and in the error; no slot is left."""
     said: list[str] = []
-    _execute(database, "create table t (id int primary key)")
+    execute(database, "create table t (id int primary key)")
     with _session(database, "insert into t values (1)") as writer, connect(database) as control:
         replication = connect_replication(database)
         with pytest.raises(SourceUnready, match=f"pid {writer.info.backend_pid} of postgres"):
@@ -144,7 +138,7 @@ def test_slot_creation_names_the_transactions_it_waits_for(database: str) -> Non
 def test_a_blocked_catalog_read_names_the_blocking_session(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PostgreSQL opens the tables to list a publication's columns, so a lock blocks it until the lock timeout."""
     monkeypatch.setattr(blockers, "LOCK_TIMEOUT_S", 0.2)
-    _execute(database, "create table t (id int primary key)", "create table u (id int primary key)")
+    execute(database, "create table t (id int primary key)", "create table u (id int primary key)")
     with _session(database, "lock table u in access exclusive mode") as owner, connect(database) as control:
         plan = make_plan(control, None, "p", "s")
         with pytest.raises(SourceUnready, match=f"pid {owner.info.backend_pid} of postgres, which holds ACCESS EXCLU"):
@@ -166,9 +160,9 @@ def test_timeouts_of_role_and_database_have_no_effect(server: Server, database: 
     name, role = conninfo_to_dict(database)["dbname"], f"{conninfo_to_dict(database)['dbname']}_hurried"
     settings = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout"]
     settings += ["transaction_timeout"] if chosen_version() >= 17 else []
-    _execute(database, f"create role {role} login replication superuser password 'p'")
+    execute(database, f"create role {role} login replication superuser password 'p'")
     for setting in settings:
-        _execute(database, f"alter role {role} set {setting} = '2s'", f"alter database {name} set {setting} = '2s'")
+        execute(database, f"alter role {role} set {setting} = '2s'", f"alter database {name} set {setting} = '2s'")
     hurried = make_conninfo(server.dsn(str(name), tcp=True), user=role, password="p")
     with SnapshotHolder(hurried) as holder:
         found = {each: holder.connection.execute(f"show {each}".encode()).fetchone() for each in settings}
@@ -218,7 +212,7 @@ _ODD_TYPE = (
 def test_a_failing_table_does_not_stop_the_others(database: str, tasks: Callable[..., list[CopyTask]]) -> None:
     """A type without output, a lost connection and a waiting rewrite are named, and the rest is copied."""
     tables = [f"create table {name} (id int primary key)" for name in ("lost", "behind", "last")]
-    _execute(database, *_ODD_TYPE, *tables, "insert into last select generate_series(1, 5)")
+    execute(database, *_ODD_TYPE, *tables, "insert into last select generate_series(1, 5)")
     made = tasks("unreadable", "lost", "behind", "last", lock_timeout="1s")
     with (
         _session(database, "lock table lost, behind in access share mode"),
@@ -245,7 +239,7 @@ def test_a_full_lake_fails_the_table_and_leaves_no_partial_file(
     database: str, tasks: Callable[..., list[CopyTask]], tmp_path: Path
 ) -> None:
     """The kernel limits file sizes: the table is named, and a smaller one is copied."""
-    _execute(
+    execute(
         database,
         "create table large (id int primary key, v text)",
         "insert into large select n, md5(n::text) from generate_series(1, 50000) n",
@@ -282,7 +276,7 @@ class _InterruptedWorkers:
             return copy_bundle(tasks)
         await_true(lambda: open_history(self._lake, TableName("public", "a")))
         with ThreadPoolExecutor(2) as pool, connect(self._dsn) as control:
-            truncating = pool.submit(_execute, self._dsn, "truncate b")
+            truncating = pool.submit(execute, self._dsn, "truncate b")
             await_true(lambda: len(control.execute(_WAITING).fetchall()) == 1)
             copying = pool.submit(copy_bundle, tasks)
             await_true(lambda: len(control.execute(_WAITING).fetchall()) == 2)
@@ -302,14 +296,14 @@ def test_a_lost_holder_fails_the_tables_that_are_not_committed(
     monkeypatch.setattr(lock_waits, "_LOOK_S", 60.0)
     monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 1)
     for name, rows in (("a", 2000), ("b", 500), ("c", 5)):
-        _execute(database, f"create table {name} (id int primary key)")
-        _execute(database, f"insert into {name} select generate_series(1, {rows})")
+        execute(database, f"create table {name} (id int primary key)")
+        execute(database, f"insert into {name} select generate_series(1, {rows})")
     lake, progress = Lake(tmp_path / "lake"), Progress()
     target = Target(database, lake, "auditlake", "auditlake", None)
     with pytest.raises(SourceUnreachable, match=r"public\.b was not copied.*public\.c was not copied"):
         bootstrap(target, lambda: _InterruptedWorkers(database, lake), lambda _: None, progress)
     assert [(table.name.table, table.rows) for table in progress.state().copied] == [("a", 2000)]
-    _execute(database, "insert into b select generate_series(1, 7)")
+    execute(database, "insert into b select generate_series(1, 7)")
     copied = bootstrap(target, lambda: LocalWorkers(1), lambda _: None)
     assert [(table.name.table, table.rows) for table in copied] == [("b", 7), ("c", 5)]
 
@@ -320,7 +314,7 @@ def test_a_copy_gives_way_to_a_migration(database: str, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool, connect(database) as control:
         copying = pool.submit(bootstrap, _slow(database, lake), lambda: LocalWorkers(1), said.append)
         await_true(lambda: control.execute(_COPYING).fetchall())
-        _execute(database, "set statement_timeout = '4s'; alter table t add column w int default 7")
+        execute(database, "set statement_timeout = '4s'; alter table t add column w int default 7")
         (copied,) = copying.result()
     assert any(
         re.search(r"public.t was not copied: .* waited for a lock on public.t, and the copy gave", one) for one in said
@@ -332,7 +326,7 @@ def test_a_copy_gives_way_to_a_migration(database: str, tmp_path: Path) -> None:
 
 
 def _slowly_copied(database: str, tmp_path: Path) -> Lake:
-    _execute(
+    execute(
         database,
         "create table t (id int primary key, v text)",
         "insert into t select n, repeat(md5(n::text), 20) from generate_series(1, 1500) n",
@@ -346,9 +340,9 @@ def _slow(database: str, lake: Lake) -> Target:
 
 def test_a_kill_releases_locks_and_temporary_slot(database: str, tmp_path: Path) -> None:
     """The server ends the sessions, and only the main slot is left."""
-    _execute(database, "create table first (id int primary key)")
+    execute(database, "create table first (id int primary key)")
     make_lake(database, tmp_path / "lake")
-    _execute(database, "create table later (id int primary key)")
+    execute(database, "create table later (id int primary key)")
     arguments = ["bootstrap", "--table", "public.later", "--source", database, "--lake", str(tmp_path / "lake")]
     done = command.run(arguments, {"AUDITLAKE_FAILPOINT": After.SLOT})
     assert done.code == -signal.SIGKILL, done.stderr

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from auditlake.lake.gaps import read_gaps
@@ -15,6 +14,7 @@ from auditlake.temporal.moments import read_known
 from tests import command, oracle
 from tests.crash.killed import SPARK
 from tests.running import await_true
+from tests.server import execute
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
 
@@ -27,34 +27,24 @@ insert into parts values (1, 'a'), (2, 'a');
 """
 
 
-def _run(dsn: str, *statements: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement)
-
-
 def test_follow_resyncs_a_table_with_an_attached_partition(database: str, tmp_path: Path) -> None:
     """Rows go on being captured and applied meanwhile; afterwards the table is followed again."""
     lake = Lake(tmp_path / "lake")
     settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
-    _run(database, _SCHEMA)
+    execute(database, _SCHEMA)
     assert command.run(["bootstrap", *settings], SPARK).code == 0
-    with command.start(["follow", *settings], SPARK) as follow:
-        _run(
+    with command.following(settings, SPARK) as reported:
+        execute(
             database,
             "create table parts_n (id int, k text, primary key (id, k)); insert into parts_n values (7, 'n')",
             "alter table parts attach partition parts_n for values in ('n')",
             "insert into other values (1)",
         )
         await_true(lambda: read_gaps(lake) and not read_known(lake).parked, 120)
-        _run(database, "delete from parts where id = 1", "insert into parts values (8, 'n')")
+        execute(database, "delete from parts where id = 1", "insert into parts values (8, 'n')")
         now = oracle.take_moment(database, ["parts", "other"])
-        _run(database, "insert into other values (2)")
-
-        follow.terminate()
-        stderr = follow.communicate(timeout=60)[1]
-    assert follow.returncode == 0, stderr
-    assert "public.parts: taking a new snapshot beside the stream" in stderr
+        execute(database, "insert into other values (2)")
+    assert "public.parts: taking a new snapshot beside the stream" in reported[0]
     done = command.run(["follow", "--until-current", *settings], SPARK)
     assert done.code == 0, done.stderr
     oracle.assert_histories_at(lake, [now])
@@ -67,20 +57,17 @@ def test_follow_resyncs_a_rewritten_table(database: str, tmp_path: Path, *, with
     """Rows that USING changed, without a row message, are those of PostgreSQL a moment later."""
     lake = Lake(tmp_path / "lake")
     settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
-    _run(database, "create table t (id int primary key, v int)", "insert into t values (1, 5), (2, null)")
+    execute(database, "create table t (id int primary key, v int)", "insert into t values (1, 5), (2, null)")
     if with_trigger:
         with connect(database) as conn:
             install(conn)
     assert command.run(["bootstrap", *settings], SPARK).code == 0
-    with command.start(["follow", *settings], SPARK) as follow:
+    with command.following(settings, SPARK):
         await_true(lambda: captures_now(lake), 60)
-        _run(database, "alter table t alter v type int using v * 2")
+        execute(database, "alter table t alter v type int using v * 2")
         await_true(lambda: read_gaps(lake) and not read_known(lake).parked, 120)
         now = oracle.take_moment(database, ["t"])
-        _run(database, "insert into t values (3, 3)")
-        follow.terminate()
-        stderr = follow.communicate(timeout=60)[1]
-    assert follow.returncode == 0, stderr
+        execute(database, "insert into t values (3, 3)")
     assert command.run(["follow", "--until-current", *settings], SPARK).code == 0
     oracle.assert_histories_at(lake, [now])
 
@@ -91,15 +78,15 @@ def test_follow_goes_on_with_the_first_key_of_a_table(database: str, tmp_path: P
     lake = Lake(tmp_path / "lake")
     settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
     for name in ("t", "whole"):
-        _run(database, f"create table {name} (id int not null, v int)", f"alter table {name} replica identity full")
-        _run(database, f"insert into {name} values (1, 5), (2, null)")
+        execute(database, f"create table {name} (id int not null, v int)", f"alter table {name} replica identity full")
+        execute(database, f"insert into {name} values (1, 5), (2, null)")
     if with_trigger:
         with connect(database) as conn:
             install(conn)
     assert command.run(["bootstrap", *settings], SPARK).code == 0
-    with command.start(["follow", *settings], SPARK) as follow:
+    with command.following(settings, SPARK):
         await_true(lambda: captures_now(lake), 60)
-        _run(
+        execute(
             database,
             "update t set v = 6 where id = 1",
             "alter table t add primary key (id), replica identity default",
@@ -109,10 +96,7 @@ def test_follow_goes_on_with_the_first_key_of_a_table(database: str, tmp_path: P
         )
         await_true(lambda: {gap.table for gap in read_gaps(lake)} >= {_T} and not read_known(lake).parked, 240)
         now = oracle.take_moment(database, ["t", "whole"])
-        _run(database, "insert into t values (3, 3)", "delete from whole where id = 2")
-        follow.terminate()
-        stderr = follow.communicate(timeout=60)[1]
-    assert follow.returncode == 0, stderr
+        execute(database, "insert into t values (3, 3)", "delete from whole where id = 2")
     assert command.run(["follow", "--until-current", *settings], SPARK).code == 0
     oracle.assert_histories_at(lake, [now])
     found = command.run_here(["row", "t", "id=1", "--lake", lake.root])

@@ -165,7 +165,7 @@ def test_every_name_means_the_table_that_had_it(
             with connect(dsn) as conn:
                 install(conn)
         assert command.run(["bootstrap", *settings], SPARK).code == 0
-        with command.start(["follow", *settings], SPARK) as follow:
+        with command.following(settings, SPARK) as reported:
             await_true(lambda: captures_now(lake), 60)
             seen = [_see(dsn, lake, "bootstrap")]
             for step, statements in steps.items():
@@ -173,14 +173,11 @@ def test_every_name_means_the_table_that_had_it(
                     for statement in statements:
                         conn.execute(statement.encode())
                 seen.append(_see(dsn, lake, step))
-            follow.terminate()
-            stderr = follow.communicate(timeout=60)[1]
-        assert follow.returncode == 0, stderr
         done = command.run(["follow", "--until-current", *settings], SPARK)
         assert done.code == 0, done.stderr
         found = [problem for each in seen for problem in _wrong(lake, each, _NAMES[scenario])]
         wrong = [problem for problem in found if "the lake answers 7" not in problem]
-        assert not wrong, "\n".join([*wrong, stderr])
+        assert not wrong, "\n".join([*wrong, *reported])
         assert len(found) <= _REFUSED[scenario, with_trigger] * len(seen) * len(_NAMES[scenario]), "\n".join(found)
     finally:
         of_version.drop_database(name)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from auditlake.failpoints import After
@@ -14,7 +13,7 @@ from auditlake.relation import TableName
 from auditlake.temporal.moments import read_known
 from tests import command, oracle
 from tests.crash.killed import SPARK, finished, killed_at
-from tests.server import Server
+from tests.server import Server, execute
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -36,15 +35,9 @@ _PLACES = (
 )
 
 
-def _run(dsn: str, *statements: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement)
-
-
 def _made(dsn: str, root: Path) -> tuple[Lake, list[str | Path]]:
     settings: list[str | Path] = ["--source", dsn, "--lake", root]
-    _run(dsn, _SCHEMA)
+    execute(dsn, _SCHEMA)
     finished(["bootstrap", *settings])
     return Lake(root), settings
 
@@ -54,7 +47,7 @@ def test_a_killed_resync_continues(database: str, tmp_path: Path) -> None:
     lake, settings = _made(database, tmp_path / "lake")
     before = oracle.take_moment(database, ["one", "two"])
     finished(["follow", "--until-current", *settings])
-    _run(database, "select pg_drop_replication_slot('auditlake')", "update one set v = 'x' where id < 5")
+    execute(database, "select pg_drop_replication_slot('auditlake')", "update one set v = 'x' where id < 5")
     resync: list[str | Path] = ["resync", "--all", "--yes", *settings]
     for place in _PLACES:
         killed_at(place, resync)
@@ -64,7 +57,7 @@ def test_a_killed_resync_continues(database: str, tmp_path: Path) -> None:
         assert refused.code == 7, (place, refused.stderr)
         assert oracle.assert_histories_at(lake, [before]) == [2]
     first = {table.name: table.resynced for table in done}
-    _run(database, "update two set v = 'y' where id = 7")
+    execute(database, "update two set v = 'y' where id = 7")
     finished(resync)
     now = oracle.take_moment(database, ["one", "two"])
     finished(["follow", "--until-current", *settings])
@@ -82,15 +75,15 @@ def test_a_killed_resync_with_another_database_continues(server: Server, tmp_pat
         lake, settings = _made(server.dsn(old), tmp_path / "lake")
         before = oracle.take_moment(server.dsn(old), ["one", "two"])
         finished(["follow", "--until-current", *settings])
-        _run(server.dsn(old), "select pg_drop_replication_slot('auditlake')")
-        _run(server.dsn(new), _SCHEMA, "update one set v = 'moved' where id = 1", "delete from two where id = 2")
+        execute(server.dsn(old), "select pg_drop_replication_slot('auditlake')")
+        execute(server.dsn(new), _SCHEMA, "update one set v = 'moved' where id = 1", "delete from two where id = 2")
         settings[1] = server.dsn(new)
         for place in (After.SOURCE_RENEWED, After.START, After.RESYNCED):
             killed_at(place, ["resync", "--all", "--yes", *settings])
             assert oracle.assert_histories_at(lake, [before]) == [2]
         finished(["resync", "--all", "--yes", *settings])
         now = oracle.take_moment(server.dsn(new), ["one", "two"])
-        _run(server.dsn(new), "update one set v = 'later' where id = 2", "update two set v = 'later' where id = 3")
+        execute(server.dsn(new), "update one set v = 'later' where id = 2", "update two set v = 'later' where id = 3")
         later = oracle.take_moment(server.dsn(new), ["one", "two"])
         finished(["follow", "--until-current", *settings])
         assert oracle.assert_histories_at(lake, [before, now, later]) == [2, 2, 2]
@@ -104,7 +97,7 @@ def test_a_killed_resync_with_another_database_continues(server: Server, tmp_pat
 def test_verify_finds_damage_that_resync_repairs(database: str, tmp_path: Path, kind: str) -> None:
     """After the repair the lake verifies as equal, and the moments that were wrong are refused."""
     lake, settings = _made(database, tmp_path / "lake")
-    _run(database, "update one set v = 'new' where id = 3")
+    execute(database, "update one set v = 'new' where id = 3")
     finished(["follow", "--until-current", *settings])
     _damage(lake, kind)
     verify: list[str | Path] = ["verify", *settings]
