@@ -234,9 +234,12 @@ def _tables_of(run: _Run, names: Collection[TableName]) -> _Tables:
     if renewal is not None and renewal.is_another(require_manifest(lake)):  # its tables have other OIDs
         return _Tables({}, {table.last_name: table.name for table in histories})
     recorded = read_recorded(lake)
-    known = {table.name: table.oid_in(recorded) for table in histories}
-    by_oid = {oid: name for name, oid in known.items() if oid is not None}
-    return _Tables(by_oid, {name: name for name, oid in known.items() if oid is None})
+    if recorded is None:
+        oids = {table.name: table.oid for table in histories}
+    else:  # of the source recorded last; a history has its OIDs only from the new snapshot on
+        oids = {name: member.relation for name, member in recorded.tables.items()}
+    by_oid = {oid: table.name for table in histories if (oid := oids.get(table.name)) is not None}
+    return _Tables(by_oid, {table.last_name: table.name for table in histories if oids.get(table.name) is None})
 
 
 def _published(run: _Run, names: Collection[TableName]) -> dict[TableName, FollowedTable]:
