@@ -172,10 +172,16 @@ class TableShapes:
         for column in self.followed.physical:
             if column.since is not None and column.since > self.table.horizon:
                 since = column.since
-                answer = self._answer(column.at(since).name, since)
+                answer = self._answer(self._name_as_added(column, since), since)
                 if answer is not None and answer.problem is None:
                     found[self.own_names[column.stored]] = Later(since, answer.value, since in exact)
         return found
+
+    def _name_as_added(self, column: Column, since: Lsn) -> str:
+        """Return the name under which a column was added; it may have got another one in the same transaction."""
+        shown = (c for each in self.shapes.versions if each.lsn == since for c in each.relation.columns)
+        same = (c.name for c in shown if c.attnum is not None and c.attnum == column.attnum)
+        return next(same, column.at(since).name)
 
     def _answer(self, name: str, lsn: Lsn) -> Existing | None:
         oids = {version.relation.oid for version in self.shapes.versions}

@@ -324,6 +324,21 @@ def test_the_trigger_makes_every_change_exact(site: Site) -> None:
     assert site.refusal() == ""
 
 
+def test_columns_that_are_added_and_renamed_in_one_transaction_keep_their_missing_values(site: Site) -> None:
+    """Two new columns exchange their names; a third gets another one. Older rows show the value of each."""
+    trigger(site)
+    site.execute(
+        "insert into w values (1, 1, 1)",
+        """begin; alter table w add x int default 6, add y int default 7, add v int default 8;
+        alter table w rename x to z; alter table w rename y to x; alter table w rename z to y;
+        alter table w rename v to u; commit""",
+        "insert into w values (2, 2, 2, 3, 4, 5)",
+    )
+    site.capture()
+    shown = {"id": "1", "a": "1", "b": "1", "y": "6", "x": "7", "u": "8"}
+    assert next(iter(auditlake.Lake(site.lake.root).as_of("now").table("w").texts())) == shown
+
+
 def test_a_rewrite_that_the_trigger_reports_parks_at_its_commit(site: Site) -> None:
     """Everything before that commit can be answered."""
     trigger(site)
