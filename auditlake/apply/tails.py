@@ -72,7 +72,7 @@ class Log:
         files = (ChangeFile(self.folder / path, low, high) for path, low, high in rows)
         return tuple(file for file in files if file.first <= last and file.last >= first)
 
-    def window(self, after: int) -> Window:
+    def window(self, after: Lsn) -> Window:
         """Return the changes above `after` up to the watermark, or the first part that fits into memory."""
         return cut(self.files(after + 1, self.watermark), after, self.watermark, WINDOW_BYTES)
 

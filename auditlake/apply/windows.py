@@ -44,7 +44,7 @@ class Window:
     more: bool
 
 
-def cut(files: Iterable[ChangeFile], after: int, limit: Lsn, most_bytes: int) -> Window:
+def cut(files: Iterable[ChangeFile], after: Lsn, limit: Lsn, most_bytes: int) -> Window:
     """Return the largest window in (`after`, `limit`] within `most_bytes`, or with a single transaction."""
     due = sorted((file for file in files if file.last > after and file.first <= limit), key=lambda file: file.first)
     total = 0
@@ -55,7 +55,7 @@ def cut(files: Iterable[ChangeFile], after: int, limit: Lsn, most_bytes: int) ->
     return Window(limit, total, more=False)
 
 
-def held_within(file: ChangeFile, after: int, limit: int) -> int:
+def held_within(file: ChangeFile, after: Lsn, limit: Lsn) -> int:
     """Estimate the size in memory of a file's changes in (`after`, `limit`]."""
     if after < file.first and file.last <= limit:
         return held_bytes([file.path])
@@ -63,7 +63,7 @@ def held_within(file: ChangeFile, after: int, limit: int) -> int:
     return int(sizes[(lsns > after) & (lsns <= limit)].sum())
 
 
-def _cut_inside(due: Sequence[ChangeFile], count: int, within: tuple[int, int], most_bytes: int) -> Window:
+def _cut_inside(due: Sequence[ChangeFile], count: int, within: tuple[Lsn, Lsn], most_bytes: int) -> Window:
     """Cut at an LSN in the first `count` files, which together exceed the limit."""
     weighed = [_weighed(file.path) for file in due[:count]]
     lsns, sizes = (np.concatenate(column) for column in zip(*weighed, strict=True))

@@ -142,7 +142,7 @@ class CaptureLog:
         self.relations.flush()
         reach(After.RELATIONS)
 
-    def last_change(self, number: int, first: Lsn, until: RelationVersion | Lsn) -> tuple[int, int] | None:
+    def last_change(self, number: int, first: Lsn, until: RelationVersion | Lsn) -> tuple[Lsn, int] | None:
         """Return commit LSN and time, in us since 1970, of a relation version's last change from `first` on, if any.
 
         Only changes count that precede the first one of the version `until`, or are of commits before the LSN `until`.
@@ -155,7 +155,7 @@ class CaptureLog:
         condition = f"relation = {number:d} and lsn >= {first:d} and {earlier}"
         query = f"select lsn, cast(time as bigint) as time from changes where {condition} order by lsn desc limit 1"
         rows = select(self._changes.table, "changes", query).to_pylist()
-        return (rows[0]["lsn"], rows[0]["time"]) if rows else None
+        return (Lsn(rows[0]["lsn"]), rows[0]["time"]) if rows else None
 
     def time_of(self, commit_lsn: Lsn) -> int | None:
         """Return the time of a commit, in us since 1970; None if it has no changes."""

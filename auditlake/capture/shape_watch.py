@@ -459,7 +459,7 @@ class ShapeWatch:
     def _proved(self, held: Held, number: int | None, until: RelationVersion | Lsn) -> Held:
         """Return up to when rows of the version `number` before `until` prove its shape; `held` if there are none."""
         found = self.log.last_change(number, held.lsn, until) if number is not None else None
-        return held if found is None else Held(Lsn(found[0]), found[1] - 1)
+        return held if found is None else Held(found[0], found[1] - 1)
 
     def _changed_rows(self, unsettled: _Unsettled) -> str | None:
         """Describe why rows may have changed without row messages; None if they have not."""

@@ -65,15 +65,16 @@ class ChangeReader:
         """Return the selected changes of one large transaction, which are read when they are iterated."""
         return StreamedChanges(transaction, self._tail, self._decoded)
 
-    def _decoded(self, rows: pa.Table) -> Iterator[tuple[int, Change]]:
+    def _decoded(self, rows: pa.Table) -> Iterator[tuple[Lsn, Change]]:
         for number in pc.unique(rows["relation"]).to_pylist():
             self._selected.relation(number)
         for batch in self._chosen(rows).to_batches(max_chunksize=_DECODED_ROWS):
             for row in batch.to_pylist():
-                shape = self._selected.key_shape(row["relation"], row["lsn"])
+                lsn = Lsn(row["lsn"])
+                shape = self._selected.key_shape(row["relation"], lsn)
                 change = self._change(row, shape)
-                if self._selected.takes_key(change, shape, row["lsn"]):
-                    yield row["lsn"], change
+                if self._selected.takes_key(change, shape, lsn):
+                    yield lsn, change
 
     def _chosen(self, rows: pa.Table) -> pa.Table:
         numbers, ops = self._selected.numbers, self._selected.selection.ops
@@ -124,7 +125,7 @@ class StreamedChanges:
 
     _transaction: Transaction
     _tail: LogTail = field(repr=False)
-    _decode: Callable[[pa.Table], Iterator[tuple[int, Change]]] = field(repr=False)
+    _decode: Callable[[pa.Table], Iterator[tuple[Lsn, Change]]] = field(repr=False)
 
     def __iter__(self) -> Iterator[Change]:
         """Yield the changes in order.

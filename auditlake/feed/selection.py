@@ -185,7 +185,7 @@ class Selected:
             return False
         return self.selection.tables is None or not self._names.isdisjoint(transaction.tables)
 
-    def key_shape(self, number: int, lsn: int) -> KeyShape:
+    def key_shape(self, number: int, lsn: Lsn) -> KeyShape:
         """Return the columns of a relation version that identify a row at `lsn`.
 
         A table that is not copied yet has its replica identity.
@@ -193,12 +193,12 @@ class Selected:
         shapes = self._shapes.get(number)
         epoch = 0 if shapes is None else bisect_right(shapes.rekeyed, lsn)
         if (number, epoch) not in self._keys:
-            pairs = _replica_identity(self.relation(number)) if shapes is None else shapes.key_of(number, Lsn(lsn))
+            pairs = _replica_identity(self.relation(number)) if shapes is None else shapes.key_of(number, lsn)
             history = None if shapes is None else shapes.table.name
             self._keys[number, epoch] = KeyShape(history, tuple(c for c, _ in pairs), tuple(s for _, s in pairs))
         return self._keys[number, epoch]
 
-    def takes_key(self, change: Change, shape: KeyShape, lsn: int) -> bool:
+    def takes_key(self, change: Change, shape: KeyShape, lsn: Lsn) -> bool:
         """Return whether a change passes the filter by key; a TRUNCATE concerns every key.
 
         Raises NotAnswerable if other columns identified a row at that moment.
@@ -209,7 +209,7 @@ class Selected:
         order = _places(wanted, shape)
         if order is None:
             raise NotAnswerable(
-                f"rows of {change.table} are identified by ({', '.join(shape.names)}) at {Lsn(lsn)}, and the key asked "
+                f"rows of {change.table} are identified by ({', '.join(shape.names)}) at {lsn}, and the key asked "
                 f"for is of ({', '.join(column.name for column in wanted.columns)})",
                 "Receive all changes of the table, without a key.",
             )

@@ -185,55 +185,40 @@ def _neighbours(
 ) -> Iterator[models.Neighbours]:
     commits = readings.timeline
     number = commits.number(found.lsn)
-    around = commits.commit(number - 1), commits.commit(number + 1)
-    yield models.Neighbours(by="transaction", before=_lsn(around[0]), after=_lsn(around[1]))
+    before, after = (found and found[0] for found in (commits.commit(number - 1), commits.commit(number + 1)))
+    yield models.Neighbours(by="transaction", before=_text(before), after=_text(after))
     if asked.table and asked.key:
         table = reader.table(asked.table, found.lsn)
         key = parse_key(table, named_key(table, asked.key)).key
-        lsns = sorted(lsns_of_table(reader, table, Span(Lsn(0), reader.watermark), key, None) or ())
-        yield models.Neighbours(
-            by="row",
-            before=_last(lsn for lsn in lsns if lsn < found.lsn),
-            after=_first(lsn for lsn in lsns if lsn > found.lsn),
-        )
+        lsns = lsns_of_table(reader, table, Span(Lsn(0), reader.watermark), key, None) or ()
+        earlier = max((lsn for lsn in lsns if lsn < found.lsn), default=None)
+        later = min((lsn for lsn in lsns if lsn > found.lsn), default=None)
+        yield models.Neighbours(by="row", before=_text(earlier), after=_text(later))
     for name in found.tables[:10]:
         yield _by_table(reader, found.lsn, name)
     if found.context.actor is not None:
         wanted = Wanted(actor=found.context.actor)
-        before = next(_backwards(reader, Span(Lsn(0), Lsn(found.lsn - 1)), wanted, 1), None)
-        after = _next_by(reader, found.lsn, wanted)
+        last = next(_backwards(reader, Span(Lsn(0), Lsn(found.lsn - 1)), wanted, 1), None)
+        following = _next_by(reader, found.lsn, wanted)
         yield models.Neighbours(
             by=f"actor {found.context.actor}",
-            before=None if before is None else str(before.lsn),
-            after=None if after is None else str(after.lsn),
+            before=_text(None if last is None else last.lsn),
+            after=_text(None if following is None else following.lsn),
         )
 
 
-def _lsn(commit: tuple[Lsn, int] | None) -> str | None:
-    return None if commit is None else str(commit[0])
-
-
-def _last(lsns: Iterable[int]) -> str | None:
-    found = max(lsns, default=None)
-    return None if found is None else str(Lsn(found))
-
-
-def _first(lsns: Iterable[int]) -> str | None:
-    found = min(lsns, default=None)
-    return None if found is None else str(Lsn(found))
+def _text(stored: int | None) -> str | None:
+    """Return the text of an LSN, or of one as a table stores it."""
+    return None if stored is None else str(Lsn(stored))
 
 
 def _by_table(reader: Reader, lsn: Lsn, name: str) -> models.Neighbours:
     sql = (
-        f"select max(lsn) filter (where lsn < {lsn:d}) as b, min(lsn) filter (where lsn > {lsn:d}) as a"
+        f"select max(lsn) filter (where lsn < {lsn:d}) as before, min(lsn) filter (where lsn > {lsn:d}) as after"
         f" from transactions where lsn <= {reader.watermark:d} and array_has(tables, {standard_literal(name)})"
     )
     row = reader.query(sql, transactions=reader.transactions).to_pylist()[0]
-    return models.Neighbours(by=f"table {name}", before=_first(_given(row["b"])), after=_first(_given(row["a"])))
-
-
-def _given(lsn: int | None) -> list[int]:
-    return [] if lsn is None else [lsn]
+    return models.Neighbours(by=f"table {name}", before=_text(row["before"]), after=_text(row["after"]))
 
 
 def _next_by(reader: Reader, lsn: Lsn, wanted: Wanted) -> Transaction | None:

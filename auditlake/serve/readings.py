@@ -87,11 +87,11 @@ class Timeline:
     def count(self) -> int:
         return int(self.lsns.size)
 
-    def number(self, lsn: int) -> int:
+    def number(self, lsn: Lsn) -> int:
         """Return how many commits are at or before `lsn`."""
         return int(np.searchsorted(self.lsns, lsn, side="right"))
 
-    def time_us(self, lsn: int) -> int | None:
+    def time_us(self, lsn: Lsn) -> int | None:
         """Return the time of the last commit at or before `lsn`."""
         number = self.number(lsn)
         return int(self.times_us[number - 1]) if number else None

@@ -47,7 +47,7 @@ def test_windows_are_no_larger_than_the_limit_or_one_transaction(
     made = [_file(tmp_path, lsns) for lsns in files]
     found, after, more = list[int](), 0, True
     while more:
-        window = cut(made, after, Lsn(ends[-1]), rows * _ROW)
+        window = cut(made, Lsn(after), Lsn(ends[-1]), rows * _ROW)
         changes = sum(after < lsn <= window.upto for lsns in files for lsn in lsns)
         assert changes * _VALUE_BYTES <= window.held_bytes <= changes * _ROW
         more, after = window.more, window.upto
@@ -58,9 +58,9 @@ def test_windows_are_no_larger_than_the_limit_or_one_transaction(
 def test_a_window_begins_inside_a_file(tmp_path: Path) -> None:
     """Changes that are applied already do not count."""
     file = _file(tmp_path, [1, 2, 3, 4])
-    assert cut([file], 2, Lsn(4), 2 * _ROW).upto == 4
-    assert not cut([file], 2, Lsn(4), 2 * _ROW).more
-    assert cut([file], 4, Lsn(9), _ROW).held_bytes == 0
+    assert cut([file], Lsn(2), Lsn(4), 2 * _ROW).upto == 4
+    assert not cut([file], Lsn(2), Lsn(4), 2 * _ROW).more
+    assert cut([file], Lsn(4), Lsn(9), _ROW).held_bytes == 0
 
 
 def test_a_footer_is_read_once(tmp_path: Path) -> None:
