@@ -7,8 +7,8 @@
    transaction that waits for a synchronous standby is in the log already, but not yet visible in the catalog.
 4. A loss is compared a second time, after the end of the log was read, up to which the table is parked. A resync that
    publishes and records the table in between takes its snapshot later than that, so that the snapshot ends the record.
-   A table that is published with its schema has no entry of its own (`auditlake.membership`): if the loss was undone
-   in between, and the table not recorded anew, only the first comparison shows it.
+   A table that is published with its schema has no entry of its own (`auditlake.membership`). If its loss was undone
+   between the two comparisons and the record has not changed, only the first comparison shows it.
 5. A digest of the publication and its entries is compared before every batch and every idle stretch becomes durable. So
    no question about a later moment is answered in between.
 """
@@ -122,7 +122,7 @@ class PublicationWatch:
     def _park(self, found: _Comparison, between: tuple[Lsn, Lsn], certain_us: int | None) -> None:
         since, end = between
         complete = self._last_complete(since)
-        causes = (Cause.DDL, Cause.PUBLICATION)  # a table ends once: what was recorded first is closest
+        causes = (Cause.DDL, Cause.PUBLICATION)  # a table ends once, and the first record is the most exact
         exact = {n for n in found.dropped if any(_is_ended(find_parked(self._lake, n, each)) for each in causes)}
         gone = [Loss(f"table {name} was dropped at the source", name) for name in sorted(found.dropped - exact)]
         for loss in (*gone, *found.losses):

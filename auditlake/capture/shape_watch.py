@@ -3,10 +3,10 @@
 `DdlRecorder` turns the messages into versions of `relations`, at their exact commits. It runs in the writer's thread,
 for each message in the order of the stream, before the changes after it are written:
 
-1. Every followed table in the message whose shape differs from the version in force gets a new one, exact. What older
-   rows show in an added column is decided from the message, where it can be.
-2. If its rows were rewritten, or it became unlogged, it is parked just before that commit: the rows changed without row
-   messages. If it was dropped, it ends there.
+1. A followed table whose shape in the message differs from the version in force gets a new version at this commit. The
+   message also gives the value of an added column in older rows, if that is a constant.
+2. If rows were rewritten, or the table became unlogged, the table is parked just before this commit, because its rows
+   changed without row messages. If it was dropped, its history ends here.
 
 A message may be sent again after a crash; its versions and records then exist already.
 
@@ -14,20 +14,20 @@ A message may be sent again after a crash; its versions and records then exist a
 stream with the table's next row, or never, and some change rows without row messages (`auditlake.table_shape`). So the
 catalog is compared before every batch and every idle stretch becomes durable:
 
-1. A difference came after the last durable commit, because that was preceded by a comparison without one. The table is
-   parked there at once, so that no question is answered from the former shape. A capture that starts again takes that
-   moment from the record of parking: more has become durable since.
-2. When the stream has reached the LSN at which the difference was read, it is settled. Either the DDL trigger or a
-   Relation message has shown the new shape, so `relations` has it; or nothing has, and it is recorded in `relations`
-   with source `catalog`: in force from that LSN on at the latest, and not before the last durable commit in 1.
-3. The table is followed again, unless rows have changed without row messages, or may have: then it stays parked until
-   it is copied again. A new file alone means TRUNCATE, VACUUM FULL or CLUSTER, unless the table may have been unlogged
-   for some time: it is published with its schema or with all tables, the DDL trigger is not installed, and no TRUNCATE
-   in the stream is of the transaction that wrote the table's entry in pg_class.
-4. Moments between the two LSNs cannot be answered: the range is recorded in `gaps`, if questions would be answered
-   differently (a changed replica identity is not). A range that the DDL trigger explains is empty. Rows of the stream
-   limit the range to moments at which they do not show the shape, but not if rows may have changed without messages, or
-   a definition may have been changed and changed back (`Difference.touched`).
+1. A new difference came after the last durable commit: the comparison before that commit found none. The table is
+   parked at that commit at once, so that no query uses the former shape for later moments. After a restart, capture
+   reads the commit from the parking record, because more has become durable since.
+2. The difference is settled when the stream has reached the LSN at which it was read. By then the DDL trigger or a
+   Relation message has recorded the new shape in `relations`. Otherwise it is recorded with source `catalog`: in force
+   at that LSN at the latest, and not before the commit in 1.
+3. The table is then followed again, unless its rows changed, or may have changed, without row messages: it stays parked
+   until a new copy. A new file alone means TRUNCATE, VACUUM FULL or CLUSTER, which need no copy. The exception is a
+   table that may have been unlogged in between: the publication does not list it by name, the DDL trigger is not
+   installed, and no TRUNCATE in the stream belongs to the transaction that wrote the table's entry in pg_class.
+4. Moments between the two LSNs cannot be answered. The range is recorded in `gaps` if the change affects answers (a
+   changed replica identity does not). There is no gap if the DDL trigger reported the change. Rows in the stream prove
+   their shape and shorten the range, unless rows may have changed without messages, or the definition may have been
+   changed and changed back (`Difference.touched`).
 5. A table that has the same name again may have been in another schema meanwhile. If the publication does not list it,
    its changes there are missing: it is parked, whatever the DDL trigger has reported.
 
@@ -97,7 +97,7 @@ class DdlRecorder:
     """Whether the trigger has failed for some command: from then on it is no proof that nothing was changed."""
 
     def __post_init__(self) -> None:
-        # The stream repeats after a restart what was not acknowledged.
+        # After a restart the server sends again everything that was not acknowledged.
         self._repeated_to = self.relations.last_lsn
 
     @property
@@ -379,7 +379,7 @@ class ShapeWatch:
         return None if parked is None else Held(Lsn(parked.lsn + 1), cast("int", parked.time_us))
 
     def _record_return(self, name: TableName, since: Held, read_at: WalEnd) -> None:
-        """Record that the table may have had another shape, unless the DDL trigger tells which and when."""
+        """Record that the table may have had another shape, unless the DDL trigger has reported every change."""
         if not self._trigger_records or self.recorder.failed:
             record_gaps(self.lake, [_gap(name, since, read_at, (_TOUCHED,))])
         unpark(self.lake, name, Cause.PENDING)
@@ -407,7 +407,7 @@ class ShapeWatch:
         self._accept(name, watched, unsettled.shape)
 
     def _narrowed(self, watched: _Watched, unsettled: _Unsettled) -> _Unsettled:
-        """Return it with what is certain up to the last row that the stream sent in the former shape.
+        """Extend the certain range up to the last row that the stream sent in the former shape.
 
         Not including that row's commit: the definition may have been changed after it in the same transaction.
         """

@@ -1,11 +1,11 @@
 """Hold: apply nothing to tables while they are copied again, and record up to which LSN they are certain.
 
 A held table is parked (`lake.parking`, cause RESYNC) with a record of its own, because capture may remove
-the record of the reason at its next comparison of the catalog. The record is on the disk before any other effect, is in
-force until the commit of the snapshot, and tells a later run:
+the record of the reason at its next comparison of the catalog. The record is on the disk before any other effect and in
+force until the commit of the snapshot. It distinguishes, also for a later run:
 
-- a table that was parked stays certain up to the same LSN, for the same reason;
-- a table that was not is *complete*: the stream has all of its changes, and they are folded up to the snapshot.
+- a table that was parked: it stays certain up to the same LSN, for the same reason;
+- a *complete* table, which was not: the stream has all of its changes, and they are folded up to the snapshot.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class Hold:
         return self.record.reason == _COMPARED
 
     def first_doubt(self, lake: Lake, snapshot_lsn: Lsn) -> Parked | None:
-        """Return the earliest reason why the stream alone does not give the state at `snapshot_lsn`; None without one.
+        """Return the earliest reason why the stream does not prove the state at `snapshot_lsn`; None without one.
 
         Capture may have recorded another one since the table is held.
         """
@@ -64,7 +64,7 @@ def hold_tables(
 
 
 def _hold(lake: Lake, table: HistoryTable, parked: Parked | None, end: Parked) -> Hold:
-    """Hold a table at the `end` of its stream, or where it is parked."""
+    """Hold a table at the `end` of its stream; a parked one, at the LSN of its parking."""
     held = find_parked(lake, table.name, Cause.RESYNC)
     complete = held is not None and held.reason == _COMPARED and end.reason != _COMPARED
     if held is not None and held.until > table.snapshot_lsn and (parked is None or parked.lsn >= held.lsn):

@@ -59,7 +59,7 @@ class Renewal:
 
 
 def find_renewal(conninfo: str, lake: Lake) -> Renewal | None:
-    """Find out what has to change for the lake to go on; None if its stream can be continued."""
+    """Determine how the lake can continue: with a new slot, or another source; None if its stream can be continued."""
     recorded, positions = require_manifest(lake), read_positions(lake)
     if positions is None:
         raise LakeUnusable(f"the bootstrap of {lake.root} ended before it created the log", "Run it again.")
@@ -152,7 +152,7 @@ def renew_source(
 
 
 def renew_slot(control: psycopg.Connection[Row], replication: PGconn, lake: Lake, waiting: Waiting) -> CreatedSlot:
-    """Create the lake's slot anew, and record where it starts.
+    """Replace the lake's slot by a new one, and record its start.
 
     Raises LakeConflict if the old one is being read.
     """

@@ -109,7 +109,7 @@ class Starters:
 def resync(
     target: Target, names: Collection[TableName], start: Starters, report: Report, progress: Progress | None = None
 ) -> list[Resynced]:
-    """Give these tables a new snapshot; return what changed in those that were done.
+    """Take a new snapshot of these tables; return the changes of each that succeeded.
 
     Raises:
         BadUsage, SourceUnready, WrongSource, LakeUnusable: before anything was written.
@@ -280,7 +280,7 @@ def _copy(
         todo = _locked(run, holder, todo)
         if run.target.renewal is not None:
             renew_source(run.control, target.lake, run.target.renewal, _oids(todo))
-        _record_anew(run, todo, holds)
+        _record_again(run, todo, holds)
         replication = connect_replication(target.conninfo)
         held.callback(replication.finish)
         created = _slot(run, replication)
@@ -336,7 +336,7 @@ def _oids(tables: Mapping[TableName, FollowedTable]) -> dict[TableName, int]:
     return {name: table.relation.oid for name, table in tables.items()}
 
 
-def _record_anew(run: _Run, todo: dict[TableName, FollowedTable], holds: dict[TableName, Hold]) -> None:
+def _record_again(run: _Run, todo: dict[TableName, FollowedTable], holds: dict[TableName, Hold]) -> None:
     """Record how the tables are published and partitioned: the snapshot, which is later, has all rows of that."""
     lake, oids = run.target.lake, _oids(todo)
     membership = read_membership(run.control, require_manifest(lake).publication)
@@ -349,7 +349,7 @@ def _record_anew(run: _Run, todo: dict[TableName, FollowedTable], holds: dict[Ta
 
 
 def _slot(run: _Run, replication: PGconn) -> CreatedSlot:
-    """Create a temporary slot for its snapshot or, if the lake's own cannot go on, that one anew."""
+    """Create a temporary slot for its snapshot; if the lake's own slot is lost, a new one in its place."""
     waiting = Waiting(_SLOT_TIMEOUT_S, run.report)
     if run.target.renewal is not None:
         return renew_slot(run.control, replication, run.target.lake, waiting)
@@ -413,11 +413,11 @@ class _Staging:
 
 
 def choose_tables(
-    lake: Lake, histories: Sequence[HistoryTable], given: Sequence[str], *, every: bool, anew: bool = False
+    lake: Lake, histories: Sequence[HistoryTable], given: Sequence[str], *, every: bool, restarts: bool = False
 ) -> list[TableName]:
     """Choose the tables named; with `every` all, or those that an earlier run did not finish; else the parked ones.
 
-    With `anew`, the stream has to begin again, for all tables. Tables that were dropped at the source are left out
+    With `restarts`, the stream begins again, for all tables. Tables that were dropped at the source are left out
     unless they are named.
 
     Raises BadUsage.
@@ -429,7 +429,7 @@ def choose_tables(
         return sorted({find_table(text.split("."), names) for text in given})
     parked = read_parked(lake, histories)
     ended = {name for name, record in parked.items() if record.ended}
-    if not anew and (unfinished := held_tables(lake, histories)):
+    if not restarts and (unfinished := held_tables(lake, histories)):
         return unfinished
     chosen = [table.name for table in histories] if every else list(parked)
     return sorted(name for name in chosen if name not in ended)

@@ -15,16 +15,16 @@ table is compared again. Equal rows are not touched, and closed versions are nev
 The gap of a table whose stream is complete, because only the lake was damaged, begins before the versions that were
 wrong. It is the whole history if rows were missing: nothing shows since when.
 
-Data files that are missing or unreadable are removed from the log. What was open is taken from the snapshot; closed
-versions in them cannot be restored, and the gap begins before them.
+Data files that are missing or unreadable are removed from the log. Their open versions are replaced by rows of the
+snapshot. Their closed versions cannot be restored, so the gap begins before them.
 
 A row of the snapshot and an open version are the same if they have the same key and the exact texts of all values are
-equal (`multiset.row_digest`). In a table without a key, equal rows are numbered, the oldest version first, so of too
-many copies the youngest ones end, as they do in the fold. So they are if the key has changed.
+equal (`multiset.row_digest`). In a table without a key, and in one whose key has changed, equal rows are numbered, the
+oldest version first: if the history has too many copies, the youngest ones end, as in the fold.
   a. An open version that the snapshot does not have ends: `closed`.
   b. A row that no open version has begins: `begun`.
-  c. An open version that contradicts another version of its key, which only damage explains, is removed: nothing can
-     say when it was true. It is the second open one of a key, or overlaps a closed one.
+  c. An open version that contradicts another version of its key is removed: the second open one of a key, or one that
+     overlaps a closed one. Only damage causes that, and the period in which it was true is unknown.
 Neither rows nor keys are collected: the driver gets positions in files, as bitmaps, and counts.
 """
 
@@ -88,7 +88,7 @@ _FILES_LOST = "data files of the history were damaged"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a new snapshot changes: `closed` and `begun` are complete rows of the history, without `_part`.
+    """The changes of a new snapshot: `closed` and `begun` are complete rows of the history, without `_part`.
 
     `ended` has the positions of all open versions that end, those that are removed included, by file. `since` is the
     least `_from_lsn` of these, and `unmatched` the number of rows that begin although their key has no open version.
@@ -289,7 +289,7 @@ class Resynced:
 
 
 def supersede(spark: SparkSession, lake: Lake, hold: Hold, copied: Copied) -> Resynced:
-    """Give a table's history the state of a new snapshot.
+    """Bring a table's history to the state of a new snapshot.
 
     Raises:
         Unsupported: if the history has foreign table features.

@@ -3,10 +3,10 @@
 A session that only waits for a conflicting lock (an ALTER TABLE behind a long query) blocks every later request,
 because the lock queue is fair. So waiting sessions are named as well as holding ones.
 
-A copy holds ACCESS SHARE on its tables. An ALTER TABLE of one would wait until the copy ends, and everybody else who
-needs that table behind it. So `GivingWay` looks every half second for sessions that wait for the copy. It ends the
-readers that one has waited for in two looks or, if the session that holds the locks is in the way, all of them: the
-copy fails with GaveWay, is begun again later, and the application goes on.
+A copy holds ACCESS SHARE on its tables. An ALTER TABLE of one of them would wait until the copy ends, and block all
+later sessions that need this table. So `GivingWay` checks every half second which sessions wait for the copy. If one
+has waited during two checks, it terminates the copy's sessions that block it; all of them, if the session that holds
+the locks is among those. The copy then fails with GaveWay and is retried later, and the application continues.
 
 Authority: postgresql.org/docs/current/explicit-locking.html; view-pg-locks.html
 """
@@ -115,7 +115,7 @@ class GivingWay:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.reason: str | None = None
-        """Who waited for which table, once sessions were ended."""
+        """The session that waited and its table, once readers were terminated for it."""
 
     def start(self) -> None:
         """Look for waiting sessions in a thread until `stop`."""

@@ -10,7 +10,7 @@ Order of effects:
   3. This transaction imports the snapshot and exports it again. The replication connection is then free to stream,
      which would have ended its own export; workers import ours for as long as this session lives.
 
-From step 1 on the copy gives way to sessions that wait for ACCESS EXCLUSIVE on a table (`lock_waits.GivingWay`).
+From step 1 on, the copy releases its locks if another session waits for ACCESS EXCLUSIVE (`lock_waits.GivingWay`).
 
 Closing the session releases locks and snapshot; if the process dies, the session ends.
 
@@ -154,7 +154,7 @@ class SnapshotHolder:
     def verify(self, name: TableName, oids: Collection[int] = ()) -> None:
         """Check that this session has held its snapshot, and locks on the relations `oids`, without interruption.
 
-        Raises SourceUnreachable, naming the table, if it has not: what was read of the table may lack rows.
+        Raises SourceUnreachable, naming the table, if it has not: its copy may lack rows.
         """
         try:
             problem = self._interruption(oids)

@@ -166,7 +166,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
             say(change)
         if not yes:
             click.confirm("go on?", abort=True, err=True)
-    tables = choose_tables(lake, list_histories(lake), names, every=every, anew=renewal is not None)
+    tables = choose_tables(lake, list_histories(lake), names, every=every, restarts=renewal is not None)
     if not tables:
         say("no table is parked, none gets a new snapshot")
         return
