@@ -20,7 +20,7 @@ Memory: rows of the history are streamed; the keys and rows of the tail are held
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -316,25 +316,29 @@ def _rows(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], 
     """Return a query of the rows of some files, without the deleted ones."""
     where = "" if condition is None else f" where {condition}"
     plain, marked = files.which(lambda file: not file.is_marked), files.which(lambda file: file.is_marked)
-    parts = [f"select {', '.join(shown)} from {_parquet(connection, plain)}{where}"] if plain.by_name else []
+    parts = [f"select {', '.join(shown)} from {_parquet(connection, plain, '*')} f{where}"] if plain.by_name else []
     if marked.by_name:
         gone = _register(connection, _deleted(marked))
-        source = _parquet(connection, marked)
+        source = _parquet(connection, marked, "*, file_index, file_row_number")
         parts.append(
-            f"select {', '.join(shown)} from (select *, file_index, file_row_number from {source}) f"
+            f"select {', '.join(shown)} from {source} f"
             f" anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row{where}"
         )
     if not parts:
         schema = {column.stored: _sql_type(column) for column in files.table.columns} | _PERIOD_TYPES
-        nothing = ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in schema.items())
-        return f"select {', '.join(shown)} from (select {nothing}) where false"
+        return f"select {', '.join(shown)} from (select {_nulls(schema)}) where false"
     return " union all ".join(parts)
 
 
-def _parquet(connection: "DuckDBPyConnection", files: Files) -> str:
-    # Files from before a column was added lack it.
-    by_name = any(column.since is not None for column in files.table.columns)
-    return parquet_files(connection, files.paths, by_name=by_name)
+def _nulls(types: Mapping[str, str]) -> str:
+    return ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in types.items())
+
+
+def _parquet(connection: "DuckDBPyConnection", files: Files, shown: str) -> str:
+    # Files from before a column was added lack it, and perhaps all of these do.
+    added = {column.stored: _sql_type(column) for column in files.table.columns if column.since is not None}
+    rows = f"select {shown} from {parquet_files(connection, files.paths, by_name=bool(added))}"
+    return f"({rows} union all by name select {_nulls(added)} where false)" if added else f"({rows})"
 
 
 def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:

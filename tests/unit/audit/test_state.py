@@ -15,10 +15,11 @@ from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import live_files
 from auditlake.delta.log_writer import added_file, put_commit
 from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.history import add_columns, open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
-from tests.small_lake import T0_US, version, write_history, write_small_lake
+from tests.small_lake import CUSTOMERS, T0_US, version, write_history, write_small_lake
 
 _NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 _DAYS = TableName("public", "days")
@@ -150,3 +151,13 @@ def _mark(lake: Lake, add: Any, row: int) -> None:
     again["add"]["deletionVector"] = vector
     removed = {"remove": {**{k: add[k] for k in ("path", "partitionValues", "size")}, "dataChange": True}}
     put_commit(path, DeltaTable(path).version() + 1, "UPDATE", [removed, again])
+
+
+def test_a_column_that_no_file_has_is_null(tmp_path: Path) -> None:
+    """It was added, and no row was written since; other files may have it."""
+    lake = write_small_lake(tmp_path / "lake")
+    table = open_history(lake, CUSTOMERS)
+    assert table is not None
+    before = _state(Reader(lake, _NOW), "customers", 0x180)
+    add_columns(table, [Column("added", 1700, -1, key=False, since=Lsn(0x180))])
+    assert _state(Reader(lake, _NOW), "customers", 0x180) == [(*row, None) for row in before]
