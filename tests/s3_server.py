@@ -5,6 +5,7 @@ files. `make release` installs it if Go is there.
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -27,6 +28,7 @@ CHOSEN = os.environ.get("AUDITLAKE_TEST_STORE", "disk")
 NAME = os.environ.get("AUDITLAKE_TEST_S3", "moto")
 _buckets: list[str] = []
 _START_TIMEOUT_S = 60.0
+_NOT_IN_KEYS = re.compile(r"[^\w./-]")
 SECRET = "s3-secret-of-the-tests"
 
 
@@ -34,7 +36,7 @@ def chosen_store(root: Path) -> Path:
     """Return a place for a lake in the store that AUDITLAKE_TEST_STORE names; always the same for the same folder."""
     if CHOSEN == "disk" or not isinstance(root, Path):
         return root
-    return cast("Path", parse(f"{_buckets[-1]}/{'/'.join(root.parts[-3:])}"))
+    return cast("Path", parse(f"{_buckets[-1]}/{_NOT_IN_KEYS.sub('-', '/'.join(root.parts[-3:]))}"))
 
 
 @contextmanager

@@ -14,8 +14,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from auditlake.audit.table_shapes import Later, TableShapes
-from auditlake.delta.append_table import open_delta
-from auditlake.delta.table import open_version
+from auditlake.delta.append_table import open_to_read
+from auditlake.delta.table import open_entry
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
@@ -172,20 +172,21 @@ class Reader:
         """`changes` at the pinned version; None if capture has never started."""
         if not self.watermark:
             return None
-        return self._open(self.lake.changes, self.known.positions.delta_version)
+        positions = self.known.positions
+        return self._open(self.lake.changes, positions.delta_version, positions.etag)
 
     @cached_property
     def transactions(self) -> DeltaTable | None:
         """`transactions` at its latest version: a query must limit it to the watermark."""
-        return open_delta(self.lake.transactions) if self.watermark else None
+        return open_to_read(self.lake.transactions) if self.watermark else None
 
     def history(self, table: HistoryTable) -> DeltaTable:
         """Open a table's history at the pinned version."""
-        return self._open(table.path, table.delta_version)
+        return self._open(table.path, table.delta_version, table.etag)
 
-    def _open(self, path: Place, version: int) -> DeltaTable:
+    def _open(self, path: Place, version: int, etag: str | None) -> DeltaTable:
         if path not in self._tables:
-            self._tables[path] = open_version(path, version)
+            self._tables[path] = open_entry(path, version, etag)
         return self._tables[path]
 
     def table(self, name: str, upto: Lsn | None = None) -> HistoryTable:

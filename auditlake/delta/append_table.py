@@ -28,7 +28,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
 from auditlake.delta.data_files import joined_file, write_file
-from auditlake.delta.log_reader import Add, file_path, live_files
+from auditlake.delta.log_reader import Add, file_path, list_newest, live_files
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -42,7 +42,7 @@ from auditlake.delta.log_writer import (
     without_change,
 )
 from auditlake.delta.row_groups import held_bytes
-from auditlake.delta.table import open_table
+from auditlake.delta.table import open_entry, open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
@@ -77,6 +77,22 @@ def open_delta(path: Place) -> DeltaTable | None:
             return open_delta(path)
         reason = " ".join(str(exc).split())
         raise LakeUnusable(f"the Delta log of {path} cannot be read: {reason}", "Restore the folder.") from exc
+
+
+def open_to_read(path: Place) -> DeltaTable | None:
+    """Open the current version of a Delta table for reading only, in a store once; None if it does not exist.
+
+    Raises LakeUnusable.
+    """
+    if isinstance(path, Path):
+        return open_delta(path)
+    listing = list_newest(path)
+    if listing.newest < 0:
+        return None
+    try:
+        return open_entry(path, listing.newest, listing.entries[listing.newest])
+    except DeltaError:
+        return open_delta(path)
 
 
 def select(table: DeltaTable, name: str, sql: str) -> pa.Table:

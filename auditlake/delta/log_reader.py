@@ -20,7 +20,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -155,7 +155,16 @@ def list_newest(table: Place) -> Listing:
         return Listing(0, {}, {})
 
 
-def tail_transactions(table: Place, apps: Collection[str]) -> tuple[int, dict[str, int]] | None:
+@dataclass(frozen=True, slots=True)
+class TailTransactions:
+    """A table's version, the ETag of its entry in a store, and versions of application transactions."""
+
+    version: int
+    etag: str | None = field(compare=False)
+    transactions: Mapping[str, int]
+
+
+def tail_transactions(table: Place, apps: Collection[str]) -> TailTransactions | None:
     """Read the table's version, and the versions of application transactions, from the last entries of the log.
 
     Returns None if these lack one of `apps`, or there is no table.
@@ -168,7 +177,7 @@ def tail_transactions(table: Place, apps: Collection[str]) -> tuple[int, dict[st
             # A later entry overrides an older one, which is read only if the later ones lack a position.
             versions = {**dict(_transactions(log / f"{number:020}.json", entries[number])), **versions}
             if versions.keys() >= set(apps):
-                return numbers[0], versions
+                return TailTransactions(numbers[0], entries[numbers[0]], versions)
     except FileNotFoundError:  # no table, or the entry was deleted after a checkpoint
         return None
     return None

@@ -10,10 +10,9 @@ these lack one is the table opened, which needs deltalake: loading it takes long
 Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Transaction Identifiers"
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from auditlake.delta.log_reader import tail_transactions
+from auditlake.delta.log_reader import TailTransactions, tail_transactions
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.store.place import Place
@@ -27,12 +26,16 @@ _PAGE_HEADERS = (24, 40)
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Positions in one Delta version of `changes`; all inclusive. `current_us` is in microseconds since 1970."""
+    """Positions in one Delta version of `changes`; all inclusive. `current_us` is in microseconds since 1970.
+
+    `etag` is that of the version's log entry in a store, if it was read.
+    """
 
     delta_version: int
     watermark: Lsn
     acknowledged: Lsn
     current_us: int
+    etag: str | None = field(default=None, compare=False)
 
     @property
     def known_lsn(self) -> Lsn:
@@ -54,18 +57,19 @@ def read_positions(lake: Lake) -> Positions | None:
     read = tail_transactions(lake.changes, _APPS) or _from_table(lake.changes)
     if read is None:
         return None
-    version, positions = read
+    positions = read.transactions
     if CHANGES_APP not in positions or ACKNOWLEDGED_APP not in positions:
         return None
     watermark, acknowledged = Lsn(positions[CHANGES_APP]), Lsn(positions[ACKNOWLEDGED_APP])
-    return Positions(version, watermark, acknowledged, positions.get(CURRENT_APP, 0))
+    return Positions(read.version, watermark, acknowledged, positions.get(CURRENT_APP, 0), read.etag)
 
 
-def _from_table(path: Place) -> tuple[int, Mapping[str, int]] | None:
+def _from_table(path: Place) -> TailTransactions | None:
     from auditlake.delta.append_table import open_delta  # noqa: PLC0415 - slow to load, and rarely needed
 
     table = open_delta(path)
     if table is None:
         return None
     versions = {app: table.transaction_version(app) for app in _APPS}
-    return table.version(), {app: version for app, version in versions.items() if version is not None}
+    found = {app: version for app, version in versions.items() if version is not None}
+    return TailTransactions(table.version(), None, found)

@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from auditlake.apply.tails import Log, Tail, find_tails, open_log
-from auditlake.delta.append_table import open_delta, select
+from auditlake.apply.tails import Log, Tail, find_tails
+from auditlake.delta.append_table import open_to_read, select
+from auditlake.delta.table import open_entry
 from auditlake.errors import NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_as
 from auditlake.lake.history import RESERVED, HistoryTable
@@ -70,10 +71,9 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
     for table, selection in readings:
         if (last := _upto(known, table, selection)) > table.position:
             due[last].add(table)
-    log = open_log(known.lake) if due else None
-    if log is None:
+    if not known.positions.watermark:  # capture has not begun
         return Tails(known, {})
-    found = [(tail, last) for last, tables in due.items() for tail in _up_to(known, log, tables, last)]
+    found = [(tail, last) for last, tables in due.items() for tail in _up_to(known, tables, last)]
     for tail, last in found:
         if tail.is_cut:
             raise NotAnswerable(
@@ -89,7 +89,7 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
     return Tails(known, {(tail.table, last): tail for tail, last in found})
 
 
-def _up_to(known: Known, log: Log, tables: Iterable[HistoryTable], last: Lsn) -> list[Tail]:
+def _up_to(known: Known, tables: Iterable[HistoryTable], last: Lsn) -> list[Tail]:
     touched = _touched(known, Lsn(min(table.position for table in tables)), last)
     shapes = find_shapes(tables, known.versions, read_recorded(known.lake), last)
     after = {}
@@ -98,12 +98,16 @@ def _up_to(known: Known, log: Log, tables: Iterable[HistoryTable], last: Lsn) ->
         lsns = [touched[name] for name in names if name in touched] + [version.lsn for version in found.following]
         if lsns:  # a commit at the first LSN of a tail belongs to it, hence the 1
             after[table] = max(table.position, min(lsns) - 1)
+    if not after:
+        return []
+    version, etag = known.positions.delta_version, known.positions.etag
+    log = Log(known.lake.changes, open_entry(known.lake.changes, version, etag), known.positions.watermark)
     return find_tails(known.lake, log, after, last)
 
 
 def _touched(known: Known, lowest: Lsn, last: Lsn) -> dict[str, int]:
     """Return the first LSN in (`lowest`, `last`] at which each table was changed, by the table's name."""
-    transactions = open_delta(known.lake.transactions)
+    transactions = open_to_read(known.lake.transactions)
     if transactions is None:
         return {}
     query = _TOUCHED.format(lowest=f"{lowest:d}", upto=f"{last:d}")

@@ -17,7 +17,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from auditlake.delta.append_table import open_delta, select
+from auditlake.delta.append_table import open_to_read, select
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import ALL, Asked, HistoryTable, read_histories
@@ -356,7 +356,7 @@ def _check_clock(known: Known, when: AtTime) -> None:
 
     Raises NotAnswerable.
     """
-    transactions = open_delta(known.lake.transactions)
+    transactions = open_to_read(known.lake.transactions)
     if transactions is None:
         return
     asked, known_up_to = _timestamp(when.time_us), f"lsn <= {known.positions.watermark:d}"
@@ -424,7 +424,7 @@ def snapshot_times(known: Known) -> dict[int, int | None]:
 
 def _last_transaction(known: Known, condition: str) -> Lsn | None:
     """Return the LSN of the newest transaction that meets `condition`, SQL made of numbers only."""
-    transactions = open_delta(known.lake.transactions)
+    transactions = open_to_read(known.lake.transactions)
     if transactions is None:
         return None
     query = f"select max(lsn) as lsn from transactions where lsn <= {known.positions.watermark:d} and {condition}"

@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
 from auditlake.delta.append_table import AppendLog
-from auditlake.delta.log_reader import live_files, tail_transactions
+from auditlake.delta.log_reader import TailTransactions, live_files, tail_transactions
 from auditlake.delta.log_writer import put_commit
 from auditlake.delta.small_tables import read_rows
 from auditlake.delta.table import open_table
@@ -173,7 +173,7 @@ def test_positions_and_rows_of_an_append_table(remote_folder: Remote) -> None:
         late.append(_rows(4), {"app": 4})
     table = open_table(remote_folder)
     assert sorted(pa.table(table.to_pyarrow_table())["lsn"].to_pylist()) == [1, 2, 3]
-    assert tail_transactions(remote_folder, ["app"]) == (table.version(), {"app": 3})
+    assert tail_transactions(remote_folder, ["app"]) == TailTransactions(table.version(), None, {"app": 3})
 
 
 def test_small_files_are_joined_and_the_log_is_checkpointed(
@@ -191,7 +191,7 @@ def test_small_files_are_joined_and_the_log_is_checkpointed(
     assert len(live_files(remote_folder, version)) == 1
     assert (remote_folder / "_delta_log" / "_last_checkpoint").exists()
     assert sorted(pa.table(open_table(remote_folder).to_pyarrow_table())["lsn"].to_pylist()) == list(range(6))
-    assert tail_transactions(remote_folder, ["app"]) == (version, {"app": 5})
+    assert tail_transactions(remote_folder, ["app"]) == TailTransactions(version, None, {"app": 5})
 
 
 def test_a_table_that_is_created_again_has_its_own_log(remote_folder: Remote) -> None:
@@ -199,7 +199,7 @@ def test_a_table_that_is_created_again_has_its_own_log(remote_folder: Remote) ->
     for lsn in (1, 2):
         AppendLog(_path(remote_folder), SCHEMA).append(_rows(lsn), {"app": lsn})
         for _ in range(2):
-            assert tail_transactions(remote_folder, ["app"]) == (1, {"app": lsn})
+            assert tail_transactions(remote_folder, ["app"]) == TailTransactions(1, None, {"app": lsn})
             assert [json.loads(add["stats"])["maxValues"]["lsn"] for add in live_files(remote_folder, 1)] == [lsn]
             assert read_rows(remote_folder, SCHEMA)["lsn"].to_pylist() == [lsn]
         files.remove_folder(remote_folder)
