@@ -317,6 +317,8 @@ class RandomDdl:
         return f"alter table {table.sql} drop {self._some(table).sql} cascade"
 
     def drop_first(self, table: Table) -> str:
+        if not table.columns:
+            raise Inapplicable
         return f"alter table {table.sql} drop {table.columns[0].sql} cascade"
 
     def drop_and_add(self, table: Table) -> str:
@@ -325,6 +327,8 @@ class RandomDdl:
         return f"alter table {table.sql} drop {column.sql} cascade, add {column.sql} {kind}"
 
     def rename_column(self, table: Table) -> str:
+        if not table.columns:
+            raise Inapplicable
         column = self._chance.choice(table.columns)
         return f"alter table {table.sql} rename {column.sql} to {self._free_column(table)}"
 

@@ -68,6 +68,7 @@ def _followed(dsn: str, folder: Path) -> Iterator[Lake]:
             assert process.wait(_STOP_S) == 0, (folder / "follow.log").read_text()[-3000:]
         finally:
             process.kill()
+            process.wait()
     settled = command.run(["follow", "--until-current", *line], SPARK)
     assert settled.code in {0, 3}, settled.stderr  # 3: a table is parked
 
