@@ -7,7 +7,22 @@ from collections.abc import Sequence
 from auditlake.startup import lean
 
 WITHOUT_PANDAS = frozenset(
-    {"bootstrap", "capture", "log", "show", "row", "diff", "blame", "deleted", "webhook", "sql", "shell"}
+    {
+        "bootstrap",
+        "capture",
+        "log",
+        "show",
+        "row",
+        "diff",
+        "blame",
+        "deleted",
+        "webhook",
+        "sql",
+        "shell",
+        "serve",
+        "mcp",
+        "status",
+    }
 )
 
 
