@@ -37,13 +37,23 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 def test_duckdb_reads_the_lake_without_a_network(lake: Lake) -> None:
     """The history through the extension's wheel, up to its position; a moment through auditlake, with the tail."""
     assert lake.root.exists()
-    by_hand, by_us = (block for block in _blocks("python") if "duckdb" in block)
+    by_hand, by_us = (block for block in _blocks("python") if "connection" in block)
     found: dict[str, duckdb.DuckDBPyRelation] = {}
     exec(by_hand, found)  # noqa: S102 - the document's example
     assert sorted(row[0] for row in found["orders"].fetchall()) == [1, 3]
     answered: dict[str, tuple[int]] = {}
     exec(by_us.replace('"-2h"', '"0/250"'), answered)  # noqa: S102 - the same
     assert answered["total"] == (3,)
+
+
+def test_a_file_of_views_reads_the_lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Superset opens it: read-only, in another connection, the extension from DuckDB's folder."""
+    monkeypatch.setenv("HOME", str(lake.root.parent))
+    Path("views.sql").write_text(view_script(lake, "duckdb", _LIVE))
+    (made,) = (block for block in _blocks("python") if "views.duckdb" in block)
+    exec(made, {})  # noqa: S102 - the document's example
+    with duckdb.connect("views.duckdb", read_only=True) as opened:
+        assert opened.execute("select id from public.orders order by id").fetchall() == [(1,), (3,)]
 
 
 def test_the_dbt_source_names_views_and_columns_that_exist(lake: Lake) -> None:
