@@ -5,12 +5,11 @@ The copy is compared with PostgreSQL's own texts at a later moment. No JVM.
 
 import json
 import os
-import resource
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from auditlake.snapshot import ctid_ranges as ranges
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install
 from tests import command, oracle
+from tests.full_disk import file_size_limit
 from tests.running import await_true
 
 pytestmark = pytest.mark.pg
@@ -98,7 +98,7 @@ def test_tables_that_fail_are_named_and_the_others_copied(site: Site) -> None:
         revoke select on private from {role};
     """)
     limited = Site(make_conninfo(site.dsn, host="127.0.0.1", user=role, password=_PASSWORD), site.lake)
-    with _full_beyond(1 << 17), closing(psycopg.connect(site.dsn)) as dropping, ThreadPoolExecutor(1) as pool:
+    with file_size_limit(1 << 17), closing(psycopg.connect(site.dsn)) as dropping, ThreadPoolExecutor(1) as pool:
         dropping.execute("drop table gone")
         running = pool.submit(limited.bootstrap)
         with psycopg.connect(site.dsn, autocommit=True) as control:
@@ -268,17 +268,6 @@ def _left(site: Site) -> tuple[list[str], list[str]]:
         slots = conn.execute("select slot_name::text from pg_replication_slots where database = current_database()")
         names = sorted(str(name) for (name,) in slots.fetchall())
         return names, [str(name) for (name,) in conn.execute("select pubname::text from pg_publication").fetchall()]
-
-
-@contextmanager
-def _full_beyond(size_bytes: int) -> Iterator[None]:
-    """Limit the size of files of this process and its workers."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def _begun(site: Site, table: str) -> bool:

@@ -4,7 +4,6 @@ The blocking session belongs to the test, so its pid and command are known.
 """
 
 import re
-import resource
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +37,7 @@ from auditlake.source.slot import Waiting, create_slot
 from auditlake.source.snapshot_session import SnapshotHolder
 from tests import command
 from tests.capture_lake import make_lake
+from tests.full_disk import file_size_limit
 from tests.running import await_true
 from tests.server import Server, chosen_version, execute
 
@@ -247,12 +247,8 @@ def test_a_full_lake_fails_the_table_and_leaves_no_partial_file(
         "insert into small values (1)",
     )
     made = tasks("large", "small")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))
-    try:
+    with file_size_limit(1 << 18):
         large, small = copy_bundle(made)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert isinstance(large, LakeUnusable)
     assert large.message == "table public.large could not be written: File too large"
     assert isinstance(small, CopiedFile)

@@ -1,9 +1,6 @@
 """Data files: one listing for every log, one routine for statistics, and paths that every reader resolves."""
 
 import json
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +18,7 @@ from auditlake.delta.data_files import (
     write_part,
 )
 from auditlake.delta.log_writer import Creation, create_table, put_commit
+from tests.full_disk import file_size_limit
 
 ROWS = pa.table({"id": pa.array([3, 1, 2], pa.int64())})
 SCHEMA = Schema.from_arrow(pa.schema([*ROWS.schema, pa.field("part", pa.string())]))
@@ -36,17 +34,6 @@ def create(table: Path, *parts: str) -> None:
 def facts(file: DataFile) -> tuple[object, ...]:
     """Return all that a listing by deltalake has of a file."""
     return (file.name, file.add["path"], file.add["partitionValues"], file.size_bytes, file.rows, file.bounds("id"))
-
-
-@contextmanager
-def file_size_limit(size_bytes: int) -> Iterator[None]:
-    """Let every write beyond this size fail, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("limit", [100, 300])
