@@ -1,4 +1,4 @@
-"""Cost of 10,000 tables that do not change: a question about one table, an idle batch of apply, and `status`.
+"""Cost of 10,000 tables that do not change: questions, an idle batch of apply, the start of capture, and `status`.
 
     python bench/many_tables.py [--tables 10000] [--files 10]
 
@@ -51,6 +51,21 @@ def ask_one_table(lake: Lake) -> None:
         raise SystemExit("an empty table has rows")
 
 
+def list_tables(lake: Lake) -> None:
+    """List the tables of a moment."""
+    from auditlake.api.lake import Lake as Asked  # noqa: PLC0415 - as above
+
+    if not Asked(lake.root).as_of().tables():
+        raise SystemExit("the lake has no tables")
+
+
+def start_capture(lake: Lake) -> None:
+    """Open the tables that capture writes, and look for missing values, before it connects."""
+    from auditlake.capture.change_log import CaptureLog  # noqa: PLC0415 - as above
+
+    CaptureLog(lake, ask=lambda _: []).resolve_missing_values()
+
+
 def ask_in_sql(lake: Lake) -> None:
     """Prepare a statement about one table, up to the files that an engine would read."""
     from auditlake.query.statement import prepare_sql  # noqa: PLC0415 - as above
@@ -93,6 +108,8 @@ def _no_spark() -> SparkSession:
 QUESTIONS: dict[str, Callable[[Lake], None]] = {
     "question about one table": ask_one_table,
     "SQL about one table, prepared": ask_in_sql,
+    "list of the tables": list_tables,
+    "start of capture": start_capture,
     "first batch of apply, idle": apply_nothing,
     "each later batch, idle": repeat_batch,
     "status": show_status,
