@@ -34,6 +34,7 @@ from auditlake.lake.layout import (
     TRANSACTIONS_APP,
     Lake,
 )
+from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
@@ -53,6 +54,12 @@ ORDER_COLUMNS = (
 )
 CUSTOMER_COLUMNS = (Column("id", 23, -1, key=True), Column("name", 25, -1, key=False))
 _AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+
+
+def write_lake_with_manifest(root: Path, system_identifier: str = "1") -> Lake:
+    """Write the same lake, with its manifest."""
+    write_manifest(Lake(chosen_store(root)), Manifest(system_identifier, 1, "d", "s", "p"))
+    return write_small_lake(root)
 
 
 def write_small_lake(root: Path) -> Lake:

@@ -17,7 +17,7 @@ from mcp.types import TextContent
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
 from tests.command import run_here
-from tests.small_lake import write_small_lake
+from tests.small_lake import write_lake_with_manifest
 
 _ROOT = Path(__file__).parents[2]
 Ask = Callable[..., Coroutine[Any, Any, Any]]
@@ -26,10 +26,7 @@ Ask = Callable[..., Coroutine[Any, Any, Any]]
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The small lake, with a manifest."""
-    made = write_small_lake(tmp_path_factory.mktemp("mcp") / "lake")
-    content = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
-    made.manifest.write_text(json.dumps({"format_version": 1, **content}))
-    return made
+    return write_lake_with_manifest(tmp_path_factory.mktemp("mcp") / "lake")
 
 
 def _session(lake: Lake, script: Callable[[ClientSession, Ask], Coroutine[Any, Any, None]], **settings: str) -> None:

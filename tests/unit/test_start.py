@@ -1,6 +1,5 @@
 """Start of the program: the command is recognised, and a quick one imports little."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +8,7 @@ import pytest
 
 from auditlake.cli.main import auditlake
 from auditlake.cli.start import WITHOUT_PANDAS, command_of
-from auditlake.lake.manifest import FORMAT_VERSION
-from tests.small_lake import write_small_lake
+from tests.small_lake import write_lake_with_manifest
 
 _RUN = """
 import sys
@@ -50,9 +48,7 @@ def test_quick_commands_exist() -> None:
 )
 def test_a_quick_command_loads_little(tmp_path: Path, command: list[str], shown: str) -> None:
     """Neither pyspark nor a driver nor pandas."""
-    lake = write_small_lake(tmp_path / "lake")
-    source = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
-    lake.manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, **source}))
+    lake = write_lake_with_manifest(tmp_path / "lake")
     arguments = [*command, "--lake", str(lake.root)]
     done = subprocess.run([sys.executable, "-c", _RUN, *arguments], capture_output=True, text=True, check=False)
     said = [line for line in done.stderr.splitlines() if line and line != "auditlake: answered by duckdb"]

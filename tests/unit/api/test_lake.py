@@ -1,6 +1,5 @@
 """The Python API on the small lake; expected values are those of its docstring."""
 
-import json
 import subprocess
 import sys
 import textwrap
@@ -16,7 +15,7 @@ from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake import layout
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lsn import Lsn
-from tests.small_lake import ORDERS, T0, write_small_lake
+from tests.small_lake import ORDERS, T0, write_lake_with_manifest
 
 _AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 _ROW = {"id": 1, "note": "c", "price": Decimal("3.00"), "at": _AT}
@@ -29,10 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _make_lake(folder: Path) -> layout.Lake:
-    made = write_small_lake(folder / "lake")
-    content = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
-    made.manifest.write_text(json.dumps({"format_version": 1, **content}))
-    return made
+    return write_lake_with_manifest(folder / "lake")
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The feed of the small lake: order, cursors, filters, and what it refuses."""
 
-import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,7 @@ from auditlake.lake.parking import Cause, Parked, park, unpark
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.store.place import Remote
-from tests.small_lake import CUSTOMERS, ORDERS, T0_US, write_small_lake
+from tests.small_lake import CUSTOMERS, ORDERS, T0_US, write_lake_with_manifest
 
 _SYSTEM = "7486193712053354519"
 _ALL = [0x150, 0x200, 0x250, 0x300]
@@ -36,10 +35,7 @@ _HALF = 0x400
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """The small lake, with a manifest."""
-    made = write_small_lake(tmp_path / "lake")
-    content = {"system_identifier": _SYSTEM, "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
-    made.manifest.write_text(json.dumps({"format_version": 1, **content}))
-    return made
+    return write_lake_with_manifest(tmp_path / "lake", _SYSTEM)
 
 
 def _read(lake: Lake, **given: Any) -> list[ChangedTransaction]:

@@ -20,7 +20,7 @@ from auditlake.feed import webhook
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from tests.command import run_here, start
-from tests.small_lake import write_small_lake
+from tests.small_lake import write_lake_with_manifest
 
 _SECRET = "whsec_" + base64.b64encode(b"thirty-two bytes of a key, or so").decode()
 
@@ -74,9 +74,7 @@ def _receiving(*answers: int) -> Iterator[Receiver]:
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """The small lake, with a manifest; no delay between attempts."""
-    made = write_small_lake(tmp_path / "lake")
-    content = {"system_identifier": "1", "timeline": 1, "database": "d", "slot": "s", "publication": "p"}
-    made.manifest.write_text(json.dumps({"format_version": 1, **content}))
+    made = write_lake_with_manifest(tmp_path / "lake")
     monkeypatch.setenv(webhook.SECRET, _SECRET)
     monkeypatch.setattr(webhook, "_FIRST_DELAY_S", 0.01)
     return made
