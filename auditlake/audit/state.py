@@ -497,8 +497,9 @@ class _State:
 
     @cached_property
     def _unmerged(self) -> dict[str, Column]:
-        """The columns of the state that the history does not have at its position, by their quoted names."""
-        merged = {column.stored for column in self._table.columns_at(self._table.position)}
+        """The columns of the state that were added after the history's position, by their quoted names."""
+        position = self._table.position
+        merged = {c.stored for c in self._table.columns if c.since is None or c.since <= position}
         later = self._reader.later(self._table.name)
         return {_of(c): c for c in self._columns if c.stored not in merged and self._own(c) in later}
 

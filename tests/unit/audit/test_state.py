@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.state import Filter, Page, open_state
+from auditlake.audit.table_shapes import Later
 from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import live_files
 from auditlake.delta.log_writer import added_file, put_commit
@@ -161,3 +162,14 @@ def test_a_column_that_no_file_has_is_null(tmp_path: Path) -> None:
     before = _state(Reader(lake, _NOW), "customers", 0x180)
     add_columns(table, [Column("added", 1700, -1, key=False, since=Lsn(0x180))])
     assert _state(Reader(lake, _NOW), "customers", 0x180) == [(*row, None) for row in before]
+
+
+def test_a_column_that_was_added_and_dropped_keeps_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are applied, and the moment asked for is between them."""
+    lake = write_small_lake(tmp_path / "lake")
+    gone = Column("gone", 25, -1, key=False, since=Lsn(0x140), until=Lsn(0x180))
+    rows = [version(0x150, None, "insert", None) | {"id": 1, "gone": "x"}]
+    name, columns = TableName("public", "narrower"), (Column("id", 23, -1, key=True), gone)
+    write_history(lake, name, columns, rows, {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US})
+    monkeypatch.setattr(Reader, "later", lambda _, __: {"gone": Later(Lsn(0x140), None, exact=True)})
+    assert _state(Reader(lake, _NOW), "narrower", 0x160) == [(1, "x")]
