@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from auditlake.errors import AuditlakeError
-from auditlake.query import spark_engine
+from auditlake.query import spark_engine, spark_values
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded, EmbeddedRows
 from auditlake.query.output import rows_of
@@ -26,17 +26,18 @@ _left: "Counter[str]" = Counter()
 _compared: list[str] = []
 
 
-def _of_duckdb(query: PreparedQuery) -> EmbeddedRows | None:
+def _of_duckdb(spark: "SparkSession", query: PreparedQuery) -> EmbeddedRows | None:
     state = LakeState(query.known, datetime.now(UTC), None, query.lsn)
+    given = spark.conf.get(spark_values.SETTING, None)
     try:
-        return Embedded({}).answer(state, query)
+        return Embedded({} if given is None else {spark_values.SETTING: given}).answer(state, query)
     except NotEmbedded as reason:
         _left[str(reason)] += 1
         return None
 
 
 def _plan(spark: "SparkSession", query: PreparedQuery) -> "DataFrame":
-    found = _of_duckdb(query)
+    found = _of_duckdb(spark, query)
     try:
         rows = _of_spark(spark, query)
     except AuditlakeError:

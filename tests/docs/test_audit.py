@@ -83,9 +83,10 @@ def test_every_example_is_answered(lake: Lake) -> None:
     assert "price: 9.50 → 0.00" in told
 
 
-def test_a_key_that_no_row_had_is_an_exact_answer(lake: Lake) -> None:
+@pytest.mark.parametrize("command", ["row", "blame"])
+def test_a_key_that_no_row_had_is_an_exact_answer(lake: Lake, command: str) -> None:
     """Nothing on stdout, a line on stderr, exit code 0."""
-    done = run_here(["row", "orders", "8", "--lake", lake.root])
+    done = run_here([command, "orders", "8", "--lake", lake.root])
     assert (done.code, done.stdout) == (0, "")
     assert "no row of public.orders had this key" in done.stderr
 

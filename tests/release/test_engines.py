@@ -51,6 +51,16 @@ def test_both_engines_give_the_same_answers(
         assert not found, "\n".join(found)
 
 
+_ASKING = (
+    *(f"tests/spark/query/test_{name}.py" for name in ("as_of", "order", "shell")),
+    *(f"tests/spark/walk/test_{name}.py" for name in ("moments", "columns", "parked", "values")),
+)
+"""The tests whose statements are Spark SQL over tables of a lake."""
+_LEAST_COMPARED = 50
+"""Of 102 statements DuckDB answered 60 (2026-11); it leaves the others to Spark, mostly by intention. Fewer than this
+means that it no longer answers a kind of statement that it did."""
+
+
 def _statements() -> Iterator[str]:
     for text in (_SQL / "expressions.txt").read_text().splitlines():
         yield f"select {text} from things"
@@ -71,22 +81,13 @@ def test_both_engines_give_the_same_answers_to_hostile_statements(spark: SparkSe
 
 
 def test_both_engines_give_the_same_answers_to_the_query_tests() -> None:
-    """Every statement that a test of the tree asks of Spark."""
-    arguments = [
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "tests.both_engines",
-        "--timeout=1500",
-        "tests/spark/query",
-        "tests/spark/walk",
-    ]
+    """Every statement that these tests ask of Spark, in one JVM."""
+    arguments = ["-m", "pytest", "-q", "-p", "tests.both_engines", "--timeout=1500", *_ASKING]
     done = subprocess.run([sys.executable, *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
     compared = re.search(r"(\d+) statements compared", done.stdout)
     assert done.returncode == 0, done.stdout[-10_000:]
     assert compared is not None
-    assert int(compared[1]) > 100, compared[0]
+    assert int(compared[1]) >= _LEAST_COMPARED, done.stdout[-3000:]
 
 
 @pytest.mark.pg

@@ -20,7 +20,10 @@ from auditlake.capture.supervisor import make_task, run_capture
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.query.embedded.engine import Embedded
+from auditlake.query.output import rows_of
 from auditlake.query.spark_engine import run_sql
+from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import LocalWorkers
@@ -137,8 +140,17 @@ def _check_versions(walk: Walk, spark: "SparkSession") -> None:
             assert answers[key] == sorted(state), (key, lsn)
 
 
+def _of_duckdb(lake: Lake, when: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Answer every question as of one moment."""
+    state, engine = read_state(lake, when, UTC), Embedded({})
+    queries = {key: prepare_statement(state, sql.replace('"', "`"), frozenset()) for key, sql in _QUESTIONS.items()}
+    return {key: list(rows_of(*engine.answer(state, query).batches())) for key, query in queries.items()}
+
+
 def _check_states(walk: Walk) -> None:
-    """Check the states of every moment without Spark."""
+    """Check the states of every moment, and the answers of DuckDB to every question, without Spark."""
+    for lsn, _, answers in walk.moments:
+        assert answers == _of_duckdb(walk.lake, str(lsn)), lsn
     reader = Reader(walk.lake, datetime(2026, 11, 21, tzinfo=UTC))
     for lsn, _, answers in walk.moments:
         for key, table in (("orders", "orders"), ("lines", "Order Lines")):
