@@ -360,7 +360,7 @@ class Completeness:
                 yield _Missing(parked.lsn, ends.get(parked.table), _parked_refusal(parked), passing)
 
     def _of_successors(self, position: Lsn) -> Iterator[_Missing]:
-        """Yield what is missing of tables that got a selected name from another one.
+        """Yield the missing changes of tables that got a selected name from another one.
 
         A table may have been copied only after the feed had passed its snapshot: then nothing is delivered any more.
         """

@@ -6,10 +6,10 @@ state at L, the moment just after the commit at L, if
     _from_lsn <= L and (_to_lsn is null or _to_lsn > L)
 
 `as_of_sql` is that text, in SQL that Spark (`DataFrame.where`), DataFusion, DuckDB and Trino read alike. `is_as_of` is
-the same predicate for plain values, such as the statistics of a data file. Nothing else in auditlake spells it.
+the same predicate for plain values, such as the statistics of a data file. No other module contains this predicate.
 
-`of_state` divides the files that a state needs, by the statistics in the log, into those of which every version is
-valid, so that their LSN columns need not be read, and those whose rows must be tested. Others are not read at all.
+`of_state` chooses the files of a state by the statistics in the log. In some files every version is valid, so their LSN
+columns need not be read; in others each row must be tested. All other files are skipped.
 """
 
 from dataclasses import dataclass, replace

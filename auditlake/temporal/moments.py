@@ -7,7 +7,7 @@ A time T resolves to L = max(lsn) where time_mono <= T. `time_mono` never decrea
 through all transactions even if commit times run backwards. If no commit is between a snapshot and T, L is the snapshot
 LSN. T must not be later than the currency of capture, because a later commit may still carry an earlier time.
 
-A moment outside of what is known raises NotAnswerable, which names both; it is never replaced by the nearest moment.
+A moment outside the known range raises NotAnswerable, which names both; it is never replaced by the nearest moment.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Known:
     `versions` are those of the source's relations, `answers` the missing values of added columns.
 
     `allow_gaps`: questions about a moment inside a gap are answered, and marked, instead of refused.
-    `as_read` are the tables before a reader gives their columns own names, if it does; their names and LSNs are equal.
+    `as_read` are the same tables, with equal names and LSNs, before a reader gave their columns own names, if it did.
     """
 
     lake: Lake
@@ -193,7 +193,7 @@ def _asked_after_all(
 
 
 def with_pending_names(lake: Lake, tables: Sequence[HistoryTable], upto: Lsn) -> Iterator[HistoryTable]:
-    """Yield the tables with the names that changes not applied yet give them."""
+    """Yield the tables with their names after the changes that are not applied yet."""
     yield from _with_pending_names(lake, tables, read_versions(lake), upto).values()
 
 
@@ -311,7 +311,7 @@ def _is_after(when: When | None, parked: Parked) -> bool:
 def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn, *whens: When | None) -> None:
     """Check that no state of `table` in [`first`, `last`], to which `whens` resolved, is inside a gap.
 
-    With `known.allow_gaps`, say it instead: the answer is then made of what is known.
+    With `known.allow_gaps`, print a message instead: the answer then has only the known changes.
 
     Raises NotAnswerable.
     """
