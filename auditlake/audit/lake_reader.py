@@ -25,7 +25,7 @@ from auditlake.lsn import Lsn
 from auditlake.membership import Membership
 from auditlake.messages import say
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.evolution import find_shapes, follow
+from auditlake.schema.evolution import Followed, find_shapes, follow
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (
@@ -255,11 +255,18 @@ class Reader:
         self._check_followed(table, lsn)
         check_gaps(self.known, table, lsn, lsn, moment)
 
-    def _check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
-        """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not."""
+    def followed_to(self, table: HistoryTable, lsn: Lsn) -> Followed:
+        """Return what follows from the schema changes of a table up to `lsn` that are not applied yet.
+
+        It ends before a change of the key (`cut_at`), although no row may have been changed before.
+        """
         found = self._shapes[table.name]
         following = (version for version in found.shapes.following if version.lsn <= lsn)
-        followed = follow(found.table, following, found.answers, found.shapes.oid, table.position)
+        return follow(found.table, following, found.answers, found.shapes.oid, table.position)
+
+    def _check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
+        """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not."""
+        followed = self.followed_to(table, lsn)
         if followed.cut_at is not None:
             last = Lsn(followed.cut_at - 1)
             raise NotAnswerable(

@@ -296,7 +296,14 @@ def versions_query(
         return _rows(connection, found, shown, None)
     if not table.key:
         raise Unsupported(f"{table.name} has no key, and changes that are not applied yet", _THROUGH_SPARK)
+    _check_key(reader, table, upto)
     return _State(connection, reader, Reading(table, upto, columns, raw=True)).versions(found, shown)
+
+
+def _check_key(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
+    """Require that the changes which are not applied yet have the key of the history; raises Unsupported."""
+    if reader.followed_to(table, upto).cut_at is not None:
+        raise Unsupported(f"the key of {table.name} changes, or its columns, and that is not applied", _THROUGH_SPARK)
 
 
 def _files(table: HistoryTable) -> Files:
@@ -395,6 +402,7 @@ class _State:
     def sql(self) -> str:
         if self._upto <= self._table.position or self._reader.changes is None:
             return self._history(self._shown)
+        _check_key(self._reader, self._table, self._upto)
         if not self._table.key:
             return self._copies()
         tail = Tail(self._reader, self._table, self._upto)

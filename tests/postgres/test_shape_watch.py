@@ -483,3 +483,15 @@ def test_a_trigger_that_fails_hides_nothing(site: Site, broken: str) -> None:
         assert read_ddl_trigger(control).records == broken.startswith("set auditlake.ddl")
     with psycopg.connect(site.dsn, autocommit=True) as conn:
         conn.execute(f"drop owned by {role} cascade; drop role {role}".encode())
+
+
+def test_a_key_that_changes_before_the_first_row_is_left_to_spark(database: str, tmp_path: Path) -> None:
+    """DuckDB reads the rows that are not applied yet by the key of the history, so they would not end its versions."""
+    site = Site(database, Lake(tmp_path / "lake"))
+    site.execute("create table k (id int primary key, a int not null, v text)", "insert into k values (1, 10, 'x')")
+    assert command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root]).code == 0
+    site.execute("alter table k drop constraint k_pkey, add primary key (a)", "update k set id = 2, v = 'y'")
+    site.capture()
+    done = command.run_here(["sql", "--lake", site.lake.root, "--engine", "duckdb", "select * from k"])
+    assert (done.code, done.stdout) == (2, "")
+    assert "the key of public.k changes" in done.stderr

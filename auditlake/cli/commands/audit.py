@@ -250,6 +250,7 @@ def blame(settings: Settings, *, as_json: bool, **asked: object) -> None:
     found = blame_of(reader, question)
     if not found.columns:
         say(never(found.table, found.upto))
+        return
     if as_json:
         for each, transaction in found.columns:
             click.echo(objects.line(objects.blame(each, transaction, found.ended)))
