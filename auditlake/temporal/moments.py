@@ -33,7 +33,7 @@ from auditlake.relation import TableName
 from auditlake.schema.evolution import Shapes, find_shapes
 from auditlake.schema.missing_values import Answers, read_added
 from auditlake.store.files import AtOnce, read_each
-from auditlake.store.place import Remote
+from auditlake.store.place import Place, Remote
 from auditlake.temporal.when import AtLsn, AtNow, AtTime, AtXid, When, format_us
 
 _NOTHING = Positions(delta_version=0, watermark=Lsn(0), acknowledged=Lsn(0), current_us=0)
@@ -157,23 +157,57 @@ def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL) -> K
 
     Raises LakeUnusable if it holds no table.
     """
-    positions = read_positions(lake) or _NOTHING
-    # Read after the positions, so that no table, name, gap or parked table up to them is missed.
-    with AtOnce(lake.root) as at_once:
-        reads = at_once.start(_read_asked, lake, asked)
-        relations, records = at_once.start(read_versions, lake), at_once.start(read_records, lake)
-        gaps, answers = at_once.start(read_gaps, lake), at_once.start(read_added, lake)
-    histories, copying = reads.result()
-    versions = relations.result()
-    tables = _with_pending_names(lake, histories, versions, positions.known_lsn)
-    if asked is not ALL and (left := _asked_after_all(records.result(), tables, histories, asked)):
+    positions, rest = _read_state(lake, asked)
+    histories, copying = rest.histories, rest.copying
+    tables = _with_pending_names(lake, histories, rest.versions, positions.known_lsn)
+    if asked is not ALL and (left := _asked_after_all(rest.records, tables, histories, asked)):
         histories, copying = read_histories(lake, lambda table: asked(table) or table.name in left)
-        tables = _with_pending_names(lake, histories, versions, positions.known_lsn)
+        tables = _with_pending_names(lake, histories, rest.versions, positions.known_lsn)
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
-    parked = in_force(records.result(), tables.values())
-    found = gaps.result(), tuple(copying), parked
-    return Known(lake, positions, tables, versions, answers.result(), *found, allow_gaps)
+    parked = in_force(rest.records, tables.values())
+    return Known(lake, positions, tables, rest.versions, rest.answers, rest.gaps, tuple(copying), parked, allow_gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What of the state of a lake is read after its positions."""
+
+    histories: Sequence[HistoryTable]
+    copying: Sequence[TableName]
+    versions: Versions
+    records: Sequence[Parked]
+    gaps: tuple[Gap, ...]
+    answers: Answers
+
+
+_last_positions: dict[Place, tuple[int, str]] = {}
+"""Version and ETag of the positions of each lake in a store when this process read them last."""
+
+
+def _read_state(lake: Lake, asked: Asked) -> tuple[Positions, _Rest]:
+    """Read the positions before the rest, so that no table, name, gap or parked table up to them is missed.
+
+    If the positions are those that this process read for an earlier question, they were known before the rest of this
+    one was read. So both are read at the same time, and the rest again if the positions have changed.
+    """
+    last = _last_positions.get(lake.root)
+    with AtOnce(lake.root) as at_once:
+        early = None if last is None else at_once.start(_read_rest, lake, asked)
+        positions = read_positions(lake) or _NOTHING
+    read = positions.delta_version, positions.etag
+    rest = early.result() if early is not None and read == last else _read_rest(lake, asked)
+    if positions.etag is not None:
+        _last_positions[lake.root] = positions.delta_version, positions.etag
+    return positions, rest
+
+
+def _read_rest(lake: Lake, asked: Asked) -> _Rest:
+    with AtOnce(lake.root) as at_once:
+        histories = at_once.start(_read_asked, lake, asked)
+        versions, records = at_once.start(read_versions, lake), at_once.start(read_records, lake)
+        gaps, answers = at_once.start(read_gaps, lake), at_once.start(read_added, lake)
+    return _Rest(*histories.result(), versions.result(), records.result(), gaps.result(), answers.result())
 
 
 def _read_asked(lake: Lake, asked: Asked) -> tuple[list[HistoryTable], list[TableName]]:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Collection
 from datetime import UTC
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -27,6 +27,7 @@ from auditlake.lake.history import (
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.lake.parking import Cause, Parked
+from auditlake.lake.positions import Positions, read_positions
 from auditlake.lsn import Lsn
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_sql, prepare_statement, read_state
@@ -35,6 +36,7 @@ from auditlake.status import read_status
 from auditlake.store import objects
 from auditlake.store.files import remove_folder
 from auditlake.store.place import Remote
+from auditlake.temporal import moments
 
 _NAMES = [TableName("public", f"orders_{letter}") for letter in "abcd"]
 _A, _B, _C, _ = _NAMES
@@ -185,6 +187,30 @@ def test_an_unchanged_table_is_asked_again_by_listings_alone(lake: Lake, monkeyp
     for name in ("get", "get_range", "head"):
         monkeypatch.setattr(objects, name, lambda *given: pytest.fail(f"{given} is known"))
     assert _ask(lake) == [1]
+
+
+def test_positions_that_moved_are_older_than_the_rest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is committed just before the positions, after the rest was read, is in the answer."""
+    _ask(lake)
+    later, log = TableName("public", "later"), CaptureLog(lake)
+    real, read = moments._read_rest, threading.Event()  # noqa: SLF001 - what is read at the same time as the positions
+
+    def rest(*given: Any) -> object:
+        found = real(*given)
+        read.set()
+        return found
+
+    def positions(lake: Lake) -> Positions | None:
+        read.wait()
+        create_history(lake, later, (Column("id", 20, -1, key=True, attnum=1),), 16_400)
+        _move(lake, later, 1, {HISTORY_APP: 600, SNAPSHOT_APP: 600})
+        log.record_idle(Lsn(700), 0)
+        return read_positions(lake)
+
+    monkeypatch.setattr(moments, "_read_rest", rest)
+    monkeypatch.setattr(moments, "read_positions", positions)
+    known = prepare_sql(lake, "select * from orders_a").known
+    assert (known.positions.acknowledged, later in known.tables) == (700, True)
 
 
 def test_a_table_that_moved_is_followed_by_its_new_entries(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
