@@ -71,6 +71,7 @@ _PENDING = "its definition was changed, and the stream has not reached that yet"
 _REMEDY = "Run auditlake resync: it copies the table again and keeps its history."
 _FAILED = b'{"failed"'
 _STORED = "r"  # relkind of a table that is neither partitioned nor foreign
+_PARTITIONED = "p"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +236,11 @@ class _Unsettled:
     read_at: WalEnd
     held: Held
     found: Difference
+
+
+def _is_unlimited(unsettled: _Unsettled) -> bool:
+    """Whether rows prove no shape: of a partitioned table PostgreSQL sends them under its name and key of before."""
+    return unsettled.found.touched or unsettled.shape.kind == _PARTITIONED
 
 
 @dataclass(slots=True)
@@ -413,7 +419,7 @@ class ShapeWatch:
         """
         later = self.log.relations.after(watched.oid, unsettled.held.lsn)
         before = self.log.relations.in_force(watched.oid, unsettled.held.lsn)
-        if not later or before is None or not unsettled.found.definition or unsettled.found.touched:
+        if not later or before is None or not unsettled.found.definition or _is_unlimited(unsettled):
             return unsettled
         return replace(unsettled, held=self._proved(unsettled.held, before.number, later[0]))
 
@@ -434,8 +440,8 @@ class ShapeWatch:
         A row proves a shape up to the moment before its commit: until then only its own transaction could change it,
         and it may have done so after the row.
         """
-        if unsettled.found.touched:
-            what = (*unsettled.found.visible, _TOUCHED)
+        if _is_unlimited(unsettled):
+            what = (*unsettled.found.visible, *([_TOUCHED] if unsettled.found.touched else []))
             record_gaps(self.lake, [_gap(name, unsettled.held, unsettled.read_at, what)])
             return
         shape, now = (self.recorder.published(each) for each in (watched.shape, unsettled.shape))

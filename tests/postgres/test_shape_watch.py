@@ -495,3 +495,22 @@ def test_a_key_that_changes_before_the_first_row_is_left_to_spark(database: str,
     done = command.run_here(["sql", "--lake", site.lake.root, "--engine", "duckdb", "select * from k"])
     assert (done.code, done.stdout) == (2, "")
     assert "the key of public.k changes" in done.stderr
+
+
+def test_rows_of_a_partitioned_table_prove_no_name(database: str, tmp_path: Path) -> None:
+    """PostgreSQL sends no Relation message after the root was renamed: rows of its partitions have the former name."""
+    site = Site(database, Lake(tmp_path / "lake"))
+    site.execute(
+        "create table root (id int primary key, a int, b int) partition by range (id)",
+        "create table leaf partition of root default",
+        "create table u (id int primary key)",
+    )
+    assert command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root]).code == 0
+    site.execute("insert into root values (1, 1, 1)")
+    site.capture()
+    site.execute("insert into root values (3, 3, 3)", "alter table root rename to branch", "insert into u values (1)")
+    renamed = Lsn(site.end() - 1)
+    site.execute("insert into branch values (4, 4, 4)", "alter table branch drop a", "insert into branch values (5, 5)")
+    site.capture()
+    with pytest.raises(NotAnswerable):
+        auditlake.Lake(site.lake.root).as_of(str(renamed)).table("root")
