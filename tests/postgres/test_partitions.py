@@ -6,6 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+import auditlake
 from auditlake.capture.partition_watch import record_partitions
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
@@ -189,3 +190,29 @@ def test_a_running_capture_parks_the_table_before_later_commits(database: str, t
         assert parked.reason == "its partition t_b was dropped or detached"
         assert parked.lsn < low < parked.until
         assert running.failure is None
+
+
+@pytest.mark.parametrize("later", ["default", "full"])
+def test_the_root_changes_its_replica_identity_between_rows(database: str, tmp_path: Path, later: str) -> None:
+    """The server then sends no Relation message: a partition's rows still name the key, as if it were the whole row."""
+    execute(
+        database,
+        "create table r (id int primary key, v text) partition by range (id)",
+        "create table r_1 partition of r default",
+    )
+    lake = make_lake(database, tmp_path / "lake", without={"r_1"})
+    execute(
+        database,
+        "insert into r select n, 'v' || n from generate_series(1, 6) n",
+        "begin; insert into r values (7, 'seven'); alter table r replica identity full; delete from r where id = 1;"
+        " update r set id = 8 where id = 2; update r set v = 'changed' where id = 3; commit",
+        f"alter table r replica identity {later}",
+        "delete from r where id = 4",
+    )
+    _capture(database, lake)
+    execute(database, "delete from r where id = 5", "update r set id = 9 where id = 8")
+    _capture(database, lake)
+    with psycopg.connect(database) as conn:
+        expected = conn.execute("select id::text, v from r order by 1").fetchall()
+    rows = auditlake.Lake(lake.root).as_of().table("public.r").texts()
+    assert sorted((row["id"], row["v"]) for row in rows) == expected
