@@ -238,11 +238,6 @@ class _Unsettled:
     found: Difference
 
 
-def _is_unlimited(unsettled: _Unsettled) -> bool:
-    """Whether rows prove no shape: of a partitioned table PostgreSQL sends them under its name and key of before."""
-    return unsettled.found.touched or unsettled.shape.kind == _PARTITIONED
-
-
 @dataclass(slots=True)
 class _Watched:
     oid: int
@@ -257,6 +252,12 @@ def record_shapes(control: psycopg.Connection[Row], lake: Lake, tables: Mapping[
     for name, oid in tables.items():
         if oid in shapes:
             write_shape(lake, name, shapes[oid][0])
+
+
+def _is_unlimited(before: Shape, unsettled: _Unsettled) -> bool:
+    """Whether rows prove no shape: those of a renamed partitioned table still come under its former name."""
+    renamed = before.relation.name != unsettled.shape.relation.name
+    return unsettled.found.touched or (renamed and unsettled.shape.kind == _PARTITIONED)
 
 
 @dataclass(slots=True)
@@ -419,7 +420,7 @@ class ShapeWatch:
         """
         later = self.log.relations.after(watched.oid, unsettled.held.lsn)
         before = self.log.relations.in_force(watched.oid, unsettled.held.lsn)
-        if not later or before is None or not unsettled.found.definition or _is_unlimited(unsettled):
+        if not later or before is None or not unsettled.found.definition or _is_unlimited(watched.shape, unsettled):
             return unsettled
         return replace(unsettled, held=self._proved(unsettled.held, before.number, later[0]))
 
@@ -440,7 +441,7 @@ class ShapeWatch:
         A row proves a shape up to the moment before its commit: until then only its own transaction could change it,
         and it may have done so after the row.
         """
-        if _is_unlimited(unsettled):
+        if _is_unlimited(watched.shape, unsettled):
             what = (*unsettled.found.visible, *([_TOUCHED] if unsettled.found.touched else []))
             record_gaps(self.lake, [_gap(name, unsettled.held, unsettled.read_at, what)])
             return
