@@ -9,17 +9,19 @@ NULLs. Readers skip files by them. Use them for integers and dates only: the log
 Parquet truncates long texts.
 
 `check_files` compares the files with the log: existence, size, number of rows. Deletion vectors are read, which checks
-their checksums; they must mark as many rows as the log records, all within the file. Rows are not decoded: a file
-replaced by another of the same size and number of rows is found by the comparison of rows.
+their checksums; they must mark as many rows as the log records, all within the file. On a local disk, Spark writes
+checksums beside each data file and refuses to read a file that does not match them; this is checked, too. Rows are not
+decoded: another file of the same size and number of rows is found by the comparison of rows.
 
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Per-file Statistics", "Partition Value Serialization"
 """
 
 import json
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -219,6 +221,10 @@ def _added(table: Place, file: Place, partition: Mapping[str, str], columns: Ite
     return added_file(relative_name(file, table), partition, size_bytes(file), statistics)
 
 
+_CHECKSUMS = b"crc\0"
+"""Begins a checksum file of Hadoop; then the size of a chunk follows, and the CRC-32 of each, big-endian."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileProblem:
     """A problem of a data file, or of the log itself."""
@@ -248,6 +254,8 @@ def file_problems(table: Place, add: Add) -> Iterator[FileProblem]:
         return
     if size_bytes != add["size"]:
         yield FileProblem("file size", shown, f"{size_bytes} bytes, the log has {add['size']}")
+    if not _matches_checksums(file):
+        yield FileProblem("checksum", shown, "the file was changed since Spark wrote it")
     try:
         rows = pq.read_metadata(parquet(file)).num_rows
     except (OSError, pa.ArrowException) as exc:
@@ -257,6 +265,23 @@ def file_problems(table: Place, add: Add) -> Iterator[FileProblem]:
     if rows != recorded:
         yield FileProblem("row count", shown, f"{rows} rows, the log has {recorded}")
     yield from _vector_problems(table, add, rows)
+
+
+def _matches_checksums(file: Place) -> bool:
+    """Return whether a file matches the checksums beside it; also if there are none."""
+    if not isinstance(file, Path):
+        return True
+    try:
+        content = file.with_name(f".{file.name}.crc").read_bytes()
+    except FileNotFoundError:
+        return True
+    if content[: len(_CHECKSUMS)] != _CHECKSUMS:
+        return True  # Hadoop ignores it, too
+    size, sums = int.from_bytes(content[4:8]), memoryview(content)[8:]
+    with file.open("rb") as opened:
+        chunks = iter(lambda: opened.read(size), b"")
+        found = b"".join(zlib.crc32(chunk).to_bytes(4) for chunk in chunks)
+    return found == sums
 
 
 def _vector_problems(table: Place, add: Add, rows: int) -> Iterator[FileProblem]:

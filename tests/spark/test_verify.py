@@ -6,7 +6,7 @@ Every value is `secret`, which no output may contain.
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 from auditlake.apply.apply import apply_pending
@@ -29,6 +28,7 @@ from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
 from auditlake.verify import source_ranges as source
 from tests import command
+from tests.damage import edit_log, file_of, rewrite
 from tests.running import Running, await_true
 from tests.server import Server
 
@@ -193,45 +193,11 @@ def _history(site: Site, name: str) -> HistoryTable:
     return table
 
 
-def _file_of(table: HistoryTable, number: int, part: str = "open") -> Path:
-    """Return the file with the version of an id that is not marked as deleted."""
-    files = find_files(table)
-    assert files is not None
-    for name, file in files.of_part(part).by_name.items():
-        path = table.path / f"_part={part}" / name
-        ids = pq.ParquetFile(path).read(["id"])["id"].to_pylist()
-        if any(each == number and place not in files.gone(name) for place, each in enumerate(ids)):
-            assert file.size_bytes == path.stat().st_size
-            return path
-    raise AssertionError(f"no version of {number}")
-
-
-def _rewrite(table: HistoryTable, path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Replace the rows of a file, and its size and number of rows in the log."""
-    rows = change(pq.ParquetFile(path).read())
-    pq.write_table(rows, path)
-
-    def corrected(add: dict[str, Any]) -> dict[str, Any]:
-        if Path(add["path"]).name != path.name:
-            return add
-        statistics = json.loads(add["stats"]) | {"numRecords": rows.num_rows}
-        return add | {"size": path.stat().st_size, "stats": json.dumps(statistics)}
-
-    _edit_log(table, corrected)
-
-
 def _garble(path: Path) -> None:
     """Change bytes of the first pages; size and footer stay the same."""
     content = bytearray(path.read_bytes())
     content[4:200] = bytes(byte ^ 0x5A for byte in content[4:200])
     path.write_bytes(content)
-
-
-def _edit_log(table: HistoryTable, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-    for entry in (table.path / "_delta_log").glob("*.json"):
-        actions = [json.loads(line) for line in entry.read_text().splitlines()]
-        changed = [{**action, "add": change(action["add"])} if "add" in action else action for action in actions]
-        entry.write_text("".join(f"{json.dumps(action)}\n" for action in changed))
 
 
 def _with_value(number: int) -> Callable[[pa.Table], pa.Table]:
@@ -261,7 +227,7 @@ def _with_row(number: int, as_number: int) -> Callable[[pa.Table], pa.Table]:
 
 def _change(number: int, part: str | None = None) -> Callable[[HistoryTable], None]:
     def damage(table: HistoryTable) -> None:
-        _rewrite(table, _file_of(table, number, part or _month(table)), _with_value(number))
+        rewrite(table, file_of(table, number, part or _month(table)), _with_value(number))
 
     return damage
 
@@ -278,20 +244,20 @@ def _exchange_vectors(table: HistoryTable) -> None:
         mine, new = exchanged.get(Path(add["path"]).name, (None, None))
         return add if mine is None or add.get("deletionVector") != mine else add | {"deletionVector": new}
 
-    _edit_log(table, changed)
+    edit_log(table, changed)
 
 
 _DAMAGE: dict[str, Callable[[HistoryTable], None]] = {
-    "no_file": lambda table: _file_of(table, 30).unlink(),
-    "garbled": lambda table: _garble(_file_of(table, 30)),
+    "no_file": lambda table: file_of(table, 30).unlink(),
+    "garbled": lambda table: _garble(file_of(table, 30)),
     "changed": _change(30, "open"),
     "copied": _change(10, "open"),
-    "twice": lambda table: _rewrite(table, _file_of(table, 31), _with_row(31, 31)),
-    "lost": lambda table: _rewrite(table, _file_of(table, 32), lambda rows: rows.filter(pc.not_equal(rows["id"], 32))),
-    "extra": lambda table: _rewrite(table, _file_of(table, 33), _with_row(33, 999)),
+    "twice": lambda table: rewrite(table, file_of(table, 31), _with_row(31, 31)),
+    "lost": lambda table: rewrite(table, file_of(table, 32), lambda rows: rows.filter(pc.not_equal(rows["id"], 32))),
+    "extra": lambda table: rewrite(table, file_of(table, 33), _with_row(33, 999)),
     "vectors": _exchange_vectors,
     "ended": _change(22),
-    "begun": lambda table: _rewrite(table, _file_of(table, 22, _month(table)), _without(22)),
+    "begun": lambda table: rewrite(table, file_of(table, 22, _month(table)), _without(22)),
 }
 _EXPECTED = {
     "no_file": {"missing file"},

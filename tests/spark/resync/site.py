@@ -76,6 +76,11 @@ class Site:
         """Query the lake."""
         return Counter(map(tuple, auditlake.sql(self.spark, self.lake.root, sql, as_of).collect()))
 
+    def shown(self, sql: str) -> Counter[tuple[Any, ...]]:
+        """Query PostgreSQL."""
+        with psycopg.connect(self.dsn) as conn:
+            return Counter(conn.execute(sql.encode()).fetchall())
+
     def versions(self, table: str, condition: str = "true") -> Counter[str]:
         """Return the versions of a table as they are stored."""
         found = QueryBuilder().register("h", DeltaTable(self.lake.history(TableName("public", table))))

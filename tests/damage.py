@@ -1,0 +1,47 @@
+"""Deliberate damage of a history: rows of a file, and entries of the log, replaced in place."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.history_files import find_files
+
+
+def file_of(table: HistoryTable, number: int, part: str = "open") -> Path:
+    """Return the file with the version of an id that is not marked as deleted."""
+    files = find_files(table)
+    assert files is not None
+    for name, file in files.of_part(part).by_name.items():
+        path = table.path / f"_part={part}" / name
+        ids = pq.ParquetFile(path).read(["id"])["id"].to_pylist()
+        if any(each == number and place not in files.gone(name) for place, each in enumerate(ids)):
+            assert file.size_bytes == path.stat().st_size
+            return path
+    raise AssertionError(f"no version of {number}")
+
+
+def rewrite(table: HistoryTable, path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Replace the rows of a file, and its size and number of rows in the log."""
+    rows = change(pq.ParquetFile(path).read())
+    pq.write_table(rows, path)
+
+    def corrected(add: dict[str, Any]) -> dict[str, Any]:
+        if Path(add["path"]).name != path.name:
+            return add
+        statistics = json.loads(add["stats"]) | {"numRecords": rows.num_rows}
+        return add | {"size": path.stat().st_size, "stats": json.dumps(statistics)}
+
+    edit_log(table, corrected)
+
+
+def edit_log(table: HistoryTable, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
+    """Replace the `add` actions of every entry of the log."""
+    for entry in (table.path / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in entry.read_text().splitlines()]
+        changed = [{**action, "add": change(action["add"])} if "add" in action else action for action in actions]
+        entry.write_text("".join(f"{json.dumps(action)}\n" for action in changed))
