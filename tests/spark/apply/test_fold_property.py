@@ -140,17 +140,6 @@ class Writer:
         return model.UNCHANGED if stays else new
 
 
-def _features(seed: int) -> Features:
-    truncates, key_changes, unchanged, full = random.Random(seed).choices((False, True), k=4)  # noqa: S311 - no secret
-    return Features(deletes=True, truncates=truncates, key_changes=key_changes, unchanged=unchanged, full=full)
-
-
-def test_random_histories_equal_the_model(spark: SparkSession, tmp_path: Path) -> None:
-    """For any transactions and batch boundaries, overlay and merge both produce the model's history."""
-    for seed in random_seeds():
-        check_history(spark, tmp_path / str(seed), seed, _features(seed))
-
-
 def test_a_history_with_all_features_equals_the_model(spark: SparkSession, tmp_path: Path) -> None:
     """All features in one history: under REPLICA IDENTITY FULL if the seed is odd."""
     for seed in random_seeds():
