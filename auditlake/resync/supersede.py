@@ -66,6 +66,7 @@ from auditlake.lake.history_files import Files, find_files, is_open
 from auditlake.lake.history_rows import read_kept_places, read_rows
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, Lake
 from auditlake.lake.parking import Parked
+from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
 from auditlake.resync.hold import Hold
@@ -337,7 +338,9 @@ def _supersede(session: SparkSession, lake: Lake, doubt: Parked | None, files: F
     readable = files.which(lambda file: file.name not in lost.by_name)
     difference = compare(session, readable, copied.paths, copied.columns, mark)
     moved_to = _with_oid(table, copied.relation.oid, mark.lsn if doubt is None else doubt.lsn)
-    reshaping = with_columns(moved_to, shape, table.names) if (shape, moved_to) != (table.columns, table) else []
+    names = _names(lake, table, copied)
+    is_reshaped = (shape, moved_to, names) != (table.columns, table, table.names)
+    reshaping = with_columns(moved_to, shape, names) if is_reshaped else []
     actions = [
         *reshaping,
         *(removed(file.add) for file in lost.by_name.values()),
@@ -360,6 +363,17 @@ def _with_oid(table: HistoryTable, oid: int, known_lsn: Lsn) -> HistoryTable:
     if table.oid in {None, oid}:
         return table
     return replace(table, oid=oid, former_oids=(*table.former_oids, (known_lsn, table.oid)))
+
+
+def _names(lake: Lake, table: HistoryTable, copied: Copied) -> tuple[tuple[Lsn, TableName], ...]:
+    """Return the later names of a table up to its snapshot, also those of the range whose changes are not folded."""
+    names, lsn = list(table.names), copied.mark.lsn
+    versions = read_versions(lake).of_oid(copied.relation.oid) if table.oid == copied.relation.oid else []
+    since = [(each.lsn, each.relation.name) for each in versions if table.position < each.lsn <= lsn]
+    for begin, name in (*since, (lsn, copied.relation.name)):
+        if name != (names[-1][1] if names else table.name):
+            names.append((begin, name))
+    return tuple(names)
 
 
 def _shape(table: HistoryTable, copied: Copied) -> tuple[Column, ...]:
