@@ -5,6 +5,8 @@ import os
 import psycopg
 
 from auditlake.demo.server import PASSWORD, SUPERUSER, Server, StopMode
+from auditlake.source.connection import connect
+from auditlake.source.ddl_trigger import install
 
 __all__ = ["PASSWORD", "SUPERUSER", "Server", "StopMode", "chosen_version", "execute"]
 
@@ -19,3 +21,9 @@ def execute(dsn: str, *statements: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
         for statement in statements:
             conn.execute(statement.encode())
+
+
+def install_trigger(dsn: str) -> None:
+    """Install the DDL trigger in a database."""
+    with connect(dsn) as control:
+        install(control)

@@ -18,12 +18,10 @@ import auditlake
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.command import Done, run_here
-from tests.server import Server
+from tests.server import Server, install_trigger
 
 pytestmark = pytest.mark.pg
 
@@ -162,8 +160,7 @@ def walked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with closing(psycopg.connect(server.dsn(name), autocommit=True)) as conn:
         conn.execute("create table t (id int primary key, rid int, a text, b int)")
         lake = make_lake(server.dsn(name), tmp_path_factory.mktemp("shapes") / "lake")
-        with connect(server.dsn(name)) as control:
-            install(control)
+        install_trigger(server.dsn(name))
         found = conn.execute("select 't'::regclass::oid").fetchone()
         assert found is not None
         states = [_read_state(conn, found[0])]

@@ -19,11 +19,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from auditlake.lake.layout import Lake
 from auditlake.snapshot import ctid_ranges as ranges
-from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from tests import command, oracle
 from tests.full_disk import file_size_limit
 from tests.running import await_true
+from tests.server import install_trigger
 
 pytestmark = pytest.mark.pg
 
@@ -224,8 +223,7 @@ def test_drop_removes_what_bootstrap_created(site: Site) -> None:
     elsewhere = Site(site.dsn, Lake(site.lake.root.parent / "elsewhere"))
     assert _drop(elsewhere).code == 6
     assert _left(site) == (["auditlake"], ["auditlake"])
-    with connect(site.dsn) as conn:
-        install(conn)
+    install_trigger(site.dsn)
     done = _drop(site)
     assert (done.code, _left(site)) == (0, ([], [])), done.stderr
     assert "removed the DDL trigger" in done.stderr
@@ -249,8 +247,7 @@ def test_drop_keeps_objects_it_did_not_create_or_others_may_use(site: Site) -> N
     assert second.bootstrap().code == 0
     third = Site(site.dsn, Lake(site.lake.root.parent / "third"))
     assert third.bootstrap("--slot", "other").code == 0
-    with connect(site.dsn) as conn:
-        install(conn)
+    install_trigger(site.dsn)
     done = _drop(second)
     assert (done.code, _left(site)) == (3, (["other"], ["auditlake"])), done.stderr
     assert "the DDL trigger stays: slot other of this database may need it" in done.stderr

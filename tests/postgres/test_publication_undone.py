@@ -2,16 +2,14 @@
 
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
-from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from auditlake.temporal.moments import read_known
 from tests import command
 from tests.running import Running, await_true, inserted
+from tests.server import execute, install_trigger
 
 pytestmark = pytest.mark.pg
 
@@ -78,7 +76,7 @@ _UNDONE = {
 def undone(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> tuple[Lake, str]:
     """A lake with a publication that was copied, and the change that is undone."""
     kind = str(request.param)
-    _run(database, _SETUP, f"create publication auditlake {_UNDONE[kind][0]}")
+    execute(database, _SETUP, f"create publication auditlake {_UNDONE[kind][0]}")
     lake = Lake(tmp_path / "lake")
     done = command.run_here(["bootstrap", "--source", database, "--lake", lake.root])
     assert done.code == 0, done.stderr
@@ -86,16 +84,9 @@ def undone(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> tup
     return lake, kind
 
 
-def _run(dsn: str, *statements: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement.encode())
-
-
-def _capture(dsn: str, lake: Lake) -> command.Done:
-    done = command.run_here(["capture", "--until-current", "--source", dsn, "--lake", lake.root])
+def _capture(dsn: str, lake: Lake) -> None:
+    done = command.capture_here(dsn, lake)
     assert done.code == 0, done.stderr
-    return done
 
 
 def _parked(lake: Lake) -> set[str]:
@@ -106,7 +97,7 @@ def test_tables_are_parked_if_nothing_captured_meanwhile(database: str, undone: 
     """They are known up to a moment before, and not before their snapshot; no commit is between the two."""
     lake, kind = undone
     known = read_known(lake).last_lsn
-    _run(database, *_UNDONE[kind][1], "insert into u values (2)")
+    execute(database, *_UNDONE[kind][1], "insert into u values (2)")
     for _ in range(2):
         _capture(database, lake)
         assert _parked(lake) == _UNDONE[kind][2]
@@ -118,9 +109,9 @@ def test_tables_are_parked_before_a_later_commit_can_be_asked_for(database: str,
     """A running capture compares the publication before a batch becomes durable, not only every 30 s."""
     lake, kind = undone
     with Running(database, lake) as running:
-        _run(database, "insert into u values (7)")
+        execute(database, "insert into u values (7)")
         running.await_keys(7)
-        _run(database, *_UNDONE[kind][1], "insert into u values (8)")
+        execute(database, *_UNDONE[kind][1], "insert into u values (8)")
         await_true(lambda: inserted(lake)[-1] == 8)
         assert _parked(lake) == _UNDONE[kind][2]
 
@@ -128,14 +119,13 @@ def test_tables_are_parked_before_a_later_commit_can_be_asked_for(database: str,
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
 def test_a_table_that_was_in_another_schema_is_parked(database: str, tmp_path: Path, *, with_trigger: bool) -> None:
     """Its changes there are not in the stream, so the trigger does not help. It is known up to the last comparison."""
-    _run(database, _SETUP, f"create publication auditlake {_SCHEMA}")
+    execute(database, _SETUP, f"create publication auditlake {_SCHEMA}")
     if with_trigger:
-        with connect(database) as control:
-            install(control)
+        install_trigger(database)
     lake = Lake(tmp_path / "lake")
     assert command.run_here(["bootstrap", "--source", database, "--lake", lake.root]).code == 0
     _capture(database, lake)
-    _run(
+    execute(
         database,
         "alter table s.t set schema elsewhere",
         "insert into elsewhere.t values (1)",
@@ -149,11 +139,11 @@ def test_a_table_that_was_in_another_schema_is_parked(database: str, tmp_path: P
 
 def test_a_renamed_or_moved_table_is_not_parked(database: str, tmp_path: Path) -> None:
     """From one published schema to another, also while nothing captures; new schemas and tables change nothing."""
-    _run(database, _SETUP, "create publication auditlake for tables in schema s, elsewhere")
+    execute(database, _SETUP, "create publication auditlake for tables in schema s, elsewhere")
     lake = Lake(tmp_path / "lake")
     assert command.run_here(["bootstrap", "--source", database, "--lake", lake.root]).code == 0
     _capture(database, lake)
-    _run(
+    execute(
         database,
         "alter table s.t rename to renamed",
         "alter table s.renamed set schema elsewhere",
@@ -162,7 +152,7 @@ def test_a_renamed_or_moved_table_is_not_parked(database: str, tmp_path: Path) -
     for _ in range(2):
         _capture(database, lake)
         assert _parked(lake) == set()
-    _run(
+    execute(
         database,
         "alter publication auditlake drop tables in schema elsewhere; insert into elsewhere.renamed values (1)",
         "alter publication auditlake add tables in schema elsewhere",

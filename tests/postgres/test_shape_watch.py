@@ -17,13 +17,14 @@ from auditlake.lake.relations import RelationVersion, ShapeSource, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install, read_ddl_trigger
+from auditlake.source.ddl_trigger import read_ddl_trigger
 from auditlake.temporal.moments import check_parked, read_known
 from auditlake.temporal.when import AtLsn, AtNow
 from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.postgres.test_ddl_trigger import BREAKS
 from tests.running import Running, await_true
+from tests.server import install_trigger
 
 pytestmark = pytest.mark.pg
 
@@ -149,12 +150,6 @@ def columns(version: RelationVersion) -> Sequence[tuple[int | None, str]]:
     return [(column.attnum, column.name) for column in version.relation.columns]
 
 
-def trigger(site: Site) -> None:
-    """Install the DDL trigger."""
-    with connect(site.dsn) as conn:
-        install(conn)
-
-
 @pytest.mark.parametrize(("statement", "after"), DEFINITIONS.values(), ids=DEFINITIONS)
 def test_a_changed_definition_is_recorded_with_its_uncertain_range(
     site: Site, statement: str, after: list[tuple[int, str]]
@@ -276,8 +271,7 @@ def test_rows_that_changed_without_messages_park_the_table(site: Site, statement
 def test_a_key_that_changes_under_replica_identity_full_parks_the_table(site: Site, *, with_trigger: bool) -> None:
     """The stream flags every column as key then, so that it does not show that the former key may be ambiguous."""
     if with_trigger:
-        with connect(site.dsn) as conn:
-            install(conn)
+        install_trigger(site.dsn)
     site.execute("alter table t replica identity full", "insert into t values (2, 'b')")
     site.capture()
     before = site.end()
@@ -302,7 +296,7 @@ def test_new_files_and_entries_alone_change_nothing(site: Site) -> None:
 
 def test_the_trigger_makes_every_change_exact(site: Site) -> None:
     """Also several in one transaction, with rows between them, and a change without a row."""
-    trigger(site)
+    install_trigger(site.dsn)
     site.execute(
         "begin; insert into t values (2); alter table t rename a to b; insert into t values (3);"
         " alter table t drop b; alter table t add a int; insert into t values (4); commit",
@@ -326,7 +320,7 @@ def test_the_trigger_makes_every_change_exact(site: Site) -> None:
 
 def test_columns_that_are_added_and_renamed_in_one_transaction_keep_their_missing_values(site: Site) -> None:
     """Two new columns exchange their names; a third gets another one. Older rows show the value of each."""
-    trigger(site)
+    install_trigger(site.dsn)
     site.execute(
         "insert into w values (1, 1, 1)",
         """begin; alter table w add x int default 6, add y int default 7, add v int default 8;
@@ -341,7 +335,7 @@ def test_columns_that_are_added_and_renamed_in_one_transaction_keep_their_missin
 
 def test_a_rewrite_that_the_trigger_reports_parks_at_its_commit(site: Site) -> None:
     """Everything before that commit can be answered."""
-    trigger(site)
+    install_trigger(site.dsn)
     site.execute("insert into t values (2, 'y', 6)")
     site.execute("alter table t alter n type bigint using n * 2")
     site.capture()
@@ -353,7 +347,7 @@ def test_a_rewrite_that_the_trigger_reports_parks_at_its_commit(site: Site) -> N
 
 def test_a_dropped_table_ends_at_the_commit_that_the_trigger_reports(site: Site) -> None:
     """Without the trigger at the last durable commit before it."""
-    trigger(site)
+    install_trigger(site.dsn)
     site.execute("insert into t values (2)", "drop table t", "insert into u values (2)")
     site.capture()
     rows = [row["lsn"] for row in oracle.changes(site.lake) if row["op"] == "message"]
@@ -377,7 +371,7 @@ def test_a_table_that_the_catalog_shows_dropped_ends_before_it(site: Site) -> No
 
 def test_a_broken_trigger_leaves_it_to_the_catalog(site: Site) -> None:
     """The command goes through, and the change is found."""
-    trigger(site)
+    install_trigger(site.dsn)
     site.execute("set auditlake.ddl = 'no json'; alter table t rename a to z")
     site.capture()
     assert [(each.source, columns(each)[1]) for each in site.versions()[1:]] == [(ShapeSource.CATALOG, (2, "z"))]
@@ -399,7 +393,7 @@ def test_no_later_commit_becomes_visible_before_the_change(site: Site) -> None:
 
 def test_the_log_names_schema_changes(site: Site) -> None:
     """Renames and drops, at their transactions; a command that changed rows, too, has both."""
-    trigger(site)
+    install_trigger(site.dsn)
     site.execute(
         "alter table t rename a to b",
         "begin; insert into t values (2); alter table t drop n; commit",
@@ -462,7 +456,7 @@ _HIDDEN = "alter table t drop m; alter table t add m mood"
 @pytest.mark.parametrize("broken", [*BREAKS.values(), "drop schema auditlake cascade"], ids=[*BREAKS, "dropped"])
 def test_a_trigger_that_fails_hides_nothing(site: Site, broken: str) -> None:
     """The application's command commits; that its columns are others is noticed, although the stream looks the same."""
-    trigger(site)
+    install_trigger(site.dsn)
     site.execute("alter table t add b int", "alter table t drop b")
     site.capture()
     version = read_versions(site.lake)[-1]

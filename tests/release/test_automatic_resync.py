@@ -8,13 +8,11 @@ from auditlake.lake.gaps import read_gaps
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import captures_now
 from auditlake.relation import TableName
-from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from auditlake.temporal.moments import read_known
 from tests import command, oracle
 from tests.crash.killed import SPARK
 from tests.running import await_true
-from tests.server import execute
+from tests.server import execute, install_trigger
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
 
@@ -59,8 +57,7 @@ def test_follow_resyncs_a_rewritten_table(database: str, tmp_path: Path, *, with
     settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
     execute(database, "create table t (id int primary key, v int)", "insert into t values (1, 5), (2, null)")
     if with_trigger:
-        with connect(database) as conn:
-            install(conn)
+        install_trigger(database)
     assert command.run(["bootstrap", *settings], SPARK).code == 0
     with command.following(settings, SPARK):
         await_true(lambda: captures_now(lake), 60)
@@ -81,8 +78,7 @@ def test_follow_goes_on_with_the_first_key_of_a_table(database: str, tmp_path: P
         execute(database, f"create table {name} (id int not null, v int)", f"alter table {name} replica identity full")
         execute(database, f"insert into {name} values (1, 5), (2, null)")
     if with_trigger:
-        with connect(database) as conn:
-            install(conn)
+        install_trigger(database)
     assert command.run(["bootstrap", *settings], SPARK).code == 0
     with command.following(settings, SPARK):
         await_true(lambda: captures_now(lake), 60)

@@ -4,8 +4,7 @@ import pytest
 from deltalake import DeltaTable
 
 from auditlake.relation import TableName
-from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
+from tests.server import install_trigger
 from tests.spark.resync.site import Site, site
 
 __all__ = ["site"]
@@ -36,8 +35,7 @@ def test_a_schema_change_costs_one_commit_and_removes_no_closed_version(site: Si
         "alter table other add n varchar(10), add s int", "update other set v = 'x'", "delete from other where id = 1"
     )
     if with_trigger:
-        with connect(site.dsn) as control:
-            install(control)
+        install_trigger(site.dsn)
     site.catch_up()
     assert _read(site)[1], "no closed version"
     name = "other"

@@ -19,13 +19,12 @@ from auditlake.lake.records import captures_now
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from auditlake.source.server import wal_end
 from auditlake.temporal.moments import read_known
 from tests import command, oracle
 from tests.crash.killed import SPARK
 from tests.running import await_true
-from tests.server import Server
+from tests.server import Server, install_trigger
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash]
 
@@ -162,8 +161,7 @@ def test_every_name_means_the_table_that_had_it(
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute(schema.encode())
         if with_trigger:
-            with connect(dsn) as conn:
-                install(conn)
+            install_trigger(dsn)
         assert command.run(["bootstrap", *settings], SPARK).code == 0
         with command.following(settings, SPARK) as reported:
             await_true(lambda: captures_now(lake), 60)

@@ -15,9 +15,8 @@ from auditlake.lake.relations import ShapeSource, read_versions
 from auditlake.snapshot.bootstrap import Target
 from auditlake.snapshot.new_tables import find_new
 from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from tests import command
-from tests.server import Server
+from tests.server import Server, install_trigger
 
 pytestmark = pytest.mark.pg
 
@@ -120,8 +119,7 @@ def test_a_change_has_the_effect_on_its_line(
             conn.execute(SCHEMA.encode())
             conn.execute("create publication auditlake for all tables with (publish_via_partition_root = true)")
             if with_trigger:
-                with connect(dsn) as control:
-                    install(control)
+                install_trigger(dsn)
             _run("bootstrap", dsn, lake)
             conn.execute("update t set n = 6; insert into parts values (2)")
             _run("capture", dsn, lake, "--until-current")

@@ -20,14 +20,12 @@ import pytest
 
 from auditlake.apply.apply import apply_pending
 from auditlake.lake.layout import Lake
-from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from tests import command
 from tests.capture_lake import make_lake
 from tests.crash.killed import SPARK
 from tests.random_ddl import SCHEMAS, SETUP, Conn, RandomDdl
 from tests.release.test_schema_changes import SCHEMA, STATEMENTS
-from tests.server import Server
+from tests.server import Server, install_trigger
 from tests.shape_oracle import Moment, Verdict, ask_sql, compare, observe
 
 if TYPE_CHECKING:
@@ -78,8 +76,7 @@ def _prepare(dsn: str, schema: str, *, with_trigger: bool) -> Conn:
     conn.execute(schema.encode())
     conn.execute(_EVERYTHING)
     if with_trigger:
-        with connect(dsn) as control:
-            install(control)
+        install_trigger(dsn)
     return conn
 
 
@@ -163,8 +160,7 @@ def test_rows_before_and_after_a_dropped_column_are_applied(
     with closing(psycopg.connect(database, autocommit=True)) as conn:
         conn.execute(f"{schema} alter table t replica identity full".encode())
         lake = make_lake(database, tmp_path / "lake")
-        with connect(database) as control:
-            install(control)
+        install_trigger(database)
         for change in changes:
             conn.execute(change.encode())
             moments.append(observe(conn, ["public"], change))

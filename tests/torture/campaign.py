@@ -33,8 +33,6 @@ import psycopg
 
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
-from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import parse
 from tests import oracle, shape_oracle
@@ -43,7 +41,7 @@ from tests.faulty_store import FaultyStore
 from tests.proxy import Proxy
 from tests.random_ddl import SCHEMAS, SETUP, RandomDdl
 from tests.s3_server import s3_server
-from tests.server import Server, chosen_version
+from tests.server import Server, chosen_version, install_trigger
 from tests.torture import checks
 from tests.torture.apply_faults import ApplyFaults
 from tests.torture.bootstrap_faults import bootstrap, finish
@@ -258,8 +256,7 @@ def _testbed(held: ExitStack, seed: str, store: str) -> Testbed:
         conn.execute(DDL)
         conn.execute(SETUP)
     if _with_trigger(seed):
-        with connect(server.dsn(database)) as control:
-            install(control)
+        install_trigger(server.dsn(database))
     proxy = held.enter_context(Proxy(server.dsn(database)))
     if store == "s3":
         lake = Lake(cast("Path", parse(f"{held.enter_context(s3_server())}/lake")))

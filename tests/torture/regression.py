@@ -37,11 +37,9 @@ from pathlib import Path
 import psycopg
 
 from auditlake.lake.layout import Lake
-from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from tests import command
 from tests.crash.killed import SPARK
-from tests.server import Server, chosen_version
+from tests.server import Server, chosen_version, install_trigger
 from tests.shape_oracle import Moment, Verdict, ask_python, compare, observe
 
 _SETTINGS = {"max_connections": "60", "max_prepared_transactions": "4", "statement_timeout": "60s"}
@@ -203,8 +201,7 @@ class Campaign:
             conn.execute(_EVERYTHING)
             conn.execute(_IDENTITY)
         if with_trigger:
-            with connect(self.dsn) as control:
-                install(control)
+            install_trigger(self.dsn)
 
     def work(self, files: Sequence[Path], evidence: Evidence) -> None:
         """Run the files beneath the lake's processes, and record the state after each."""

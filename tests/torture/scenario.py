@@ -43,12 +43,12 @@ from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.copy import copy_bundle
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
 from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from auditlake.source.server import wal_end
 from auditlake.spark import log_store
 from tests import oracle, shape_oracle
 from tests.capture_lake import make_lake
 from tests.replay import history_rows
+from tests.server import install_trigger
 from tests.torture import checks, work
 from tests.torture.schema import EMPTY, LEAVES, LEDGER, RETYPE, RETYPED, TABLES
 
@@ -317,8 +317,7 @@ def run_reshaped(dsn: str, root: Path) -> None:
         for name in ("t", "rewritten"):
             conn.execute(f"create table {name} (id int primary key, a text, b int)")
         lake = make_lake(dsn, root, lsn_offset=_OFFSET)
-        with connect(dsn) as control:
-            install(control)
+        install_trigger(dsn)
         for step in _RESHAPED:
             conn.execute(step.encode())
             seen = shape_oracle.observe(conn, ["public"], step)

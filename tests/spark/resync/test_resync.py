@@ -12,10 +12,9 @@ from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import list_histories
 from auditlake.lsn import Lsn
 from auditlake.resync.renewal import find_renewal
-from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
 from auditlake.temporal.moments import read_known
 from tests import oracle
+from tests.server import install_trigger
 from tests.spark.resync.site import TABLES, Site, site
 
 __all__ = ["site"]
@@ -97,8 +96,7 @@ def test_a_lake_goes_on_after_its_slot_was_lost(site: Site) -> None:
 
 def test_tables_that_exchanged_names_before_their_new_snapshot_keep_them(site: Site) -> None:
     """The renames are in the range whose changes are not folded; afterwards each name is the other table's."""
-    with connect(site.dsn) as control:
-        install(control)
+    install_trigger(site.dsn)
     site.run(
         "alter table other alter v type varchar(20) using upper(v)",
         "begin; alter table other rename to aside; alter table copies rename to other;"
