@@ -40,9 +40,10 @@ class Shape:
     `kind` and `persistence` are from pg_class. `files` has the relfilenode of the table and of its partitions by OID,
     `generated` the attnums of stored (True) and virtual (False) generated columns, `missing` the missing values by
     attnum, as an array's text. `key` has the attnums of the replica identity, under FULL those of the primary key; None
-    in a record of an earlier release. Only a look at the catalog has the last three: `types` has the labels of each
-    enum type and a digest of each composite type of a column, `entries` changes with every catalog entry of a column,
-    and `constraint` is the OID of the primary key, which REINDEX keeps.
+    in a record of an earlier release. Only a look at the catalog has the last four: `types` has the labels of each enum
+    type and a digest of each composite type of a column, `entries` changes with every catalog entry of a column,
+    `constraint` is the OID of the primary key, which REINDEX keeps, and `stamps` has the xmin of each column's entry by
+    attnum and of the row type's by 0, followed by what else is in the entry; none in a record of an earlier release.
     """
 
     relation: Relation

@@ -403,8 +403,6 @@ class ShapeWatch:
         reported = self.recorder.take(watched.oid, unsettled.shape)
         if not reported:
             problem = self._changed_rows(unsettled)
-            if problem is None:
-                unsettled = self._narrowed(watched, unsettled)
             self._record(watched, unsettled)
             if problem is not None:
                 self._park_changed(name, problem, unsettled)
@@ -412,17 +410,6 @@ class ShapeWatch:
                 self._record_gaps(name, watched, unsettled)
         unpark(self.lake, name, Cause.PENDING)
         self._accept(name, watched, unsettled.shape)
-
-    def _narrowed(self, watched: _Watched, unsettled: _Unsettled) -> _Unsettled:
-        """Extend the certain range up to the last row that the stream sent in the former shape.
-
-        Not including that row's commit: the definition may have been changed after it in the same transaction.
-        """
-        later = self.log.relations.after(watched.oid, unsettled.held.lsn)
-        before = self.log.relations.in_force(watched.oid, unsettled.held.lsn)
-        if not later or before is None or not unsettled.found.definition or _is_unlimited(watched.shape, unsettled):
-            return unsettled
-        return replace(unsettled, held=self._proved(unsettled.held, before.number, later[0]))
 
     def _record(self, watched: _Watched, unsettled: _Unsettled) -> None:
         """Record the shape in `relations`, unless the stream has shown it."""
@@ -448,10 +435,11 @@ class ShapeWatch:
         shape, now = (self.recorder.published(each) for each in (watched.shape, unsettled.shape))
         held, end, relations = unsettled.held, unsettled.read_at, self.log.relations
         before, gaps = relations.in_force(watched.oid, Lsn(held.lsn - 1)), []
-        number = before.number if before is not None and before.relation == shape else None
+        # A version whose columns may be other ones of the same names proves nothing.
+        number = before.number if before is not None and before.attnums is not None else None
         for version in relations.after(watched.oid, Lsn(held.lsn - 1)):
             if version.attnums is None or version.lsn >= end.lsn:
-                continue  # which columns they are is not known, so it proves nothing
+                continue
             if visible := visible_differences(shape, version.relation):
                 held = self._proved(held, number, version)
                 shown_us = self.log.time_of(version.lsn) or end.time_us
