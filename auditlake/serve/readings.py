@@ -4,6 +4,7 @@
   a request asks for more than it has: the state as of an LSN does not change.
 - `Readings.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
   than `timeout_s` is refused too: its query is interrupted, and its thread occupies its place until it has ended.
+  What it does inside `Readings.uncounted` is not counted, such as the start of Spark, which is no part of its question.
 - `Readings.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
 - `Readings.held` has the rows of large tables that are asked for again in the database's memory.
 - `Cache` keeps answers by table and LSN, up to a number of bytes.
@@ -19,7 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, TypeVar
@@ -46,6 +47,7 @@ T = TypeVar("T")
 
 _FRESH_S = 1.0
 _OLD_S = 10.0
+_TICK_S = 0.05
 _CACHE_BYTES = 64 * 2**20
 
 
@@ -140,6 +142,31 @@ class Limits:
     export_rows: int = 1_000_000
 
 
+class _Clock:
+    """How long a request may still take."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._until = time.monotonic() + limit_s
+        self._stopped: float | None = None
+        self._most_s = 0.0
+        self.waits_for = ""
+
+    @property
+    def left_s(self) -> float:
+        now, stopped = time.monotonic(), self._stopped
+        return self._until - (now if stopped is None else max(stopped, now - self._most_s))
+
+    @contextmanager
+    def stopped(self, waits_for: str, most_s: float) -> Iterator[None]:
+        """Stop the clock for the duration of the block, but at most so long."""
+        self.waits_for, self._most_s, self._stopped = f", waiting for {waits_for}", most_s, time.monotonic()
+        try:
+            yield
+        finally:
+            self._until += min(time.monotonic() - self._stopped, most_s)
+            self.waits_for, self._stopped = "", None
+
+
 class Cache:
     """The answers that were used last, up to a number of bytes."""
 
@@ -185,6 +212,7 @@ class Readings:
         self._timeline = Timeline()
         self._database: DuckDBPyConnection | None = None
         self._cursors: dict[int, DuckDBPyConnection] = {}
+        self._clocks: dict[int, _Clock] = {}
         self.held = HeldTables(self._open)
 
     def prepare(self) -> None:
@@ -260,21 +288,29 @@ class Readings:
             raise Busy("too many requests wait", "Try again in a few seconds.")
         self._waiting += 1
         threads: list[int] = []
+        clock = _Clock(self.limits.timeout_s)
 
         def running() -> T:
             threads.append(threading.get_ident())
+            self._clocks[threading.get_ident()] = clock
             return work()
 
         future = asyncio.get_running_loop().run_in_executor(self._pool, running)
         future.add_done_callback(self._done)
-        try:
-            return await asyncio.wait_for(asyncio.shield(future), self.limits.timeout_s)
-        except TimeoutError:
-            future.cancel()
-            self._interrupt(threads)
-            raise Busy(
-                f"the answer took longer than {self.limits.timeout_s:g} s", "Ask for less, or raise --timeout."
-            ) from None
+        while not future.done():
+            if clock.left_s <= 0:
+                future.cancel()
+                self._interrupt(threads)
+                raise Busy(
+                    f"the answer took longer than {self.limits.timeout_s:g} s{clock.waits_for}",
+                    "Try again: it goes on." if clock.waits_for else "Ask for less, or raise --timeout.",
+                )
+            await asyncio.wait({future}, timeout=max(clock.left_s, _TICK_S))
+        return future.result()
+
+    def uncounted(self, waits_for: str, most_s: float) -> AbstractContextManager[None]:
+        """Return a block of a request that does not count as its time, at most `most_s`; `waits_for` names it."""
+        return self._clocks[threading.get_ident()].stopped(waits_for, most_s)
 
     def _interrupt(self, threads: list[int]) -> None:
         for thread in threads:

@@ -5,7 +5,8 @@
 2. DuckDB answers what means the same there (`query.embedded`), in the server's one database.
 3. Spark answers the rest, started by the first statement that needs it; such statements run one after the other.
    Functions that run code of the JVM are refused.
-4. At most `Limits.sql_rows` rows are returned; a statement that takes longer than `Limits.timeout_s` is cancelled.
+4. At most `Limits.sql_rows` rows are returned; a statement that takes longer than `Limits.timeout_s` is cancelled. The
+   start of Spark is not counted.
 """
 
 import threading
@@ -46,6 +47,7 @@ _TYPE_NAMES = {
 }
 _MOST_COMPLETIONS = 30
 _MOST_CHARACTERS = 20_000
+_MOST_START_S = 300
 
 
 class OfSql(At):
@@ -109,9 +111,10 @@ class Statements:
         from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
 
         if not self._one.acquire(timeout=readings.limits.timeout_s / 2):
-            raise Busy("another statement is running", "Try again when it has ended.")
+            raise Busy("another statement is running in Spark, or starts it", "Try again when it has ended.")
         try:
-            spark = spark_session(self._settings)
+            with readings.uncounted("Spark to start", _MOST_START_S):
+                spark = spark_session(self._settings)
             rows = plan(spark, query).limit(readings.limits.sql_rows + 1)
             with _cancelled_after(spark, readings.limits.timeout_s):
                 schema, fetched = batches(rows)

@@ -350,6 +350,7 @@ async function runSql() {
   const mine = new AbortController();
   asking = mine;
   state.textContent = "running…";
+  const slow = setTimeout(() => { state.textContent = "running… The first statement for Spark starts it."; }, 2000);
   try {
     const body = { sql: area.value, at: section.dataset.now === "true" ? null : section.dataset.lsn };
     const response = await fetch("/sql/answer", {
@@ -376,6 +377,8 @@ async function runSql() {
     history.replaceState(null, "", url);
   } catch (error) {
     if (error.name !== "AbortError") state.textContent = "The server cannot be reached.";
+  } finally {
+    clearTimeout(slow);
   }
 }
 
