@@ -512,6 +512,7 @@ class Histories:
         self._lake = lake
         self._read: dict[TableName, _Read] = {}
         self._saved: dict[TableName, _Mark] = {}
+        self._written: set[TableName] = set()
         self._loaded = False
         self._saved_at_s = -_SAVED_EVERY_S
         self.names: list[TableName] = []
@@ -542,19 +543,24 @@ class Histories:
         return [each.table for each in read.values()], [name for name in names if name not in read]
 
     def forget(self, names: Collection[TableName]) -> None:
-        """Open these tables again the next time: this process has written them."""
-        for name in names:
-            self._read.pop(name, None)
+        """Read these tables again the next time: this process has written them."""
+        if isinstance(self._lake.root, Path):
+            for name in names:
+                self._read.pop(name, None)
+        else:  # an ETag tells what was written since, and entries are fewer requests than to open a table
+            self._written.update(names)
 
     def save(self) -> None:
         """Save the tables for other processes, if enough of them differ from what is saved.
 
         Only for a process that writes the lake. A failure is ignored: without the file, tables are opened.
         """
+        is_due = not isinstance(self._lake.root, Path) and time.monotonic() - self._saved_at_s > _SAVED_EVERY_S
+        if is_due and self._written:
+            self.read(lambda _: False)
         marks = {name: read.mark for name, read in self._read.items() if read.mark is not None}
         differ = len(marks.items() ^ self._saved.items())
-        is_due = differ > 0 and time.monotonic() - self._saved_at_s > _SAVED_EVERY_S
-        if differ < _SAVED_AFTER and (isinstance(self._lake.root, Path) or not is_due):
+        if differ < _SAVED_AFTER and not (is_due and differ):
             return
         self._saved_at_s = time.monotonic()
         lines = (_line(self._read[name].table, mark) for name, mark in marks.items())
@@ -582,20 +588,20 @@ class Histories:
 
     def _all_in_store(self, before: Mapping[TableName, _Read], asked: Asked) -> dict[TableName, _Read | None]:
         """Read the tables in name order; those known before are read while the names are listed."""
+        written = frozenset(self._written)
+        kept = {name: read for name, read in before.items() if name not in written and not asked(read.table)}
         with AtOnce(self._lake.root) as at_once:
             listed = at_once.start(self._lake.history_names, frozenset(name.schema for name in before))
-            reads = {
-                name: at_once.start(self._in_store, name, read, asked)
-                for name, read in before.items()
-                if asked(read.table)
-            }
+            reads = {n: at_once.start(self._in_store, n, read) for n, read in before.items() if n not in kept}
             names = listed.result()
-            reads |= {n: at_once.start(self._in_store, n, before.get(n), asked) for n in names if n not in reads}
-            return {name: reads[name].result() for name in names}
+            reads |= {n: at_once.start(self._in_store, n) for n in names if n not in before}
+            found = {name: kept[name] if name in kept else reads[name].result() for name in names}
+        self._written -= written
+        return found
 
-    def _in_store(self, name: TableName, before: _Read | None, asked: Asked) -> _Read | None:
-        if before is not None and (not asked(before.table) or (before := _advanced(before)) is not None):
-            return before
+    def _in_store(self, name: TableName, before: _Read | None = None) -> _Read | None:
+        if before is not None and (advanced := _advanced(before)) is not None:
+            return advanced
         table = open_history(self._lake, name)
         return None if table is None else _marked(table)
 

@@ -15,6 +15,7 @@ from auditlake.follow import Applier
 from auditlake.lake import history, parking
 from auditlake.lake.history import (
     OPEN_PART,
+    Histories,
     HistoryTable,
     create_history,
     history_schema,
@@ -235,3 +236,25 @@ def test_an_idle_batch_lists_no_table(lake: Lake, looked_at: list[TableName]) ->
     """Apply takes what it saved."""
     Applier(lake, lambda: pytest.fail("there is nothing to apply"), print).apply()
     assert looked_at == []
+
+
+def test_tables_that_apply_wrote_are_saved_as_they_are_now(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question of a new process opens none of them: that takes ten requests one after another."""
+    applier = Histories(lake)
+    applier.current()
+    _fill(lake, _A, 1)
+    applier.forget([_A])
+    applier.save()
+    monkeypatch.setattr(history, "open_history", lambda *_: pytest.fail("its columns are known"))
+    assert [(t.delta_version, t.position) for t in Histories(lake).current(lambda _: False) if t.name == _A] == [
+        (2, 200)
+    ]
+
+
+def test_a_table_that_apply_wrote_is_read_again_whatever_is_asked(lake: Lake) -> None:
+    """Its position is needed to find the next changes."""
+    applier = Histories(lake)
+    applier.current()
+    _fill(lake, _A, 1)
+    applier.forget([_A])
+    assert [table.position for table in applier.current(lambda _: False) if table.name == _A] == [200]
