@@ -475,7 +475,7 @@ class _State:
         if self._held_as is not None:
             return f"select {', '.join(cells)} from {self._held_as}"
         chosen = of_state(_files(self._table), self._lsn, self._table.position)
-        chosen.fetch()
+        chosen.all.fetch()
         whole = _rows(self._connection, chosen.whole, cells, None)
         if not chosen.partly.by_name:
             return whole

@@ -46,9 +46,9 @@ class StateFiles:
     whole: Files
     partly: Files
 
-    def fetch(self) -> None:
-        """Read small files at the same time (`Files.fetch`)."""
-        replace(self.whole, by_name={**self.whole.by_name, **self.partly.by_name}).fetch()
+    @property
+    def all(self) -> Files:
+        return replace(self.whole, by_name={**self.whole.by_name, **self.partly.by_name})
 
 
 def of_state(found: Files, lsn: Lsn, position: Lsn) -> StateFiles:

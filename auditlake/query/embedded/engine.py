@@ -41,6 +41,7 @@ from auditlake.query.system_time import Selection, State, within
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.place import Place
+from auditlake.temporal.as_of_predicate import of_state
 from auditlake.temporal.moments import Known
 from auditlake.values.exact_text import exact_texts
 
@@ -334,7 +335,7 @@ class Embedded:
             table = state.known.tables[name]
             columns = tuple(column for column, _ in _columns(query, table, selection))
             rows = _rows(connection, query, reader, table, selection, columns)
-            _check_row_length(table)
+            _check_row_length(table, selection)
             others = [each.name or "" for each in _fields(query, name, selection)[len(columns) :]]
             shown = [standard_identifier(each) for each in (*(column.stored for column in columns), *others)]
             listed = ", ".join(f"{column} as c{n}" for n, column in enumerate(shown))
@@ -376,10 +377,11 @@ def _rows(  # noqa: PLR0913, PLR0917 - what identifies the rows
     return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"
 
 
-def _check_row_length(table: HistoryTable) -> None:
+def _check_row_length(table: HistoryTable, selection: Selection) -> None:
     """DuckDB holds 2,048 rows at a time, whatever their length."""
     if (found := find_files(table)) is not None:
-        _check_length(table.name, found.paths)
+        read = of_state(found, selection.lsn, table.position).all if isinstance(selection, State) else found
+        _check_length(table.name, read.paths)
 
 
 def _check_length(name: TableName, paths: Iterable[Place]) -> None:

@@ -27,6 +27,7 @@ from auditlake.query.engines import Engines
 from auditlake.query.output import rows_of
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.store.files import remove_folder
 from auditlake.temporal.table_lookup import SYSTEM_TABLES
 from tests.random_sql import write_lake as write_random_lake
 from tests.small_lake import T0, T0_US, version, write_history, write_log, write_small_lake
@@ -193,6 +194,15 @@ def test_a_sum_that_overflows_is_left_to_spark(tmp_path: Path, aggregate: str) -
     with pytest.raises(NotEmbedded):
         _ask(lake, f"select {aggregate} from things")
     assert _ask(lake, f"select {aggregate} as c from things where wide > 0 and wide < 1 and id < 0")[1] == [(None,)]
+
+
+def test_a_question_reads_only_files_of_its_moment(tmp_path: Path) -> None:
+    """A history may have ten thousand files of closed versions: not even their ends are read for the state after."""
+    lake = write_small_lake(tmp_path / "lake")
+    remove_folder(lake.history(TableName("public", "orders")) / "_part=2026-11")
+    assert _ask(lake, "select id from orders order by id", "0/200")[1] == [(1,), (3,)]
+    with pytest.raises(NotEmbedded, match="FileNotFoundError"):
+        _ask(lake, "select id from orders", "0/14F")
 
 
 def test_a_demanded_engine_that_cannot_answer_is_an_error(lake: Lake) -> None:
