@@ -6,8 +6,8 @@ One run prints three ratios, store ÷ disk, each of the medians of `--rounds` ro
 
 1. `bootstrap` of TPC-H lineitem, from process start to history.
 2. `follow` of the same TPC-B changes, with all of them waiting in the slot, in one process with a warm JVM.
-3. `sql` in DuckDB as of three moments, in a fresh process each, with 30 ms added to each request; and the same once
-   more in that process.
+3. `auditlake sql` in DuckDB as of three moments, from process start, with 30 ms added to each request; and the second
+   such statement of one process, as in `auditlake shell`.
 
 The server of the S3 protocol runs on the same machine and uses its processors: versitygw (Go), which keeps objects as
 files, if it is installed (`make release` does that), else moto, in Python, which takes milliseconds of CPU for every
@@ -112,33 +112,32 @@ def _follow_once(site: Site, lake: Lake, spark: "SparkSession") -> Run:
     return Run(seconds, sum(map(cpu_s, processes)) - before, sum(map(resident_mb, processes)))
 
 
-def _questions(lakes: dict[str, Lake], moments: Sequence[str], rounds: int) -> None:
+def _questions(site: Site, lakes: dict[str, Lake], moments: Sequence[str], rounds: int) -> None:
     with _delayed():
         for moment in moments:
             cold: dict[str, list[Run]] = {place: [] for place in _PLACES}
             again: dict[str, list[Run]] = {place: [] for place in _PLACES}
             for number in range(rounds + 1):
                 for place in _order(number):
-                    first, second = _ask_in_process(lakes[place], moment)
-                    cold[place].append(first)
-                    again[place].append(second)
-            _report(f"as of {moment}, fresh process", cold)
-            _report(f"as of {moment}, the same again", again)
+                    sql = ("sql", "--engine", "duckdb", "--as-of", moment, _QUESTION)
+                    cold[place].append(site.auditlake(*sql, lake=lakes[place].root))
+                    again[place].append(_ask_again(lakes[place], moment))
+            _report(f"as of {moment}, auditlake sql", cold)
+            _report(f"as of {moment}, second statement", again)
 
 
-def _ask_in_process(lake: Lake, moment: str) -> tuple[Run, Run]:
+def _ask_again(lake: Lake, moment: str) -> Run:
     command = [sys.executable, __file__, "--ask", str(lake.root), "--moment", moment]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    first, second = json.loads(done.stdout)
-    return Run(*first), Run(*second)
+    return Run(*json.loads(done.stdout))
 
 
 def _ask(location: str, moment: str) -> None:
-    """Ask twice, and print seconds from the start of the process, CPU-seconds and MB; without its imports."""
+    """Ask twice, and print seconds, CPU-seconds and MB of the second time."""
     from auditlake.query.embedded.engine import Embedded  # noqa: PLC0415 - the benches of the parent do not need it
     from auditlake.query.statement import prepare_statement, read_state  # noqa: PLC0415 - as above
 
-    lake, engine, measured = Lake.at(location), Embedded({}), []
+    lake, engine, run = Lake.at(location), Embedded({}), (0.0, 0.0, 0.0)
     for _ in range(2):
         begun_s, cpu = time.monotonic(), cpu_s(OURS)
         state = read_state(lake, moment, UTC, script=_QUESTION)
@@ -146,8 +145,8 @@ def _ask(location: str, moment: str) -> None:
         rows = sum(len(batch) for batch in batches)
         if rows != _TPCB_SCALE:
             raise SystemExit(f"{rows} rows, need {_TPCB_SCALE}")
-        measured.append([time.monotonic() - begun_s, cpu_s(OURS) - cpu, resident_mb(OURS)])
-    print(json.dumps(measured))
+        run = time.monotonic() - begun_s, cpu_s(OURS) - cpu, resident_mb(OURS)
+    print(json.dumps(run))
 
 
 @contextmanager
@@ -170,7 +169,7 @@ def _run(asked: argparse.Namespace) -> None:
         site.sql("alter table pgbench_history add hid bigserial primary key")
         lakes = {"disk": Lake(folder / "followed"), "store": Lake(cast("Path", parse(f"{bucket}/followed")))}
         moments = _follow(site, lakes, asked.transactions, asked.rounds)
-        _questions(lakes, moments, asked.rounds)
+        _questions(site, lakes, moments, asked.rounds)
 
 
 def main() -> None:
