@@ -1,4 +1,4 @@
-"""Multiset fold: effects for a table without a key, whose equal rows are numbered; row and number form a key.
+"""Multiset fold: of a table without a key, whose equal rows are numbered; row and number form a key for `fold`.
 
 REPLICA IDENTITY FULL sends the complete row with every UPDATE and DELETE, but not which of several equal rows it was.
 The source does not distinguish them either, so the history uses a rule: the youngest copy, by (`_from_lsn`,
@@ -22,18 +22,44 @@ Authority: postgresql.org/docs/current/logical-replication-publication.html, "Re
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typing
-from auditlake.apply.effects import BEFORE, FIRST_EPOCH, is_unchanged, place_names, with_truncates
+from auditlake.apply.fold import (
+    BEFORE,
+    FIRST_EPOCH,
+    Folded,
+    is_unchanged,
+    net_versions,
+    of_keys_in,
+    place_names,
+    require_open_versions,
+    with_epochs,
+    with_truncates,
+)
 from auditlake.apply.tails import TailShape
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 
 _BEGAN = "struct<lsn: bigint, ordinal: int>"
+
+
+def fold(changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape) -> Folded:
+    """Fold the changes of a table without a key, as `fold.fold` does for one with a key."""
+    require_open_versions(open_versions, columns, shape)
+    if shape.has_truncate:
+        changes = with_epochs(changes)
+    effects = effects_of(changes, columns, shape)
+    if open_versions is not None:
+        before = open_rows(open_versions, columns, shape)
+        if not shape.has_truncate:
+            before = of_keys_in(before, effects, ["row"], shape)
+        effects = numbered(effects.unionByName(before), changes, columns, shape)
+    return net_versions(effects, columns, replace(shape, unchanged=frozenset()))
 
 
 def effects_of(changes: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:

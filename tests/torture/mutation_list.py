@@ -49,7 +49,7 @@ _WRITER = "capture.capture:Writer"
 _LOG = "capture.change_log:CaptureLog"
 _DECODER = "pgoutput.batch_decoder:_changes"
 _DDL = "capture.shape_watch:DdlRecorder"
-_FOLD, _EFFECTS = "apply.fold", "apply.effects:_effects"
+_FOLD = "apply.fold"
 _MARK = "apply.deletion_vector_writer"
 _REPLACE = "new java.nio.file.CopyOption[] {java.nio.file.StandardCopyOption.REPLACE_EXISTING}"
 
@@ -180,22 +180,22 @@ MUTATIONS = (
     _apply(
         "take unchanged TOAST values from the key instead of the row",
         "notes",
-        ("apply.effects:filled", "shape.has_key_change", "False"),
+        (f"{_FOLD}:filled", "shape.has_key_change", "False"),
     ),
     _apply(
         "leave the old key open after a key change",
         "accounts notes",
-        (_EFFECTS, "F.array(dies, born)", "F.array(born)"),
+        (f"{_FOLD}:_effects", "F.array(dies, born)", "F.array(born)"),
     ),
     _apply(
         "end no version at DELETE",
         "accounts",
         (
-            "apply.effects:_plain_effect",
+            f"{_FOLD}:_plain_effect",
             "_effect(_1, _2, op == 'delete', op)",
             "_effect(_1, _2, F.lit(False), op)",
         ),
-        (_EFFECTS, "F.array(dies)", "F.array(_effect(key_before, no, no, op))"),
+        (f"{_FOLD}:_effects", "F.array(dies)", "F.array(_effect(key_before, no, no, op))"),
     ),
     _apply(
         "commit rows without the position",
