@@ -30,9 +30,9 @@ from auditlake.lake.records import CaptureState, read_recorded, read_state
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.snapshot.plan import read_source
+from auditlake.source.catalog import choose
 from auditlake.source.connection import Row, connect
 from auditlake.source.ddl_trigger import DdlTrigger, read_ddl_trigger
-from auditlake.source.replicated_tables import choose
 from auditlake.source.server import clock_skew_s
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_slot
 from auditlake.temporal.moments import with_pending_names

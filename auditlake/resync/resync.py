@@ -55,12 +55,11 @@ from auditlake.snapshot.plan import Plan, publish, read_source
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.scheduler import Copier, Limits, exported
 from auditlake.snapshot.worker_pool import Workers
-from auditlake.source.catalog import read_sizes
+from auditlake.source.catalog import FollowedTable, choose, read_sizes
+from auditlake.source.catalog import Source as CatalogSource
 from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.publication import create_publication, read_membership
-from auditlake.source.replicated_tables import FollowedTable, choose
-from auditlake.source.replicated_tables import Source as CatalogSource
 from auditlake.source.server import wal_end
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
 from auditlake.source.snapshot_session import SnapshotHolder

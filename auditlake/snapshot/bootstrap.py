@@ -46,11 +46,10 @@ from auditlake.snapshot.progress import CopiedTable, CopyState, Progress
 from auditlake.snapshot.scheduler import Copier, Limits, NewHistories, exported
 from auditlake.snapshot.worker_pool import Workers
 from auditlake.source import lock_waits as blockers
-from auditlake.source.catalog import read_sizes
+from auditlake.source.catalog import FollowedTable, read_sizes
 from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.lock_waits import GaveWay
 from auditlake.source.publication import read_membership
-from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.streaming_mode import Streaming

@@ -17,7 +17,7 @@ from auditlake.errors import ConfigError, SourceUnready, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, write_manifest
 from auditlake.relation import TableName
-from auditlake.source.catalog import CatalogTable, read_tables
+from auditlake.source.catalog import CatalogTable, FollowedTable, Source, choose, read_tables, skipped
 from auditlake.source.connection import Row
 from auditlake.source.lock_waits import AGAINST_PUBLISHING, locks_awaited
 from auditlake.source.preflight import (
@@ -37,7 +37,6 @@ from auditlake.source.publication import (
     create_publication,
     read_publication,
 )
-from auditlake.source.replicated_tables import FollowedTable, Source, choose, skipped
 from auditlake.source.slot import SlotState, read_slot
 
 _FIRST = 3

@@ -37,10 +37,9 @@ from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark, bundled, page_ranges, pages_per_range
 from auditlake.snapshot.progress import CopiedTable, Progress
 from auditlake.snapshot.worker_pool import Workers
-from auditlake.source.catalog import TableSize
+from auditlake.source.catalog import FollowedTable, TableSize
 from auditlake.source.connection import for_other_machines, pinned_conninfo, unlimited
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
-from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.store.files import sync
 from auditlake.store.place import Place

@@ -16,10 +16,9 @@ from psycopg import sql
 
 from auditlake.errors import SourceUnreachable, SourceUnready
 from auditlake.relation import ReplicaIdentity, TableName
-from auditlake.source.catalog import CatalogTable
+from auditlake.source.catalog import CatalogTable, FollowedTable
 from auditlake.source.connection import Row, connect_replication, fetch, fetch_one
 from auditlake.source.publication import STORED_GENERATED_SINCE, Publication
-from auditlake.source.replicated_tables import FollowedTable
 
 _FIRST_VERSION, _LAST_VERSION = 14, 18
 _SLOTS_NEEDED = 2

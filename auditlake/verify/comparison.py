@@ -31,7 +31,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import bundled
 from auditlake.snapshot.worker_pool import run_in_task
-from auditlake.source.replicated_tables import FollowedTable
+from auditlake.source.catalog import FollowedTable
 from auditlake.spark.session import interpreted_if_wide
 from auditlake.temporal.moments import Known, read_known
 from auditlake.values.exact_text import arrow_type

@@ -40,7 +40,7 @@ from auditlake.snapshot.column_codec import output_text
 from auditlake.snapshot.copy import Reader, ReadFailed, Throttle
 from auditlake.snapshot.ctid_ranges import PageRange, page_ranges
 from auditlake.snapshot.plan import chosen_of, read_source
-from auditlake.source.catalog import TableSize, read_sizes
+from auditlake.source.catalog import FollowedTable, TableSize, read_sizes
 from auditlake.source.connection import (
     Row,
     connect,
@@ -50,7 +50,6 @@ from auditlake.source.connection import (
     pinned_conninfo,
     unlimited,
 )
-from auditlake.source.replicated_tables import FollowedTable
 from auditlake.source.slot import Waiting, create_slot, read_slot
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.sql_names import standard_identifier

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from auditlake.relation import Relation, ReplicaIdentity, TableName
-from auditlake.source.catalog import CatalogTable
+from auditlake.source.catalog import CatalogTable, FollowedTable
 from auditlake.source.preflight import ServerFacts, check_access, check_server, check_table, fixing_sql
-from auditlake.source.replicated_tables import FollowedTable
 
 READY = ServerFacts(
     major=18,

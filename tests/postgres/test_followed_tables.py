@@ -19,10 +19,9 @@ from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.snapshot.copy import copy_range
 from auditlake.snapshot.ctid_ranges import CopyTask, SnapshotMark, page_ranges
 from auditlake.snapshot.plan import Plan, findings, survey
-from auditlake.source.catalog import read_sizes
+from auditlake.source.catalog import FollowedTable, read_sizes
 from auditlake.source.connection import connect, pinned_conninfo
 from auditlake.source.publication import create_publication
-from auditlake.source.replicated_tables import FollowedTable
 from tests.server import chosen_version
 
 pytestmark = pytest.mark.pg
