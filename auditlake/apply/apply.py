@@ -38,9 +38,9 @@ from auditlake.apply.merge import choose_plan, merge, reshape
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read_watermark
 from auditlake.apply.windows import Window
+from auditlake.delta.commit_failures import COMMIT_CONFLICTS, writing
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
-from auditlake.lake.commit_errors import COMMIT_CONFLICTS, writing
 from auditlake.lake.history import Histories, HistoryTable, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, read_saved, unpark

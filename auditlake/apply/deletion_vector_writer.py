@@ -34,13 +34,13 @@ from auditlake.apply.errors import cannot_fold, conflict, contradiction, fold_fa
 from auditlake.apply.fold import ENDS, Folded, Kind
 from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.commit_failures import Overtaken
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.deletion_vectors import Descriptor, write_vectors
 from auditlake.delta.log_writer import Action, moved, put_commit, removed
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
-from auditlake.lake.commit_errors import Overtaken
 from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
 from auditlake.lake.history_files import Files
 from auditlake.lake.history_rows import read_places

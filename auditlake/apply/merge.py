@@ -59,11 +59,11 @@ from auditlake.apply.errors import CLOSED_WITHOUT_OPEN, OPENED_TWICE, cannot_fol
 from auditlake.apply.fold import BROADCAST_ROWS, ENDS, Folded, Kind
 from auditlake.apply.tail_fold import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
+from auditlake.delta.commit_failures import Overtaken
 from auditlake.delta.log_reader import entry
 from auditlake.delta.log_writer import Action, moved, put_commit
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
-from auditlake.lake.commit_errors import Overtaken
 from auditlake.lake.history import (
     OPEN_PART,
     PERIOD_COLUMNS,

@@ -28,9 +28,9 @@ from delta.tables import DeltaTable as SparkDeltaTable
 from pyspark.sql import SparkSession
 
 from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.commit_failures import COMMIT_CONFLICTS, writing
 from auditlake.delta.data_files import DataFile
 from auditlake.failpoints import After, reach
-from auditlake.lake.commit_errors import COMMIT_CONFLICTS, writing
 from auditlake.lake.compaction import AGES, cluster, delete_abandoned, fits, fitting, has_bounds, has_large_rows, join
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
 from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of

@@ -46,11 +46,11 @@ from auditlake.apply.apply import fold_held
 from auditlake.apply.deletion_vector_writer import marked
 from auditlake.apply.multiset import row_digest
 from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.commit_failures import writing
 from auditlake.delta.data_files import DataFile, file_problems
 from auditlake.delta.log_writer import Action, moved, put_commit, removed
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, Unsupported
 from auditlake.failpoints import After, reach
-from auditlake.lake.commit_errors import writing
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import (
     OPEN_PART,

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 import auditlake.apply.apply as applying
 from auditlake.apply.apply import Applied, Reached, apply_pending
 from auditlake.capture.change_log import CaptureLog
+from auditlake.delta.commit_failures import Overtaken, writing
 from auditlake.delta.log_writer import moved, put_commit
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake import history as histories
-from auditlake.lake.commit_errors import Overtaken, writing
 from auditlake.lake.history import Histories, create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn

@@ -1,4 +1,4 @@
-"""Errors of commits that Spark or deltalake makes: another commit won, or the file system failed.
+"""Failed commits, as Spark and deltalake report them: another commit won, or the file system failed.
 
 `COMMIT_CONFLICTS` are the exceptions, Delta's and ours, that mean another commit won, in one tuple to catch.
 `DeltaConcurrentModificationException` is the base of the others in Scala but only their sibling in Python: to catch it

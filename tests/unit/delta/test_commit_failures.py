@@ -3,7 +3,7 @@
 from delta.exceptions import DeltaConcurrentModificationException, captured
 from pyspark.errors import PySparkException
 
-from auditlake.lake.commit_errors import COMMIT_CONFLICTS, Overtaken
+from auditlake.delta.commit_failures import COMMIT_CONFLICTS, Overtaken
 
 
 def test_every_conflict_of_delta_is_caught() -> None:
