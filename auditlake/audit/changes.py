@@ -5,7 +5,7 @@ start with the state of every row that the changes touch; a table without a key 
 carries the whole old row.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,10 @@ import pyarrow as pa
 from auditlake.audit.keys import Key
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.errors import InvariantBroken
+from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import Relation, ReplicaIdentity, TableName
+from auditlake.sql_names import standard_literal
 
 _UNKNOWN = "\0"
 """Text of a key column that a change does not have; no value contains it."""
@@ -105,6 +107,34 @@ def _new(texts: object, relation: Relation, unchanged: frozenset[str], missing: 
         return None
     pairs = zip(relation.columns, texts, strict=True)
     return {**{column.name: value for column, value in pairs if column.name not in unchanged}, **missing}
+
+
+def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Iterable[Key]) -> str:
+    """Return the condition that a row of `changes` has one of these keys, before or after the change."""
+    wanted = list(keys)
+    names = [column.name for column in table.key]
+    conditions = []
+    for number, places in key_places(table, relations, names).items():
+        for side in ("new", "old"):
+            any_key = " or ".join(
+                "("
+                + " and ".join(f"{side}[{p + 1}] = {standard_literal(v)}" for p, v in zip(places, key, strict=True))
+                + ")"
+                for key in wanted
+            )
+            conditions.append(f"(relation = {number:d} and ({any_key}))")
+    return f"({' or '.join(conditions)})" if conditions else "false"
+
+
+def key_places(table: HistoryTable, relations: Mapping[int, Relation], key: list[str]) -> dict[int, tuple[int, ...]]:
+    """Return the positions of the key's columns in each relation version of a table, from 0."""
+    places = {}
+    for number, relation in relations.items():
+        names = [column.name for column in relation.columns]
+        is_own = relation.name == table.name if table.oid is None else relation.oid == table.oid
+        if is_own and all(column in names for column in key):
+            places[number] = tuple(names.index(column) for column in key)
+    return places
 
 
 @dataclass(frozen=True, slots=True)

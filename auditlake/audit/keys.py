@@ -1,24 +1,17 @@
-"""Key of one row: from the command line to PostgreSQL's text, and to conditions on `history` and `changes`. Pure.
+"""Key of one row, as a person writes it, in PostgreSQL's text. Pure.
 
 A key is a tuple of texts in the order of the table's key columns. Input is converted to the text that PostgreSQL prints
 (`values.input_syntax`), so `007` finds 7. If equal values of a type can have several texts, or its input rules are not
 implemented, `GivenKey.other_texts` has the column: a key that is not found may then exist under another text.
 """
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.lake.history import HistoryTable, type_of
-from auditlake.relation import Column, Relation, TableName
-from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.temporal.when import to_us
+from auditlake.lake.history import HistoryTable
+from auditlake.relation import Column, TableName
 from auditlake.values.input_syntax import Spelling, spelling, type_name
-from auditlake.values.types import NOT_FINITE, Kind
 
-HERE, THERE = '"`a"', '"`b"'
-"""Aliases of `history` in a self-join; no column name contains a backtick (`lake.column_names`)."""
 Key = tuple[str, ...]
 
 
@@ -74,83 +67,3 @@ def read_value(column: Column, value: str) -> Spelling:
     except ValueError as exc:
         kind = type_name(*column.type)
         raise BadUsage(f"the value for {column.name} is not a valid {kind}", f"Write {exc}.") from exc
-
-
-def in_history(table: HistoryTable, key: Key) -> str:
-    """Return a condition that every history row with this key fulfils; values in `_raw` alone make it wider."""
-    return " and ".join(_equals(column, value) for column, value in zip(table.key, key, strict=True))
-
-
-def _equals(column: Column, value: str) -> str:
-    name, typed = standard_identifier(column.stored), type_of(column)
-    literal = _LITERALS.get(typed.kind)
-    if literal is None:
-        return "true"
-    try:
-        return f"{name} = {literal(value)}"
-    except ValueError:  # BC, a year past 9999, infinity: NULL in the typed column
-        return f"{name} is null"
-
-
-def _decimal_literal(value: str) -> str:
-    if value in NOT_FINITE:
-        raise ValueError(value)
-    digits = len(value.replace("-", "").replace(".", ""))
-    scale = len(value.partition(".")[2])
-    return f"cast({standard_literal(value)} as decimal({digits},{scale}))"
-
-
-def _us(value: str) -> int:
-    return to_us(datetime.fromisoformat(value.removesuffix("+00")).replace(tzinfo=UTC))
-
-
-_LITERALS: dict[Kind, Callable[[str], str]] = {
-    Kind.TEXT: standard_literal,
-    Kind.BOOLEAN: lambda value: "true" if value == "t" else "false",
-    Kind.INTEGER: lambda value: value,
-    Kind.DECIMAL: _decimal_literal,
-    Kind.DATE: lambda value: f"date '{date.fromisoformat(value)}'",
-    Kind.TIMESTAMP: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, None)')",
-    Kind.TIMESTAMPTZ: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, Some(\"UTC\"))')",
-}
-
-
-def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Iterable[Key]) -> str:
-    """Return the condition that a row of `changes` has one of these keys, before or after the change."""
-    wanted = list(keys)
-    names = [column.name for column in table.key]
-    conditions = []
-    for number, places in key_places(table, relations, names).items():
-        for side in ("new", "old"):
-            any_key = " or ".join(
-                "("
-                + " and ".join(f"{side}[{p + 1}] = {standard_literal(v)}" for p, v in zip(places, key, strict=True))
-                + ")"
-                for key in wanted
-            )
-            conditions.append(f"(relation = {number:d} and ({any_key}))")
-    return f"({' or '.join(conditions)})" if conditions else "false"
-
-
-def key_places(table: HistoryTable, relations: Mapping[int, Relation], key: list[str]) -> dict[int, tuple[int, ...]]:
-    """Return the positions of the key's columns in each relation version of a table, from 0."""
-    places = {}
-    for number, relation in relations.items():
-        names = [column.name for column in relation.columns]
-        is_own = relation.name == table.name if table.oid is None else relation.oid == table.oid
-        if is_own and all(column in names for column in key):
-            places[number] = tuple(names.index(column) for column in key)
-    return places
-
-
-def same_in_history(table: HistoryTable, name: str) -> str:
-    """Return the condition that the history rows HERE and THERE are equal in a column."""
-    column = next(c for c in table.columns if c.name == name)
-    quoted = standard_identifier(column.stored)
-    if column.key and not type_of(column).may_not_fit:
-        return f"({HERE}.{quoted} = {THERE}.{quoted})"  # DataFusion plans a hash join for `=` only
-    same = f"({HERE}.{quoted} is not distinct from {THERE}.{quoted})"
-    entry = f"_raw[{standard_literal(column.stored)}]"
-    if not type_of(column).may_not_fit:
-        return same
-    return f"({same} and ({HERE}.{entry} is not distinct from {THERE}.{entry}))"

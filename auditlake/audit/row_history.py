@@ -5,8 +5,6 @@ key and follows each row backwards and forwards, under another key if a transact
 ends and another begins in the same transaction, the changes of that transaction decide whether it is the same row: an
 UPDATE continues it; a DELETE and an INSERT, or an exchange of keys, does not.
 
-From `changes` only the operations that begin or end a key are read, at the commits where versions begin or end.
-
 A row is deleted as of a moment if it was deleted by then and no row has its key; of several rows that had the key, the
 last one is reported, with its last state, and who deleted it when. A row whose key was changed is not deleted, nor is a
 key that was inserted again; a row inserted and deleted in one transaction was never visible. Deletions up to the
@@ -22,15 +20,24 @@ from itertools import groupby
 import pyarrow as pa
 
 from auditlake.audit.changes import Change, States, Values, changes_of
-from auditlake.audit.keys import HERE, THERE, Key, in_changes, same_in_history
-from auditlake.audit.lake_reader import Reader, Span, in_lsns
+from auditlake.audit.keys import Key
+from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail
-from auditlake.audit.versions import Fold, Mark, Version, history_texts, row_values, versions_from, versions_of
+from auditlake.audit.versions import (
+    HERE,
+    THERE,
+    Fold,
+    KeyReads,
+    Mark,
+    Version,
+    history_texts,
+    row_values,
+    same_in_history,
+    versions_from,
+)
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
-
-_NOT_KEPT = "(op <> 'update' or \"old\" is not null)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +75,17 @@ class Event:
 
 
 class Book:
-    """Versions of a table's keys as of one moment, and their links; reads are cached."""
+    """Rows of a table as of one moment: the versions of its keys, linked."""
 
     def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
-        self._reader = reader
-        self._table = table
-        self._upto = upto
+        self._reads = KeyReads(reader, table, upto)
+        self._horizon = table.horizon
         self._names = tuple(column.name for column in table.key)
-        self._versions: dict[Key, list[Version]] = {}
-        self._turns: dict[Key, dict[int, list[Change]]] = {}
-
-    def versions(self, key: Key) -> list[Version]:
-        """Return every version of a key, oldest first."""
-        if key not in self._versions:
-            self._versions[key] = versions_of(self._reader, self._table, [key], self._upto)
-        return self._versions[key]
 
     def life(self, key: Key) -> list[Event]:
         """Return the events of all rows that ever had this key, oldest first."""
         seen: set[tuple[Key, int]] = set()
-        events = [event for version in self.versions(key) for event in self._around(version, seen)]
+        events = [event for version in self._reads.versions(key) for event in self._around(version, seen)]
         return sorted(events, key=lambda event: (event.mark.lsn, event.after is not None))
 
     def _around(self, start: Version, seen: set[tuple[Key, int]]) -> Iterable[Event]:
@@ -115,14 +113,14 @@ class Book:
     def _begin_op(self, version: Version, before: Version | None) -> str:
         """Return the operation that began a version: `resync` for a snapshot after the table's first."""
         op = version.begin.op
-        if op == "snapshot" and version.begin.lsn > self._table.horizon:
+        if op == "snapshot" and version.begin.lsn > self._horizon:
             return "resync"
         return "insert" if before is None and op == "update" else op
 
     def _resynced(self, version: Version) -> Version | None:
         """Return the version of the key that ended with the snapshot with which this one began."""
         begin = version.begin.lsn
-        return next((v for v in self.versions(version.key) if v.end and v.end.lsn == begin), None)
+        return next((v for v in self._reads.versions(version.key) if v.end and v.end.lsn == begin), None)
 
     def _before(self, version: Version) -> Version | None:
         """Return the row's version before this one, None if the row began with this one."""
@@ -131,9 +129,11 @@ class Book:
         key: Key | None = version.key
         ordinal: float = float("inf")
         while key is not None:
-            births = [c for c in self._turn(key, version.begin.lsn) if c.ordinal < ordinal and self._bears(c, key)]
+            births = [
+                c for c in self._reads.turns(key, version.begin.lsn) if c.ordinal < ordinal and self._bears(c, key)
+            ]
             if not births:
-                return next((v for v in self.versions(key) if v.end and v.end.lsn == version.begin.lsn), None)
+                return next((v for v in self._reads.versions(key) if v.end and v.end.lsn == version.begin.lsn), None)
             ordinal = births[-1].ordinal
             key = births[-1].key_before(self._names) if births[-1].op == "update" else None
         return None
@@ -146,9 +146,9 @@ class Book:
         assert version.end is not None  # noqa: S101 - the caller passes closed versions only
         key, ordinal, lsn = version.key, -1, version.end.lsn
         while True:
-            deaths = [c for c in self._turn(key, lsn) if c.ordinal > ordinal and self._ends(c, key)]
+            deaths = [c for c in self._reads.turns(key, lsn) if c.ordinal > ordinal and self._ends(c, key)]
             if not deaths:
-                following = (v for v in self.versions(key) if v.begin.lsn == lsn)
+                following = (v for v in self._reads.versions(key) if v.begin.lsn == lsn)
                 return None if version.end.op == "truncate" else next(following, None), version.end.op
             if deaths[0].op != "update":
                 return None, deaths[0].op
@@ -163,23 +163,6 @@ class Book:
         if change.op in {"delete", "truncate"}:
             return True
         return change.op == "update" and change.key_before(self._names) == key != change.key_after(self._names)
-
-    def _turn(self, key: Key, lsn: Lsn) -> list[Change]:
-        """Return the changes that begin or end a key in one transaction."""
-        turns = self._turns.setdefault(key, {})
-        if lsn not in turns:
-            marks = [mark for v in self.versions(key) for mark in (v.begin, v.end) if mark and mark.op != "snapshot"]
-            lsns = {lsn, *(mark.lsn for mark in marks)}
-            turns |= {each: [] for each in lsns}
-            for change in self._read_turns(key, lsns):
-                turns.setdefault(change.lsn, []).append(change)
-        return turns[lsn]
-
-    def _read_turns(self, key: Key, lsns: set[Lsn]) -> Iterable[Change]:
-        this = in_changes(self._table, self._reader.relations_of(self._table), [key])
-        condition = f"{in_lsns('lsn', list(lsns))} and {_NOT_KEPT} and (op = 'truncate' or {this})"
-        span = Span(Lsn(min(lsns) - 1), Lsn(max(lsns)))
-        return changes_of(self._reader, self._table.name, span, condition)
 
 
 def _place(version: Version) -> tuple[Key, int]:

@@ -23,10 +23,10 @@ from itertools import chain, groupby, islice
 
 from auditlake.attribution import Context, Scope, context_text, read_context
 from auditlake.audit.before_after import read_sides
-from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of
-from auditlake.audit.keys import HERE, THERE, Key, in_changes, key_places, same_in_history
+from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, in_changes, key_places
+from auditlake.audit.keys import Key
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
-from auditlake.audit.versions import row_values, versions_of
+from auditlake.audit.versions import HERE, THERE, row_values, same_in_history, versions_of
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.parking import Cause, read_records

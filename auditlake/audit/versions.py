@@ -1,27 +1,33 @@
 """Versions with PostgreSQL's text of every value: of a history as an Arrow table, or of few keys as objects.
 
 `versions_of` returns every version of some keys as of a moment. Above the table's position it folds the tail for these
-keys alone, with the same result as apply. A version that ends after the moment is open as of it.
+keys alone, with the same result as apply. A version that ends after the moment is open as of it. `KeyReads` has all
+reads of the history of a row (`row_history`), which finds the next key only in the versions of the last one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.changes import Change, States, Step, Values, changes_of
-from auditlake.audit.keys import HERE, Key, in_changes, in_history
-from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.changes import Change, States, Step, Values, changes_of, in_changes
+from auditlake.audit.keys import Key
+from auditlake.audit.lake_reader import Reader, Span, in_lsns
 from auditlake.audit.table_shapes import Later
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
-from auditlake.sql_names import standard_identifier
+from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.temporal.when import to_us
 from auditlake.values.exact_text import exact_texts
+from auditlake.values.types import NOT_FINITE, Kind
 
+HERE, THERE = '"`a"', '"`b"'
+"""Aliases of `history` in a self-join; no column name contains a backtick (`lake.column_names`)."""
 _PERIOD = (
     "_from_lsn, _to_lsn, arrow_cast(_from_time, 'Int64') as _from_us, arrow_cast(_to_time, 'Int64') as _to_us, "
     "_op, _end_op, _xid, _end_xid"
@@ -49,6 +55,7 @@ class Version:
     end: Mark | None
 
 
+_NOT_KEPT = "(op <> 'update' or \"old\" is not null)"
 _VALUE = "v:"
 
 
@@ -96,6 +103,58 @@ def _texts(column: Column, rows: pa.Table) -> pa.Array:
     values, raw = rows[value_column(column.name)].combine_chunks(), rows["_raw"].combine_chunks()
     outside = type_of(column).may_not_fit and raw.null_count < len(raw)
     return exact_texts(values, type_of(column), pc.map_lookup(raw, column.stored, "first") if outside else None)
+
+
+def in_history(table: HistoryTable, key: Key) -> str:
+    """Return a condition that every history row with this key fulfils; values in `_raw` alone make it wider."""
+    return " and ".join(_equals(column, value) for column, value in zip(table.key, key, strict=True))
+
+
+def _equals(column: Column, value: str) -> str:
+    name, typed = standard_identifier(column.stored), type_of(column)
+    literal = _LITERALS.get(typed.kind)
+    if literal is None:
+        return "true"
+    try:
+        return f"{name} = {literal(value)}"
+    except ValueError:  # BC, a year past 9999, infinity: NULL in the typed column
+        return f"{name} is null"
+
+
+def _decimal_literal(value: str) -> str:
+    if value in NOT_FINITE:
+        raise ValueError(value)
+    digits = len(value.replace("-", "").replace(".", ""))
+    scale = len(value.partition(".")[2])
+    return f"cast({standard_literal(value)} as decimal({digits},{scale}))"
+
+
+def _us(value: str) -> int:
+    return to_us(datetime.fromisoformat(value.removesuffix("+00")).replace(tzinfo=UTC))
+
+
+_LITERALS: dict[Kind, Callable[[str], str]] = {
+    Kind.TEXT: standard_literal,
+    Kind.BOOLEAN: lambda value: "true" if value == "t" else "false",
+    Kind.INTEGER: lambda value: value,
+    Kind.DECIMAL: _decimal_literal,
+    Kind.DATE: lambda value: f"date '{date.fromisoformat(value)}'",
+    Kind.TIMESTAMP: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, None)')",
+    Kind.TIMESTAMPTZ: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, Some(\"UTC\"))')",
+}
+
+
+def same_in_history(table: HistoryTable, name: str) -> str:
+    """Return the condition that the history rows HERE and THERE are equal in a column."""
+    column = next(c for c in table.columns if c.name == name)
+    quoted = standard_identifier(column.stored)
+    if column.key and not type_of(column).may_not_fit:
+        return f"({HERE}.{quoted} = {THERE}.{quoted})"  # DataFusion plans a hash join for `=` only
+    same = f"({HERE}.{quoted} is not distinct from {THERE}.{quoted})"
+    entry = f"_raw[{standard_literal(column.stored)}]"
+    if not type_of(column).may_not_fit:
+        return same
+    return f"({same} and ({HERE}.{entry} is not distinct from {THERE}.{entry}))"
 
 
 def versions_of(reader: Reader, table: HistoryTable, keys: Iterable[Key], upto: Lsn) -> list[Version]:
@@ -200,3 +259,40 @@ def record(step: Step, standing: set[Key], births: dict[Key, str], deaths: dict[
             deaths[step.key_before] = op
         if step.key_after is not None:
             births[step.key_after] = op
+
+
+class KeyReads:
+    """Reads of a table's keys as of one moment: their versions, and the changes that begin or end them. All are cached.
+
+    From `changes` only these operations are read, and only at the commits where versions begin or end.
+    """
+
+    def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
+        self._reader = reader
+        self._table = table
+        self._upto = upto
+        self._versions: dict[Key, list[Version]] = {}
+        self._turns: dict[Key, dict[int, list[Change]]] = {}
+
+    def versions(self, key: Key) -> list[Version]:
+        """Return every version of a key, oldest first."""
+        if key not in self._versions:
+            self._versions[key] = versions_of(self._reader, self._table, [key], self._upto)
+        return self._versions[key]
+
+    def turns(self, key: Key, lsn: Lsn) -> list[Change]:
+        """Return the changes that begin or end a key in one transaction."""
+        turns = self._turns.setdefault(key, {})
+        if lsn not in turns:
+            marks = [mark for v in self.versions(key) for mark in (v.begin, v.end) if mark and mark.op != "snapshot"]
+            lsns = {lsn, *(mark.lsn for mark in marks)}
+            turns |= {each: [] for each in lsns}
+            for change in self._read_turns(key, lsns):
+                turns.setdefault(change.lsn, []).append(change)
+        return turns[lsn]
+
+    def _read_turns(self, key: Key, lsns: set[Lsn]) -> Iterable[Change]:
+        this = in_changes(self._table, self._reader.relations_of(self._table), [key])
+        condition = f"{in_lsns('lsn', list(lsns))} and {_NOT_KEPT} and (op = 'truncate' or {this})"
+        span = Span(Lsn(min(lsns) - 1), Lsn(max(lsns)))
+        return changes_of(self._reader, self._table.name, span, condition)
