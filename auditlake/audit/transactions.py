@@ -22,8 +22,8 @@ from heapq import merge
 from itertools import chain, groupby, islice
 
 from auditlake.attribution import Context, Scope, context_text, read_context
-from auditlake.audit.before_after import read_sides
 from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, in_changes, key_places
+from auditlake.audit.diff import read_sides
 from auditlake.audit.keys import Key
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
 from auditlake.audit.versions import HERE, THERE, row_values, same_in_history, versions_of
