@@ -120,7 +120,10 @@ def fold_unguarded() -> "list[mock._patch[Callable[..., object]]]":
     """Return patches with which the fold casts without checks."""
     plain = lambda column, text: text.cast(type_of(column).delta)  # noqa: E731
     no_map = lambda _: F.lit(None).cast("map<string,string>")  # noqa: E731
-    return [mock.patch("auditlake.apply.typing.value", plain), mock.patch("auditlake.apply.typing.raw_map", no_map)]
+    return [
+        mock.patch("auditlake.apply.typed_values.value", plain),
+        mock.patch("auditlake.apply.typed_values.raw_map", no_map),
+    ]
 
 
 def compare(

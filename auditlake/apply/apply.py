@@ -33,7 +33,7 @@ from queue import SimpleQueue
 from pyspark.sql import SparkSession
 
 from auditlake.apply.errors import CannotFold
-from auditlake.apply.heap import TooLarge, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
+from auditlake.apply.large_rows import TooLarge, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
 from auditlake.apply.merge import choose_plan, merge, reshape
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read_watermark

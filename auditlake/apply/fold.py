@@ -62,7 +62,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from auditlake.apply import keys, typing
+from auditlake.apply import keys, typed_values
 from auditlake.apply.tails import TailShape
 from auditlake.errors import InvariantBroken
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, type_of
@@ -306,7 +306,7 @@ def _open_value(columns: Sequence[Column], position: int) -> Expression:
 
 
 def _pair(column: Column, text: Expression) -> Expression:
-    return F.struct(typing.value(column, text).alias("value"), typing.raw(column, text).alias("raw"))
+    return F.struct(typed_values.value(column, text).alias("value"), typed_values.raw(column, text).alias("raw"))
 
 
 def filled(effects: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
@@ -430,7 +430,7 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
         "_xid": F.col("xid"),
         "_end_xid": of_end("xid", "xid"),
         "_ordinal": F.col("ordinal"),
-        "_raw": typing.raw_map(partial),
+        "_raw": typed_values.raw_map(partial),
         "_part": F.coalesce(F.date_format(end_time, "yyyy-MM"), F.lit(OPEN_PART)),
     }
     if not keys.key_of(columns) and not shape.inserts_only:  # a close identifies the version it ends
@@ -455,7 +455,7 @@ def _state(column: Column, position: int, shape: TailShape) -> tuple[Expression,
     """Return the typed value, and the exact text if the typed value is NULL."""
     if position not in shape.unchanged:
         text = F.col("new")[position]
-        return typing.value(column, text), text
+        return typed_values.value(column, text), text
     state, begins = F.col(f"f{position}"), F.col("_kind") != Kind.CLOSE
     missing = F.raise_error(F.lit(f"an unchanged value of column {column.name} has no earlier version"))
     value = F.when(state.isNotNull(), state["value"]).otherwise(missing)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from auditlake.apply import typing
+from auditlake.apply import typed_values
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 from auditlake.sql_names import spark_identifier, spark_literal
@@ -49,9 +49,9 @@ def from_text(columns: Sequence[Column], text: Callable[[int], Expression]) -> l
         if not column.key:
             continue
         required = F.coalesce(text(position), _no_key(column))
-        parts.append(typing.value(column, required))
+        parts.append(typed_values.value(column, required))
         if type_of(column).may_not_fit:
-            parts.append(typing.raw(column, required))
+            parts.append(typed_values.raw(column, required))
     return [part.alias(name) for part, name in zip(parts, names(columns), strict=True)]
 
 

@@ -28,7 +28,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from auditlake.apply import keys, typing
+from auditlake.apply import keys, typed_values
 from auditlake.apply.fold import (
     BEFORE,
     FIRST_EPOCH,
@@ -103,7 +103,7 @@ def open_rows(versions: DataFrame, columns: Sequence[Column], shape: TailShape) 
 
 def row_digest(columns: Sequence[Column]) -> Expression:
     """Return a digest of a history row's values: two rows have the same if the exact texts of all values are equal."""
-    raws = [typing.raw_of(column, F.col("_raw")) for column in columns]
+    raws = [typed_values.raw_of(column, F.col("_raw")) for column in columns]
     return _digest([_distinct_text(c, keys.source(c.stored), raw) for c, raw in zip(columns, raws, strict=True)])
 
 
@@ -149,14 +149,14 @@ def _digest_of_texts(columns: Sequence[Column], tuple_name: str) -> Expression:
     parts = []
     for position, column in enumerate(columns):
         text = F.col(tuple_name)[position]
-        parts.append(_distinct_text(column, typing.value(column, text), typing.raw(column, text)))
+        parts.append(_distinct_text(column, typed_values.value(column, text), typed_values.raw(column, text)))
     return _digest(parts)
 
 
 def _distinct_text(column: Column, value: Expression, raw: Expression) -> Expression:
     """Return a text of a value that differs for different values, alone and concatenated with others."""
-    is_raw = F.when(raw.isNotNull(), F.concat(F.lit("r"), typing.delimited(raw)))
-    return F.coalesce(is_raw, typing.delimited(typing.distinct_text(type_of(column), value)))
+    is_raw = F.when(raw.isNotNull(), F.concat(F.lit("r"), typed_values.delimited(raw)))
+    return F.coalesce(is_raw, typed_values.delimited(typed_values.distinct_text(type_of(column), value)))
 
 
 def _digest(parts: Sequence[Expression]) -> Expression:

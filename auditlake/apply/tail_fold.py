@@ -17,9 +17,9 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from auditlake.apply import keys, multiset, typing
+from auditlake.apply import keys, multiset, typed_values
 from auditlake.apply.fold import Folded, fold, needs_open_versions
-from auditlake.apply.heap import has_large_rows
+from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.tails import FOLDED_OPS, Tail
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
@@ -165,7 +165,7 @@ def null_before_added(rows: DataFrame, added: Sequence[AddedColumn]) -> DataFram
 
 def missing_value(added: AddedColumn) -> Expression:
     """Return the typed missing value; NULL if the type cannot represent it."""
-    return typing.value(added.column, F.lit(added.missing).cast("string"))
+    return typed_values.value(added.column, F.lit(added.missing).cast("string"))
 
 
 def with_missing_raw(raw: Expression, added: Sequence[AddedColumn]) -> Expression:
@@ -173,7 +173,7 @@ def with_missing_raw(raw: Expression, added: Sequence[AddedColumn]) -> Expressio
     for addition in added:
         if addition.missing is None or not type_of(addition.column).may_not_fit:
             continue
-        stored, text = addition.column.stored, typing.raw(addition.column, F.lit(addition.missing))
+        stored, text = addition.column.stored, typed_values.raw(addition.column, F.lit(addition.missing))
         without = F.coalesce(without_raw(raw, stored), F.create_map().cast("map<string,string>"))
         with_text = F.map_concat(without, F.create_map(F.lit(stored), text))
         raw = F.when(text.isNotNull(), with_text).otherwise(raw)

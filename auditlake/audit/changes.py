@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditlake.audit.keys import Key
 from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.row_key import Key
 from auditlake.errors import InvariantBroken
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn

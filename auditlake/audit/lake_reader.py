@@ -13,7 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from auditlake.audit.table_shapes import Later, TableShapes
+from auditlake.audit.columns_over_time import Later, TableShapes
 from auditlake.delta.append_table import open_to_read
 from auditlake.delta.table import open_entry
 from auditlake.errors import BadUsage, NotAnswerable

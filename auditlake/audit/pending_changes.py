@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, Values, change_of, fetch, key_places
-from auditlake.audit.keys import Key
 from auditlake.audit.lake_reader import Reader, Span
+from auditlake.audit.row_key import Key
 from auditlake.audit.versions import HERE, THERE, history_texts, in_history, record, row_values, value_column
 from auditlake.errors import Unsupported
 from auditlake.lake.history import OPEN_PART, HistoryTable, type_of

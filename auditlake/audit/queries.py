@@ -10,9 +10,9 @@ from datetime import datetime, tzinfo
 from typing import Any, Self
 
 from auditlake.audit.diff import Compared
-from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.row_history import Blame, Book, Deleted, Event, blame, deleted_rows, last_version
+from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import OfTable, Transaction, Wanted, find, lsns_of_table, touches_key, transactions_at
 from auditlake.audit.versions import Mark
 from auditlake.errors import BadUsage, NotAnswerable

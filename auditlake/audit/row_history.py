@@ -20,9 +20,9 @@ from itertools import groupby
 import pyarrow as pa
 
 from auditlake.audit.changes import Change, States, Values, changes_of
-from auditlake.audit.keys import Key
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail
+from auditlake.audit.row_key import Key
 from auditlake.audit.versions import (
     HERE,
     THERE,

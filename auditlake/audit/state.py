@@ -32,9 +32,9 @@ import numpy as np
 import pyarrow as pa
 
 from auditlake.audit.changes import States, Values, changes_of
-from auditlake.audit.keys import read_value
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail, TailVersion
+from auditlake.audit.row_key import read_value
 from auditlake.audit.versions import value_column
 from auditlake.errors import BadUsage, Unsupported
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, type_of

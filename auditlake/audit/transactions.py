@@ -24,8 +24,8 @@ from itertools import chain, groupby, islice
 from auditlake.attribution import Context, Scope, context_text, read_context
 from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, in_changes, key_places
 from auditlake.audit.diff import read_sides
-from auditlake.audit.keys import Key
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
+from auditlake.audit.row_key import Key
 from auditlake.audit.versions import HERE, THERE, row_values, same_in_history, versions_of
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable

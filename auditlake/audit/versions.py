@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, Step, Values, changes_of, in_changes
-from auditlake.audit.keys import Key
+from auditlake.audit.columns_over_time import Later
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
-from auditlake.audit.table_shapes import Later
+from auditlake.audit.row_key import Key
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column

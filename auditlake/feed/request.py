@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, split_name
+from auditlake.audit.row_key import parse_key
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed, Start, parse_cursor
 from auditlake.feed.selection import ColumnFilter, KeyFilter, Selection

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from auditlake.audit.columns_over_time import TableShapes
 from auditlake.audit.lake_reader import Reader, Span
-from auditlake.audit.table_shapes import TableShapes
 from auditlake.audit.transactions import Transaction, lsns_of_changes, lsns_of_columns
 from auditlake.errors import NotAnswerable
 from auditlake.feed.change import Change

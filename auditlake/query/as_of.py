@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows 
 
 from auditlake.apply import keys
 from auditlake.apply.fold import ENDS, Folded
-from auditlake.apply.heap import find_too_large, heap_bytes
+from auditlake.apply.large_rows import find_too_large, heap_bytes
 from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added
 from auditlake.apply.tails import Tail
 from auditlake.apply.windows import WINDOW_BYTES

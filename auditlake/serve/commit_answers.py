@@ -10,10 +10,10 @@ from auditlake.attribution import Context
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.audit.diff import Entry as DiffEntry
-from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import LogQuestion, RowQuestion, blame_of, life_of, table_of_both
 from auditlake.audit.row_history import Event
+from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import (
     Message,
     Shown,

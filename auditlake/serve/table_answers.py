@@ -224,7 +224,7 @@ def facets(readings: Readings, asked: OfFacets) -> models.Facets:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A value searched for in some columns: conditions by the own name of the column (`audit.table_shapes`)."""
+    """A value searched for in some columns: conditions by the own name of the column (`audit.columns_over_time`)."""
 
     where: Mapping[str, Where]
 

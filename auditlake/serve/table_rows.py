@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.audit.keys import read_value
 from auditlake.audit.lake_reader import Reader
+from auditlake.audit.row_key import read_value
 from auditlake.audit.state import Reading, columns_of, is_held, state_query, versions_query
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable, type_of
@@ -241,7 +241,7 @@ class TableState:
         return str(self.table.name_at(self.lsn))
 
     def own_name(self, column: Column) -> str:
-        """Return the name of a column in rows that the audit commands read (`audit.table_shapes`)."""
+        """Return the name of a column in rows that the audit commands read (`audit.columns_over_time`)."""
         return self.reader.own_names(self.table).get(column.stored, column.name)
 
     @property

@@ -2,7 +2,7 @@
 
 Numbers, strings and times travel in PostgreSQL's binary form; all other types as the text of their output function.
 Three kinds of values do not fit their typed column, become NULL there, and exact text in `_raw`, as they do from the
-stream (`apply.typing`):
+stream (`apply.typed_values`):
   1. Dates and timestamps at infinity, BC, or after 9999. The binary reader converts them to the Unix epoch without an
      overflow check, which wraps around, but always to a value outside the years 1 to 9999. `OutOfRange` is raised, and
      the range is read again with `guarded=True`: the server then sends NULL and, beside it, the exact text.

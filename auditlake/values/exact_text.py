@@ -23,7 +23,7 @@ It is not used, because this package is pure and the audit commands, which start
 
 `typed_values` gives NULL for a value that its type cannot represent (`types.DOES_NOT_FIT`); its text belongs in `_raw`.
 Any other text that is not a value of its type raises ArrowInvalid or ValueError, and never becomes NULL. Tests hold it
-equal to `apply.typing`, which says the same in Spark SQL.
+equal to `apply.typed_values`, which says the same in Spark SQL.
 
 Authority: postgresql.org/docs/current/datatype.html, "Output" of each type; arrays.html, "Array Input and Output
 Syntax"; src/common/d2s.c, f2s.c; src/backend/utils/adt/arrayfuncs.c

@@ -8,8 +8,8 @@ that is not listed here keeps its exact text in a STRING column: it is never ref
     domain   its base type's column type, without the domain's own modifier: the stream names only the base type
     others   enums, composites, ranges and types of extensions keep their text
 
-Pure. The stages translate a `Kind` to Spark SQL (`apply.typing`), to Arrow (`snapshot.column_codec`) and back to text
-(`exact_text`). `scripts/types_page.py` generates docs/types.md from this table.
+Pure. The stages translate a `Kind` to Spark SQL (`apply.typed_values`), to Arrow (`snapshot.column_codec`) and back to
+text (`exact_text`). `scripts/types_page.py` generates docs/types.md from this table.
 
 Authority: postgresql.org/docs/current/datatype.html; src/include/catalog/pg_type.dat for the OIDs
 """

@@ -27,9 +27,9 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from auditlake.apply import keys, typing
+from auditlake.apply import keys, typed_values
 from auditlake.apply.fold import ENDS, Folded
-from auditlake.apply.heap import find_too_large, heap_bytes
+from auditlake.apply.large_rows import find_too_large, heap_bytes
 from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added
 from auditlake.apply.tails import Log, Tail, find_tails
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
@@ -185,7 +185,7 @@ def _compared(actual: DataFrame, expected: DataFrame, columns: Sequence[Column])
 def _hash(value: Expression, column_type: ColumnType) -> Expression:
     """Hash a typed value; NULL differs from every value, and -0 from 0."""
     element = column_type if column_type.element is None else column_type.element
-    exact = typing.distinct_text(column_type, value) if element.kind is Kind.FLOAT else value
+    exact = typed_values.distinct_text(column_type, value) if element.kind is Kind.FLOAT else value
     return F.xxhash64(exact, value.isNull())
 
 

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import auditlake
-from auditlake.apply import heap
+from auditlake.apply import large_rows
 from auditlake.apply.apply import apply_pending
-from auditlake.apply.heap import HEAP_PER_ROW, find_too_large, has_large_rows, one_row_at_a_time
+from auditlake.apply.large_rows import HEAP_PER_ROW, find_too_large, has_large_rows, one_row_at_a_time
 from auditlake.apply.tails import Tail, find_tails, open_log
 from auditlake.delta.append_table import AppendLog
 from auditlake.errors import NotAnswerable
@@ -103,7 +103,7 @@ def test_settings_for_large_rows_last_no_longer_than_they_do(
     """Those of the caller's session are never changed."""
     names = ("spark.sql.parquet.enableVectorizedReader", "spark.sql.shuffle.partitions")
     before = [spark.conf.get(name) for name in names]
-    monkeypatch.setattr(heap, "GROUP_BYTES", 0)
+    monkeypatch.setattr(large_rows, "GROUP_BYTES", 0)
     used = []
 
     def noted(tail: Tail) -> bool:

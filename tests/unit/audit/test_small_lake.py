@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
-from auditlake.audit.keys import parse_key
 from auditlake.audit.lake_reader import Reader, Span, split_name
 from auditlake.audit.queries import DiffQuestion
 from auditlake.audit.row_history import Book, blame, deleted_rows, last_version
+from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import Shown, Wanted, contents, find, find_transaction, lsns_of_table
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake

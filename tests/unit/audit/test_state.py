@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from auditlake.audit.columns_over_time import Later
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.state import Filter, Page, open_state
-from auditlake.audit.table_shapes import Later
 from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import live_files
 from auditlake.delta.log_writer import added_file, put_commit

@@ -1,8 +1,8 @@
-"""The heap that a tail needs: Spark copies a row again and again, so one needs thirty times its length.
+"""Rows too large for the heap: Spark copies a row again and again, so one needs thirty times its length.
 
-Rows of usual length need no more heap the more there are: Spark spills them. A single row cannot be spilled in parts,
-so rows too large for the heap are found here, in the files of `changes` and of the history, before a job reads them. A
-JVM that runs out of memory would end the process, and every later one at the same place.
+Many rows of usual length need no more heap than few: Spark spills them. A single row cannot be spilled in parts, so
+rows too large for the heap are found here, in the files of `changes` and of the history, before a job reads them.
+Otherwise the JVM would run out of memory, and so would every later process, at the same place.
 
 The footers of nearly all files show that none of their rows is large; the rows of the others are measured, in Python.
 """
