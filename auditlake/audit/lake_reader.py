@@ -22,8 +22,8 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
-from auditlake.membership import Membership
 from auditlake.messages import say
+from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Relation, TableName
 from auditlake.schema.evolution import Followed, find_shapes, follow
 from auditlake.sql_names import standard_literal

@@ -34,8 +34,8 @@ import pyarrow as pa
 from auditlake.audit.transactions import Transaction, transaction_of
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable, WrongSource
 from auditlake.feed.change import Change, ChangedTransaction
+from auditlake.feed.complete_transactions import ChangeReader
 from auditlake.feed.log_tail import LogTail, within
-from auditlake.feed.reading import ChangeReader
 from auditlake.feed.selection import Selected, Selection, Successor
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import list_histories

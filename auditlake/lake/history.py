@@ -69,7 +69,7 @@ from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake, source_name
 from auditlake.lsn import Lsn
-from auditlake.membership import Membership
+from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, TableName
 from auditlake.sql_names import spark_identifier
 from auditlake.store.files import AtOnce, remove_folder, replace_file

@@ -36,7 +36,7 @@ from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, holder_lives
 from auditlake.lsn import Lsn
-from auditlake.membership import Member, Membership
+from auditlake.publication_membership import Member, Membership
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.store import files
 from auditlake.store.place import Place

@@ -38,7 +38,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import report, say
 from auditlake.query.completion import Tables, complete
 from auditlake.query.dialect import tokenize
-from auditlake.query.engines import Engines
+from auditlake.query.engine_choice import Engines
 from auditlake.query.output import TEXT_FORMATS, Form, answer
 from auditlake.query.statement import LakeState, prepare_statement, read_state, split
 from auditlake.terminal import working

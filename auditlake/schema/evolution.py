@@ -33,7 +33,7 @@ from auditlake.lake.column_names import stored_beside
 from auditlake.lake.history import RESERVED, HistoryTable, in_order, type_of
 from auditlake.lake.relations import RelationVersion, Versions
 from auditlake.lsn import Lsn
-from auditlake.membership import Membership
+from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import Added, Answers
 from auditlake.values.types import is_widened

@@ -33,8 +33,8 @@ from auditlake.lake.history import list_histories, new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
 from auditlake.lake.records import read_recorded
-from auditlake.membership import Membership
 from auditlake.messages import report_bug
+from auditlake.publication_membership import Membership
 from auditlake.relation import Relation, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.plan import chosen_of, read_source

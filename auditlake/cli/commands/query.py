@@ -105,7 +105,7 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: "Form", script
       auditlake sql --as-of -1d --format parquet -o orders.parquet 'select * from orders'
     """
     from auditlake.lake.manifest import require_manifest
-    from auditlake.query.engines import Engines
+    from auditlake.query.engine_choice import Engines
     from auditlake.query.output import answer
     from auditlake.query.statement import prepare_all, read_state
     from auditlake.terminal import working
@@ -142,7 +142,7 @@ def shell(settings: Settings, as_of: str | None, engine: str) -> None:
       auditlake shell --as-of -2h < questions.sql
     """
     from auditlake.lake.manifest import require_manifest
-    from auditlake.query.engines import Engines
+    from auditlake.query.engine_choice import Engines
     from auditlake.query.shell import Shell, inputs_of
 
     lake = Lake(settings.lake)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
-from auditlake.query.engines import Engines
+from auditlake.query.engine_choice import Engines
 from auditlake.query.shell import Shell, inputs_of
 from auditlake.relation import Column, TableName
 from tests.small_lake import version, write_history, write_small_lake

@@ -23,7 +23,7 @@ from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.engines import Engines
+from auditlake.query.engine_choice import Engines
 from auditlake.query.output import rows_of
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName

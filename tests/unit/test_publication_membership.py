@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from auditlake.membership import Loss, Member, Membership, find_losses
+from auditlake.publication_membership import Loss, Member, Membership, find_losses
 from auditlake.relation import TableName
 
 ORDERS, ITEMS, NEW = (TableName("public", name) for name in ("orders", "items", "new"))
