@@ -166,7 +166,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def bootstrap_target(settings: Settings) -> "Target":
-    """Return what the settings say about a bootstrap."""
+    """Return the settings of a bootstrap."""
     from auditlake.snapshot.bootstrap import Target  # noqa: PLC0415 - only for commands that copy
     from auditlake.snapshot.scheduler import Limits  # noqa: PLC0415
 

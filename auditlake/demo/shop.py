@@ -17,7 +17,7 @@ from auditlake.source.connection import Row, connect, fetch
 from auditlake.source.server import wal_end
 
 ACTOR = "back office"
-"""Who changes the price and cancels the order."""
+"""Actor of the transactions that change the price and cancel the order."""
 _PAUSE_S = 0.01
 _CUSTOMERS, _ORDERS_AT_START = 200, 1000
 

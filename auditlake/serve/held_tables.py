@@ -87,7 +87,7 @@ class Held:
 
     @property
     def source(self) -> str:
-        """What a state is read from: the rows with `_raw`."""
+        """SQL of the rows with `_raw`, from which a state is read."""
         return self.name if self.partial else f"(select *, null::map(varchar, varchar) as _raw from {self.name})"
 
 
@@ -242,7 +242,7 @@ class HeldTables:
         self._thread.submit(lambda: None).result()
 
     def close(self) -> None:
-        """End the thread; what is being made is left to end with the process."""
+        """End the thread after the table that it copies now; the copy ends with the process."""
         self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 

@@ -2,9 +2,9 @@
 
 A moment is the LSN that a request means; the timeline is the density of commits, and the commit next to another.
 
-The status is the verdict, positions and lag of a lake, and charts of them. Lag and slot are sampled whenever somebody
-looks at the status, so nothing asks the source while nobody does; the samples of the last hours stay in memory. Growth
-is computed from `transactions`, sizes from the log of each history.
+The status is the verdict, positions and lag of a lake, and charts of them. Lag and slot are sampled when the
+status is requested, and never otherwise, so an idle page does not query the source; the samples of the last hours stay
+in memory. Growth is computed from `transactions`, sizes from the log of each history.
 """
 
 import threading
@@ -141,7 +141,7 @@ def step(readings: Readings, asked: Step) -> models.Commit:
 
 @dataclass
 class Samples:
-    """Lag and slot at the times when somebody looked."""
+    """Lag and slot at the times of the last requests for the status."""
 
     kept: deque[tuple[int, float | None, float | None, float | None, float]] = field(
         default_factory=lambda: deque(maxlen=_SAMPLES)

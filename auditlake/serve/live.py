@@ -4,9 +4,9 @@
     id: the cursor after it
     data: {"lsn": …, "actor": …, …, "changes": […], "more": false}
 
-A browser that reconnects sends the last `id`, and the stream goes on after it. A subscriber that reads slowly is waited
-for, in this process only: the feed just reads files of the lake. At most `_MOST` streams are open at a time, and one
-event has at most `_MOST_CHANGES` changes; `more` says that the transaction has others.
+A browser that reconnects sends the last `id`, and the stream continues after it. A slow subscriber delays only its own
+stream: the feed just reads files of the lake. At most `_MOST` streams are open at a time, and one
+event has at most `_MOST_CHANGES` changes; `more` is true if the transaction has others.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _ALIVE_S = 15.0
 
 
 class OfChanges(models.Model):
-    """Where the stream starts, and what it selects."""
+    """Start and selection of a stream."""
 
     since: str | None = Field(
         default=None, description="From this moment on, or `beginning`; now by default.", max_length=200

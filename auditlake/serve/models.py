@@ -18,7 +18,7 @@ Values = dict[str, str | None]
 
 
 class Problem(Model):
-    """An error: what is wrong, what to do, and the exit code of the command that asks the same."""
+    """An error, with its remedy, and the exit code of the command that asks the same."""
 
     error: str
     hint: str | None = None

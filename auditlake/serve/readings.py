@@ -282,7 +282,7 @@ class Readings:
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread of the pool.
 
-        Raises Busy, and what it raises.
+        Raises Busy, and any exception of `work`.
         """
         if self._waiting >= self.limits.waiting:
             raise Busy("too many requests wait", "Try again in a few seconds.")

@@ -1,8 +1,8 @@
 """Server of the page: bind the address, serve until a signal ends it; routes, answers, errors as answers, static files.
 
 `serve` runs the process, `create_app` makes the ASGI application. A question is answered in a thread of `Readings`; the
-event loop only waits. Every answer has an ETag. What was asked as of an LSN that the lake has passed may be kept by the
-browser, because it does not change.
+event loop only waits. Every answer has an ETag. The browser may cache an answer as of an LSN at or below the
+watermark, because it does not change.
 """
 
 import json
@@ -227,7 +227,7 @@ async def _sign_out(_: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where the server listens, and who may ask: a token, a header of a reverse proxy, more names of the server."""
+    """Address of the server, and who has access: a token, a header of a reverse proxy, more names of the server."""
 
     address: str = "127.0.0.1"
     port: int = 8640

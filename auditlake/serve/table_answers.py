@@ -148,7 +148,7 @@ def _summary(readings: Readings, reader: Reader, table: HistoryTable, lsn: Lsn, 
 
 @contextmanager
 def _opened(readings: Readings, state: TableState, *, request: bool = True) -> Iterator[Callable[[], OpenState]]:
-    """Yield a function that opens a state; what is opened once is used by all that ask in the block."""
+    """Yield a function that opens a state at its first call in the block, and returns the same one at every other."""
     found: list[OpenState] = []
     with ExitStack() as stack:
 
@@ -445,7 +445,7 @@ def _parquet(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[by
 
 
 class _Sink(io.RawIOBase):
-    """File to write to that hands on what was written; `tell` counts from the beginning, as Parquet's footer does."""
+    """File whose written bytes are taken piece by piece; `tell` counts from its beginning, as Parquet's footer does."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -464,7 +464,7 @@ class _Sink(io.RawIOBase):
         return len(part)
 
     def taken(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes written since the last call."""
         found = b"".join(self._parts)
         self._parts.clear()
         return found

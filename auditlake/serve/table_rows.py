@@ -213,7 +213,7 @@ def parse_order(given: str | None, columns: Mapping[str, Column], key: tuple[Col
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows, in which order, from where on and how many; `limit` None is all."""
+    """Conditions on rows, their order, and the part of them to return; without `limit` all from `offset` on."""
 
     where: tuple[Where, ...]
     order: Order

@@ -21,9 +21,9 @@ An element is quoted if it is empty, the word NULL, or contains a brace, comma, 
 psycopg's loader parses eight times as fast (80,000 arrays in 0.10 s instead of 0.74 s; 2026-11-22, bench/own_code.py).
 It is not used, because this package is pure and the audit commands, which start without a driver, parse few arrays.
 
-`typed_values` gives NULL for a value that its type cannot represent (`types.DOES_NOT_FIT`); its text belongs in `_raw`.
-Any other text that is not a value of its type raises ArrowInvalid or ValueError, and never becomes NULL. Tests hold it
-equal to `apply.typed_values`, which says the same in Spark SQL.
+`typed_values` returns NULL for a value that its type cannot represent (`types.DOES_NOT_FIT`); its text belongs in
+`_raw`. Any other text that is not a value of its type raises ArrowInvalid or ValueError, and never becomes NULL. Tests
+compare it with `apply.typed_values`, its counterpart in Spark SQL.
 
 Authority: postgresql.org/docs/current/datatype.html, "Output" of each type; arrays.html, "Array Input and Output
 Syntax"; src/common/d2s.c, f2s.c; src/backend/utils/adt/arrayfuncs.c

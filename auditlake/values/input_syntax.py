@@ -41,7 +41,7 @@ class Spelling:
 def spelling(type_oid: int, typmod: int, given: str) -> Spelling:
     """Return PostgreSQL's text of a value of this type.
 
-    Raises ValueError, with what is accepted, if the text is none.
+    Raises ValueError, with the accepted forms, if the text is not a value of the type.
     """
     read = _READERS.get(_NAMES.get(type_oid, ""))
     return Spelling(given, exact=False) if read is None else read(given, typmod)

@@ -68,7 +68,7 @@ def _instance(spark: SparkSession, kind: Any, *arguments: Any) -> Any:
 
 
 def stores(spark: SparkSession, folder: Remote) -> None:
-    """Print what is in the entry after both log stores wrote it while another process did."""
+    """Print the content of the entry after both log stores wrote it at the same time as another process."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the only way to it
     configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - the same
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()

@@ -71,7 +71,7 @@ def test_follow_resyncs_a_rewritten_table(database: str, tmp_path: Path, *, with
 
 @pytest.mark.parametrize("with_trigger", [True, False], ids=["trigger", "catalog"])
 def test_follow_goes_on_with_the_first_key_of_a_table(database: str, tmp_path: Path, *, with_trigger: bool) -> None:
-    """Rows without a key were told apart by number: they get a new snapshot, by which the key identifies them."""
+    """Rows without a key were numbered; the table gets a new snapshot, from which on the key identifies them."""
     lake = Lake(tmp_path / "lake")
     settings: list[str | Path] = ["--source", database, "--lake", tmp_path / "lake"]
     for name in ("t", "whole"):

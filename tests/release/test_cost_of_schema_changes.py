@@ -1,4 +1,4 @@
-"""What a schema change costs: at most one commit besides its batch's, and no file of closed versions is removed."""
+"""Cost of a schema change: at most one commit besides its batch's, and no file of closed versions is removed."""
 
 import pytest
 from deltalake import DeltaTable

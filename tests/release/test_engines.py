@@ -1,7 +1,7 @@
-"""Both engines give the same answers: to random and hostile statements, to those of the query tests and the documents.
+"""Both engines return the same: for random and hostile statements, for those of the query tests and the documents.
 
-AUDITLAKE_ENGINES_S sets the seconds of the random ones (300). `tests/data/sql` has the hostile ones, one a line: what
-DuckDB accepts of them must be Spark's answer, and what Spark refuses DuckDB must leave to it.
+AUDITLAKE_ENGINES_S is the time for random ones in seconds (300). `tests/data/sql` has the hostile ones, one a line: if
+DuckDB accepts one, its answer must equal Spark's; if Spark refuses one, DuckDB must leave it to Spark.
 """
 
 import json

@@ -76,7 +76,7 @@ def test_all_stages_get_through_a_store_that_fails(database: str, remote_folder:
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "AccessDenied"])
 def test_a_store_that_refuses_is_named_and_nothing_is_lost(database: str, remote_folder: Remote, code: str) -> None:
-    """Credentials expire, or the bucket is denied, while capture runs; later it goes on where it was."""
+    """Credentials expire, or the bucket is denied, while capture runs; the next run continues at the same position."""
     _prepare(database)
     folder = str(remote_folder)
     both = ["--lake", folder, "--source", database]

@@ -49,7 +49,7 @@ def test_a_table_created_again_is_included(database: str, tmp_path: Path, listed
 
 
 def test_a_rewrite_of_a_table_copied_later_is_refused(database: str, tmp_path: Path) -> None:
-    """Its history appears without a new version of the relation, and the feed has to see what is missing since then."""
+    """Its history appears without a new relation version; the feed must still detect that changes are missing."""
     execute(database, "create table t (id int primary key)", "create publication auditlake for all tables")
     lake = Lake(tmp_path / "lake")
     bootstrap: list[str | Path] = ["bootstrap", "--table", "public.*", "--source", database, "--lake", lake.root]

@@ -102,7 +102,7 @@ class _Cluster:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def submit(self, job: str, *arguments: str | Path) -> tuple[str, str]:
-        """Run a job that must succeed; return what it printed, and its messages."""
+        """Run a job that must succeed; return its stdout and stderr."""
         done = self._run(job, arguments, {})
         assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
         return done.stdout, done.stderr
@@ -132,7 +132,7 @@ class _Cluster:
 
 
 def _write_manifest(lake: Lake) -> None:
-    """Give a lake that was written by hand its manifest, which is only written into an empty folder."""
+    """Write the manifest of a lake that was written by hand; `write_manifest` needs an empty folder."""
     empty = Lake(lake.root.with_name("empty"))
     write_manifest(empty, Manifest("1", 1, "shop", "auditlake", "auditlake"))
     empty.manifest.rename(lake.manifest)
@@ -230,7 +230,7 @@ def _role_with_password(database: str) -> Iterator[str]:
 
 
 class _Watched:
-    """What others on the cluster may see of the jobs: the UI and its REST API, events, logs, lists of processes."""
+    """Everything of the jobs that is visible on the cluster: UI and REST API, events, logs, lists of processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.spark]
 
 
 def test_former_values_are_found_after_apply(database: str, tmp_path: Path) -> None:
-    """Every value is found where it was found before."""
+    """Every value is found in the same rows as before apply."""
     with psycopg.connect(database, autocommit=True) as conn:
         lake, before = change_items(conn, database, tmp_path)
         applied = command.run(["apply", "--until-current", "--lake", str(lake.root)], SPARK)

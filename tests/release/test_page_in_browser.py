@@ -258,7 +258,7 @@ def test_the_undo_script_is_shown(browser: webdriver.Chrome, url: str) -> None:
 
 
 def test_sql_is_completed(browser: webdriver.Chrome, url: str) -> None:
-    """What is typed gets completions, which Tab takes; a statement that writes is refused with a message."""
+    """Typing shows completions, Tab inserts one; a statement that writes is refused with a message."""
     browser.get(f"{url}/sql")
     area = browser.find_element(By.ID, "statement")
     area.send_keys("delete from cust")

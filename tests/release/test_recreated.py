@@ -152,7 +152,7 @@ class _Seen:
 def test_every_name_means_the_table_that_had_it(
     of_version: Server, tmp_path: Path, scenario: str, *, with_trigger: bool
 ) -> None:
-    """The states by name are PostgreSQL's after every step, with nobody's help; few moments of change are refused."""
+    """After every step, without help, the states by name equal PostgreSQL's; few moments of change are refused."""
     schema, steps = _SCENARIOS[scenario]
     name = of_version.create_database()
     dsn, lake = of_version.dsn(name), Lake(tmp_path / "lake")

@@ -57,7 +57,7 @@ def test_a_table_without_a_key_gains_and_loses_copies(site: Site) -> None:
 
 
 def test_a_damaged_history_is_repaired(site: Site) -> None:
-    """A file of the open versions is missing: what was open is there again, and the gap begins before it was lost."""
+    """A file of open versions is missing: resync restores its rows, and the gap begins before the file was lost."""
     site.run("update other set v = 'new' where id = 1", "insert into other values (4), (5)")
     site.catch_up()
     table = open_history(site.lake, TableName("public", "other"))

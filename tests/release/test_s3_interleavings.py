@@ -141,7 +141,7 @@ def test_a_suspended_bootstrap_is_taken_over(database: str, remote_folder: Remot
     """Its commit comes second and is refused; it deletes nothing of the other's."""
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table orders (id int primary key, note text)")
-        # Few rows: a walsender whose socket is full, because its client is suspended, does not end when it is told to.
+        # Few rows: a walsender blocked on the full socket of its suspended client does not end when terminated.
         conn.execute("insert into orders select n, 'first' from generate_series(1, 60) n")
     folder = str(remote_folder)
     both = ["--lake", folder, "--source", database]

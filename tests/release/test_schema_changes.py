@@ -1,4 +1,4 @@
-"""Every change in docs/schema-changes.md has the effects that its line says, on each supported end of the versions."""
+"""Every change in docs/schema-changes.md has the effects listed there, on the oldest and newest supported server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,7 +138,7 @@ def _run(name: str, dsn: str, lake: Lake, *options: str) -> None:
 
 
 def _effect(dsn: str, lake: Lake, known: int) -> str:
-    """Return what the lake says of the change."""
+    """Return the effect of the change, as the lake records it."""
     parked = list(read_parked(lake, list_histories(lake)).values())
     if parked:
         return "ends" if parked[0].ended else "new snapshot"

@@ -36,7 +36,7 @@ def test_a_message_is_matched_if_only_one_assignment_is_possible(
 
 
 def test_without_earlier_columns_the_message_must_agree_with_the_catalog() -> None:
-    """Unpublished columns may lie between."""
+    """Unpublished columns may be between them."""
     now = {1: "id", 2: None, 3: "secret", 4: "b"}
     assert match(["id", "b"], None, now) == (1, 4)
     assert match(["b", "id"], None, now) is None

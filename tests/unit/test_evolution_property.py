@@ -1,6 +1,6 @@
 """Random ALTER statements on several tables: evolution keeps what a model of PostgreSQL's catalog has at every LSN.
 
-The model gives each column a number that is never used again, as pg_attribute does. Its tables exchange names, columns
+Each column of the model has a number that is never used again, as in pg_attribute. Its tables exchange names, columns
 get names of dropped ones, keys change, types are widened or rewritten. Each change is a row of `relations`. Histories
 follow them in tails of random length, some of them after a killed run that had recorded its columns already.
 """

@@ -1,4 +1,4 @@
-"""Java and the Delta jars are found, or the error says what to do; no JVM is started."""
+"""Java and the Delta jars are found, or the error has a remedy; no JVM is started."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def test_takes_java_17_and_newer(release: str, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(("release", "major"), [("1.8.0_402", 8), ("11.0.22", 11)])
 def test_refuses_an_older_java(release: str, major: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark would fail on it with a class version nobody can read."""
+    """Spark would fail on it with the number of a class version, not of a Java release."""
     java_home(tmp_path, release)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=f"is version {major}, Spark needs 17"):

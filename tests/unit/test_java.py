@@ -1,4 +1,4 @@
-"""The class-data archive: named by what it depends on, used only if it exists."""
+"""The class-data archive: its name contains its dependencies; it is used only if it exists."""
 
 import os
 import time

@@ -113,7 +113,7 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: "Form", script
     lake = Lake(settings.lake)
     require_manifest(lake)
     state = read_state(lake, as_of, settings.zone, allow_gaps=settings.allow_gap, script=script)
-    # Refuse what can be refused before a JVM starts, which takes seconds.
+    # Before a JVM starts, which takes seconds: statements are refused here if they can be.
     queries = prepare_all(state, script)
     form.check(sum(query.defines is None for query in queries))
     engines = Engines(engine, settings.spark, functools.cache(lambda: _start_spark(settings)))

@@ -140,7 +140,7 @@ def maintain(settings: Settings) -> None:
 @click.option("--copy-bytes-per-s", metavar="N", help="Bytes to read from the source per second, at most [no limit].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for the progress of the copy.")
 def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool, as_json: bool) -> None:
-    """Give tables a new snapshot and keep their history; without options, the tables that are parked.
+    """Take a new snapshot of tables and keep their history; without options, of the tables that are parked.
 
     \b
     Example:

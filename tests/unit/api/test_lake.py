@@ -57,7 +57,7 @@ def test_the_history_of_a_row_has_python_values(lake: auditlake.Lake) -> None:
 
 
 def test_a_gap_is_part_of_a_rows_history(tmp_path: Path) -> None:
-    """What happened in it is not known."""
+    """The row may have changed in it."""
     made = _make_lake(tmp_path)
     record_gaps(made, [Gap(ORDERS, Lsn(0x150), Lsn(0x200), "slot lost")])
     (gap,) = auditlake.Lake(made.root).row("orders", 1).gaps

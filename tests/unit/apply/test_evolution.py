@@ -106,7 +106,7 @@ def test_other_shape_changes_are_refused_at_their_first_change(second: Relation,
 
 
 def test_the_first_key_needs_a_new_snapshot() -> None:
-    """Equal rows were told apart by number. Under REPLICA IDENTITY FULL the flags of columns name no key."""
+    """Equal rows were numbered. Under REPLICA IDENTITY FULL the flags of columns name no key."""
     plain = replace(_ID, key=False)
     table, whole = replace(_TABLE, columns=(plain, _V)), _relation(_ID, _V, identity=ReplicaIdentity.FULL)
     found = _follow((101, whole), (110, _relation(_ID, _V)), table=table)
@@ -130,7 +130,7 @@ def test_a_history_has_its_columns_at_each_lsn() -> None:
 
 
 def _numbered(*columns: Column) -> tuple[Column, ...]:
-    """Return columns with the numbers that the table of these tests gives them."""
+    """Return columns with the attribute numbers of the table in these tests."""
     numbers = {"id": 1, "v": 2, "renamed": 2, "c": 3, "D": 4}
     return tuple(replace(column, attnum=numbers[column.name]) for column in columns)
 

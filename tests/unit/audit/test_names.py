@@ -45,7 +45,7 @@ def test_columns_with_other_stored_names_keep_their_own_names(tmp_path: Path) ->
 
 
 def test_a_name_that_a_table_may_have_got_is_refused(tmp_path: Path) -> None:
-    """Capture has seen that a table was changed, not how: an unknown name may be its new one, so nobody misspelt it."""
+    """Capture knows that a table was changed, not how: an unknown name may be its new one instead of a typing error."""
     lake = write_small_lake(tmp_path)
     with pytest.raises(BadUsage, match="there is no table purchases in this lake"):
         Reader(lake, datetime.now(UTC)).table("purchases")

@@ -1,4 +1,4 @@
-"""The feed of the small lake: order, cursors, filters, and what it refuses."""
+"""The feed of the small lake: order, cursors, filters, and refusals."""
 
 import os
 import threading

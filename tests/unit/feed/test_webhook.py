@@ -27,7 +27,7 @@ _SECRET = "whsec_" + base64.b64encode(b"thirty-two bytes of a key, or so").decod
 
 @dataclass
 class Receiver:
-    """What a receiver got, and what it answers next; 200 when there is no answer left."""
+    """Receiver of requests: those received, and its next answers; 200 when none is left."""
 
     answers: list[int] = field(default_factory=list)
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
@@ -86,7 +86,7 @@ def _send(lake: Lake, url: str, *more: str) -> Any:
 
 
 def test_transactions_arrive_in_order_and_signed(lake: Lake) -> None:
-    """The signature is HMAC-SHA256 of id, timestamp and body; the next run sends only what is new."""
+    """The signature is HMAC-SHA256 of id, timestamp and body; the next run sends only new ones."""
     with _receiving() as receiver:
         done = _send(lake, receiver.url, "--since", "beginning")
         assert (done.code, done.stdout) == (0, ""), done.stderr
@@ -117,7 +117,7 @@ def test_a_request_is_repeated_until_it_is_received(lake: Lake) -> None:
 
 
 def test_a_large_transaction_is_sent_in_parts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part says whether it is the last; parts are the same whenever they are sent."""
+    """Each part has a flag for the last one; parts are the same whenever they are sent."""
     monkeypatch.setattr(webhook, "_PART_CHANGES", 1)
     with _receiving() as receiver:
         _send(lake, receiver.url, "--since", "0/250")

@@ -60,7 +60,7 @@ def test_time_never_runs_back(lake: Lake) -> None:
 
 
 def test_transactions_of_a_crashed_batch_are_not_written_twice(lake: Lake) -> None:
-    """Killed between `transactions` and `changes`, the replay adds only what is not there."""
+    """If capture was killed between `transactions` and `changes`, the replay adds only missing rows."""
     crashed = CaptureLog(lake)
     crashed._append_transactions(_transactions((110, 5), (120, 6)), CommitEnd(Lsn(120), Lsn(125)))  # noqa: SLF001 - the crash
     log = CaptureLog(lake)

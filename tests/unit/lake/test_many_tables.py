@@ -1,4 +1,4 @@
-"""What a lake of many tables costs: files that a new process reads, which must not grow with unchanged tables."""
+"""Cost of a lake of many tables: the files that a new process reads must not grow with unchanged tables."""
 
 import json
 import subprocess

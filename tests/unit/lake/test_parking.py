@@ -47,7 +47,7 @@ def test_a_dropped_table_that_is_created_again_is_not_ended(tmp_path: Path) -> N
 
 
 def test_a_snapshot_ends_a_record(tmp_path: Path) -> None:
-    """A later reason begins anew."""
+    """A later reason makes a new record."""
     lake = Lake(tmp_path)
     park(lake, SEEN)
     with mock.patch("auditlake.lake.parking.open_history", return_value=mock.Mock(snapshot_lsn=120)):

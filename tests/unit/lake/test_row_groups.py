@@ -1,4 +1,4 @@
-"""Files that auditlake writes have row groups that fit into memory, and footers that say how large their rows are."""
+"""Files that auditlake writes have row groups that fit into memory, and footers with the size of their rows."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def test_joining_keeps_row_groups_within_the_limit(tmp_path: Path) -> None:
 
 
 def test_long_values_have_no_dictionary(tmp_path: Path) -> None:
-    """It would hide that a value is in many rows, each of which takes its length in memory."""
+    """A dictionary would hide that a value is in many rows, and takes its length in memory for each."""
     rows = pa.table({"id": range(20), "body": ["x" * 5000] * 20, "op": ["insert"] * 20})
     (tmp_path / "_part=open").mkdir()
     path = tmp_path / str(write_part(tmp_path, rows, ["id"], {"_part": "open"})["add"]["path"])

@@ -98,7 +98,7 @@ def test_a_refused_stage_releases_the_locks_that_it_had_taken(tmp_path: Path) ->
 
 
 def test_released_locks_leave_no_files(tmp_path: Path) -> None:
-    """Neither where there was no folder, nor in a lake."""
+    """The folder of locks is deleted, and so is that of the lake if the lock created it."""
     with hold(Lake(tmp_path / "new" / "lake"), "bootstrap", Stage.BOOTSTRAP):
         assert (tmp_path / "new" / "lake" / "locks").exists()
     assert not (tmp_path / "new").exists()

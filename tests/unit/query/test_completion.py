@@ -1,4 +1,4 @@
-"""Completions of the shell: what is valid next, and nothing else."""
+"""Completions of the shell: only words that are valid next."""
 
 import pytest
 

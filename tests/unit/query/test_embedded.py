@@ -1,4 +1,4 @@
-"""The embedded engine on the small lake: what it answers, and what it leaves to Spark. Needs no JVM.
+"""The embedded engine on the small lake: the statements that it answers, and those that it leaves to Spark. No JVM.
 
 `tests/spark/query/test_engines.py` compares its answers with Spark's.
 """

@@ -88,7 +88,7 @@ def test_a_function_of_an_lsn_returns_its_state(reader: "duckdb.DuckDBPyConnecti
 
 
 def test_a_function_of_a_time_resolves_it_as_when_does(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
-    """A time before the lake, or after the end of what is known, raises an error."""
+    """A time before the lake, or after its currency, raises an error."""
     made(reader, lake, PARAMETRISED)
     known = read_known(lake)
     for seconds in (0, 5, 6, 8, 9, 10, 29.999999, 30, 100):

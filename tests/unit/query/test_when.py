@@ -108,7 +108,7 @@ def test_times_are_shown_in_a_zone() -> None:
 
 
 def test_ages_are_in_one_unit() -> None:
-    """In the largest unit of which there is at least one."""
+    """The unit is the largest that is not longer than the age."""
     ages = [format_age(seconds) for seconds in (-3, 0.5, 59, 60, 7199, 86_400, 200_000)]
     assert ages == ["now", "now", "59 s ago", "1 min ago", "1 h ago", "1 day ago", "2 days ago"]
 

@@ -14,7 +14,7 @@ HEADER = b"w" + bytes(24)
 
 
 class TlsConnection:
-    """A TLS connection of libpq: `consume_input` reads one record, half of which may stay inside OpenSSL.
+    """A TLS connection of libpq: `consume_input` reads one record, and OpenSSL may keep half of it.
 
     The socket is readable as long as records are left in it.
     """

@@ -79,7 +79,7 @@ def test_sign_in_leads_to_this_server_only(lake: Lake) -> None:
 
 
 def test_a_reverse_proxy_names_the_user(lake: Lake) -> None:
-    """Its header authenticates; without it nobody is served."""
+    """Its header authenticates; requests without it are refused."""
     page = Page(lake, Access(_HOSTS, None, "X-Forwarded-User"))
     assert page.get("/api/v1/lake").status_code == 401
     assert page.ask("GET", "/api/v1/lake", headers={"x-forwarded-user": "ann"}).status_code == 200

@@ -60,7 +60,7 @@ def test_links_carry_the_moment(page: Page) -> None:
 
 
 def test_a_fragment_is_the_part_below_the_timeline(page: Page) -> None:
-    """What the script asks for when the slider moves: the main block, with the moment in a header."""
+    """The script requests it when the slider moves: the main block, with the moment in a header."""
     response = page.get("/rows", table="orders", at="0/150", _fragment="1")
     assert json.loads(response.headers["x-moment"])["lsn"] == "0/150"
     assert "<html" not in response.text

@@ -1,4 +1,4 @@
-"""Process of the page: it says where it listens, answers without a JVM, and ends on a signal."""
+"""Process of the page: it prints its address, answers without a JVM, and ends on a signal."""
 
 import http.client
 import json

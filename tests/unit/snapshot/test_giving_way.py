@@ -11,7 +11,7 @@ _A, _B = TableName("public", "a"), TableName("public", "b")
 
 
 def test_pauses_grow_until_attempts_that_copy_nothing_end() -> None:
-    """Six pauses, the longest a minute; a copied table starts them anew."""
+    """Six pauses, the longest a minute; after a copied table they start at the first again."""
     progress, pauses = Progress(), Pauses()
     progress.fail(_A, GaveWay("waited"))
     assert [pauses.next_s(progress.state()) for _ in range(3)] == [1, 2, 5]
@@ -20,7 +20,7 @@ def test_pauses_grow_until_attempts_that_copy_nothing_end() -> None:
 
 
 def test_other_failures_are_not_repeated() -> None:
-    """A table that cannot be read fails as it did; beginning again forgets failures, and keeps what was copied."""
+    """A table that cannot be read fails at once; a new start forgets failures and keeps copied tables."""
     progress, pauses = Progress(), Pauses()
     progress.finish(CopiedTable(_B, 1, 1, 1.0, Lsn(1)))
     progress.fail(_A, SourceUnready("unreadable"))

@@ -230,7 +230,7 @@ def test_no_commit_of_many_writers_is_lost(remote_folder: Remote) -> None:
 
 
 def test_a_lease_is_held_by_one_process_and_free_once_it_has_died(remote_folder: Remote) -> None:
-    """On the same machine nobody waits for the lease to expire."""
+    """On the same machine the lease need not expire first."""
     lake = Lake(_path(remote_folder))
     command = [sys.executable, "-c", _HOLDER, str(remote_folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
@@ -290,7 +290,7 @@ def test_of_many_processes_that_find_a_dead_holder_one_takes_its_lease(remote_fo
 def test_a_process_that_lost_its_lease_cannot_change_a_record_of_its_successor(
     remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It read the record before, and would replace it by what it knew then."""
+    """It read the record before it lost the lease, and would replace it by an outdated one."""
     lake, table = Lake(_path(remote_folder)), TableName("public", "orders")
     early = Parked(table, Cause.APPLY, Lsn(10), Lsn(11), "a reason", "a remedy")
     assert park(lake, early)

@@ -1,4 +1,4 @@
-"""Histories in a store: which tables a question and a batch of apply look at, and that they see what they need."""
+"""Histories in a store: a question and a batch of apply read only the logs of the tables that they need."""
 
 import threading
 from collections.abc import Callable, Collection
@@ -45,7 +45,7 @@ _A, _B, _C, _ = _NAMES
 
 @pytest.fixture
 def lake(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """A lake of four tables at position 100, of which apply has saved what it knows."""
+    """A lake of four tables at position 100, all saved by apply."""
     lake = Lake(cast("Path", remote_folder))
     write_manifest(lake, Manifest("7000000000000000000", 1, "shop", "auditlake", "auditlake"))
     for oid, name in enumerate(_NAMES, 16_384):
@@ -78,7 +78,7 @@ def _move(lake: Lake, name: TableName, version: int, positions: dict[str, int]) 
 
 
 def test_a_question_about_one_table_lists_one(lake: Lake, looked_at: list[TableName]) -> None:
-    """It sees how far that table is, whoever moved it; others are as they were saved."""
+    """Its position is read from its log, whichever process moved it; other tables are as they were saved."""
     _move(lake, _A, 2, {HISTORY_APP: 200})
     _move(lake, _B, 2, {HISTORY_APP: 300})
     known = prepare_sql(lake, "select * from orders_a").known
@@ -104,7 +104,7 @@ def test_status_lists_no_table(lake: Lake, looked_at: list[TableName]) -> None:
 
 
 def test_a_table_is_looked_at_if_its_later_name_is_asked_for(lake: Lake, looked_at: list[TableName]) -> None:
-    """Its new snapshot has what the changes since the saved position do not give, and left no record."""
+    """Its new snapshot has rows that no change since the saved position contains, and left no record."""
     log, later = CaptureLog(lake), TableName("public", "invoices")
     columns = (Column("id", 20, -1, key=True, attnum=1),)
     log.relations.record(Relation(16_386, later, ReplicaIdentity.DEFAULT, columns), Lsn(300))
@@ -130,7 +130,7 @@ def test_status_ends_a_parking_with_the_new_snapshot(lake: Lake, looked_at: list
 def test_a_table_that_appears_during_another_threads_reading_disturbs_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads of the page share what is known of a lake: here one reads while another one does, with a new table."""
+    """Threads of the page share the saved state of a lake: here two read it at once, and one finds a new table."""
     real: Callable[[HistoryTable], dict[int, str | None]] = history._entries_since  # noqa: SLF001 - a request
     later, inner = TableName("public", "later"), list[list[HistoryTable]]()
     names, listed = Lake.history_names, threading.Event()
@@ -191,7 +191,7 @@ def test_an_unchanged_table_is_asked_again_by_listings_alone(lake: Lake, monkeyp
 
 
 def test_positions_that_moved_are_older_than_the_rest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is committed just before the positions, after the rest was read, is in the answer."""
+    """A commit after the rest was read, and just before the positions were, is in the answer."""
     _ask(lake)
     later, log = TableName("public", "later"), CaptureLog(lake)
     real, read = moments._read_rest, threading.Event()  # noqa: SLF001 - what is read at the same time as the positions
@@ -233,7 +233,7 @@ def test_a_new_table_is_opened(lake: Lake) -> None:
 
 
 def test_an_idle_batch_lists_no_table(lake: Lake, looked_at: list[TableName]) -> None:
-    """Apply takes what it saved."""
+    """Apply uses its saved state."""
     Applier(lake, lambda: pytest.fail("there is nothing to apply"), print).apply()
     assert looked_at == []
 
