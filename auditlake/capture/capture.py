@@ -36,7 +36,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.capture.change_log import CaptureLog, CommitEnd
+from auditlake.capture.change_log import CaptureLog, CommitEnd, RecordDdl, TableMessages
 from auditlake.capture.partition_watch import Held, PartitionWatch
 from auditlake.capture.preconditions import Claim, Report, Source, check_slot
 from auditlake.capture.shape_watch import DdlRecorder, ShapeWatch
@@ -47,7 +47,6 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_timeline
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
-from auditlake.pgoutput.batch_layout import RecordDdl
 from auditlake.replication.stream import FrameBuffer, Limits, ReplicationStream
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
@@ -77,7 +76,8 @@ class Writer:
 
     def __init__(self, log: CaptureLog, record_ddl: RecordDdl) -> None:
         self._log = log
-        self._decoder = ChangeDecoder(log.relations.register, record_ddl)
+        self._record_ddl = record_ddl
+        self._decoder = ChangeDecoder()
         self._partial = log.partial()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="auditlake-writer")
         self._job: Future[None] | None = None
@@ -100,7 +100,7 @@ class Writer:
 
     def write_part(self, part: FrameBuffer) -> None:
         """Submit part of a transaction whose Commit has not been received."""
-        self._start(lambda: self._log.append_part(self._missing(self._decode(part).changes)))
+        self._start(lambda: self._write_part(part))
 
     def record_idle(self, acknowledged: Lsn, current_us: int) -> None:
         """Submit the end of an idle stretch, as `CaptureLog.record_idle`."""
@@ -140,13 +140,20 @@ class Writer:
         os.close(self._ended)
         os.close(self._signal)
 
+    def _write_part(self, part: FrameBuffer) -> None:
+        decoded = self._decode(part)
+        self._log.append_part(self._missing(decoded.changes), self._messages(decoded))
+
     def _write(self, transactions: FrameBuffer) -> None:
         decoded = self._decode(transactions)
         commit = decoded.last_commit
         if commit is None:
             raise InvariantBroken("a batch that ends with a Commit has none")
         end = CommitEnd(commit.commit_lsn, commit.end_lsn)
-        self._log.append(self._missing(decoded.changes), decoded.transactions, end)
+        self._log.append(self._missing(decoded.changes), decoded.transactions, end, self._messages(decoded))
+
+    def _messages(self, decoded: Decoded) -> TableMessages:
+        return TableMessages(decoded.entries, self._record_ddl)
 
     def _decode(self, frames: FrameBuffer) -> Decoded:
         return self._decoder.decode(*frames.payloads())

@@ -8,6 +8,9 @@ Order of effects, for each batch:
 4. Append to `changes`, in a commit that moves the watermark and so makes the batch visible.
 5. Only now may the source be sent an acknowledgement.
 
+Before that, the buffer's messages about tables are taken in their order: relation versions are numbered, and those of
+the DDL trigger are recorded, which may park a table. A buffer that cannot be decoded has no effect.
+
 After a crash between 3 and 4 the server sends the transactions again; those already written are recognized by their LSN
 and not written twice.
 
@@ -17,6 +20,7 @@ different answers.
 """
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +36,7 @@ from auditlake.lake.positions import CLOCK_TOLERANCE_US
 from auditlake.lake.relations import RelationsLog, RelationVersion
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.batch_layout import DdlReport, Described, Entry
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.missing_values import AddedLog, Ask, Existing
 
@@ -47,6 +52,17 @@ class Partial:
     next_ordinal: int
 
 
+RecordDdl = Callable[[DdlReport], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TableMessages:
+    """The messages about tables in a buffer; `record_ddl` records those of the DDL trigger."""
+
+    entries: Sequence[Entry]
+    record_ddl: RecordDdl
+
+
 class CaptureLog:
     """The tables that capture writes. One process at a time; the first commit of a second one is refused."""
 
@@ -57,6 +73,7 @@ class CaptureLog:
         """
         self.relations = RelationsLog(lake, numbers)
         self._numbers = numbers
+        self._version_of: dict[int, int] = {}
         self._added = AddedLog(lake, ask)
         self._transactions = AppendLog(lake.transactions, MONO_SCHEMA)
         self._changes = AppendLog(lake.changes, CHANGES_SCHEMA)
@@ -163,20 +180,50 @@ class CaptureLog:
         rows = select(self._changes.table, "changes", query).to_pylist()
         return int(rows[0]["time"]) if rows else None
 
-    def append_part(self, changes: pa.RecordBatch) -> None:
+    def append_part(self, changes: pa.RecordBatch, messages: TableMessages | None = None) -> None:
         """Make part of an unfinished transaction durable; readers ignore it."""
+        changes = self._numbered(changes, messages)
         self.flush_relations()
         self._changes.append(changes, {})
         reach(After.PART)
 
-    def append(self, changes: pa.RecordBatch, transactions: pa.RecordBatch, end: "CommitEnd") -> None:
-        """Make whole transactions durable and visible, up to and including the commit at `end`."""
+    def append(
+        self,
+        changes: pa.RecordBatch,
+        transactions: pa.RecordBatch,
+        end: "CommitEnd",
+        messages: TableMessages | None = None,
+    ) -> None:
+        """Make whole transactions durable and visible, up to and including the commit at `end`.
+
+        With `messages`, the relations of `changes` are places in its entries, and become numbers of versions.
+        """
+        changes = self._numbered(changes, messages)
         self.flush_relations()
         self._append_transactions(transactions, end)
         reach(After.TRANSACTIONS)
         positions = {CHANGES_APP: end.commit_lsn, ACKNOWLEDGED_APP: end.end_lsn, CURRENT_APP: self._current_at(end)}
         self._changes.append(changes, positions)
         reach(After.CHANGES)
+
+    def _numbered(self, changes: pa.RecordBatch, messages: TableMessages | None) -> pa.RecordBatch:
+        if messages is None:
+            return changes
+        numbers = pa.array([self._register(entry, messages.record_ddl) for entry in messages.entries], pa.int64())
+        place = CHANGES_SCHEMA.get_field_index("relation")
+        return changes.set_column(place, CHANGES_SCHEMA.field(place), numbers.take(changes["relation"]))
+
+    def _register(self, entry: Entry, record_ddl: RecordDdl) -> int | None:
+        """Return the number of the version of a described table; None for a message of the DDL trigger."""
+        match entry:
+            case Described(relation, lsn):
+                self._version_of[relation.oid] = self.relations.register(relation, lsn)
+                return self._version_of[relation.oid]
+            case DdlReport():
+                record_ddl(entry)
+                return None
+            case oid:
+                return self._version_of[oid]
 
     def _current_at(self, end: "CommitEnd") -> int:
         """Return the currency after the commit at `end`; unchanged if a killed run left later `transactions`."""

@@ -50,6 +50,7 @@ from auditlake.lake.parking import Cause, Parked, find_parked, names_with, park,
 from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
 from auditlake.lsn import LAST_LSN, Lsn
+from auditlake.pgoutput.batch_layout import DdlReport
 from auditlake.pgoutput.ddl_message import DdlMessage, parse_ddl_message
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
@@ -106,13 +107,13 @@ class DdlRecorder:
         """The versions of relations, among them those that are recorded here."""
         return self.log.relations
 
-    def __call__(self, content: bytes, commit_lsn: Lsn, time_us: int) -> None:
-        """Record a message of the transaction that committed at `commit_lsn`, at `time_us` in us since 1970."""
-        message = parse_ddl_message(content)
+    def __call__(self, report: DdlReport) -> None:
+        """Record a message."""
+        message = parse_ddl_message(report.content)
         if message is None:
-            self.failed |= content.startswith(_FAILED)
+            self.failed |= report.content.startswith(_FAILED)
             return
-        commit = _Commit(commit_lsn, time_us)
+        commit = _Commit(report.lsn, report.time_us)
         for shape in message.shapes:
             if shape.relation.oid in self.tables:
                 self._follow(shape, message, commit)

@@ -13,8 +13,9 @@ changes. The caller checks that commit LSNs increase along a stream, because it 
 
 1. `TRANSACTIONS_SCHEMA`: counts and tables per transaction, including those carried in from earlier buffers.
 2. `CHANGES_SCHEMA`: a change is identified by (`lsn`, `ordinal`). `old` and `new` have one text per column of
-   `relation`. NULL means SQL NULL, or in `new` a value listed in `unchanged`. If `relation` names a key, only the key
-   columns of `old` are certain to be set.
+   the row's relation. NULL means SQL NULL, or in `new` a value listed in `unchanged`. If the relation names a key, only
+   the key columns of `old` are certain to be set. `relation` is a place in `Decoded.entries`. When the buffer is
+   recorded, the number of the relation version takes its place, which depends on the versions recorded before.
 3. Tuples: rows are recorded table by table, lists come out in stream order. _Values in stream order are in buffer order
    too, so their bytes are copied in one pass at the end: given the bounds of every value, the buffer itself is a string
    array of value, gap, value, gap …, and a filter keeps every second element.
@@ -22,7 +23,7 @@ changes. The caller checks that commit LSNs increase along a stream, because it 
    one: `decoder.decode` describes a message that is malformed in itself, the check one that is out of place.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,14 +37,13 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_layout import (
     NO_TABLE,
     Bools,
+    Descriptions,
+    Entry,
     Frames,
     Ints,
     Layout,
     OpenTransaction,
-    RecordDdl,
     Refused,
-    RelationVersion,
-    RelationVersions,
     Spans,
     lay_out,
     require,
@@ -96,7 +96,9 @@ class Decoded:
     """Rows of one buffer, in stream order."""
 
     changes: pa.RecordBatch
-    """Rows of CHANGES_SCHEMA; the first and the last transaction may be incomplete."""
+    """Rows of CHANGES_SCHEMA; `relation` is a place in `entries`. The first and last transaction may be incomplete."""
+    entries: Sequence[Entry]
+    """The tables described in earlier buffers, then the messages about tables in this one, in their order."""
     transactions: pa.RecordBatch
     """Rows of TRANSACTIONS_SCHEMA: transactions that end in this buffer and have a change in this or an earlier one."""
     last_commit: Commit | None
@@ -106,14 +108,8 @@ class Decoded:
 class ChangeDecoder:
     """Decoder for the messages of one replication stream."""
 
-    def __init__(self, register: Callable[[Relation, Lsn], int], record_ddl: RecordDdl = lambda *_: None) -> None:
-        """Start without relations; `register` maps each new relation version and its commit LSN to a number.
-
-        `record_ddl` gets every message of the DDL trigger, at its place among the relations.
-        """
-        self._register = register
-        self._record_ddl = record_ddl
-        self._relations: dict[int, RelationVersion] = {}
+    def __init__(self) -> None:
+        self._relations: dict[int, Relation] = {}
         self._base_types: dict[int, int] = {}
         self._open: OpenTransaction | None = None
 
@@ -137,12 +133,13 @@ class ChangeDecoder:
             raise _explain(payloads, refused.problem, self._relations, self.open_lsn) from None
 
     def _decode(self, frames: Frames) -> Decoded:
-        relations = RelationVersions(self._relations, self._base_types)
-        layout = lay_out(frames, self._open, relations, self._register, self._record_ddl)
+        descriptions = Descriptions(self._relations, self._base_types)
+        layout = lay_out(frames, self._open, descriptions)
         totals = _add_up(layout)
-        decoded = Decoded(_changes(layout, totals), totals.completed(), _last_commit(frames, layout.spans))
-        self._relations, self._open = relations.latest, totals.still_open()
-        self._base_types = relations.base_types
+        commit = _last_commit(frames, layout.spans)
+        decoded = Decoded(_changes(layout, totals), layout.entries, totals.completed(), commit)
+        self._relations, self._open = descriptions.latest, totals.still_open()
+        self._base_types = descriptions.base_types
         return decoded
 
 
@@ -154,7 +151,7 @@ _OP_OF_TAG[[ord(tag) for tag in _OPS]] = np.arange(len(_OPS))
 
 def _changes(layout: Layout, totals: "_Totals") -> pa.RecordBatch:
     spans, rows = layout.spans, layout.rows
-    names = [version.relation.name for version in layout.versions]
+    names = [relation.name for relation in layout.relations]
     slot = pa.array(layout.slots, mask=layout.slots == NO_TABLE)
     values = _read_values(layout)
     columns = {
@@ -166,7 +163,7 @@ def _changes(layout: Layout, totals: "_Totals") -> pa.RecordBatch:
         "op": _OP_NAMES.take(pa.array(_OP_OF_TAG[layout.frames.tags[rows.message]])),
         "schema": pa.array([name.schema for name in names], pa.string()).take(slot),
         "table": pa.array([name.table for name in names], pa.string()).take(slot),
-        "relation": pa.array([version.number for version in layout.versions], pa.int64()).take(slot),
+        "relation": pa.array(layout.described, mask=layout.described == NO_TABLE),
         "old": values.old,
         "new": values.new,
         "unchanged": values.unchanged,
@@ -279,13 +276,13 @@ def _count(transactions: Ints, spans: Spans) -> Ints:
 
 
 def _tables(layout: Layout, carried: frozenset[str]) -> tuple[list[str], Ints]:
-    slots, versions = layout.slots, layout.versions
+    slots, relations = layout.slots, layout.relations
     with_table = np.flatnonzero(slots >= 0)
-    used = np.flatnonzero(np.bincount(slots[with_table], minlength=len(versions)))
-    name_of = {slot: str(versions[slot].relation.name) for slot in used.tolist()}
+    used = np.flatnonzero(np.bincount(slots[with_table], minlength=len(relations)))
+    name_of = {slot: str(relations[slot].name) for slot in used.tolist()}
     names = sorted(carried.union(name_of.values()))
     place = {name: i for i, name in enumerate(names)}
-    place_of_slot = np.zeros(len(versions), np.int64)
+    place_of_slot = np.zeros(len(relations), np.int64)
     for slot, name in name_of.items():
         place_of_slot[slot] = place[name]
     pairs = layout.rows.transaction[with_table] * len(names) + place_of_slot[slots[with_table]]
@@ -445,7 +442,7 @@ def _read_values(layout: Layout) -> _Values:
     """Read every old and new tuple of the buffer."""
     frames, rows = layout.frames, layout.rows
     form = _forms(layout)
-    widths = np.array([len(version.relation.columns) for version in layout.versions] + [0], np.int64)  # last: NO_TABLE
+    widths = np.array([len(relation.columns) for relation in layout.relations] + [0], np.int64)  # last: NO_TABLE
     width = widths[layout.slots]
     old = _TupleColumn(width * _HAS_OLD[form], _HAS_OLD[form])
     new = _TupleColumn(width * _HAS_NEW[form], _HAS_NEW[form])
@@ -474,9 +471,7 @@ def _forms(layout: Layout) -> Ints:
     kind = frames.u8(frames.starts[messages] + _KIND_AT)
     form[with_tuples] = _FORM[tags[with_tuples], kind]
     require(form[with_tuples] != _NONE, messages)
-    full = np.array(
-        [version.relation.replica_identity == ReplicaIdentity.FULL for version in layout.versions] + [False]
-    )
+    full = np.array([relation.replica_identity == ReplicaIdentity.FULL for relation in layout.relations] + [False])
     # An `O` where the relation names a key: the root of the row's partition became FULL, and the server sends no
     # Relation message of that for partitions which it has described. What the partition logs has not changed.
     fits = (kind != ord("K")) | ~full[layout.slots[with_tuples]]
@@ -485,7 +480,7 @@ def _forms(layout: Layout) -> Ints:
 
 
 def _groups(slots: Ints, form: Ints) -> Iterator[Ints]:
-    """Group the rows by relation version and form, each group in stream order."""
+    """Group the rows by relation and form, each group in stream order."""
     key = slots * len(_HAS_OLD) + form
     rows = np.flatnonzero(form != _NONE)
     if rows.size == 0:
@@ -502,11 +497,11 @@ _OID_END = 5  # after the tag
 
 
 def _explain(
-    payloads: Sequence[bytes], problem: str, described: Mapping[int, RelationVersion], open_lsn: Lsn | None
+    payloads: Sequence[bytes], problem: str, described: Mapping[int, Relation], open_lsn: Lsn | None
 ) -> DecodeError | InvariantBroken:
     """Build the error for the last of `payloads`; `described` and `open_lsn` are the state before the first."""
     *before, bad = payloads
-    relations = {oid: version.relation for oid, version in described.items()}
+    relations = dict(described)
     for payload in before:
         match _known_state(payload):
             case Begin(final_lsn=lsn):

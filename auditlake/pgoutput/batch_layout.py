@@ -1,4 +1,4 @@
-"""Layout of a buffer: which transactions, rows and relation versions its messages make, read by numpy.
+"""Layout of a buffer: which transactions and rows its messages make, and of which relations, read by numpy.
 
 `Frames` is the buffer: many pgoutput payloads with vectorized reads. The gathers (`u8` … `i64`) take offsets into the
 buffer and do not check them: the caller first checks with `require` that the bytes belong to the message. A failed
@@ -14,14 +14,14 @@ offsets.
 2. Messages that are not row changes. They are rare; `decoder` reads them one by one.
 3. Rows of `changes`: message, transaction, ordinal and table of each. An insert, update, delete or transactional
    logical message is one row, a truncate one row per table.
-4. The relation version of each row: the last Relation message for its OID before it. The server sends one before the
+4. The relation of each row: the last Relation message for its OID before it. The server sends one before the
    first change of a table and again after anything that may have changed it, each time after a Type message for every
    type that is not built in. For a domain the Type message names the base type. The base type then replaces the domain
    in the relation (`values.types.base_type`), as in relations read from the catalog (`source.catalog`), because it
    determines the text of a value.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -317,74 +317,101 @@ _NUMBER_BITS = 31
 """Bits of a message number: a buffer under 2 GiB has fewer than 2^31 messages. With an OID's 32 bits they make 63."""
 
 
-RecordDdl = Callable[[bytes, Lsn, int], None]
-"""Function that gets the content of a DDL message, and LSN and time (microseconds since 1970) of its commit."""
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A Relation message, with base types in the place of domains, and the commit LSN of its transaction."""
+
+    relation: Relation
+    lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)
-class RelationVersion:
-    """A relation, and the number of this version of it."""
+class DdlReport:
+    """The content of a DDL message, and LSN and time (microseconds since 1970) of its commit."""
 
-    relation: Relation
-    number: int
+    content: bytes
+    lsn: Lsn
+    time_us: int
+
+
+Entry: TypeAlias = int | Described | DdlReport
+"""A message about a table; for one that was described in an earlier buffer, its OID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a buffer: its rows, each with a transaction and the relation version `versions[slots[row]]`."""
+    """The layout of a buffer: rows, each with a transaction, `relations[slots[row]]` and `entries[described[row]]`."""
 
     frames: Frames
     spans: Spans
     rare: Rare
     rows: Rows
     slots: Ints
-    versions: list[RelationVersion]
+    described: Ints
+    relations: list[Relation]
+    entries: list[Entry]
 
 
-class RelationVersions:
-    """Relation versions that rows of a buffer may refer to; a row's *slot* is an index into `versions`."""
+class Descriptions:
+    """Relations that rows of a buffer may refer to, and its messages about tables, in their order.
 
-    def __init__(self, latest: Mapping[int, RelationVersion], base_types: Mapping[int, int]) -> None:
+    A row's *slot* is an index into `relations`. A repeated message keeps the slot of its relation, because the tuples
+    of one slot are read together.
+    """
+
+    def __init__(self, latest: Mapping[int, Relation], base_types: Mapping[int, int]) -> None:
         self.latest = dict(latest)
         self.base_types = dict(base_types)
-        self.versions: list[RelationVersion] = list(latest.values())
-        # (OID, number of the first message it applies to); the greatest entry not above a row's is the row's version.
+        self.relations: list[Relation] = list(latest.values())
+        self.entries: list[Entry] = list(latest)
+        # (OID, number of the first message it applies to), slot and entry of every relation message. The greatest pair
+        # not above a row's is the row's.
         self._from: list[tuple[int, int]] = [(oid, 0) for oid in latest]
+        self._slots = list(range(len(latest)))
+        self._entries = list(range(len(latest)))
+        self._slot_of = {oid: slot for slot, oid in enumerate(latest)}
 
-    def follow(self, rare: Rare, spans: Spans, register: Callable[[Relation, Lsn], int], record_ddl: RecordDdl) -> None:
-        """Apply the buffer's Relation and Type messages, and those of the DDL trigger, in their order.
+    def follow(self, rare: Rare, spans: Spans) -> None:
+        """Take in the buffer's Relation and Type messages, and those of the DDL trigger, in their order.
 
-        An unchanged relation is registered again: another column may have the name of a dropped one.
+        An unchanged relation gets a new entry: another column may have the name of a dropped one.
         """
         reports = [(number, message) for number, message in rare.messages if message.prefix == DDL_PREFIX]
         for number, message in sorted([*rare.described, *reports], key=lambda each: each[0]):
             transaction = spans.of[number]
+            lsn = Lsn(spans.lsn[transaction])
             if isinstance(message, Type):
                 self.base_types[message.oid] = base_type(message.oid, message.schema, message.name)
             elif isinstance(message, LogicalMessage):
-                record_ddl(message.content, Lsn(spans.lsn[transaction]), int(spans.time[transaction]))
+                self.entries.append(DdlReport(message.content, lsn, int(spans.time[transaction])))
             else:
-                relation = self._resolved(message)
-                self._describe(number, RelationVersion(relation, register(relation, Lsn(spans.lsn[transaction]))))
+                self._describe(number, Described(self._resolved(message), lsn))
 
-    def _describe(self, number: int, version: RelationVersion) -> None:
-        oid = version.relation.oid
-        if self.latest.get(oid) != version:
-            self.latest[oid] = version
-            self.versions.append(version)
-            self._from.append((oid, number))
+    def _describe(self, number: int, described: Described) -> None:
+        oid = described.relation.oid
+        if self.latest.get(oid) != described.relation:
+            self.latest[oid] = described.relation
+            self._slot_of[oid] = len(self.relations)
+            self.relations.append(described.relation)
+        self._from.append((oid, number))
+        self._slots.append(self._slot_of[oid])
+        self._entries.append(len(self.entries))
+        self.entries.append(described)
 
     def _resolved(self, relation: Relation) -> Relation:
         columns = (replace(c, type_oid=self.base_types.get(c.type_oid, c.type_oid)) for c in relation.columns)
         return replace(relation, columns=tuple(columns))
 
-    def slots(self, rows: Rows) -> Ints:
-        """Return the slot of each row, NO_TABLE for one without a table."""
+    def places(self, rows: Rows) -> tuple[Ints, Ints]:
+        """Return slot and entry of each row, NO_TABLE for one without a table."""
         with_table = np.flatnonzero(rows.oid != NO_TABLE)
         slots = np.full(rows.count, NO_TABLE, np.int64)
+        described = slots.copy()
         if with_table.size:
-            slots[with_table] = self._find(rows.oid[with_table], rows.message[with_table])
-        return slots
+            found = self._find(rows.oid[with_table], rows.message[with_table])
+            slots[with_table] = np.array(self._slots, np.int64)[found]
+            described[with_table] = np.array(self._entries, np.int64)[found]
+        return slots, described
 
     def _find(self, oids: Ints, messages: Ints) -> Ints:
         keys = np.array([(oid << _NUMBER_BITS) | number for oid, number in self._from], np.int64)
@@ -397,19 +424,13 @@ class RelationVersions:
         return order[place]
 
 
-def lay_out(
-    frames: Frames,
-    carried: OpenTransaction | None,
-    relations: RelationVersions,
-    register: Callable[[Relation, Lsn], int],
-    record_ddl: RecordDdl,
-) -> Layout:
-    """Find transactions, rows and relation versions of a buffer; `relations` takes in its Relation messages.
+def lay_out(frames: Frames, carried: OpenTransaction | None, descriptions: Descriptions) -> Layout:
+    """Find transactions, rows and relations of a buffer; `descriptions` takes in its Relation messages.
 
     Raises Refused for a message that is malformed or out of place, Unsupported for an ordinal beyond 2^31 - 1.
     """
     spans = Spans(frames, carried)
     rare = _read_rare(frames, spans)
     rows = _assign_rows(frames, spans, rare)
-    relations.follow(rare, spans, register, record_ddl)
-    return Layout(frames, spans, rare, rows, relations.slots(rows), relations.versions)
+    descriptions.follow(rare, spans)
+    return Layout(frames, spans, rare, rows, *descriptions.places(rows), descriptions.relations, descriptions.entries)

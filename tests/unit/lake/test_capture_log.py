@@ -1,21 +1,31 @@
 """What capture writes: positions in the commit, time that never runs back, a second writer refused."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from auditlake.capture.change_log import CaptureLog, CommitEnd
+from auditlake.capture.change_log import CaptureLog, CommitEnd, TableMessages
 from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
+from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from auditlake.pgoutput.batch_layout import DdlReport, Described
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 
 
 def _changes(*lsns: int) -> pa.RecordBatch:
     rows = [{"lsn": lsn, "ordinal": 0, "xid": lsn, "time": 0, "op": "insert"} for lsn in lsns]
+    return pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
+
+
+def _of_entries(lsn: int, entries: Sequence[int | None]) -> pa.RecordBatch:
+    rows = [{"lsn": lsn, "ordinal": at, "time": at, "op": "insert", "relation": e} for at, e in enumerate(entries)]
     return pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
 
 
@@ -47,6 +57,27 @@ def test_positions_are_in_the_commit(lake: Lake) -> None:
     found = read_positions(lake)
     assert found is not None
     assert (found.watermark, found.acknowledged, found.current_us) == (110, 115, 5)
+
+
+def test_messages_about_tables_are_recorded_in_their_order(lake: Lake) -> None:
+    """A change has the version in force at its place: that of an earlier buffer, then that described before it."""
+    old = Relation(7, TableName("public", "t"), ReplicaIdentity.DEFAULT, (Column("id", 23, -1, key=True),))
+    new = replace(old, columns=(*old.columns, Column("v", 25, -1, key=False)))
+    log, seen = CaptureLog(lake), list[tuple[bytes, int]]()
+
+    def record_ddl(report: DdlReport) -> None:
+        seen.append((report.content, len(log.relations.versions)))
+
+    first = TableMessages([Described(old, Lsn(110))], record_ddl)
+    log.append_part(_of_entries(110, [0]), first)
+    second = TableMessages([7, DdlReport(b"altered", Lsn(110), 5), Described(new, Lsn(110))], record_ddl)
+    log.append(_of_entries(110, [0, None, 2]), _transactions((110, 5)), CommitEnd(Lsn(110), Lsn(115)), second)
+    table = open_delta(lake.changes)
+    assert table is not None
+    rows = pa.table(table.to_pyarrow_table()).sort_by("time")
+    assert rows["relation"].to_pylist() == [1, 1, None, 2]
+    assert [version.relation for version in read_versions(lake)] == [old, new]
+    assert seen == [(b"altered", 1)]
 
 
 def test_time_never_runs_back(lake: Lake) -> None:

@@ -5,7 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
+import pyarrow as pa
+
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, Decoded
+from auditlake.pgoutput.batch_layout import DdlReport, Entry
 from auditlake.pgoutput.decoder import (
     UNCHANGED,
     Begin,
@@ -102,6 +105,30 @@ class Model:
 def version(relation: Relation) -> int:
     """Return an id of a relation version: equal for equal relations."""
     return hash(relation)
+
+
+class Versions:
+    """Puts `version` of each relation in the place of its entry, as `CaptureLog` puts the number of its version."""
+
+    def __init__(self) -> None:
+        self.registered: list[tuple[Relation, int]] = []
+        self._of: dict[int, int] = {}
+
+    def rows(self, decoded: Decoded) -> pa.RecordBatch:
+        """Return the rows of `changes` of the next buffer."""
+        versions = pa.array([self._version(entry) for entry in decoded.entries], pa.int64())
+        place = CHANGES_SCHEMA.get_field_index("relation")
+        changes = decoded.changes
+        return changes.set_column(place, CHANGES_SCHEMA.field(place), versions.take(changes["relation"]))
+
+    def _version(self, entry: Entry) -> int | None:
+        if isinstance(entry, int):
+            return self._of[entry]
+        if isinstance(entry, DdlReport):
+            return None
+        self.registered.append((entry.relation, entry.lsn))
+        self._of[entry.relation.oid] = version(entry.relation)
+        return self._of[entry.relation.oid]
 
 
 def tuples(old: OldTuple | None = None, new: tuple[Value, ...] | None = None) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from auditlake.pgoutput.decoder import (
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from tests.unit.pgoutput.encode import encode
 from tests.unit.pgoutput.framing import frame
-from tests.unit.pgoutput.model import Model, version
+from tests.unit.pgoutput.model import Model, Versions
 from tests.unit.pgoutput.strategies import effort, streams
 from tests.unit.pgoutput.vectors import VECTORS
 
@@ -52,14 +52,10 @@ class Reader:
     """A decoder and everything it has returned."""
 
     def __init__(self) -> None:
-        self.registered: list[tuple[Relation, int]] = []
-        self.decoder = ChangeDecoder(self._register)
+        self.decoder = ChangeDecoder()
+        self.versions = Versions()
         self.changes: list[dict[str, Any]] = []
         self.transactions: list[dict[str, Any]] = []
-
-    def _register(self, relation: Relation, commit_lsn: int) -> int:
-        self.registered.append((relation, commit_lsn))
-        return version(relation)
 
     def read(self, payloads: Sequence[bytes]) -> Decoded:
         """Decode one buffer and check that Arrow finds it sound."""
@@ -67,7 +63,7 @@ class Reader:
         for batch, schema in ((decoded.changes, CHANGES_SCHEMA), (decoded.transactions, TRANSACTIONS_SCHEMA)):
             batch.validate(full=True)
             assert batch.schema.equals(schema)
-        self.changes += decoded.changes.to_pylist()
+        self.changes += self.versions.rows(decoded).to_pylist()
         self.transactions += decoded.transactions.to_pylist()
         return decoded
 
@@ -81,7 +77,7 @@ def same(model: Model, reader: Reader) -> bool:
     """Assert that both have the same rows and relation versions."""
     assert model.changes == reader.changes
     assert model.transactions == reader.transactions
-    assert model.registered == reader.registered
+    assert model.registered == reader.versions.registered
     return True
 
 

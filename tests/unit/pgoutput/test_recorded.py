@@ -11,11 +11,12 @@ import pytest
 
 from auditlake.errors import DecodeError
 from auditlake.pgoutput.batch_decoder import ChangeDecoder
+from auditlake.pgoutput.batch_layout import Described
 from auditlake.pgoutput.decoder import LogicalMessage, Truncate, decode
-from auditlake.relation import Column, Relation
+from auditlake.relation import Column
 from tests.unit.pgoutput.encode import encode
 from tests.unit.pgoutput.framing import frame
-from tests.unit.pgoutput.model import Model, version
+from tests.unit.pgoutput.model import Model, Versions
 
 FOLDER = Path(__file__).parents[2] / "data" / "pgoutput"
 TEXT, INT4, NUMERIC = 25, 23, 1700
@@ -60,7 +61,7 @@ def _row(row: dict[str, Any]) -> list[Any]:
 
 def test_recorded_bytes_decode_to_the_statements_rows(payloads: list[bytes]) -> None:
     """Every transaction has the rows of its statements, in order."""
-    decoded = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(payloads))
+    decoded = ChangeDecoder().decode(*frame(payloads))
     changes, transactions = decoded.changes.to_pylist(), decoded.transactions.to_pylist()
     assert len(expected()) == len(transactions)
     for wanted, transaction in zip(expected(), transactions, strict=True):
@@ -79,16 +80,15 @@ def test_recorded_bytes_decode_to_the_statements_rows(payloads: list[bytes]) -> 
 
 def test_commit_lsns_increase(payloads: list[bytes]) -> None:
     """Each end LSN is after its commit LSN and not after the next commit LSN."""
-    transactions = ChangeDecoder(lambda *_: 0).decode(*frame(payloads)).transactions.to_pylist()
+    transactions = ChangeDecoder().decode(*frame(payloads)).transactions.to_pylist()
     assert all(before["end_lsn"] <= after["lsn"] for before, after in pairwise(transactions))
     assert all(each["lsn"] < each["end_lsn"] for each in transactions)
 
 
 def test_one_relation_version_is_registered_per_table_definition(payloads: list[bytes]) -> None:
     """Each table as created, and again after a column was added."""
-    registered: dict[Relation, int] = {}
-    ChangeDecoder(registered.setdefault).decode(*frame(payloads))
-    versions = list(registered)
+    entries = ChangeDecoder().decode(*frame(payloads)).entries
+    versions = list(dict.fromkeys(entry.relation for entry in entries if isinstance(entry, Described)))
     mood = next(column.type_oid for relation in versions for column in relation.columns if column.name == "m")
     id_key, big = Column("id", INT4, -1, key=True), Column("big", TEXT, -1, key=True)
     # numeric(6,2): the modifier is precision << 16 | scale, plus 4
@@ -108,10 +108,10 @@ def test_one_relation_version_is_registered_per_table_definition(payloads: list[
 
 def test_both_decoders_agree(payloads: list[bytes]) -> None:
     """The model on the message decoder has the same rows as the batch decoder with one buffer per message."""
-    decoder = ChangeDecoder(lambda relation, _: version(relation))
-    batches = [decoder.decode(*frame([payload])) for payload in payloads]
+    decoder = ChangeDecoder()
+    versions, batches = Versions(), [decoder.decode(*frame([payload])) for payload in payloads]
     model = Model().feed(map(decode, payloads))
-    assert model.changes == [row for batch in batches for row in batch.changes.to_pylist()]
+    assert model.changes == [row for batch in batches for row in versions.rows(batch).to_pylist()]
     assert model.transactions == [row for batch in batches for row in batch.transactions.to_pylist()]
 
 

@@ -15,7 +15,7 @@ from auditlake.pgoutput.decoder import Message, StreamAbort, decode, decode_stre
 from auditlake.replication.spool import Spool
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.framing import frame
-from tests.unit.pgoutput.model import Model, version
+from tests.unit.pgoutput.model import Model, Versions
 from tests.unit.pgoutput.streamed_model import plain_messages, through_spool
 
 FOLDER = Path(__file__).parents[2] / "data" / "pgoutput"
@@ -69,7 +69,7 @@ def test_recorded_streams_decode_to_the_committed_rows(name: str, memory: int) -
     """Committed transactions without rolled back rows, in commit order, with context and origin."""
     with contextlib.closing(Spool(memory_bytes=memory)) as spool:
         plain = list(through_spool(spool, read(name)))
-    batch = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(plain))
+    batch = ChangeDecoder().decode(*frame(plain))
     transactions, changes = batch.transactions.to_pylist(), batch.changes.to_pylist()
     names = ("op", "table", "old", "new", "content")
     rows = [
@@ -137,7 +137,7 @@ def check_against_model(sent: list[bytes]) -> None:
     """Check that the spool and the batch decoder refuse a stream or return the rows of their models."""
     with contextlib.suppress(DecodeError, WrongSource), contextlib.closing(Spool(memory_bytes=0)) as spool:
         plain = list(through_spool(spool, sent))
-        batch = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(plain))
+        batch = ChangeDecoder().decode(*frame(plain))
         model = Model().feed(plain_messages(sent))
-        assert model.changes == batch.changes.to_pylist()
+        assert model.changes == Versions().rows(batch).to_pylist()
         assert model.transactions == batch.transactions.to_pylist()

@@ -28,7 +28,7 @@ from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.replication.spool import Spool
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.framing import frame
-from tests.unit.pgoutput.model import Model, version
+from tests.unit.pgoutput.model import Model, Versions
 from tests.unit.pgoutput.strategies import effort
 from tests.unit.pgoutput.streamed_model import plain_messages, through_spool
 from tests.unit.pgoutput.streaming_server import TIME, Row, StreamingServer
@@ -59,7 +59,7 @@ def test_replayed_rows_are_the_committed_ones(
     for step in steps:
         server.step(*step)
     spool = Spool(memory_bytes=memory)
-    decoder = ChangeDecoder(lambda relation, _: version(relation))
+    decoder = ChangeDecoder()
     plain = list(through_spool(spool, server.payloads, piece))
     cut = len(plain) // 2
     rows = [row for half in (plain[:cut], plain[cut:]) for row in decoder.decode(*frame(half)).changes.to_pylist()]
@@ -86,9 +86,9 @@ def test_a_corrupted_byte_is_refused_or_decodes_as_in_the_model(
     sent = [bytes(payload) for payload in payloads]
     with contextlib.suppress(DecodeError, WrongSource), contextlib.closing(Spool(memory_bytes=memory)) as spool:
         plain = list(through_spool(spool, sent))
-        batch = ChangeDecoder(lambda relation, _: version(relation)).decode(*frame(plain))
+        batch = ChangeDecoder().decode(*frame(plain))
         model = Model().feed(plain_messages(sent))
-        assert model.changes == batch.changes.to_pylist()
+        assert model.changes == Versions().rows(batch).to_pylist()
         assert model.transactions == batch.transactions.to_pylist()
 
 
