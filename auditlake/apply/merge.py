@@ -30,8 +30,9 @@ application transaction like any write.
 The fold is staged, because it is read more than once. As its keys are known then, they become a few literal ranges on
 the target, the only predicate by which Delta skips files: it does not compare keys in the source of a write with the
 statistics of the target's files, and treats a list of values as the range from its least to its greatest. So the keys
-are split at their largest gaps. Only for whole numbers: other types may have values outside their column. And only if
-enough files are skipped: random keys gain nothing, and Spark compiles a plan again for other literals.
+are split at their largest gaps. This is done only for whole numbers, because other types may have values outside their
+column, and only if enough files are skipped: random keys gain nothing, and new literals make Spark compile a plan
+again.
 
 Authority: docs.delta.io, "Idempotent writes", "Concurrency control", "Upsert into a table using merge" and "Table batch
 reads and writes"

@@ -4,11 +4,11 @@
 the commit is refused: this fences off a second writer. Delta lets the version of an application transaction go
 backwards, so positions are compared here, before every append.
 
-Small commits leave small data files and one log entry each. The log is checkpointed every hundred commits: in an object
-store by a thread of its own, because a checkpoint reads every entry there, and commits must not wait for that (measured
-2026-11 at 30 ms a request: 398 requests, 32 s; `bench/store_requests.py`). `tidy` joins
-small files, and deletes files that no version has had for `checkpoints.KEPT_FOR_S`; a catch-up or a query may read the
-files of its version that long. Only the writer may call it: any other commit counts as a second writer.
+Small commits leave small data files and one log entry each. The log is checkpointed every hundred commits. In an object
+store a thread of its own does it, because a checkpoint reads every entry (398 requests, 32 s at 30 ms a request;
+2026-11, `bench/store_requests.py`), and commits must not wait for it. `tidy` joins small files, and deletes files that
+no version has had for `checkpoints.KEPT_FOR_S`: a catch-up or a query may read the files of its version that long. Only
+the writer may call it: any other commit counts as a second writer.
 
 Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
 """
@@ -49,8 +49,7 @@ from auditlake.store.place import Place
 
 # Fewer small files are cheap to read and to list, and joining this many takes a fraction of a second.
 _TIDY_EVERY = 200
-# A larger file is not joined again, so no join rewrites more than this: on the disk, and before compression, which is
-# what joining costs.
+# Limits of a joined file, on the disk and before compression (the cost of joining). A larger file is never rewritten.
 _JOINED_BYTES = 16 << 20
 _JOINED_HELD_BYTES = 96 << 20
 _CHECKPOINT_EVERY = 100

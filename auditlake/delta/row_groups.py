@@ -1,9 +1,9 @@
 """Row groups of Parquet files: how much memory their rows take, and how to write files whose row groups fit into it.
 
-The size of a file is no measure of it: compressible text takes a twentieth of its length. The footer has the size of
-each row group before compression. That is close to the size in memory because long values are not written through a
-dictionary, which would hide repetitions; files that Spark wrote may have dictionaries of up to 1 MB in a column of a
-row group.
+The size of a file does not show it: compressible text takes a twentieth of its length there. The footer has the size of
+each row group before compression, which is close to the size in memory unless a dictionary hides repeated values. So
+long values are written without one; files written by Spark may have dictionaries of up to 1 MB in a column of a row
+group.
 
 A reader decodes no batch across the end of a row group, so row groups of at most `GROUP_BYTES`, or of one row, bound
 what any reader holds. Files never change once they are part of a table, so footers are cached by path.
@@ -25,7 +25,7 @@ from auditlake.store.place import Place
 ROW_BYTES = 200
 """Size of a row beside its values: the columns of the period, and Spark's overhead for each row."""
 GROUP_BYTES = 16 << 20
-"""Row groups that are written here have no more than this, or one row."""
+"""Limit of the row groups that are written here; a larger row has one of its own."""
 _DICTIONARY_BYTES = 256
 _OFFSET_BYTES = 4
 _VARIABLE = (pa.types.is_string, pa.types.is_binary, pa.types.is_list, pa.types.is_map)
@@ -40,7 +40,7 @@ class RowGroup:
 
     @property
     def held_bytes(self) -> int:
-        """About how much they take in memory."""
+        """Their approximate size in memory."""
         return self.size_bytes + self.rows * ROW_BYTES
 
 
@@ -59,7 +59,7 @@ def all_row_groups(paths: Iterable[Place]) -> list[RowGroup]:
 
 
 def held_bytes(paths: Iterable[Place]) -> int:
-    """Return about how much memory all rows of these files take."""
+    """Return the approximate size in memory of all rows of these files."""
     return sum(group.held_bytes for group in all_row_groups(paths))
 
 
@@ -77,7 +77,7 @@ def read_batches(path: Place, columns: list[str] | None = None) -> Iterator[pa.R
 
 
 def write_groups(writer: pq.ParquetWriter, rows: pa.Table) -> None:
-    """Write rows so that no row group has more than `GROUP_BYTES`, or it has one row."""
+    """Write rows in row groups of at most `GROUP_BYTES`, or of one row."""
     begin = 0
     for end in group_ends(rows):
         writer.write_table(rows.slice(begin, end - begin))
@@ -118,7 +118,7 @@ def group_ends(rows: pa.Table) -> list[int]:
 
 
 def row_bytes(rows: pa.Table | pa.RecordBatch) -> np.ndarray:
-    """Return the size of each row: the length of what varies, and an equal share of all else."""
+    """Return the size of each row: the length of its variable values, and an equal share of all others."""
     total = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]

@@ -315,7 +315,7 @@ def _conditions(state: TableState, search: Search) -> Iterator[Condition]:
 
 
 def _showing_missing(state: TableState, search: Search) -> Iterator[int]:
-    """Yield the LSNs before which rows show a matching value that is stored nowhere: that of a column added then."""
+    """Yield the LSN at which each column was added whose missing value matches: it is stored in no older row."""
     for name, later in state.reader.later(state.table.name).items():
         if name in search.where and search.matches_text(name, later.missing):
             yield later.since

@@ -7,7 +7,7 @@ in `files`. An object is complete and durable once it exists; folders are only c
 `str(place)` is the location as deltalake, Spark and DuckDB expect it. `Remote` has no `__fspath__`: given to a function
 for local files it must fail, never name a missing file.
 
-Supported is s3://. Every failure of a store is raised as OSError, with the store's own words, which contain no
+Only s3:// is supported. Every failure of a store is raised as OSError with the store's own message, which contains no
 credentials.
 
 Authority: docs.aws.amazon.com/AmazonS3/latest/API, ListObjectsV2
