@@ -28,7 +28,7 @@ from auditlake.lake.layout import (
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.relation import Column, TableName
 from auditlake.serve.access import Access
-from auditlake.serve.readings import Limits, Readings
+from auditlake.serve.resources import Limits, Resources
 from auditlake.serve.server import create_app
 from tests.s3_server import chosen_store
 from tests.small_lake import T0, T0_US, version, write_history, write_log, write_small_lake
@@ -82,8 +82,8 @@ class Page:
     """A client of the page of one lake."""
 
     def __init__(self, lake: Lake, access: Access | None = None, limits: Limits | None = None) -> None:
-        self.readings = Readings(lake, UTC, limits or Limits())
-        self.app = create_app(self.readings, access or Access(frozenset({HOST})))
+        self.resources = Resources(lake, UTC, limits or Limits())
+        self.app = create_app(self.resources, access or Access(frozenset({HOST})))
 
     def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
         """Send one request."""

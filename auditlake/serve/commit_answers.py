@@ -32,7 +32,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment, moment_at
-from auditlake.serve.readings import Readings, as_lsn
+from auditlake.serve.resources import Resources, as_lsn
 from auditlake.serve.table_answers import OfTable
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.when import format_us
@@ -97,10 +97,10 @@ def transaction_model(each: Transaction) -> models.Transaction:
     )
 
 
-def log(readings: Readings, asked: OfLog) -> models.Log:
+def log(resources: Resources, asked: OfLog) -> models.Log:
     """List transactions up to a moment, newest first."""
-    reader = readings.reader(asked.at)
-    lsn, at = moment(readings, reader, asked.at)
+    reader = resources.reader(asked.at)
+    lsn, at = moment(resources, reader, asked.at)
     upto = lsn if asked.before is None else Lsn(min(lsn, as_lsn(asked.before) - 1))
     after = Lsn(0) if asked.since is None else reader.span(asked.since, None).after
     given = LogQuestion(asked.table, (), None, asked.actor, asked.reason, asked.unattributed, None, None, None)
@@ -126,21 +126,21 @@ def _backwards(reader: Reader, span: Span, wanted: Wanted, limit: int) -> Iterat
         upto = Lsn(chunk[-1].lsn - 1)
 
 
-def transaction(readings: Readings, asked: OfTransaction) -> models.TransactionDetail:
+def transaction(resources: Resources, asked: OfTransaction) -> models.TransactionDetail:
     """Return a transaction with all its changes, in order.
 
     Raises BadUsage, NotAnswerable.
     """
-    reader = readings.reader(asked.transaction if asked.at is None else asked.at)
+    reader = resources.reader(asked.transaction if asked.at is None else asked.at)
     found, _ = find_transaction(reader, asked.transaction)
     total = found.inserts + found.updates + found.deletes + found.truncates
     shown = [] if total > _MOST_CHANGES else list(islice(contents(reader, found), asked.limit + 1))
     return models.TransactionDetail(
-        at=moment_at(readings, reader, found.lsn),
+        at=moment_at(resources, reader, found.lsn),
         transaction=transaction_model(found),
         app=found.context.app,
         db=found.context.db,
-        neighbours=list(_neighbours(readings, reader, found, asked)),
+        neighbours=list(_neighbours(resources, reader, found, asked)),
         changes=[_change(each) for each in shown[: asked.limit]],
         more=len(shown) > asked.limit or total > _MOST_CHANGES,
     )
@@ -181,9 +181,9 @@ def changed_values(before: Values | None, after: Values | None) -> list[models.C
 
 
 def _neighbours(
-    readings: Readings, reader: Reader, found: Transaction, asked: OfTransaction
+    resources: Resources, reader: Reader, found: Transaction, asked: OfTransaction
 ) -> Iterator[models.Neighbours]:
-    commits = readings.timeline
+    commits = resources.timeline
     number = commits.number(found.lsn)
     before, after = (found and found[0] for found in (commits.commit(number - 1), commits.commit(number + 1)))
     yield models.Neighbours(by="transaction", before=_text(before), after=_text(after))
@@ -244,13 +244,13 @@ def named_key(table: HistoryTable, values: list[str]) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
-def row(readings: Readings, asked: OfRow) -> models.RowHistory:
+def row(resources: Resources, asked: OfRow) -> models.RowHistory:
     """Return the life of a row up to a moment.
 
     Raises BadUsage, NotAnswerable.
     """
-    reader = readings.reader(asked.at)
-    lsn, at = moment(readings, reader, asked.at)
+    reader = resources.reader(asked.at)
+    lsn, at = moment(resources, reader, asked.at)
     table = reader.table(asked.table, lsn)
     question = RowQuestion(asked.table, named_key(table, asked.key), None, asked.at)
     life = life_of(reader, question)
@@ -304,16 +304,16 @@ def _gap(gap: Gap) -> models.Gap:
 
 
 def _moments(
-    readings: Readings, asked: OfComparison
+    resources: Resources, asked: OfComparison
 ) -> tuple[Reader, tuple[Lsn, models.Moment], tuple[Lsn, models.Moment]]:
-    readings.reader(asked.before)
-    reader = readings.reader(asked.after)
-    return reader, moment(readings, reader, asked.before), moment(readings, reader, asked.after)
+    resources.reader(asked.before)
+    reader = resources.reader(asked.after)
+    return reader, moment(resources, reader, asked.before), moment(resources, reader, asked.after)
 
 
-def compare(readings: Readings, asked: OfComparison) -> models.Comparison:
+def compare(resources: Resources, asked: OfComparison) -> models.Comparison:
     """Compare two moments, net: the rows of each table that were added, removed and modified, and its columns."""
-    reader, (a, before), (b, after) = _moments(readings, asked)
+    reader, (a, before), (b, after) = _moments(resources, asked)
     span = Span(min(a, b), max(a, b))
     tables = [_table_diff(reader, table, span, asked, reverse=a > b) for table in _tables(reader, span, asked.table)]
     return models.Comparison(before=before, after=after, tables=[each for each in tables if each is not None])
@@ -380,12 +380,12 @@ def _diff_entry(each: DiffEntry) -> models.Entry:
     return models.Entry(kind=each.kind, key=key, values=changed_values(before, after))  # type: ignore[arg-type]
 
 
-def undo_script(readings: Readings, asked: OfComparison) -> Iterator[str]:
+def undo_script(resources: Resources, asked: OfComparison) -> Iterator[str]:
     """Yield the statements that bring PostgreSQL from the second moment back to the first.
 
     Raises NotAnswerable if a table is not known at both moments, or has no such script.
     """
-    reader, (a, _), (b, _) = _moments(readings, asked)
+    reader, (a, _), (b, _) = _moments(resources, asked)
     span = Span(min(a, b), max(a, b))
     tables = _tables(reader, span, asked.table)
     for table in tables:

@@ -21,12 +21,12 @@ from auditlake.serve import commit_answers as commits
 from auditlake.serve import lake_answers as moments
 from auditlake.serve import models
 from auditlake.serve import table_answers as tables
-from auditlake.serve.readings import Readings, failure
+from auditlake.serve.resources import Resources, failure
 from auditlake.store.objects import as_lake_error
 
 PREFIX = "/api/v1"
 
-Answer = Callable[[Readings, Any], models.Model]
+Answer = Callable[[Resources, Any], models.Model]
 _KEPT_S = 3600
 _STATUS: tuple[tuple[type[AuditlakeError], int], ...] = ((BadUsage, 400), (NotAnswerable, 422))
 

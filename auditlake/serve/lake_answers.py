@@ -23,7 +23,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
-from auditlake.serve.readings import Readings, as_lsn
+from auditlake.serve.resources import Resources, as_lsn
 from auditlake.status import Status, as_json, judge, read_status
 from auditlake.temporal.when import format_us
 
@@ -40,18 +40,18 @@ class At(models.Model):
     )
 
 
-def moment(readings: Readings, reader: Reader, at: str | None) -> tuple[Lsn, models.Moment]:
+def moment(resources: Resources, reader: Reader, at: str | None) -> tuple[Lsn, models.Moment]:
     """Resolve a moment.
 
     Raises BadUsage, NotAnswerable.
     """
     lsn = reader.moment(at)
-    return lsn, moment_at(readings, reader, lsn, is_now=at is None or at.strip().lower() == "now")
+    return lsn, moment_at(resources, reader, lsn, is_now=at is None or at.strip().lower() == "now")
 
 
-def moment_at(readings: Readings, reader: Reader, lsn: Lsn, *, is_now: bool = False) -> models.Moment:
+def moment_at(resources: Resources, reader: Reader, lsn: Lsn, *, is_now: bool = False) -> models.Moment:
     """Describe the moment at an LSN."""
-    timeline = readings.timeline
+    timeline = resources.timeline
     time_us = timeline.time_us(lsn)
     return models.Moment(
         lsn=str(lsn),
@@ -62,13 +62,13 @@ def moment_at(readings: Readings, reader: Reader, lsn: Lsn, *, is_now: bool = Fa
     )
 
 
-def lake_info(readings: Readings, asked: At) -> models.LakeInfo:
+def lake_info(resources: Resources, asked: At) -> models.LakeInfo:
     """Return what the lake holds."""
-    reader = readings.reader(asked.at)
-    lsn, at = moment(readings, reader, asked.at)
+    reader = resources.reader(asked.at)
+    lsn, at = moment(resources, reader, asked.at)
     return models.LakeInfo(
         at=at,
-        database=require_manifest(readings.lake).database,
+        database=require_manifest(resources.lake).database,
         version=version("auditlake"),
         tables=sorted(map(str, reader.known.tables_at(lsn))),
         horizon=str(Lsn(min(table.horizon for table in reader.known.tables.values()))),
@@ -83,10 +83,10 @@ class Period(models.Model):
     bars: int = Field(default=200, ge=1, le=2000, description="The number of parts.")
 
 
-def timeline(readings: Readings, asked: Period) -> models.Timeline:
+def timeline(resources: Resources, asked: Period) -> models.Timeline:
     """Return the number of commits in equal parts of a period."""
-    readings.reader()
-    commits = readings.timeline
+    resources.reader()
+    commits = resources.timeline
     first, last = commits.commit(1), commits.commit(commits.count)
     begin = asked.from_us if asked.from_us is not None else first[1] if first else 0
     end = asked.to_us if asked.to_us is not None else last[1] + 1 if last else 1
@@ -121,10 +121,10 @@ class Step(models.Model):
     )
 
 
-def step(readings: Readings, asked: Step) -> models.Commit:
+def step(resources: Resources, asked: Step) -> models.Commit:
     """Return a commit: the first or the last if the step would leave the lake."""
-    reader = readings.reader(asked.at)
-    commits = readings.timeline
+    reader = resources.reader(asked.at)
+    commits = resources.timeline
     if asked.time_us is not None:
         found = commits.at_time(asked.time_us)
         number = 1 if found is None else commits.number(found[0])
@@ -149,11 +149,11 @@ class Samples:
     _last: Status | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def read(self, readings: Readings) -> Status:
+    def read(self, resources: Resources) -> Status:
         """Read the status, and keep a sample of it; at most once per `_FRESH_S`."""
         with self._lock:
             if self._last is None or time.time() - self._last.read_at_s > _FRESH_S:
-                self._last = read_status(readings.lake, readings.source)
+                self._last = read_status(resources.lake, resources.source)
                 self.kept.append(_sample(self._last))
             return self._last
 
@@ -194,17 +194,17 @@ class StatusAnswers:
     def __init__(self) -> None:
         self._samples = Samples()
 
-    def status(self, readings: Readings, asked: At) -> models.StatusReport:
+    def status(self, resources: Resources, asked: At) -> models.StatusReport:
         """Return verdict, positions, lag and growth."""
-        reader = readings.reader()
-        status = self._samples.read(readings)
+        reader = resources.reader()
+        status = self._samples.read(resources)
         verdict = judge(status)
         code, sentence, remedy = verdict.code, verdict.sentence, verdict.remedy
         if status.source is None and status.refusal is None:
             sentence = "this server has no source, so it shows what the lake knows, not the state of the slot"
             remedy = "Start auditlake serve with --source to see lag and slot."
         return models.StatusReport(
-            at=moment(readings, reader, asked.at)[1],
+            at=moment(resources, reader, asked.at)[1],
             code=code,
             verdict=sentence,
             remedy=remedy,

@@ -27,7 +27,7 @@ from auditlake.feed.feed import Feed
 from auditlake.feed.request import Request as FeedRequest
 from auditlake.serve import models
 from auditlake.serve.endpoints import parse, problem
-from auditlake.serve.readings import Busy, Readings
+from auditlake.serve.resources import Busy, Resources
 
 _MOST = 16
 _MOST_CHANGES = 1_000
@@ -49,8 +49,8 @@ class OfChanges(models.Model):
 class Live:
     """The open streams of one server."""
 
-    def __init__(self, readings: Readings) -> None:
-        self._readings = readings
+    def __init__(self, resources: Resources) -> None:
+        self._readings = resources
         self._open = 0
         self._closed = threading.Event()
 

@@ -27,7 +27,7 @@ from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransac
 from auditlake.serve.endpoints import Endpoint, described, parse, tagged
 from auditlake.serve.formatting import bars_path, bytes_text, line_path, time_html, value, visible
 from auditlake.serve.lake_answers import Period, moment, timeline
-from auditlake.serve.readings import Readings
+from auditlake.serve.resources import Resources
 from auditlake.serve.table_answers import Listed, OfFacets, OfFind, facets, find, list_tables
 
 _NAVIGATION = (
@@ -48,8 +48,8 @@ Context = dict[str, Any]
 class Pages:
     """The pages of one server."""
 
-    def __init__(self, readings: Readings, listed: tuple[Endpoint, ...], *, signs_in: bool) -> None:
-        self._readings = readings
+    def __init__(self, resources: Resources, listed: tuple[Endpoint, ...], *, signs_in: bool) -> None:
+        self._readings = resources
         self._listed = {endpoint.page: endpoint for endpoint in listed if endpoint.page is not None}
         self._signs_in = signs_in
         self._environment = _environment()

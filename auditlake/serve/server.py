@@ -1,7 +1,7 @@
 """Server of the page: bind the address, serve until a signal ends it; routes, answers, errors as answers, static files.
 
-`serve` runs the process, `create_app` makes the ASGI application. A question is answered in a thread of `Readings`; the
-event loop only waits. Every answer has an ETag. The browser may cache an answer as of an LSN at or below the
+`serve` runs the process, `create_app` makes the ASGI application. A question is answered in a thread of `Resources`;
+the event loop only waits. Every answer has an ETag. The browser may cache an answer as of an LSN at or below the
 watermark, because it does not change.
 """
 
@@ -29,12 +29,12 @@ from auditlake.serve import models
 from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, require_safe
 from auditlake.serve.commit_answers import OfComparison, undo_script
 from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body, problem, tagged
+from auditlake.serve.export import OfExport, export
 from auditlake.serve.lake_answers import StatusAnswers
 from auditlake.serve.live import Live
 from auditlake.serve.pages import Pages
-from auditlake.serve.readings import Readings
+from auditlake.serve.resources import Resources
 from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
-from auditlake.serve.table_answers import OfExport, export
 
 _MOST_BODY_BYTES = 2**20
 _MOST_UNDO_BYTES = 64 * 2**20
@@ -51,24 +51,24 @@ _ENDING_S = 2
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def create_app(readings: Readings, access: Access, spark: Mapping[str, str] | None = None) -> Guard:
+def create_app(resources: Resources, access: Access, spark: Mapping[str, str] | None = None) -> Guard:
     """Return the application behind its guard."""
     listed = endpoints(StatusAnswers().status)
-    pages = Pages(readings, listed, signs_in=access.token is not None)
-    statements, live = Statements(spark or {}), Live(readings)
+    pages = Pages(resources, listed, signs_in=access.token is not None)
+    statements, live = Statements(spark or {}), Live(resources)
 
     async def describe(_: Request) -> Response:
         return Response(_document(), media_type="application/json")
 
     routes = [
         Route("/api/openapi.json", describe),
-        *(Route(each.path, _answering(readings, each)) for each in listed),
-        Route("/api/v1/export", _exporting(readings)),
-        Route("/api/v1/undo", _undoing(readings)),
-        Route("/api/v1/sql", _posted(readings, OfSql, statements.answer), methods=["POST"]),
-        Route("/api/v1/complete", _posted(readings, OfCompletion, completions), methods=["POST"]),
+        *(Route(each.path, _answering(resources, each)) for each in listed),
+        Route("/api/v1/export", _exporting(resources)),
+        Route("/api/v1/undo", _undoing(resources)),
+        Route("/api/v1/sql", _posted(resources, OfSql, statements.answer), methods=["POST"]),
+        Route("/api/v1/complete", _posted(resources, OfCompletion, completions), methods=["POST"]),
         Route("/api/v1/changes", live.respond),
-        Route("/sql/answer", _posted(readings, OfSql, statements.answer, pages.sql_answer), methods=["POST"]),
+        Route("/sql/answer", _posted(resources, OfSql, statements.answer, pages.sql_answer), methods=["POST"]),
         Route("/static/{name}", _static),
         *pages.routes(),
         Route("/sign-in", _signing_in(access, pages), methods=["GET", "POST"]),
@@ -77,10 +77,10 @@ def create_app(readings: Readings, access: Access, spark: Mapping[str, str] | No
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        readings.prepare()
+        resources.prepare()
         yield
         live.close()
-        readings.close()
+        resources.close()
 
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: pages.not_found})
     return Guard(app, access)
@@ -92,22 +92,22 @@ def _document() -> str:
     return json.dumps(openapi(endpoints(StatusAnswers().status), _POSTED, version("auditlake")))
 
 
-def _answering(readings: Readings, endpoint: Endpoint) -> Handler:
+def _answering(resources: Resources, endpoint: Endpoint) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             asked = parse(endpoint.asked, request.query_params)
-            found = await readings.run(lambda: endpoint.answer(readings, asked))
+            found = await resources.run(lambda: endpoint.answer(resources, asked))
         except Exception as exc:  # noqa: BLE001 - reported, and answered as a bug
             return problem(exc)
-        return tagged(request, found.model_dump_json().encode(), "application/json", _is_fixed(readings, asked))
+        return tagged(request, found.model_dump_json().encode(), "application/json", _is_fixed(resources, asked))
 
     return answer
 
 
 def _posted(
-    readings: Readings,
+    resources: Resources,
     model: type[models.Model],
-    answer: Callable[[Readings, Any], models.Model],
+    answer: Callable[[Resources, Any], models.Model],
     shown: Callable[[Any], Response] | None = None,
 ) -> Handler:
     """Return a handler of JSON requests; `shown` makes the response of the answer, JSON by default."""
@@ -115,7 +115,7 @@ def _posted(
     async def respond(request: Request) -> Response:
         try:
             asked = parse_body(model, await _body(request))
-            found = await readings.run(lambda: answer(readings, asked))
+            found = await resources.run(lambda: answer(resources, asked))
             if shown is not None:
                 return shown(found)
         except Exception as exc:  # noqa: BLE001 - as above
@@ -134,38 +134,38 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _is_fixed(readings: Readings, asked: models.Model) -> bool:
+def _is_fixed(resources: Resources, asked: models.Model) -> bool:
     """Return whether the answer cannot change: it is as of an LSN that the lake has passed."""
     at = getattr(asked, "at", None)
     try:
-        return at is not None and Lsn.parse(at) < readings.reader(at).watermark
+        return at is not None and Lsn.parse(at) < resources.reader(at).watermark
     except (ValueError, AuditlakeError):
         return False
 
 
-def _exporting(readings: Readings) -> Handler:
+def _exporting(resources: Resources) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             asked = parse(OfExport, request.query_params)
-            download = await readings.run(lambda: export(readings, asked))
+            download = await resources.run(lambda: export(resources, asked))
         except Exception as exc:  # noqa: BLE001 - as above
             return problem(exc)
         headers = {"content-disposition": f'attachment; filename="{download.name}"'}
-        return StreamingResponse(_each(readings, download.chunks), media_type=download.media_type, headers=headers)
+        return StreamingResponse(_each(resources, download.chunks), media_type=download.media_type, headers=headers)
 
     return answer
 
 
-async def _each(readings: Readings, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    while (chunk := await readings.run(lambda: next(chunks, None))) is not None:
+async def _each(resources: Resources, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while (chunk := await resources.run(lambda: next(chunks, None))) is not None:
         yield chunk
 
 
-def _undoing(readings: Readings) -> Handler:
+def _undoing(resources: Resources) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             asked = parse(OfComparison, request.query_params)
-            text = await readings.run(lambda: _whole(undo_script(readings, asked)))
+            text = await resources.run(lambda: _whole(undo_script(resources, asked)))
         except Exception as exc:  # noqa: BLE001 - as above
             return problem(exc)
         return PlainTextResponse(text, headers={"content-disposition": 'inline; filename="undo.sql"'})
@@ -247,7 +247,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     return address.strip("[]") or "127.0.0.1", int(port)
 
 
-def serve(readings: Readings, listen: Listen, spark: dict[str, str], started: Callable[[str], None]) -> None:
+def serve(resources: Resources, listen: Listen, spark: dict[str, str], started: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; `started` is called with the URL once the address is bound.
 
     Raises ConfigError if the address is not safe without authentication, or cannot be bound.
@@ -257,7 +257,7 @@ def serve(readings: Readings, listen: Listen, spark: dict[str, str], started: Ca
     port = bound.getsockname()[1]
     access = Access(hosts_of(listen.address, port, listen.names), listen.token, listen.proxy_header)
     config = uvicorn.Config(
-        create_app(readings, access, spark),
+        create_app(resources, access, spark),
         log_level="critical",
         access_log=False,  # a URL has keys and values of rows
         server_header=False,

@@ -29,7 +29,7 @@ from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement, read_state
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment_at
-from auditlake.serve.readings import Busy, Readings
+from auditlake.serve.resources import Busy, Resources
 from auditlake.startup import whole
 
 if TYPE_CHECKING:  # pyspark takes a second to import
@@ -70,23 +70,23 @@ class Statements:
         self._one = threading.Lock()
         self._started = False
 
-    def answer(self, readings: Readings, asked: OfSql) -> models.Answer:
+    def answer(self, resources: Resources, asked: OfSql) -> models.Answer:
         """Run a statement as of a moment.
 
         Raises BadUsage, NotAnswerable, Busy.
         """
         begun = time.monotonic()
-        state = read_state(readings.lake, asked.at, readings.zone, script=asked.sql)
+        state = read_state(resources.lake, asked.at, resources.zone, script=asked.sql)
         check_functions(asked.sql)
         query = prepare_statement(state, asked.sql, frozenset())
         if query.defines is not None:
             raise BadUsage("a statement of the page cannot define a view", "Write the query itself.")
         key = ("sql", state.lsn, asked.sql)
-        columns, rows, engine = readings.cache.get(key, lambda: self._run(readings, state, query), _size)
-        reader = readings.reader(str(state.lsn))
-        most = readings.limits.sql_rows
+        columns, rows, engine = resources.cache.get(key, lambda: self._run(resources, state, query), _size)
+        reader = resources.reader(str(state.lsn))
+        most = resources.limits.sql_rows
         return models.Answer(
-            at=moment_at(readings, reader, Lsn(state.lsn), is_now=asked.at is None),
+            at=moment_at(resources, reader, Lsn(state.lsn), is_now=asked.at is None),
             engine=engine,
             seconds=round(time.monotonic() - begun, 4),
             columns=columns,
@@ -94,31 +94,31 @@ class Statements:
             more=len(rows) > most,
         )
 
-    def _run(self, readings: Readings, state: LakeState, query: PreparedQuery) -> "_Found":
-        begun, most = time.monotonic(), readings.limits.sql_rows + 1
+    def _run(self, resources: Resources, state: LakeState, query: PreparedQuery) -> "_Found":
+        begun, most = time.monotonic(), resources.limits.sql_rows + 1
         try:
-            rows = Embedded(self._settings, readings.open_cursor).answer(state, query)
+            rows = Embedded(self._settings, resources.open_cursor).answer(state, query)
         except NotEmbedded:
-            if time.monotonic() - begun > readings.limits.timeout_s:
+            if time.monotonic() - begun > resources.limits.timeout_s:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
-            return self._run_in_spark(readings, query)
+            return self._run_in_spark(resources, query)
         schema, batches = rows.batches()
         with closing(_first(batches, most)) as fetched:
             return *as_texts(rows.columns, schema, list(fetched)), "DuckDB"
 
-    def _run_in_spark(self, readings: Readings, query: PreparedQuery) -> "_Found":
+    def _run_in_spark(self, resources: Resources, query: PreparedQuery) -> "_Found":
         whole()  # Spark needs pandas
         from auditlake.query.spark_engine import batches, plan  # noqa: PLC0415 - pyspark takes a second to import
         from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
 
-        if not self._one.acquire(timeout=readings.limits.timeout_s / 2):
+        if not self._one.acquire(timeout=resources.limits.timeout_s / 2):
             raise Busy("another statement is running in Spark, or starts it", "Try again when it has ended.")
         try:
-            with nullcontext() if self._started else readings.uncounted("Spark to start", _MOST_START_S):
+            with nullcontext() if self._started else resources.uncounted("Spark to start", _MOST_START_S):
                 spark = spark_session(self._settings)
-                rows = plan(spark, query).limit(readings.limits.sql_rows + 1)
+                rows = plan(spark, query).limit(resources.limits.sql_rows + 1)
             self._started = True
-            with _cancelled_after(spark, readings.limits.timeout_s):
+            with _cancelled_after(spark, resources.limits.timeout_s):
                 schema, fetched = batches(rows)
                 return *as_texts(rows.columns, schema, list(fetched)), "Spark"
         finally:
@@ -195,9 +195,9 @@ def check_functions(sql: str) -> None:
             raise BadUsage(f"{token.text.lower()} runs code of the JVM, which this page does not", "Leave it out.")
 
 
-def completions(readings: Readings, asked: OfCompletion) -> models.Completions:
+def completions(resources: Resources, asked: OfCompletion) -> models.Completions:
     """Complete the end of a statement."""
-    reader = readings.reader()
+    reader = resources.reader()
     known = reader.known
     tables = {
         name: list(dict.fromkeys(column.name for column in table.columns))

@@ -1,37 +1,24 @@
-"""Tables at a moment: the list with counts, rows, facets, rows found by a former value, and rows as a file.
+"""Tables at a moment: the list with counts, rows, facets, and rows found by a former value."""
 
-The formats of a file, in which every value is PostgreSQL's text:
-
-    csv      RFC 4180, with a header; NULL is empty, '' is ""
-    json     one object a line; null is NULL, every other value a string
-    parquet  text columns
-
-An export of more rows than the server allows is refused before its first byte; it is never cut.
-"""
-
-import io
-import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 
 from auditlake.audit.changes import Values, changes_of
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.versions import Mark, Version, versions_of
-from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
+from auditlake.errors import AuditlakeError, BadUsage
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment
-from auditlake.serve.readings import Readings, failure
+from auditlake.serve.resources import Resources, failure
 from auditlake.serve.table_rows import (
     Condition,
     OpenState,
@@ -50,8 +37,6 @@ from auditlake.values.types import Kind
 
 _NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT})
 _MOST_FACETS = 20
-_MEDIA = {"csv": "text/csv; charset=utf-8", "json": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
-_SPECIAL = re.compile(r'[",\r\n]')
 
 
 class Listed(At):
@@ -93,13 +78,13 @@ class OfFind(OfTable):
     limit: int = Field(default=25, ge=1, le=100)
 
 
-def state_of(readings: Readings, name: str, at: str | None) -> tuple[TableState, models.Moment]:
+def state_of(resources: Resources, name: str, at: str | None) -> tuple[TableState, models.Moment]:
     """Return a table at a moment.
 
     Raises BadUsage, NotAnswerable.
     """
-    reader = readings.reader(at)
-    lsn, shown = moment(readings, reader, at)
+    reader = resources.reader(at)
+    lsn, shown = moment(resources, reader, at)
     table = reader.table(name, lsn)  # another one may have had the name at another time
     reader.check(table, lsn, at)
     return TableState(reader, table, lsn), shown
@@ -116,25 +101,27 @@ def column_model(column: Column) -> models.Column:
     )
 
 
-def list_tables(readings: Readings, asked: Listed) -> models.Tables:
+def list_tables(resources: Resources, asked: Listed) -> models.Tables:
     """List the tables with the number of their rows."""
-    reader = readings.reader(asked.at)
-    lsn, at = moment(readings, reader, asked.at)
+    reader = resources.reader(asked.at)
+    lsn, at = moment(resources, reader, asked.at)
     contained = (asked.contains or "").casefold()
     names = [table for name, table in sorted(reader.known.tables_at(lsn).items()) if contained in str(name).casefold()]
     page = names[asked.offset : asked.offset + asked.limit]
-    tables = [_summary(readings, reader, table, lsn, asked.at) for table in page]
+    tables = [_summary(resources, reader, table, lsn, asked.at) for table in page]
     return models.Tables(at=at, total=len(names), tables=tables)
 
 
-def _summary(readings: Readings, reader: Reader, table: HistoryTable, lsn: Lsn, at: str | None) -> models.TableSummary:
+def _summary(
+    resources: Resources, reader: Reader, table: HistoryTable, lsn: Lsn, at: str | None
+) -> models.TableSummary:
     name, parked = str(table.name_at(lsn)), reader.known.parked.get(table.name)
     reason = None if parked is None or parked.ended else parked.reason
     try:
         reader.check(table, lsn, at)
         state = TableState(reader, table, lsn)
-        with _opened(readings, state, request=False) as opened:
-            count = _count(readings, state, opened)
+        with _opened(resources, state, request=False) as opened:
+            count = _count(resources, state, opened)
     except Exception as exc:
         problem = exc if isinstance(exc, AuditlakeError) else failure(exc)
         if problem is None:
@@ -147,42 +134,42 @@ def _summary(readings: Readings, reader: Reader, table: HistoryTable, lsn: Lsn, 
 
 
 @contextmanager
-def _opened(readings: Readings, state: TableState, *, request: bool = True) -> Iterator[Callable[[], OpenState]]:
+def _opened(resources: Resources, state: TableState, *, request: bool = True) -> Iterator[Callable[[], OpenState]]:
     """Yield a function that opens a state at its first call in the block, and returns the same one at every other."""
     found: list[OpenState] = []
     with ExitStack() as stack:
 
         def opened() -> OpenState:
             if not found:
-                held = stack.enter_context(readings.held.using(state.reader, state.held_rows, request=request))
-                found.append(OpenState(state, stack.enter_context(readings.cursor()), held))
+                held = stack.enter_context(resources.held.using(state.reader, state.held_rows, request=request))
+                found.append(OpenState(state, stack.enter_context(resources.cursor()), held))
             return found[0]
 
         yield opened
 
 
 def _count(
-    readings: Readings, state: TableState, opened: Callable[[], OpenState], where: tuple[Where, ...] = ()
+    resources: Resources, state: TableState, opened: Callable[[], OpenState], where: tuple[Where, ...] = ()
 ) -> int:
     key = ("count", state.table.name, state.lsn, where)
-    return readings.cache.get(key, lambda: opened().count(where), lambda _: 200)
+    return resources.cache.get(key, lambda: opened().count(where), lambda _: 200)
 
 
-def rows(readings: Readings, asked: OfRows) -> models.Rows:
+def rows(resources: Resources, asked: OfRows) -> models.Rows:
     """Return a page of the rows of a table.
 
     Raises BadUsage, NotAnswerable.
     """
-    state, at = state_of(readings, asked.table, asked.at)
-    if asked.limit > readings.limits.page_rows:
-        raise BadUsage(f"limit is {asked.limit}, need at most {readings.limits.page_rows}", "Ask for several pages.")
+    state, at = state_of(resources, asked.table, asked.at)
+    if asked.limit > resources.limits.page_rows:
+        raise BadUsage(f"limit is {asked.limit}, need at most {resources.limits.page_rows}", "Ask for several pages.")
     where = parse_where(asked.where, state.by_name)
     selection = Selection(where, parse_order(asked.sort, state.by_name, state.key), asked.offset, asked.limit)
 
     key = ("rows", state.table.name, state.lsn, selection)
-    with _opened(readings, state) as opened:
-        found = readings.cache.get(key, lambda: opened().page(selection), lambda rows: rows.nbytes)
-        count = _count(readings, state, opened, where)
+    with _opened(resources, state) as opened:
+        found = resources.cache.get(key, lambda: opened().page(selection), lambda rows: rows.nbytes)
+        count = _count(resources, state, opened, where)
     return models.Rows(
         at=at,
         table=state.name,
@@ -202,18 +189,18 @@ def _row_models(state: TableState, found: pa.Table) -> Iterator[models.Row]:
         yield models.Row(values=list(row.values()), key=[str(row[name]) for name in keys] if keys else None)
 
 
-def facets(readings: Readings, asked: OfFacets) -> models.Facets:
+def facets(resources: Resources, asked: OfFacets) -> models.Facets:
     """Return the most frequent values of a column."""
-    state, at = state_of(readings, asked.table, asked.at)
+    state, at = state_of(resources, asked.table, asked.at)
     where = parse_where(asked.where, state.by_name)
     column = column_named(asked.column, state.by_name)
 
     def counts() -> Counter[str | None] | None:
-        with _opened(readings, state) as opened:
+        with _opened(resources, state) as opened:
             return opened().values_of(column, where)
 
     key = ("facets", state.table.name, state.lsn, where, column.name)
-    found = readings.cache.get(key, counts, lambda counted: 100 * len(counted or ()) + 100)
+    found = resources.cache.get(key, counts, lambda counted: 100 * len(counted or ()) + 100)
     values = None
     if found is not None:
         ranked = sorted(found.items(), key=lambda item: (-item[1], item[0] is not None, item[0] or ""))
@@ -248,20 +235,20 @@ class Search:
         return " or ".join(parts) or "false"
 
 
-def find(readings: Readings, asked: OfFind) -> models.Finds:
+def find(resources: Resources, asked: OfFind) -> models.Finds:
     """Find rows by a value that they have, or had in any version up to the moment; deleted rows first.
 
     Columns that the table does not have any more are searched too; those with a match are shown after the others.
     Raises BadUsage, NotAnswerable.
     """
-    state, at = state_of(readings, asked.table, asked.at)
+    state, at = state_of(resources, asked.table, asked.at)
     search = _search(state, asked)
-    versions = _matching(readings, state, search, asked.limit + 1)
+    versions = _matching(resources, state, search, asked.limit + 1)
     matching = [each for group in versions if (each := _matched(search, group))]
     used = {name for last, _ in matching for name in search.matches(last.values)}
     shown = {state.own_name(column): column for column in state.columns}
     shown |= {column.name: column for column in state.table.columns if column.name in used - set(shown)}
-    found = [_found(readings, state, search, shown, last, group) for last, group in matching]
+    found = [_found(resources, state, search, shown, last, group) for last, group in matching]
     found.sort(key=lambda each: each.state == "exists")
     return models.Finds(
         at=at,
@@ -295,10 +282,10 @@ def _search(state: TableState, asked: OfFind) -> Search:
     return Search(where)
 
 
-def _matching(readings: Readings, state: TableState, search: Search, limit: int) -> list[list[Version]]:
+def _matching(resources: Resources, state: TableState, search: Search, limit: int) -> list[list[Version]]:
     """Return all versions of every row with a matching version, of at most `limit` rows; with own names."""
     reader, table = state.reader, state.table
-    with readings.cursor() as cursor:
+    with resources.cursor() as cursor:
         found = list(state.versions(cursor, list(_conditions(state, search)), 10 * limit))
     if not table.key:
         return [[_version(row, state.lsn)] for row in found][:limit]
@@ -346,7 +333,7 @@ def _matched(search: Search, versions: Sequence[Version]) -> tuple[Version, Sequ
 
 
 def _found(  # noqa: PLR0913, PLR0917 - what identifies the row
-    readings: Readings,
+    resources: Resources,
     state: TableState,
     search: Search,
     shown: Mapping[str, Column],
@@ -361,110 +348,13 @@ def _found(  # noqa: PLR0913, PLR0917 - what identifies the row
         columns=[shown[name].name for name in search.matches(last.values)],
         values=[last.values.get(name) for name in shown],
         from_lsn=str(last.begin.lsn),
-        from_time=_time(readings, last.begin),
+        from_time=_time(resources, last.begin),
         to_lsn=None if end is None else str(end.lsn),
-        to_time=None if end is None else _time(readings, end),
+        to_time=None if end is None else _time(resources, end),
         versions=len(versions),
     )
 
 
-def _time(readings: Readings, mark: Mark) -> str | None:
-    time_us = mark.time_us or readings.timeline.time_us(mark.lsn)
+def _time(resources: Resources, mark: Mark) -> str | None:
+    time_us = mark.time_us or resources.timeline.time_us(mark.lsn)
     return None if time_us is None else format_us(time_us)
-
-
-class OfExport(OfTable):
-    """Rows of a table, and the format."""
-
-    where: list[str] = Field(default=[], max_length=20)
-    sort: str | None = None
-    format: Literal["csv", "json", "parquet"] = "csv"
-
-
-@dataclass(frozen=True, slots=True)
-class Download:
-    """A file: its name, type and content."""
-
-    name: str
-    media_type: str
-    chunks: Iterator[bytes]
-
-
-def export(readings: Readings, asked: OfExport) -> Download:
-    """Return the rows as a file.
-
-    Raises BadUsage, NotAnswerable.
-    """
-    state, at = state_of(readings, asked.table, asked.at)
-    where = parse_where(asked.where, state.by_name)
-    selection = Selection(where, parse_order(asked.sort, state.by_name, state.key))
-    with readings.cursor() as cursor:
-        count = OpenState(state, cursor).count(where)
-    most = readings.limits.export_rows
-    if count > most:
-        raise NotAnswerable(
-            f"the export has {count:,} rows, this server writes at most {most:,}",
-            "Filter the rows, or run auditlake sql --format csv.",
-        )
-    name = f"{re.sub('[^A-Za-z0-9_.-]', '_', state.name)}-{at.lsn.replace('/', '-')}.{asked.format}"
-    batches = _batches(readings, state, selection)
-    writer = {"csv": _csv, "json": _json_lines, "parquet": _parquet}[asked.format]
-    return Download(name, _MEDIA[asked.format], writer([column.name for column in state.columns], batches))
-
-
-def _batches(readings: Readings, state: TableState, selection: Selection) -> Iterator[pa.RecordBatch]:
-    with readings.cursor(bounded=False) as cursor:
-        yield from OpenState(state, cursor).pages(selection)
-
-
-def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
-    yield (",".join(map(_field, names)) + "\n").encode()
-    for batch in batches:
-        rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        yield "".join(",".join(map(_field, row)) + "\n" for row in rows).encode(errors="surrogatepass")
-
-
-def _field(value: str | None) -> str:
-    if value is None:
-        return ""
-    return '"' + value.replace('"', '""') + '"' if not value or _SPECIAL.search(value) else value
-
-
-def _json_lines(_names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
-    for batch in batches:
-        yield "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist()).encode()
-
-
-def _parquet(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
-    out = _Sink()
-    with pq.ParquetWriter(out, pa.schema([(name, pa.string()) for name in names]), compression="zstd") as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            yield out.taken()
-    yield out.taken()
-
-
-class _Sink(io.RawIOBase):
-    """File whose written bytes are taken piece by piece; `tell` counts from its beginning, as Parquet's footer does."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._written = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._written
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
-        part = bytes(data)
-        self._parts.append(part)
-        self._written += len(part)
-        return len(part)
-
-    def taken(self) -> bytes:
-        """Return the bytes written since the last call."""
-        found = b"".join(self._parts)
-        self._parts.clear()
-        return found

@@ -25,7 +25,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from auditlake.lake.layout import Lake
 from auditlake.serve.access import Access, hosts_of
-from auditlake.serve.readings import Readings
+from auditlake.serve.resources import Resources
 from auditlake.serve.server import Listen, bind, create_app
 from tests.page import capture_transaction, write_lake
 
@@ -56,7 +56,7 @@ def _serving(lake: Lake) -> Iterator[str]:
     """Serve a lake on a port of its own."""
     bound = bind(Listen(port=0))
     port = bound.getsockname()[1]
-    app = create_app(Readings(lake, UTC), Access(hosts_of("127.0.0.1", port, ())))
+    app = create_app(Resources(lake, UTC), Access(hosts_of("127.0.0.1", port, ())))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=lambda: server.run(sockets=[bound]), daemon=True)
     thread.start()

@@ -45,7 +45,7 @@ def serve(  # noqa: PLR0913 - the options of a command
       auditlake serve --listen 0.0.0.0:8640 --token-file token --host-name audit.example.com
     """
     from auditlake.lake.manifest import require_manifest
-    from auditlake.serve.readings import Limits, Readings
+    from auditlake.serve.resources import Limits, Resources
     from auditlake.serve.server import Listen, parse_listen
     from auditlake.serve.server import serve as run
 
@@ -53,9 +53,9 @@ def serve(  # noqa: PLR0913 - the options of a command
     require_manifest(lake)  # refused here, not by every page
     address, port = parse_listen(listen)
     source = None if settings.source is None else settings.source.get_secret_value()
-    readings = Readings(lake, settings.zone, Limits(timeout_s=timeout_s, export_rows=export_rows), source)
+    resources = Resources(lake, settings.zone, Limits(timeout_s=timeout_s, export_rows=export_rows), source)
     where = Listen(address, port, _token(token_file), behind_proxy, names)
-    run(readings, where, settings.spark, lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it"))
+    run(resources, where, settings.spark, lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it"))
 
 
 def _token(file: Path | None) -> str | None:

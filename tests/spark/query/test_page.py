@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.serve.readings import Limits
+from auditlake.serve.resources import Limits
 from auditlake.spark import session
 from tests.page import Page, write_lake
 

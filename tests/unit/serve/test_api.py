@@ -13,7 +13,7 @@ import pytest
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.serve.held_tables import Held, HeldTables, Rows
-from auditlake.serve.readings import Limits
+from auditlake.serve.resources import Limits
 from auditlake.store.place import parse
 from tests.page import LONG, SCRIPT, Page, write_lake
 from tests.small_lake import T0_US
@@ -49,7 +49,7 @@ class _AtOnce(HeldTables):
 def holding(tmp_path_factory: pytest.TempPathFactory) -> Page:
     """The same page, with the rows of every table in memory."""
     page = Page(write_lake(tmp_path_factory.mktemp("held") / "lake"))
-    page.readings.held = _AtOnce(page.readings.open_cursor, least_rows=0, quiet_s=0)
+    page.resources.held = _AtOnce(page.resources.open_cursor, least_rows=0, quiet_s=0)
     return page
 
 

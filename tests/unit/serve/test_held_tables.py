@@ -75,20 +75,20 @@ def test_pages_are_the_same_before_and_after_rows_are_held(lake: Lake) -> None:
         page = Page(lake)
         if held:
             page.json("rows", table="items", limit=1)
-            page.readings.held.wait()
+            page.resources.held.wait()
         for question, expected in _QUESTIONS:
             found = page.json("rows", table="items", limit=3, **question)
             assert [int(row["values"][0]) for row in found["rows"]] == expected, question
             assert all(row["values"][1] == f"{int(row['values'][0]) % 1000}.00" for row in found["rows"])
         if held:
-            assert page.readings.held.names == ["public.items"]
+            assert page.resources.held.names == ["public.items"]
 
 
 def test_far_pages_are_those_of_the_files(lake: Lake) -> None:
     """Also beside NULL, which is last, or first if the order is descending; and in a selection of rows."""
     files, memory = Page(lake), Page(lake)
     memory.json("rows", table="items", limit=1)
-    memory.readings.held.wait()
+    memory.resources.held.wait()
     draw = random.Random(3)  # noqa: S311 - no secrets
     for sort, where, edge in (("note", [], 257_142), ("-note", [], 42_858), ("-note", ["price:lt:500"], 21_429)):
         for offset in (edge - 20, edge - 5, draw.randrange(5000, 150_000)):
@@ -99,16 +99,16 @@ def test_far_pages_are_those_of_the_files(lake: Lake) -> None:
 def test_the_table_used_last_stays_in_bounded_memory(lake: Lake) -> None:
     """There is room for one of two tables; one that needs more than two thirds of the memory is never held."""
     page = Page(lake)
-    page.readings.held = HeldTables(page.readings.open_cursor, most_bytes=32 << 20, quiet_s=0)
+    page.resources.held = HeldTables(page.resources.open_cursor, most_bytes=32 << 20, quiet_s=0)
     for offset, name in enumerate(("items", "others", "items")):
         page.json("rows", table=name, sort="price", offset=offset)
-        page.readings.held.wait()
-        assert page.readings.held.names == [f"public.{name}"]
-        assert 0 < page.readings.held.held_bytes <= 24 << 20
-    page.readings.held = HeldTables(page.readings.open_cursor, most_bytes=6 << 20, quiet_s=0)
+        page.resources.held.wait()
+        assert page.resources.held.names == [f"public.{name}"]
+        assert 0 < page.resources.held.held_bytes <= 24 << 20
+    page.resources.held = HeldTables(page.resources.open_cursor, most_bytes=6 << 20, quiet_s=0)
     page.json("rows", table="others", sort="-price", limit=1)
-    page.readings.held.wait()
-    assert page.readings.held.held_bytes == 0
+    page.resources.held.wait()
+    assert page.resources.held.held_bytes == 0
     found = page.json("rows", table="others", sort="price", offset=1, limit=1)
     assert found["rows"][0]["values"] == ["1000", "0.00", "note 0"]
 
@@ -117,5 +117,5 @@ def test_a_small_table_is_read_from_its_files(tmp_path: Path) -> None:
     """Tables of less than 20,000 rows are not held."""
     page = Page(write_lake(tmp_path / "lake"))
     page.json("rows", table="orders", sort="price")
-    page.readings.held.wait()
-    assert page.readings.held.names == []
+    page.resources.held.wait()
+    assert page.resources.held.names == []

@@ -10,7 +10,7 @@ import pytest
 from auditlake.feed.request import Request
 from auditlake.serve.formatting import SHORT, value
 from auditlake.serve.live import event
-from auditlake.serve.readings import Busy, Limits
+from auditlake.serve.resources import Busy, Limits
 from tests.page import Page, write_lake
 
 _PAGES = {
@@ -137,7 +137,7 @@ def test_a_form_adds_a_filter(page: Page) -> None:
 
 def test_a_change_is_an_event(page: Page) -> None:
     """An event has the transaction, its changes, and the cursor to go on after."""
-    with Request(since="0/300", follow=False).open(page.readings.lake) as feed:
+    with Request(since="0/300", follow=False).open(page.resources.lake) as feed:
         (text,) = map(event, feed)
     lines = dict(line.split(": ", 1) for line in text.strip().splitlines())
     data = json.loads(lines["data"])
@@ -150,12 +150,12 @@ def test_a_slow_answer_is_refused(tmp_path: Path) -> None:
     page = Page(write_lake(tmp_path / "lake"), limits=Limits(timeout_s=0.2))
 
     def slow() -> None:
-        with page.readings.cursor() as cursor:
+        with page.resources.cursor() as cursor:
             cursor.execute("select count(*) from range(100000000) a, range(100000) b").fetchall()
 
     async def ask() -> None:
         with pytest.raises(Busy, match="longer than"):
-            await page.readings.run(slow)
+            await page.resources.run(slow)
 
     asyncio.run(ask())
     full = Page(write_lake(tmp_path / "full"), limits=Limits(waiting=0))

@@ -1,16 +1,13 @@
-"""Readings: the state of the lake that requests share, its timeline, a pool that bounds what runs, a cache of answers.
+"""Resources that requests share: one state of the lake, few threads, one database, a cache of answers.
 
-- `Readings.reader` returns one pinned state of the lake. It is read again at most once per second, and only if
+- `Resources.reader` returns one pinned state of the lake. It is read again at most once per second, and only if
   a request asks for more than it has: the state as of an LSN does not change.
-- `Readings.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
+- `Resources.run` runs a function in one of few threads; requests beyond `waiting` are refused. One that takes longer
   than `timeout_s` is refused too: its query is interrupted, and its thread occupies its place until it has ended.
-  What it does inside `Readings.uncounted` is not counted, such as the start of Spark, which is no part of its question.
-- `Readings.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
-- `Readings.held` has the rows of large tables that are asked for again in the database's memory.
+  Time inside `Resources.uncounted` does not count: for example the start of Spark, which is no part of the question.
+- `Resources.cursor` opens a cursor of the one embedded database, whose memory limit all requests share.
+- `Resources.held` has the rows of large tables that are asked for again in the database's memory.
 - `Cache` keeps answers by table and LSN, up to a number of bytes.
-- `Timeline` is an index of all commits in memory, for the density chart, the slider and "previous" and "next": the LSN
-  and the time of each, 16 bytes per commit. The time is `time_mono`, the running maximum of commit times in LSN order,
-  by which the lake resolves times, so the order of both is the same. `Timeline.refreshed` reads only new commits.
 """
 
 import asyncio
@@ -25,9 +22,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.state import connect
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
@@ -35,89 +29,19 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.serve.held_tables import HeldTables
+from auditlake.serve.timeline import Timeline
 from auditlake.temporal.when import AtLsn, parse_when
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-Longs = npt.NDArray[np.int64]
-_MOST_BARS = 2_000
 T = TypeVar("T")
 
 _FRESH_S = 1.0
 _OLD_S = 10.0
 _TICK_S = 0.05
 _CACHE_BYTES = 64 * 2**20
-
-
-def _empty() -> Longs:
-    return np.array([], np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """Commits in [`from_us`, `to_us`): their number, and the LSN of the last one up to its end."""
-
-    from_us: int
-    to_us: int
-    commits: int
-    lsn: Lsn | None
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """Commits in LSN order."""
-
-    lsns: Longs = field(default_factory=_empty)
-    times_us: Longs = field(default_factory=_empty)
-
-    def refreshed(self, reader: Reader) -> "Timeline":
-        """Return the timeline with the commits up to the reader's watermark."""
-        last = int(self.lsns[-1]) if self.lsns.size else -1
-        if reader.transactions is None or last >= reader.watermark:
-            return self
-        rows = reader.query(
-            "select lsn, arrow_cast(time_mono, 'Int64') as time_us from transactions"
-            f" where lsn > {last:d} and lsn <= {reader.watermark:d} order by lsn",
-            transactions=reader.transactions,
-        )
-        lsns, times = (rows[name].to_numpy().astype(np.int64) for name in ("lsn", "time_us"))
-        return Timeline(np.concatenate([self.lsns, lsns]), np.concatenate([self.times_us, times]))
-
-    @property
-    def count(self) -> int:
-        return int(self.lsns.size)
-
-    def number(self, lsn: Lsn) -> int:
-        """Return how many commits are at or before `lsn`."""
-        return int(np.searchsorted(self.lsns, lsn, side="right"))
-
-    def time_us(self, lsn: Lsn) -> int | None:
-        """Return the time of the last commit at or before `lsn`."""
-        number = self.number(lsn)
-        return int(self.times_us[number - 1]) if number else None
-
-    def commit(self, number: int) -> tuple[Lsn, int] | None:
-        """Return LSN and time of a commit by its number, from 1."""
-        if not 1 <= number <= self.count:
-            return None
-        return Lsn(int(self.lsns[number - 1])), int(self.times_us[number - 1])
-
-    def at_time(self, time_us: int) -> tuple[Lsn, int] | None:
-        """Return the last commit at or before a time."""
-        return self.commit(int(np.searchsorted(self.times_us, time_us, side="right")))
-
-    def bars(self, from_us: int, to_us: int, count: int) -> list[Bar]:
-        """Return the number of commits in equal parts of a period."""
-        parts = max(1, min(count, _MOST_BARS, to_us - from_us))
-        edges = np.array([from_us + (to_us - from_us) * part // parts for part in range(parts + 1)], np.int64)
-        places = np.searchsorted(self.times_us, edges, side="left")
-        return [
-            Bar(int(a), int(b), int(last - first), Lsn(int(self.lsns[last - 1])) if last else None)
-            for a, b, first, last in zip(edges[:-1], edges[1:], places[:-1], places[1:], strict=True)
-        ]
-
 
 _OF_LIBRARIES = frozenset({"ArrowInvalid", "DeltaError", "TableNotFoundError", "Error", "IOException", "HTTPException"})
 """Exceptions of deltalake, Arrow and DuckDB, by name: importing DuckDB takes a tenth of a second."""
@@ -194,7 +118,7 @@ class Cache:
 
 
 @dataclass
-class Readings:
+class Resources:
     """The lake as requests see it."""
 
     lake: Lake

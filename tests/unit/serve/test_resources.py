@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from auditlake.serve.readings import Busy, Limits, Readings
+from auditlake.serve.resources import Busy, Limits, Resources
 from tests.page import write_lake
 
 _LIMIT_S = 0.3
 
 
 @pytest.fixture
-def readings(tmp_path: Path) -> Readings:
-    """The readings of a server with a short limit."""
-    return Readings(write_lake(tmp_path / "lake"), UTC, Limits(timeout_s=_LIMIT_S))
+def resources(tmp_path: Path) -> Resources:
+    """The resources of a server with a short limit."""
+    return Resources(write_lake(tmp_path / "lake"), UTC, Limits(timeout_s=_LIMIT_S))
 
 
-def _run(readings: Readings, work: Callable[[], str]) -> str:
-    return asyncio.run(readings.run(work))
+def _run(resources: Resources, work: Callable[[], str]) -> str:
+    return asyncio.run(resources.run(work))
 
 
 def _after(seconds: float) -> str:
@@ -29,40 +29,40 @@ def _after(seconds: float) -> str:
     return "found"
 
 
-def test_an_answer_in_time_is_given_and_a_late_one_refused(readings: Readings) -> None:
+def test_an_answer_in_time_is_given_and_a_late_one_refused(resources: Resources) -> None:
     """The error names the limit; an error of the work itself is passed on, also one of time."""
-    assert _run(readings, lambda: _after(0)) == "found"
+    assert _run(resources, lambda: _after(0)) == "found"
     with pytest.raises(Busy, match=r"longer than 0\.3 s$"):
-        _run(readings, lambda: _after(2 * _LIMIT_S))
+        _run(resources, lambda: _after(2 * _LIMIT_S))
 
     def fail() -> str:
         raise TimeoutError("of the work")
 
     with pytest.raises(TimeoutError, match="of the work"):
-        _run(readings, fail)
+        _run(resources, fail)
 
 
-def test_what_is_uncounted_may_take_longer(readings: Readings) -> None:
+def test_what_is_uncounted_may_take_longer(resources: Resources) -> None:
     """Twice the limit, and the rest of the limit afterwards; then the limit holds again."""
 
     def work(then_s: float) -> str:
         time.sleep(_LIMIT_S / 3)
-        with readings.uncounted("the other", 60):
+        with resources.uncounted("the other", 60):
             time.sleep(2 * _LIMIT_S)
         return _after(then_s)
 
-    assert _run(readings, lambda: work(_LIMIT_S / 3)) == "found"
+    assert _run(resources, lambda: work(_LIMIT_S / 3)) == "found"
     with pytest.raises(Busy, match=r"longer than 0\.3 s$"):
-        _run(readings, lambda: work(2 * _LIMIT_S))
+        _run(resources, lambda: work(2 * _LIMIT_S))
 
 
-def test_what_is_uncounted_has_a_limit_too(readings: Readings) -> None:
+def test_what_is_uncounted_has_a_limit_too(resources: Resources) -> None:
     """The error says what the request waits for."""
 
     def work() -> str:
-        with readings.uncounted("the other", 0.1):
+        with resources.uncounted("the other", 0.1):
             return _after(4 * _LIMIT_S)
 
     with pytest.raises(Busy, match=r"0\.3 s, waiting for the other") as refused:
-        _run(readings, work)
+        _run(resources, work)
     assert refused.value.hint == "Try again: it goes on."

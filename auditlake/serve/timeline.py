@@ -1,0 +1,85 @@
+"""Timeline: an index of all commits in memory, for the density chart, the slider, and "previous" and "next".
+
+It has the LSN and the time of each commit, 16 bytes together. The time is `time_mono`, the running maximum of commit
+times in LSN order, by which the lake resolves times, so the order of both is the same. `Timeline.refreshed` reads only
+new commits.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.lsn import Lsn
+
+Longs = npt.NDArray[np.int64]
+_MOST_BARS = 2_000
+
+
+def _empty() -> Longs:
+    return np.array([], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Commits in [`from_us`, `to_us`): their number, and the LSN of the last one up to its end."""
+
+    from_us: int
+    to_us: int
+    commits: int
+    lsn: Lsn | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Commits in LSN order."""
+
+    lsns: Longs = field(default_factory=_empty)
+    times_us: Longs = field(default_factory=_empty)
+
+    def refreshed(self, reader: Reader) -> "Timeline":
+        """Return the timeline with the commits up to the reader's watermark."""
+        last = int(self.lsns[-1]) if self.lsns.size else -1
+        if reader.transactions is None or last >= reader.watermark:
+            return self
+        rows = reader.query(
+            "select lsn, arrow_cast(time_mono, 'Int64') as time_us from transactions"
+            f" where lsn > {last:d} and lsn <= {reader.watermark:d} order by lsn",
+            transactions=reader.transactions,
+        )
+        lsns, times = (rows[name].to_numpy().astype(np.int64) for name in ("lsn", "time_us"))
+        return Timeline(np.concatenate([self.lsns, lsns]), np.concatenate([self.times_us, times]))
+
+    @property
+    def count(self) -> int:
+        return int(self.lsns.size)
+
+    def number(self, lsn: Lsn) -> int:
+        """Return how many commits are at or before `lsn`."""
+        return int(np.searchsorted(self.lsns, lsn, side="right"))
+
+    def time_us(self, lsn: Lsn) -> int | None:
+        """Return the time of the last commit at or before `lsn`."""
+        number = self.number(lsn)
+        return int(self.times_us[number - 1]) if number else None
+
+    def commit(self, number: int) -> tuple[Lsn, int] | None:
+        """Return LSN and time of a commit by its number, from 1."""
+        if not 1 <= number <= self.count:
+            return None
+        return Lsn(int(self.lsns[number - 1])), int(self.times_us[number - 1])
+
+    def at_time(self, time_us: int) -> tuple[Lsn, int] | None:
+        """Return the last commit at or before a time."""
+        return self.commit(int(np.searchsorted(self.times_us, time_us, side="right")))
+
+    def bars(self, from_us: int, to_us: int, count: int) -> list[Bar]:
+        """Return the number of commits in equal parts of a period."""
+        parts = max(1, min(count, _MOST_BARS, to_us - from_us))
+        edges = np.array([from_us + (to_us - from_us) * part // parts for part in range(parts + 1)], np.int64)
+        places = np.searchsorted(self.times_us, edges, side="left")
+        return [
+            Bar(int(a), int(b), int(last - first), Lsn(int(self.lsns[last - 1])) if last else None)
+            for a, b, first, last in zip(edges[:-1], edges[1:], places[:-1], places[1:], strict=True)
+        ]
