@@ -31,25 +31,30 @@ Tables = Mapping[TableName, Sequence[str]]
 """Column names by table."""
 
 
-def complete(text: str, tables: Tables) -> Iterator[tuple[str, int]]:
-    """Yield completions of the end of `text`, each with the number of characters that it replaces."""
+def complete(text: str, tables: Tables, rest: str = "") -> Iterator[tuple[str, int]]:
+    """Yield completions of the end of `text`, each with the number of characters that it replaces.
+
+    `rest` is what follows it in the statement; tables may be named there.
+    """
     match = _WORD.search(text)
     word = match["word"] if match else ""
     owner = match["owner"].strip("`") if match and match["owner"] else None
-    for candidate in dict.fromkeys(_candidates(text, owner, tables)):
+    for candidate in dict.fromkeys(_candidates(text, rest, owner, tables)):
         if candidate.casefold().lstrip("`").startswith(word.casefold()) and candidate != word:
             yield candidate, len(word)
 
 
-def _candidates(text: str, owner: str | None, tables: Tables) -> Iterator[str]:
+def _candidates(text: str, rest: str, owner: str | None, tables: Tables) -> Iterator[str]:
     if text.lstrip().startswith("\\"):
         yield from _of_meta(text, tables)
     elif owner is not None:
         yield from (quoted(name.table) for name in _all(tables) if name.schema == owner)
-        for name in _called(owner, text, tables):
+        for name in _called(owner, f"{text} {rest}", tables):
             yield from map(quoted, [*tables[name], *_VERSION_COLUMNS])
     else:
-        yield from (quoted(column) for name in _named(text, tables) for column in [*tables[name], *_VERSION_COLUMNS])
+        yield from (
+            quoted(column) for name in _named(f"{text} {rest}", tables) for column in [*tables[name], *_VERSION_COLUMNS]
+        )
         yield from _table_names(tables)
         yield from KEYWORDS
 

@@ -239,7 +239,7 @@ class TableCompleter(Completer):
         self._tables = tables
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
-        for text, replaced in complete(document.text_before_cursor, self._tables()):
+        for text, replaced in complete(document.text_before_cursor, self._tables(), document.text_after_cursor):
             yield Completion(text, start_position=-replaced)
 
 

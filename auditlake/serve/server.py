@@ -42,7 +42,7 @@ _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 
 _POSTED = (
     ("sql", "Run a statement as of a moment.", OfSql, models.Answer),
-    ("complete", "Complete the end of a statement.", OfCompletion, models.Completions),
+    ("complete", "Complete a statement at the cursor.", OfCompletion, models.Completions),
 )
 
 Handler = Callable[[Request], Awaitable[Response]]

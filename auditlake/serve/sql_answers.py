@@ -57,9 +57,10 @@ class OfSql(At):
 
 
 class OfCompletion(models.Model):
-    """A statement up to the cursor."""
+    """A statement up to the cursor, and what follows it."""
 
     sql: str = Field(max_length=_MOST_CHARACTERS)
+    rest: str = Field("", max_length=_MOST_CHARACTERS)
 
 
 class Statements:
@@ -196,12 +197,12 @@ def check_functions(sql: str) -> None:
 
 
 def completions(resources: Resources, asked: OfCompletion) -> models.Completions:
-    """Complete the end of a statement."""
+    """Complete a statement at the cursor."""
     reader = resources.reader()
     known = reader.known
     tables = {
         name: list(dict.fromkeys(column.name for column in table.columns))
         for name, table in known.tables_at(known.now_lsn).items()
     }
-    found = islice(complete(asked.sql, tables), _MOST_COMPLETIONS)
+    found = islice(complete(asked.sql, tables, asked.rest), _MOST_COMPLETIONS)
     return models.Completions(completions=[models.Completion(text=text, replaces=count) for text, count in found])

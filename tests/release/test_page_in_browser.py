@@ -249,6 +249,23 @@ def test_zoom_shows_a_part_of_the_time(browser: webdriver.Chrome, url: str) -> N
     _wait(browser, lambda b: b.find_element(By.ID, "ticks").text == whole)
 
 
+def test_zoom_shows_the_time_around_the_moment(browser: webdriver.Chrome, url: str) -> None:
+    """Before and after it, although it was near an end of the chart; there is no other way to move the chart."""
+    _resize(browser, *_WIDTHS[0])
+    browser.get(f"{url}/?at=0/200")
+    handle = browser.find_element(By.ID, "handle")
+    assert _share(handle) < 20
+    browser.find_element(By.CSS_SELECTOR, "[data-zoom=in]").click()
+    _wait(browser, lambda _: _share(handle) > 40)
+    browser.find_element(By.CSS_SELECTOR, "[data-zoom=in]").click()
+    _wait(browser, lambda _: 45 < _share(handle) < 55)
+
+
+def _share(handle: WebElement) -> float:
+    """Return the place of the handle in percent of the chart."""
+    return float((handle.get_attribute("style") or "").partition("left: ")[2].partition("%")[0])
+
+
 def test_the_undo_script_is_shown(browser: webdriver.Chrome, url: str) -> None:
     """The button shows the script as text, and the next one copies it."""
     browser.get(f"{url}/compare?before=0/200&after=0/300&table=orders")

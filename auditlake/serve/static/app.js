@@ -232,7 +232,7 @@ class Timeline {
     const commit = await response.json();
     section.dataset.lsn = commit.lsn;
     this.at = commit.time_us;
-    if (this.share(commit.time_us) < 0 || this.share(commit.time_us) > 1) await this.zoom(1, commit.time_us);
+    if (this.share(commit.time_us) < 0 || this.share(commit.time_us) > 1) await this.zoom(1, commit.time_us, 0.5);
     this.place(commit.time_us);
     await show(pageUrl(commit.lsn));
   }
@@ -240,14 +240,15 @@ class Timeline {
   zoomBy(way) {
     const middle = this.at ?? (this.shown.from_us + this.shown.to_us) / 2;
     if (way === "all") return this.load(this.shown.first_us, this.shown.last_us + 1);
-    return this.zoom(way === "in" ? 0.4 : 2.5, middle);
+    return this.zoom(way === "in" ? 0.4 : 2.5, middle, 0.5);
   }
 
-  zoom(factor, around) {
+  // `around` keeps its place in the chart, or gets the given share of it.
+  zoom(factor, around, at = null) {
     const { first_us: first, last_us: last, from_us: from, to_us: to } = this.shown;
     const length = Math.max(1000, Math.min((to - from) * factor, last + 1 - first));
     const share = Math.min(1, Math.max(0, (around - from) / (to - from)));
-    let begin = around - length * (factor === 1 ? 0.5 : share);
+    let begin = around - length * (at ?? share);
     begin = Math.max(first, Math.min(begin, last + 1 - length));
     return this.load(begin, begin + length);
   }
@@ -393,7 +394,7 @@ async function suggest(area) {
   await new Promise((resolve) => setTimeout(resolve, 80));
   if (mine !== suggesting) return;
   const response = await fetch("/api/v1/complete", {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ sql: text }),
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ sql: text, rest: area.value.slice(area.selectionStart) }),
   });
   if (!response.ok || mine !== suggesting) return;
   completions = (await response.json()).completions;

@@ -46,3 +46,10 @@ def test_columns_of_other_tables_are_not_offered() -> None:
     assert [text for text in offered("select * from orders o where o.") if "customer" in text] == []
     assert "select status" not in offered("select sta")
     assert offered("select * from nowhere.x") == []
+
+
+def test_tables_may_be_named_after_the_cursor() -> None:
+    """Columns of theirs are offered, also after an alias."""
+    assert ("status", 3) in complete("select sta", TABLES, " from orders o")
+    assert ("name", 2) in complete("select c.na", TABLES, " from customers c")
+    assert ("status", 3) not in complete("select sta", TABLES, " from customers")
