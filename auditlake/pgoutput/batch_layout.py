@@ -399,6 +399,8 @@ class Descriptions:
         self.entries.append(described)
 
     def _resolved(self, relation: Relation) -> Relation:
+        if self.base_types.keys().isdisjoint(column.type_oid for column in relation.columns):
+            return relation
         columns = (replace(c, type_oid=self.base_types.get(c.type_oid, c.type_oid)) for c in relation.columns)
         return replace(relation, columns=tuple(columns))
 
