@@ -1,4 +1,4 @@
-"""Apply on a cluster: `spark-submit jobs/apply.py LAKE`. Brings what was captured into the history, once."""
+"""Apply on a cluster: `spark-submit jobs/apply.py LAKE`. Applies the captured changes once."""
 
 import sys
 import threading

@@ -13,7 +13,7 @@ Cell = dict[str, Any]
 
 
 def outputs_of(cells: list[Cell]) -> list[list[Cell]]:
-    """Run the code cells in one namespace; return what each prints and what its last expression gives."""
+    """Run the code cells in one namespace; return the output of each and the value of its last expression."""
     names: dict[str, Any] = {}
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     return [_run("".join(cell["source"]), names, number) for number, cell in enumerate(code, 1)]

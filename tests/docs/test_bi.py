@@ -1,4 +1,4 @@
-"""Recipes of docs/bi.md: what it says is tested, is run here."""
+"""Recipes of docs/bi.md: the parts that it calls tested are run here."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""SQL examples of the documents are valid and do what the text says."""
+"""SQL examples of the documents are valid and have the results that the text names."""
 
 import re
 from datetime import UTC, datetime
