@@ -140,7 +140,7 @@ class CaptureLog:
         return max(partials, key=lambda partial: partial.lsn, default=None)
 
     def tell_missing_value(self, oid: int, attnum: int, existing: Existing) -> None:
-        """Give the value of an added column in older rows, which the DDL trigger has reported."""
+        """Record the value of an added column in older rows, as reported by the DDL trigger."""
         self._added.tell(oid, attnum, existing)
 
     def resolve_missing_values(self) -> None:

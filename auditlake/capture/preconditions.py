@@ -5,12 +5,12 @@ Order of effects; only step 3 changes anything at the source:
 1. Check the source. It accepts writes, and its system identifier and database are those of lake.json. Its timeline is
    the recorded one, or that of a promoted standby which left the recorded one after everything the lake holds. A
    promotion starts a new timeline at the last record that the standby had: up to this fork both timelines are the same
-   log, and what the old one has later never happened on the new one.
-2. Check the slot and the publication. The slot can continue at the lake's position, and the publication publishes what
-   it did. The slot is never ahead of the lake, because a position is recorded before it is acknowledged. If it is,
-   another client has read from the slot, or the slot was dropped and created again: changes are missing, and only
-   `auditlake resync` helps. If the server's log ends before the lake's position, the server was restored to an earlier
-   state.
+   log, and later records of the old one do not exist on the new one.
+2. Check the slot and the publication. The slot can continue at the lake's position, and the publication publishes the
+   tables and operations that it did. The slot is never ahead of the lake, because a position is recorded before it is
+   acknowledged. If it is, another client has read from the slot, or the slot was dropped and created again: changes are
+   missing, and only `auditlake resync` helps. If the server's log ends before the lake's position, the server was
+   restored to an earlier state.
 3. Start the stream. From here on we hold the slot: no other process moves it, or writes to the lake through it.
 
 Before step 3 another capture may have moved slot and lake, so `capture.open_log` repeats checks 1 and 2 after it.

@@ -54,7 +54,7 @@ class ColumnFilter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which changes are delivered, by names; None is no filter.
+    """Filters of the changes to deliver, by names; None is no filter.
 
     `column` selects transactions that changed its value in some row, as in `auditlake log --column`.
     """

@@ -55,7 +55,7 @@ _PER_REQUEST = 100
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests go, and the key that signs them."""
+    """Address of the receiver, and the key that signs requests."""
 
     scheme: str
     host: str

@@ -15,23 +15,21 @@ the version ended. Columns that were added to the source later come last. A hist
 
 So the timeline of a table's columns is in one place, the metadata of its history. It is written by the commit that
 moves the position past a change, or by one before it: entries above the position are ignored by readers. `relations`
-has what the source reported; a history has what was applied. They cannot disagree about a moment up to the position,
-because readers take those from the history alone.
+has the changes that the source reported, a history those that were applied. They cannot disagree about a moment up to
+the position, because readers use only the history for it.
 
 `Histories` opens a table again only if its *mark* has changed, so that a question about one table of ten thousand opens
 one. On a disk, the mark is number and times of the log's folder, which every commit changes: one call of stat(2). In a
-store, it is the ETag of the entry of the table's version: one listing shows it, and the entries since, which are read
-without opening the table if they change no columns. Two commits may
-share one tick of a file system's clock: a folder that was modified just before it was read has no mark, and is read
-again the next time. A table without a position is being copied, and is opened every time. Apply saves what it knows to
-`histories.json` for processes that start later. That file is only a cache: what differs from it is opened, and readers
-never write it.
+store, it is the ETag of the entry of the table's version. One listing shows it, and the entries since; these are read
+without opening the table if they change no columns. Two commits may share one tick of a file system's clock: a folder
+that was modified just before it was read has no mark, and is read again the next time. A table without a position is
+being copied, and is opened every time. Apply saves the tables to `histories.json` for processes that start later. That
+file is only a cache: a table whose mark differs is opened, and readers never write the file.
 
-In a store, one request for every table would be ten thousand for a question about one. There, a table that is not asked
-for is taken as it was last known. That is an earlier version of its history, which with the changes since its position
-is the same table. Only a new snapshot changes what the stream does not contain: while one is due, and after it, the
-table has a record (`lake.parking`), by which a reader knows that it has to open the table
-(`temporal.moments.read_known`).
+In a store, one request per table would make ten thousand for a question about one. So a table that the question does
+not name is used as it was last read: at an earlier version, which together with the changes since its position gives
+the same rows. Only a new snapshot has rows that the stream does not contain. While one is due, and after it, the table
+has a record (`lake.parking`), which makes a reader open the table (`temporal.moments.read_known`).
 
 No JVM.
 
@@ -112,7 +110,7 @@ _NEVER = Lsn(0)
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """What of a table was read from `histories.json`, and not parsed yet."""
+    """Entry of a table in `histories.json`, not parsed yet."""
 
     lake: Lake
     columns: str
@@ -521,7 +519,7 @@ class Histories:
     def current(self, asked: Asked = ALL) -> list[HistoryTable]:
         """Return every history table that has a position, in name order, as it is now.
 
-        In a store, a table that is known and not asked for is returned as it was: at an earlier version, which with
+        In a store, a known table that is not among `asked` is returned at the version last read, which together with
         the changes since its position gives the same rows.
         """
         return self.read(asked)[0]
@@ -537,7 +535,7 @@ class Histories:
         else:
             found = self._all_in_store(before, asked)
         names = list(found)
-        # Threads of the page share this object: what another one has read meanwhile must not mix with this.
+        # Threads of the page share this object: their results must not be mixed.
         read = {name: read for name, read in found.items() if read is not None}
         self._read, self.names = read, names
         return [each.table for each in read.values()], [name for name in names if name not in read]
@@ -547,7 +545,7 @@ class Histories:
         if isinstance(self._lake.root, Path):
             for name in names:
                 self._read.pop(name, None)
-        else:  # an ETag tells what was written since, and entries are fewer requests than to open a table
+        else:  # reading the entries since takes fewer requests than opening the table
             self._written.update(names)
 
     def save(self) -> None:
@@ -607,7 +605,7 @@ class Histories:
 
 
 def _advanced(before: _Read) -> _Read | None:
-    """Return a table in a store at its newest version, by the entries since; None if these do not tell."""
+    """Return a table in a store at its newest version, by the entries since; None if these are not enough."""
     if before.mark is None:
         return None
     table = before.table

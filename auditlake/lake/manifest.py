@@ -86,7 +86,7 @@ def read_manifest(lake: Lake) -> Manifest | None:
 
 
 def read_lsn_offset(lake: Lake) -> int:
-    """Read what is added to an LSN of the source; 0 if the folder is not a lake yet."""
+    """Read the offset that is added to an LSN of the source; 0 if the folder is not a lake yet."""
     manifest = read_manifest(lake)
     return 0 if manifest is None else manifest.lsn_offset
 

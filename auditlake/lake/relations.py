@@ -50,7 +50,7 @@ RELATIONS_SCHEMA = pa.schema(
 
 
 class ShapeSource(StrEnum):
-    """What reported a version of a relation."""
+    """Source of a version of a relation."""
 
     STREAM = "stream"
     CATALOG = "catalog"
@@ -205,7 +205,7 @@ def read_versions(lake: Lake) -> Versions:
 
 
 _CACHE: dict[Path, tuple[pa.Table, Versions]] = {}
-"""Rows of the table, which rarely change, and what is made of them, per lake of this process."""
+"""Rows of the table, which rarely change, and the versions made of them, by lake."""
 
 
 def _version(row: Mapping[str, object]) -> RelationVersion:

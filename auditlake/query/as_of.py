@@ -84,7 +84,7 @@ def read_selection(spark: SparkSession, table: HistoryTable, selection: Selectio
 
 
 def _fold(spark: SparkSession, tail: Tail | None) -> Folded | None:
-    """Fold a tail, a large one into so many partitions that an answer, fetched one at a time, fits into memory."""
+    """Fold a tail; a large one into many partitions, because answers are fetched a partition at a time into memory."""
     folded = None if tail is None else fold_tail(spark, tail)
     if tail is None or folded is None or tail.held_bytes <= WINDOW_BYTES:
         return folded

@@ -85,7 +85,7 @@ class Engines:
         return footnotes(self._start(), query, rows, nulls)
 
     def report(self) -> None:
-        """Say which engine answered, and why it was Spark, unless it was so the last time too."""
+        """Report on stderr which engine answered, and why it was Spark; nothing if that is as it was the last time."""
         why = f", because of {self._reason}" if self._reason else ""
         said = f"answered by {self._engine}{why}"
         if said != self._said:

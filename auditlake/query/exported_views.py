@@ -267,7 +267,7 @@ _PARAMETER = "_at_time"
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What a lake knows of times: path of `transactions`, watermark, currency, and snapshots.
+    """Source of the moments of a lake: path of `transactions`, watermark, currency, and snapshots.
 
     Times are microseconds since 1970; `snapshots` are pairs of time and LSN.
     """

@@ -104,7 +104,7 @@ def bootstrap(
 
 
 def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Report, progress: Progress) -> None:
-    """Copy what is missing, under one snapshot; record in `progress` what was copied and what failed."""
+    """Copy the missing tables under one snapshot; record in `progress` which were copied and which failed."""
     with connect(target.conninfo, read_lsn_offset(target.lake)) as control:
         manifest = current_manifest(control, target.slot, target.publication)
         ours = is_ours(target.lake, manifest)

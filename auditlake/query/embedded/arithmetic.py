@@ -124,7 +124,7 @@ def _units(cell: Cell, parts: tuple[int, int]) -> str:
 
 
 def _of_units(units: str, precision: int, scale: int) -> str:
-    """Return the decimal that is so many units of its last digit; an error if it has too many digits."""
+    """Return the decimal with this number of units of its last digit; an error if it has too many digits."""
     unit = f"cast('0.{'1'.rjust(scale, '0')}' as decimal({scale},{scale}))"
     return f"cast(cast({units} as decimal({precision},0)) * {unit} as decimal({precision},{scale}))"
 
