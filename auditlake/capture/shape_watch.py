@@ -31,7 +31,7 @@ catalog is compared before every batch and every idle stretch becomes durable:
 5. A table that has the same name again may have been in another schema meanwhile. If the publication does not list it,
    its changes there are missing: it is parked, whatever the DDL trigger has reported.
 
-One query per batch, of about 1 ms for 50 tables (`source.table_shapes`); others only after a change.
+One query per batch, of about 1 ms for 50 tables (`source.catalog`); others only after a change.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,11 +55,11 @@ from auditlake.pgoutput.ddl_message import DdlMessage, parse_ddl_message
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, Part, decide
+from auditlake.source.catalog import read_composites, read_digest, read_shapes, read_table_digests, read_types
 from auditlake.source.connection import Row
 from auditlake.source.ddl_trigger import read_ddl_trigger
 from auditlake.source.publication import Entries, read_entries
 from auditlake.source.server import WalEnd, wal_end
-from auditlake.source.table_shapes import read_composites, read_digest, read_shapes, read_table_digests, read_types
 from auditlake.store.files import file_versions, fingerprint, read_each
 from auditlake.table_shape import Difference, Shape, compare, hides_key, visible_differences
 from auditlake.values.types import is_widened

@@ -39,9 +39,8 @@ from auditlake.relation import Relation, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.plan import chosen_of, read_source
 from auditlake.snapshot.worker_pool import start_workers
-from auditlake.source.catalog import FollowedTable
+from auditlake.source.catalog import FollowedTable, read_tables_digest
 from auditlake.source.connection import Row, connect
-from auditlake.source.table_shapes import read_tables_digest
 
 _INTERVAL_S = 3.0
 _END_TIMEOUT_S = 10.0

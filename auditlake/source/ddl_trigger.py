@@ -28,8 +28,8 @@ import psycopg
 
 from auditlake.errors import SourceUnready
 from auditlake.pgoutput.ddl_message import PREFIX
+from auditlake.source.catalog import SHAPE
 from auditlake.source.connection import PINNED, Row, fetch_one
-from auditlake.source.table_shapes import SHAPE
 from auditlake.sql_names import display_identifier
 
 # The settings of our own connections, by which PostgreSQL renders missing values as it renders rows in the stream.
