@@ -12,7 +12,7 @@ from auditlake.messages import exit_on_errors, say, write_exactly
 from auditlake.spark.session import spark_session
 from auditlake.store.objects import settings_for_spark
 from auditlake.verify.report import as_lines
-from auditlake.verify.source_ranges import Load
+from auditlake.verify.source_side import Load
 from auditlake.verify.verify import Request, verify
 
 if __name__ == "__main__":

@@ -37,9 +37,9 @@ from auditlake.temporal.moments import Known, read_known
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import Kind
 from auditlake.verify.digest import Difference, Digest, Sums, chosen_buckets, differences
-from auditlake.verify.lake_state import LakeState, Unreadable, reading, rows_of, session_of, state_at, sums_of
+from auditlake.verify.lake_side import LakeState, Unreadable, reading, rows_of, session_of, state_at, sums_of
 from auditlake.verify.report import Finding, TableReport, cut
-from auditlake.verify.source_ranges import RangeTask, SourceSnapshot, rows_of_ranges, sum_ranges
+from auditlake.verify.source_side import RangeTask, SourceSnapshot, rows_of_ranges, sum_ranges
 
 AT_ONCE = 4
 """Number of tables read concurrently in the lake."""

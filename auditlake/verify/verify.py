@@ -2,8 +2,8 @@
 
 Order of effects; nothing is written except a temporary slot, which exists for a moment:
   1. Check that the server is the lake's, check the data files, and start Spark, before the source holds anything.
-  2. Take the snapshot (`source_ranges`). Both sides are compared at its LSN S.
-  3. Digest all tables at the source, in ranges, within the allowed rate (`source_ranges`).
+  2. Take the snapshot (`source_side`). Both sides are compared at its LSN S.
+  3. Digest all tables at the source, in ranges, within the allowed rate (`source_side`).
   4. Wait until the lake knows every commit up to S: capture may lag, and is not stopped for this.
   5. Digest the same tables as of S from history and tail, and compare. For differing buckets, read the rows again on
      both sides, and name keys and columns (`comparison`).
@@ -36,9 +36,9 @@ from auditlake.source.slot import Waiting
 from auditlake.spark.session import interpreted_if_wide
 from auditlake.verify.comparison import AT_ONCE, Bounds, Comparison, Notify
 from auditlake.verify.history_rules import check_structure, read_history, replay
-from auditlake.verify.lake_state import Unreadable, reading, session_of
+from auditlake.verify.lake_side import Unreadable, reading, session_of
 from auditlake.verify.report import Finding, Report, TableReport, cut
-from auditlake.verify.source_ranges import Load, snapshot
+from auditlake.verify.source_side import Load, snapshot
 
 
 @dataclass(frozen=True, slots=True)

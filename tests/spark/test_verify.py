@@ -26,7 +26,7 @@ from auditlake.relation import TableName
 from auditlake.source import catalog
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
-from auditlake.verify import source_ranges as source
+from auditlake.verify import source_side as source
 from tests import command
 from tests.damage import edit_log, file_of, rewrite
 from tests.running import Running, await_true

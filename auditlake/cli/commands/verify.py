@@ -74,7 +74,7 @@ def verify(settings: Settings, *, no_source: bool, no_keys: bool, form: str, **g
 
 
 def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> "Request":
-    from auditlake.verify.source_ranges import Load
+    from auditlake.verify.source_side import Load
     from auditlake.verify.verify import Request
 
     return Request(
