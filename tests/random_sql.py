@@ -38,6 +38,7 @@ _TYPES = {
     "big": (20, -1),
     "price": (1700, _numeric(10, 2)),
     "rate": (1700, _numeric(7, 5)),
+    "part": (1700, _numeric(4, 4)),
     "wide": (1700, _numeric(38, 10)),
     "ratio": (701, -1),
     "real": (700, -1),
@@ -117,6 +118,7 @@ def _row(draw: random.Random, number: int) -> dict[str, Any]:
             Decimal(f"{draw.randint(-9999, 9999)}e-2"),
         ),
         "rate": some(Decimal("0.00000"), Decimal("0.00001"), Decimal("-0.12345"), Decimal("99.99999")),
+        "part": some(Decimal("0.0000"), Decimal("0.0001"), Decimal("-0.5000"), Decimal("0.9999")),
         "wide": some(Decimal("0e-10"), Decimal("0.0000000001"), Decimal("-1234567890123456789012345678.0123456789")),
         "ratio": some(*_FLOATS),
         "real": some(*(float(np.float32(value)) for value in (0.0, -0.0, 1.5, 0.1, float("nan"), float("inf")))),
@@ -194,13 +196,14 @@ def _write_log(lake: Lake, changes: list[dict[str, Any]]) -> None:
     write_log(lake, [transaction], changes, acknowledged_lsn=0x281, current_us=T0_US + 100_000_000)
 
 
-_NUMBERS = ("smallint", "int", "bigint", "decimal(10,2)", "decimal(7,5)", "double")
+_NUMBERS = ("smallint", "int", "bigint", "decimal(10,2)", "decimal(7,5)", "decimal(4,4)", "double")
 _LITERALS = {
     "int": ["0", "1", "2", "-1", "7", "100", "2147483647", "-2147483648"],
     "bigint": ["2147483648", "-3000000000", "9007199254740993"],
     "smallint": ["cast(3 as smallint)"],
     "decimal(10,2)": ["1.50", "0.01", "100.5", "-2.25", "cast(1 as decimal(10,2))"],
     "decimal(7,5)": ["0.00001", "-1.25", ".5"],
+    "decimal(4,4)": ["0.0001", "-0.5", ".25"],
     "double": ["cast(2 as double)", "cast(num as double)"],
     "string": ["''", "'a'", "'x'", "'é'", "'ab'", "'Z'", "' '"],
     "boolean": ["true", "false"],
@@ -210,7 +213,7 @@ _LITERALS = {
 }
 
 
-_PRINTED = ("int", "bigint", "smallint", "date", "boolean", "decimal(10,2)", "decimal(7,5)")
+_PRINTED = ("int", "bigint", "smallint", "date", "boolean", "decimal(10,2)", "decimal(7,5)", "decimal(4,4)")
 _SEARCHED, _PUT = ("'a'", "'x'", "' '"), ("''", "'yy'")
 _PATTERNS = ("'a%'", "'%b%'", "'_'", "'__'", "'%'", "'x_z'", "''")
 
@@ -346,7 +349,7 @@ class Draw:
         )
 
     def aggregate(self, depth: int) -> str:
-        number = self.of(self.one(*_NUMBERS[:5]), depth)
+        number = self.of(self.one(*_NUMBERS[:-1]), depth)
         value = self.of(self.kind(), depth)
         call = self.one(
             "count(*)",

@@ -103,7 +103,7 @@ def time_html(text: str | None) -> Markup:
     """Return an ISO time as HTML, its date and its fraction of a second less prominent."""
     if text is None:
         return Markup('<span class="none">—</span>')
-    day, _, clock = text.removesuffix("Z").partition("T")
+    day, _, clock = text.removesuffix("Z").removesuffix("+00:00").partition("T")
     whole, _, fraction = clock.partition(".")
     shown = Markup('<span class="day">{}</span> {}').format(day, whole)
     if fraction:

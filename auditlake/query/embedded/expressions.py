@@ -380,7 +380,8 @@ class Expressions:
         parts = precision_and_scale(cell.kind)
         if parts is None or parts[1] > _PLAIN_DECIMAL_SCALE:
             raise NotEmbedded(f"text of {cell.kind}")
-        return f"cast({cell.sql} as varchar)"
+        # Without a place for it DuckDB writes no zero before the point: .5 as decimal(1,1).
+        return f"cast(cast({cell.sql} as decimal({max(parts[0], parts[1] + 1)},{parts[1]})) as varchar)"
 
     def _ascii_case(self, node: exp.Lower | exp.Upper) -> Cell:
         only(node, "this")

@@ -93,6 +93,7 @@ def _ask(lake: Lake, sql: str, as_of: str | None = None) -> tuple[pa.Schema, lis
         ("select id from orders where id > 1 and 1 / (id - 1) > 0 and note is not null", None, [(4,)]),
         ("select price / 3 as a from orders where id = 1", None, [(Decimal("1.0000000000000"),)]),
         ("select 2 / 3.0 as a, -1.5 / 0.7 as b", None, [(Decimal("0.666667"), Decimal("-2.142857"))]),
+        ("select cast(0.00001 as string) as a, concat('x', -0.5) as b", None, [("0.00001", "x-0.5")]),
         ("select lsn, xid from auditlake.transactions where lsn > 336", "0/250", [(512, 11), (592, 12)]),
         ("select lsn, op from auditlake.changes where op = 'delete' order by lsn", "0/250", [(512, "delete")]),
         ("select lsn from auditlake.changes where op = 'delete' order by 1", None, [(512,), (768,)]),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from auditlake.feed.request import Request
-from auditlake.serve.formatting import SHORT, value
+from auditlake.serve.formatting import SHORT, time_html, value
 from auditlake.serve.live import event
 from auditlake.serve.resources import Busy, Limits
 from tests.page import Page, write_lake
@@ -57,6 +57,13 @@ def test_links_carry_the_moment(page: Page) -> None:
     assert to_now == ["/?"]
     assert 'data-lsn="0/200"' in html
     assert not any("at=" in link for link in re.findall(r'href="(/rows[^"]*)"', page.get("/").text)[:3])
+
+
+def test_every_time_has_one_form() -> None:
+    """The lake writes Z, the record of capture an offset."""
+    expected = '<span class="day">2026-11-23</span> 05:11:12<span class="zone"> UTC</span></time>'
+    for text in ("2026-11-23T05:11:12Z", "2026-11-23T05:11:12+00:00"):
+        assert time_html(text) == f'<time datetime="{text}">{expected}'
 
 
 def test_a_fragment_is_the_part_below_the_timeline(page: Page) -> None:
