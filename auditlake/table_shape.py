@@ -37,13 +37,20 @@ IDENTITY = "its replica identity was changed"
 class Shape:
     """A table's definition. `relation` has every column with its attnum; the stream's key flags under FULL.
 
-    `kind` and `persistence` are from pg_class. `files` has the relfilenode of the table and of its partitions by OID,
-    `generated` the attnums of stored (True) and virtual (False) generated columns, `missing` the missing values by
-    attnum, as an array's text. `key` has the attnums of the replica identity, under FULL those of the primary key; None
-    in a record of an earlier release. Only a look at the catalog has the last four: `types` has the labels of each enum
-    type and a digest of each composite type of a column, `entries` changes with every catalog entry of a column,
-    `constraint` is the OID of the primary key, which REINDEX keeps, and `stamps` has the xmin of each column's entry by
-    attnum and of the row type's by 0, followed by what else is in the entry; none in a record of an earlier release.
+    kind, persistence   as in pg_class
+    files               relfilenode of the table and of its partitions, by OID
+    generated           attnums of generated columns, True if stored, False if virtual
+    missing             missing values by attnum, as an array's text
+    key                 attnums of the replica identity, under FULL those of the primary key
+
+    Read from the catalog only; a DDL message does not have them:
+
+    types               labels of each enum type, and a digest of each composite type, of the columns
+    entries             text that changes with every catalog entry of a column
+    constraint          OID of the primary key, which REINDEX keeps
+    stamps              xmin and other fields of each column's entry by attnum, and of the row type's by 0
+
+    `key` is None, and `stamps` empty, in a record of an earlier release.
     """
 
     relation: Relation

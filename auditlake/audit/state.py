@@ -84,8 +84,8 @@ _GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
 class Reading:
     """A table's state at `lsn` in some of its columns of that moment; `raw`: with `_raw`.
 
-    `held` is a relation of the connection that has the rows of the history at `lsn`, or at the table's position if that
-    is lower, with the columns of the reading, those of the key, and `_raw`. It is read in place of the files.
+    `held` is a relation of the connection, read instead of the files. It has the rows of the history at `lsn`, or at
+    the table's position if that is lower, with the columns of the reading, those of the key, and `_raw`.
     """
 
     table: HistoryTable

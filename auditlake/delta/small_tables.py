@@ -1,7 +1,7 @@
 """All rows of a small table: one of the lake's own that capture appends to, such as `relations`. No deltalake.
 
-In an object store, one listing shows whether the table has changed since it was read last in this process; else each
-request for entries, and for files, is made at the same time as the others of its kind.
+In an object store, one listing shows whether the table has changed since this process read it last. If it has, the
+missing entries are requested at once, and then the files.
 
 Authority: Delta's PROTOCOL.md, "Action Reconciliation"
 """

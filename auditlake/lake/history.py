@@ -4,11 +4,13 @@ A history table has the source's columns, then `PERIOD_COLUMNS`, partitioned by 
 the version ended. Columns that were added to the source later come last. A history describes itself:
 
 - A *physical column* is a field of the Delta table. It belongs to one column of one table of the source, identified by
-  the table's OID and `attnum`, under whatever name. Its field metadata has its PostgreSQL type, whether it is part of
-  the key, its name in the source if it is stored under another (`column_names`), its earlier names with the commit LSN
-  up to which each was valid, and the commit LSNs of its addition and of its end, if these were after the snapshot. A
-  column of the source has several physical columns, one after the other, if its type changes to one that does not
-  hold every value of the former type. A history never loses a physical column.
+  the table's OID and `attnum`, under whatever name. The field's metadata has:
+  its PostgreSQL type, and whether it is part of the key;
+  its name in the source if it is stored under another (`column_names`);
+  its earlier names, each with the commit LSN up to which it was valid;
+  the commit LSNs of its addition and of its end, if these were after the snapshot.
+  If the type changes to one that does not hold every value of the former type, another physical column begins. A
+  history never loses a physical column.
 - The table properties have the OID of the source's table, and its earlier names in the same way.
 - Position and horizon are application transactions of the commits that set them. A table without a position does not
   exist for readers.

@@ -7,8 +7,8 @@ views stay, too: a DataFrame is analysed there whenever it is used. Their names 
 `register_tables` implement `auditlake.read` and `auditlake.register`.
 
 **Metadata of columns.** Spark keeps it if a query selects, renames or joins a column, and drops it if an expression
-computes a new value. So `mark` marks columns that show an LSN, and columns that may be NULL for a value that exists,
-and the schema of a result shows which of its columns come unchanged from a table of the lake.
+computes a new value. `mark` marks two kinds of columns: those that show an LSN, and those that may be NULL for a value
+that exists. The schema of a result then shows which of its columns come unchanged from a table of the lake.
 
 **Rows.** `batches` yields Arrow batches in order, one partition at a time: no process holds the whole result. Spark
 builds them in the JVM and pyspark's local iterator fetches them, so no Python worker and no pickled row is involved,
