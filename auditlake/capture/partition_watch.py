@@ -8,6 +8,8 @@ ATTACH of a filled one adds rows, without a trace in the stream. The catalog sho
                             updates the entries of the columns. An empty one adds no rows.
     truncated               it has a new file. So it has after VACUUM FULL, CLUSTER and SET TABLESPACE, which keep the
                             rows, and after TRUNCATE of the whole table, which is in the stream.
+    another identity        its old rows lack columns of the table's key. Changes of its rows are sent as the table's,
+                            and do not show which row was changed.
 
 TRUNCATE resets the estimated number of rows (`reltuples`), and a truncated partition has at most the rows that were
 inserted since. More rows prove that it was not truncated. If the transaction that gave it the new file is that of a
@@ -32,7 +34,7 @@ Authority: postgresql.org/docs/current/catalog-pg-class.html, catalog-pg-inherit
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import psycopg
@@ -44,7 +46,8 @@ from auditlake.lake.parking import Cause, Parked, find_parked, park, unpark
 from auditlake.lake.records import write_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
-from auditlake.relation import TableName
+from auditlake.relation import ReplicaIdentity, TableName
+from auditlake.source.catalog import read_shapes
 from auditlake.source.connection import Row, fetch
 from auditlake.source.server import wal_end
 from auditlake.store.files import fingerprint
@@ -127,7 +130,9 @@ with recursive tree (root, relid, attached) as (
 _DIGESTS = f"""{_TREE}
 select t.root::bigint,
        pg_catalog.md5(pg_catalog.string_agg(
-           pg_catalog.concat_ws(':', t.relid, c.relfilenode, t.attached), ',' order by t.relid))
+           pg_catalog.concat_ws(':', t.relid, c.relfilenode, t.attached, c.relreplident,
+               (select i.indexrelid from pg_catalog.pg_index i where i.indrelid = t.relid and i.indisreplident)),
+           ',' order by t.relid))
   from tree t join pg_catalog.pg_class c on c.oid = t.relid and c.relkind in ('r', 'p')
  group by t.root
 """
@@ -163,6 +168,23 @@ def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNo
     return parts
 
 
+def find_unlogged_key(conn: psycopg.Connection[Row], relation: int, parts: Mapping[int, PartNow]) -> str | None:
+    """Describe a partition whose old rows lack columns of the table's key; None without one."""
+    shapes = {oid: shape for oid, (shape, _) in read_shapes(conn, [relation, *parts]).items()}
+    if relation not in shapes:
+        return None
+    whole = shapes[relation]
+    names = {column.attnum: column.name for column in whole.relation.columns}
+    key = {names[attnum] for attnum in whole.key or ()}
+    if not key and whole.relation.replica_identity is ReplicaIdentity.FULL:
+        key = set(names.values())
+    for oid in (each for each in parts if each in shapes):
+        logged = {column.name for column in shapes[oid].relation.columns if column.key}
+        if parts[oid].part.file and not key <= logged:
+            return f"the replica identity of its partition {parts[oid].part.name} lacks columns of its key"
+    return None
+
+
 def is_empty(conn: psycopg.Connection[Row], relation: int) -> bool | None:
     """Whether a table has no pages; None if another session holds a conflicting lock."""
     try:
@@ -176,10 +198,14 @@ def is_empty(conn: psycopg.Connection[Row], relation: int) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """OID of a partitioned table, and its partitions at all levels, by OID."""
+    """OID of a partitioned table, and its partitions at all levels, by OID.
+
+    `problem`: the table needs a new snapshot, although its partitions may be as recorded again.
+    """
 
     relation: int
     parts: Mapping[int, Part]
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +225,7 @@ def read_partitions(lake: Lake, name: TableName) -> Known | None:
     try:
         content = json.loads(path.read_text())
         parts = {int(oid): Part(part["name"], part["file"], part["attached"]) for oid, part in content["parts"].items()}
-        return Known(content["relation"], parts)
+        return Known(content["relation"], parts, content.get("problem"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
@@ -217,7 +243,8 @@ def write_partitions(lake: Lake, name: TableName, known: Known) -> None:
         str(oid): {"name": part.name, "file": part.file, "attached": part.attached}
         for oid, part in sorted(known.parts.items())
     }
-    write_record(lake, lake.partitions_of(name), {"relation": known.relation, "parts": parts}, durable=True)
+    problem = {} if known.problem is None else {"problem": known.problem}
+    write_record(lake, lake.partitions_of(name), {"relation": known.relation, "parts": parts, **problem}, durable=True)
 
 
 def read_since(lake: Lake, oid: int, lsn: Lsn) -> Since:
@@ -311,7 +338,7 @@ class PartitionWatch:
         now = read_parts(control, watched.known.relation)
         read_at = wal_end(control).lsn
         differences = compare(watched.known.parts, now)
-        problem = _lost_or_gained(control, watched, differences, now)
+        problem = self._lasting(control, name, watched, now) or _lost_or_gained(control, watched, differences, now)
         if problem is not None or not differences.rewritten:
             watched.pending = None
         elif watched.pending is None or watched.pending[0] != digest:
@@ -329,6 +356,16 @@ class PartitionWatch:
             if not watched.reported:
                 self.report(f"{name}: {problem}; it is parked, capture goes on with all other tables")
             watched.reported = True
+
+    def _lasting(
+        self, control: psycopg.Connection[Row], name: TableName, watched: _Watched, now: Mapping[int, PartNow]
+    ) -> str | None:
+        """Describe a partition that does not log the table's key; recorded, because it may do so again later."""
+        known = watched.known
+        if known.problem is None and (problem := find_unlogged_key(control, known.relation, now)) is not None:
+            watched.known = replace(known, problem=problem)
+            write_partitions(self.lake, name, watched.known)
+        return watched.known.problem
 
     def _truncated(
         self, name: TableName, watched: _Watched, differences: Differences, now: Mapping[int, PartNow], held: Held

@@ -30,7 +30,7 @@ import psycopg
 from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
-from auditlake.capture.partition_watch import record_partitions
+from auditlake.capture.partition_watch import find_unlogged_key, read_parts, record_partitions
 from auditlake.capture.preconditions import Source, check_main_slot, check_timeline, current_manifest, require_primary
 from auditlake.capture.supervisor import Capturing, capturing
 from auditlake.errors import AuditlakeError, BadUsage, SourceUnready, all_in_one
@@ -328,7 +328,17 @@ def _locked(run: _Run, holder: SnapshotHolder, todo: dict[TableName, FollowedTab
     failed = holder.lock({table.name: table.locked for table in todo.values()}, LOCK_TIMEOUT_S)
     for name, why in failed.items():
         run.progress.fail(name, why)
-    return {name: table for name, table in todo.items() if table.name not in failed}
+    return {n: table for n, table in todo.items() if table.name not in failed and _logs_its_key(run, table)}
+
+
+def _logs_its_key(run: _Run, table: FollowedTable) -> bool:
+    """Whether the stream shows which row of a table is changed in each of its partitions; report it if it does not."""
+    parts = read_parts(run.control, table.relation.oid) if table.members else {}
+    problem = find_unlogged_key(run.control, table.relation.oid, parts) if parts else None
+    if problem is not None:
+        fix = "Run ALTER TABLE … REPLICA IDENTITY of the partition as for the table, then auditlake resync."
+        run.progress.fail(table.name, SourceUnready(f"{table.name}: {problem}", fix))
+    return problem is None
 
 
 def _oids(tables: Mapping[TableName, FollowedTable]) -> dict[TableName, int]:

@@ -216,3 +216,64 @@ def test_the_root_changes_its_replica_identity_between_rows(database: str, tmp_p
         expected = conn.execute("select id::text, v from r order by 1").fetchall()
     rows = auditlake.Lake(lake.root).as_of().table("public.r").texts()
     assert sorted((row["id"], row["v"]) for row in rows) == expected
+
+
+_BY_ANOTHER_KEY = {
+    "a partition": ("r_1", ["alter table r_1 replica identity using index r_1_n"]),
+    "an empty partition that is attached": (
+        "r_2",
+        [
+            "create table r_2 (id int not null, n int not null unique)",
+            "alter table r_2 replica identity using index r_2_n_key",
+            "alter table r attach partition r_2 for values from (100) to (200)",
+        ],
+    ),
+}
+
+
+def _lake_of_roots(dsn: str, root: Path) -> Lake:
+    """Create a lake of a partitioned table with six rows in a partition that has another unique index."""
+    execute(
+        dsn,
+        "create table r (id int primary key, n int not null) partition by range (id)",
+        "create table r_1 partition of r for values from (0) to (100)",
+        "create unique index r_1_n on r_1 (n)",
+    )
+    lake = make_lake(dsn, root, without={"r_1"})
+    execute(dsn, "insert into r select n, n from generate_series(1, 6) n")
+    _capture(dsn, lake)
+    return lake
+
+
+@pytest.mark.parametrize("kind", _BY_ANOTHER_KEY)
+def test_a_partition_that_logs_another_key_parks_the_table(database: str, tmp_path: Path, kind: str) -> None:
+    """Its old rows do not show which row was changed, so the table stays parked when it logs the key again."""
+    partition, statements = _BY_ANOTHER_KEY[kind]
+    lake = _lake_of_roots(database, tmp_path / "lake")
+    execute(database, *statements)
+    low = _end(database)
+    _capture(database, lake)
+    execute(database, "update r set id = 20 where id = 1", "delete from r where id = 2")
+    for again in ([], [f"alter table {partition} replica identity default"], [f"analyze {partition}"]):
+        execute(database, *again)
+        _capture(database, lake)
+        (parked,) = read_known(lake).parked.values()
+        assert parked.reason == f"the replica identity of its partition {partition} lacks columns of its key"
+        assert parked.lsn < low
+
+
+def test_a_partition_that_logs_whole_rows_is_followed(database: str, tmp_path: Path) -> None:
+    """They have the key of the table."""
+    lake = _lake_of_roots(database, tmp_path / "lake")
+    execute(
+        database,
+        "alter table r_1 replica identity full",
+        "update r set id = 20 where id = 1",
+        "update r set n = 30 where id = 3",
+        "delete from r where id = 2",
+    )
+    _capture(database, lake)
+    with psycopg.connect(database) as conn:
+        expected = conn.execute("select id::text, n::text from r order by 1").fetchall()
+    rows = auditlake.Lake(lake.root).as_of().table("public.r").texts()
+    assert sorted((row["id"], row["n"]) for row in rows) == expected

@@ -74,6 +74,7 @@ STATEMENTS = {
     "detach a partition": "alter table parts detach partition parts_1",
     "drop a partition": "drop table parts_1",
     "truncate a partition": "truncate parts_1",
+    "replica identity of a partition, without the table's key": "alter table parts_1 replica identity nothing",
     "TRUNCATE": "truncate t",
     "VACUUM FULL, CLUSTER": "vacuum full t",
     "a command that is rolled back": "begin; alter table t drop a; rollback",

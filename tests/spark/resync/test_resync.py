@@ -7,9 +7,10 @@ import pytest
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.queries import RowQuestion, life_of
-from auditlake.errors import NotAnswerable, WrongSource
+from auditlake.errors import NotAnswerable, SourceUnready, WrongSource
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import list_histories
+from auditlake.lake.parking import read_parked
 from auditlake.lsn import Lsn
 from auditlake.resync.renewal import find_renewal
 from auditlake.temporal.moments import read_known
@@ -111,3 +112,21 @@ def test_tables_that_exchanged_names_before_their_new_snapshot_keep_them(site: S
     called = {str(table.name): [str(name) for name in table.all_names] for table in list_histories(site.lake)}
     assert called["public.other"] == ["public.other", "public.aside", "public.copies"]
     assert called["public.copies"] == ["public.copies", "public.other"]
+
+
+def test_a_partition_that_logs_another_key_gets_no_new_snapshot(site: Site) -> None:
+    """The stream after it would be as incomplete as before, until the partition logs the key of the table again."""
+    site.run("create unique index parts_a_v on parts_a (v)", "alter table parts_a alter v set not null")
+    site.run("alter table parts_a replica identity using index parts_a_v", "delete from parts where id < 5")
+    site.catch_up()
+    with pytest.raises(SourceUnready, match="the replica identity of its partition parts_a lacks columns of its key"):
+        site.resync("parts")
+    site.run("alter table parts_a replica identity default")
+    site.catch_up()
+    (parked,) = read_parked(site.lake, list_histories(site.lake)).values()
+    assert "parts_a lacks columns of its key" in parked.reason
+    site.resync("parts")
+    site.run("delete from parts where id = 7")
+    site.catch_up()
+    assert read_parked(site.lake, list_histories(site.lake)) == {}
+    assert site.rows("select id, k from parts") == site.shown("select id, k from parts")
