@@ -23,7 +23,7 @@ partitioned table that change otherwise are compared in `capture.partition_watch
 Authority: postgresql.org/docs/current/sql-altertable.html, "Notes"; catalog-pg-class.html
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from auditlake.relation import Column, Relation, ReplicaIdentity
@@ -145,6 +145,20 @@ def differences(before: Relation, now: Relation) -> Iterator[str]:
     """Yield what differs between two definitions of a table, in words."""
     if before.name != now.name:
         yield f"it was renamed to {now.name}"
+    if any(column.attnum is None for column in (*before.columns, *now.columns)):
+        # A renamed column cannot be told from a dropped and an added one.
+        if [(c.name, c.type) for c in before.columns] != [(c.name, c.type) for c in now.columns]:
+            yield "its columns were changed"
+        is_key_same = True
+    else:
+        yield from _of_columns(before, now)
+        columns = {column.attnum for column in now.columns}
+        is_key_same = _key(before, columns) == _key(now, columns)
+    if before.replica_identity != now.replica_identity or not is_key_same:
+        yield IDENTITY
+
+
+def _of_columns(before: Relation, now: Relation) -> Iterator[str]:
     was, columns = ({column.attnum: column for column in each.columns} for each in (before, now))
     for attnum, column in was.items():
         if attnum not in columns:
@@ -154,8 +168,6 @@ def differences(before: Relation, now: Relation) -> Iterator[str]:
         elif columns[attnum].type != column.type:
             yield f"the type of column {column.name} was changed"
     yield from (f"column {column.name} was added" for attnum, column in columns.items() if attnum not in was)
-    if before.replica_identity != now.replica_identity or _key(before, columns) != _key(now, columns):
-        yield IDENTITY
 
 
 def visible_differences(before: Relation, now: Relation) -> tuple[str, ...]:
@@ -167,7 +179,7 @@ def _visible(found: Iterable[str]) -> tuple[str, ...]:
     return tuple(what for what in found if what != IDENTITY)
 
 
-def _key(relation: Relation, among: Mapping[int | None, Column]) -> set[int | None]:
+def _key(relation: Relation, among: Collection[int | None]) -> set[int | None]:
     """Return the numbers of the key columns that still exist and are not new."""
     return {column.attnum for column in relation.columns if column.key and column.attnum in among}
 

@@ -21,7 +21,7 @@ offsets.
    determines the text of a value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -32,6 +32,7 @@ from auditlake.attribution import Scope
 from auditlake.errors import DecodeError, InvariantBroken, Unsupported
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
+from auditlake.pgoutput.ddl_message import parse_ddl_message
 from auditlake.pgoutput.decoder import (
     EPOCH_UNIX_US,
     MAX_TIME_US,
@@ -374,7 +375,8 @@ class Descriptions:
     def follow(self, rare: Rare, spans: Spans) -> None:
         """Take in the buffer's Relation and Type messages, and those of the DDL trigger, in their order.
 
-        An unchanged relation gets a new entry: another column may have the name of a dropped one.
+        An unchanged relation gets a new entry: another column may have the name of a dropped one. If the root of
+        partitions gets another name, the server sends no Relation message for partitions that it has described.
         """
         reports = [(number, message) for number, message in rare.messages if message.prefix == DDL_PREFIX]
         for number, message in sorted([*rare.described, *reports], key=lambda each: each[0]):
@@ -384,8 +386,22 @@ class Descriptions:
                 self.base_types[message.oid] = base_type(message.oid, message.schema, message.name)
             elif isinstance(message, LogicalMessage):
                 self.entries.append(DdlReport(message.content, lsn, int(spans.time[transaction])))
+                for relation in self._renamed(message.content):
+                    self._describe(number, Described(relation, lsn))
             else:
                 self._describe(number, Described(self._resolved(message), lsn))
+
+    def _renamed(self, content: bytes) -> Iterator[Relation]:
+        """Yield the relations that a DDL message shows under another name than the last, and else the same."""
+        message = parse_ddl_message(content)
+        for shape in message.shapes if message is not None else ():
+            latest, now = self.latest.get(shape.relation.oid), shape.relation
+            if latest is None or latest.name == now.name:
+                continue
+            plain = tuple(column for column in now.columns if column.attnum not in shape.generated)
+            renamed = replace(latest, name=now.name)
+            if renamed in (now, replace(now, columns=plain)):
+                yield renamed
 
     def _describe(self, number: int, described: Described) -> None:
         oid = described.relation.oid

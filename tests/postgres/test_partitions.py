@@ -1,5 +1,6 @@
 """Changes of partitions that the stream does not show: the table is parked, unless no rows changed."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from auditlake.temporal.when import AtLsn, AtTime
 from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.running import Running, await_true
-from tests.server import execute
+from tests.server import execute, install_trigger
 
 pytestmark = pytest.mark.pg
 
@@ -216,6 +217,45 @@ def test_the_root_changes_its_replica_identity_between_rows(database: str, tmp_p
         expected = conn.execute("select id::text, v from r order by 1").fetchall()
     rows = auditlake.Lake(lake.root).as_of().table("public.r").texts()
     assert sorted((row["id"], row["v"]) for row in rows) == expected
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_rows_of_a_renamed_root_are_recorded_under_its_new_name(database: str, tmp_path: Path, *, alone: bool) -> None:
+    """The server sends no Relation message for a partition that it has described; the DDL trigger reports the name."""
+    for table in ("r", "s"):
+        execute(
+            database,
+            f"create table {table} (id int primary key, v text) partition by range (id)",
+            f"create table {table}_1 partition of {table} default",
+        )
+    lake = make_lake(database, tmp_path / "lake", without={"r_1", "s_1"})
+    install_trigger(database)
+    _capture(database, lake)
+    statements = (
+        "insert into r values (1, 'r'); insert into s values (1, 's')",
+        "alter table r rename to aside; alter table s rename to r; alter table aside rename to s",
+        "insert into r values (2, 'r'); insert into s values (2, 's')",
+        """begin; alter table r rename to q; insert into q values (3, 'q'); alter table q add x int default 4;
+        insert into q values (4, 'q'); commit""",
+        "alter table q rename v to w; alter table q rename to p; insert into p values (5, 'p')",
+        "delete from p where id < 9; truncate s",
+    )
+    for statement in statements:
+        execute(database, statement)
+        if alone:
+            _capture(database, lake)
+    _capture(database, lake)
+    inserted = [(row["table"], row["new"][1]) for row in oracle.changes(lake) if row["op"] == "insert"]
+    assert len(inserted) == 7
+    assert all(table == value for table, value in inserted), inserted
+    assert {row["table"] for row in oracle.changes(lake) if row["op"] in {"delete", "truncate"}} == {"p", "s"}
+    log = command.run_here(["log", "--lake", lake.root, "--json"]).stdout.splitlines()
+    assert [sorted(json.loads(entry)["tables"]) for entry in log if json.loads(entry)["inserts"]] == [
+        ["public.p"],
+        ["public.q"],
+        ["public.r", "public.s"],
+        ["public.r", "public.s"],
+    ]
 
 
 _BY_ANOTHER_KEY = {
