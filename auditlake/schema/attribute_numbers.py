@@ -105,23 +105,32 @@ class AttributeNumbers:
 
         Raises SourceUnreachable.
         """
-        history = self._history(relation)
-        before = _numbered(version.relation.columns) if version is not None else _numbers_of(history)
-        last = max(last, self._last(relation, history))
+        history = self._history(relation) if version is None else None
+        before = _numbers_of(history) if version is None else _numbered(version.relation.columns)
         names = [column.name for column in relation.columns]
+        now = self._visible(relation, names, before)
+        if not now:  # the table was dropped
+            if version is None:
+                return _of_history(history, relation)
+            return version.attnums if version.relation == relation else None
+        if before is None or not _was_dropped_after(now, max(last, 0, *before)):
+            return match(names, before, now, last)  # what else the lake knows would not change it
+        history = history or self._history(relation)
+        last = max(last, self._last(relation, history))
+        return match(names, before, self._visible(relation, names, before) or now, last)
+
+    def _visible(
+        self, relation: Relation, names: Sequence[str], before: Mapping[int, str] | None
+    ) -> Mapping[int, str | None]:
+        """Read the numbers of a relation, again while it lacks a name; nothing if there is no such relation."""
         until = time.monotonic() + _VISIBLE_WITHIN_S
         while True:
             now = self._read(relation.oid)
             known = {*now.values(), *(before or {}).values()}
             # A new name that the catalog does not have may still become visible, or was there and is gone.
             if not now or known.issuperset(names) or time.monotonic() > until:
-                break
+                return now
             threading.Event().wait(_POLL_S)
-        if now:
-            return match(names, before, now, last)
-        if version is None:
-            return _of_history(history, relation)
-        return version.attnums if version.relation == relation else None  # the table was dropped
 
     def close(self) -> None:
         """Close the connection; the next question opens another, and reads the record of the publication again."""
@@ -150,6 +159,11 @@ class AttributeNumbers:
         with answering_within(self._conn, self._silence_s):
             rows = fetch(self._conn, _ATTRIBUTES, oid)
         return {cast("int", number): None if name is None else str(name) for number, name in rows}
+
+
+def _was_dropped_after(now: Mapping[int, str | None], last: int) -> bool:
+    """Return whether a column with a greater number was dropped: `last` decides then whether it may be in a message."""
+    return any(name is None and number > last for number, name in now.items())
 
 
 def _numbers_of(history: HistoryTable | None) -> Mapping[int, str] | None:

@@ -1,10 +1,17 @@
 """Tests of attribute numbers: a message matches the catalog in exactly one way, or its columns are not identified."""
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations, product
+from pathlib import Path
 
 import pytest
 
-from auditlake.schema.attribute_numbers import match
+from auditlake.lake.layout import Lake
+from auditlake.lake.relations import RelationVersion
+from auditlake.lsn import Lsn
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.schema import attribute_numbers as numbers
+from auditlake.schema.attribute_numbers import AttributeNumbers, match
 
 _BEFORE = {1: "id", 2: "a", 3: "b"}
 
@@ -56,3 +63,38 @@ def test_a_column_dropped_long_ago_is_not_taken_for_a_new_one() -> None:
     now = {1: "id", 2: "a", 3: "b", 4: None, 5: "c"}
     assert match(["id", "a", "b", "c"], _BEFORE, now, 4) == (1, 2, 3, 5)
     assert match(["id", "a", "b", "c"], _BEFORE, now, 3) is None
+
+
+def _asked_again(monkeypatch: pytest.MonkeyPatch, now: Mapping[int, str | None], names: Sequence[str]) -> list[str]:
+    """Ask for the numbers of a message that follows a recorded version; return what else of the lake was read."""
+    columns = tuple(Column(name, 25, -1, key=False, attnum=number) for number, name in _BEFORE.items())
+    version = RelationVersion(1, Lsn(10), Relation(7, TableName("public", "t"), ReplicaIdentity.DEFAULT, columns))
+    message = Relation(
+        7, version.relation.name, ReplicaIdentity.DEFAULT, tuple(Column(n, 25, -1, key=False) for n in names)
+    )
+    read: list[str] = []
+    monkeypatch.setattr(AttributeNumbers, "_read", lambda *_: now)
+    monkeypatch.setattr(numbers, "open_history", lambda *_: read.append("history"))
+    monkeypatch.setattr(numbers, "read_catalog_snapshot", lambda *_: read.append("catalog snapshot"))
+    monkeypatch.setattr(numbers, "read_recorded", lambda _: None)
+    asked = AttributeNumbers("", Lake(Path("lake")), 1.0)
+    assert asked(message, version, 3) == match(names, _BEFORE, now, 3)
+    return read
+
+
+def test_a_repeated_message_reads_nothing_of_the_lake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL repeats it for every streamed transaction; in a store each history takes seven requests."""
+    assert not _asked_again(monkeypatch, {1: "id", 2: "a", 3: "b"}, ["id", "a", "b"])
+    assert not _asked_again(monkeypatch, {1: "id", 2: None, 3: "b", 4: "c"}, ["id", "b", "c"])
+    assert _asked_again(monkeypatch, {1: "id", 2: "a", 3: "b", 4: None}, ["id", "a", "b"])
+
+
+def test_earlier_numbers_matter_only_if_a_later_column_was_dropped() -> None:
+    """Whatever greater number was given before, the match is the same."""
+    for now_names in product(["a", "b", None], repeat=3):
+        now = dict(enumerate(now_names, 1))
+        if any(name is None and number > 2 for number, name in now.items()):
+            continue
+        for names in (each for count in range(4) for each in permutations(["a", "b", "c"], count)):
+            found = {match(names, {1: "a", 2: "b"}, now, last) for last in range(5)}
+            assert len(found) == 1, (names, now)
