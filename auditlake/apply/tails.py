@@ -23,7 +23,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded
-from auditlake.lake.relations import RelationVersion, read_versions
+from auditlake.lake.relations import RelationVersion, Versions, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity
 from auditlake.schema.evolution import ANEW, AddedColumn, Followed, Shapes, find_shapes, follow
@@ -194,18 +194,34 @@ def read_watermark(lake: Lake) -> Lsn | None:
     return None if log is None else log.watermark
 
 
-def find_tails(lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Lsn) -> list[Tail]:
-    """Find the tails up to `upto`; up to its LSN in `after`, a table is known to have no unapplied changes."""
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """What a reader has read of the shapes of all tables: relation versions, and answers about added columns."""
+
+    versions: Versions
+    answers: Answers
+
+
+def find_tails(
+    lake: Lake, log: Log, after: Mapping[HistoryTable, int], upto: Lsn, schemas: Schemas | None = None
+) -> list[Tail]:
+    """Find the tails up to `upto`; up to its LSN in `after`, a table is known to have no unapplied changes.
+
+    Without `schemas` they are read.
+    """
     due = {table: lsn for table, lsn in after.items() if lsn < upto}
     if not due:
         return []
-    shapes = find_shapes(due, read_versions(lake), read_recorded(lake), upto)
+    versions = read_versions(lake) if schemas is None else schemas.versions
+    recorded = read_recorded(lake) if any(table.oid is None for table in due) else None
+    shapes = find_shapes(due, versions, recorded, upto)
     groups = _query(log, {number: lsn for table, lsn in due.items() for number in shapes[table].numbers}, upto)
     found = [table for table in due if shapes[table].following or not groups.keys().isdisjoint(shapes[table].numbers)]
     if not found:
         return []
-    place = _Place(log, upto, read_added(lake))
-    versions = read_versions(lake)
+    place = _Place(log, upto, read_added(lake) if schemas is None else schemas.answers)
+    if schemas is None:
+        versions = read_versions(lake)
     relations = {number: versions.relation(number) for number in groups}
     tails = []
     for table in found:

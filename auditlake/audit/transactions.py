@@ -30,7 +30,7 @@ from auditlake.audit.versions import HERE, THERE, row_values, same_in_history, v
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.parking import Cause, read_records
-from auditlake.lake.relations import ShapeSource, attnums_of, read_versions
+from auditlake.lake.relations import ShapeSource, attnums_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
@@ -264,7 +264,7 @@ def read_schema_changes(reader: Reader) -> list[SchemaChange]:
     seen_us = {(gap.table, gap.lsn_to): gap.to_us for gap in reader.known.gaps}
     changes: list[SchemaChange] = []
     before: dict[int, Relation] = {}
-    for version in read_versions(reader.lake):
+    for version in reader.known.versions:
         now, table = version.relation, tables.get(version.relation.oid)
         was = before.get(now.oid) or (_first(reader, table, now) if table is not None else None)
         before[now.oid] = now

@@ -35,13 +35,17 @@ def read_vector(table: Place, descriptor: Descriptor) -> BitMap64:
         case "i":
             content = _from_z85(place)[:size_bytes]
         case "u":
-            prefix, name = place[:-_UUID_LENGTH], _from_z85(place[-_UUID_LENGTH:])
-            content = _stored(table / prefix / _file_name(uuid.UUID(bytes=name)), descriptor)
+            content = _stored(_file(table, place), descriptor)
         case kind:
             raise ValueError(f"a deletion vector of storage type {kind}")
     if content[: len(_MAGIC)] != _MAGIC:
         raise ValueError(f"a deletion vector that begins with {content[: len(_MAGIC)].hex()}")
     return BitMap64.deserialize(content[len(_MAGIC) :])
+
+
+def vector_file(table: Place, descriptor: Descriptor) -> Place | None:
+    """Return the file with a deletion vector; None if it is in the log itself."""
+    return _file(table, descriptor["pathOrInlineDv"]) if descriptor["storageType"] == "u" else None
 
 
 def write_vectors(table: Place, vectors: Sequence[BitMap64]) -> list[Descriptor]:
@@ -62,6 +66,11 @@ def write_vectors(table: Place, vectors: Sequence[BitMap64]) -> list[Descriptor]
         content += len(bitmap).to_bytes(4, "big") + bitmap + zlib.crc32(bitmap).to_bytes(4, "big")
     write_new(table / _file_name(name), content)
     return descriptors
+
+
+def _file(table: Place, place: str) -> Place:
+    prefix, name = place[:-_UUID_LENGTH], _from_z85(place[-_UUID_LENGTH:])
+    return table / prefix / _file_name(uuid.UUID(bytes=name))
 
 
 def _stored(path: Place, descriptor: Descriptor) -> bytes:

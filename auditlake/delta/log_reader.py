@@ -155,6 +155,12 @@ def list_newest(table: Place) -> Listing:
         return Listing(0, {}, {})
 
 
+def list_with(table: Place, version: int) -> Listing | None:
+    """List a log from a checkpoint or its first entry on, up to a version at least; None if it begins later."""
+    listing = _list_log(table / "_delta_log", version)
+    return listing if listing.is_enough(version) else None
+
+
 @dataclass(frozen=True, slots=True)
 class TailTransactions:
     """A table's version, the ETag of its entry in a store, and versions of application transactions."""

@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 
+from auditlake.delta.fetched_table import fetch_table
 from auditlake.store.objects import options
-from auditlake.store.place import Place, parse
+from auditlake.store.place import Place, Remote, parse
 
 
 def open_table(place: Place) -> DeltaTable:
@@ -48,5 +49,6 @@ def open_entry(place: Place, version: int, etag: str | None) -> DeltaTable:
 
 
 @lru_cache(maxsize=32)
-def _open_once(place: Place, version: int, _etag: str) -> DeltaTable:
-    return open_version(place, version)
+def _open_once(place: Place, version: int, etag: str) -> DeltaTable:
+    fetched = fetch_table(place, version, etag) if isinstance(place, Remote) else None
+    return open_version(place, version) if fetched is None else fetched

@@ -6,10 +6,10 @@ commit, so it shows which tables have a tail at all, and where the tail begins.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from auditlake.apply.tails import Log, Tail, find_tails
+from auditlake.apply.tails import Log, Schemas, Tail, find_tails
 from auditlake.delta.append_table import open_to_read, select
 from auditlake.delta.table import open_entry
 from auditlake.errors import NotAnswerable
@@ -89,9 +89,10 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
     return Tails(known, {(tail.table, last): tail for tail, last in found})
 
 
-def _up_to(known: Known, tables: Iterable[HistoryTable], last: Lsn) -> list[Tail]:
+def _up_to(known: Known, tables: Collection[HistoryTable], last: Lsn) -> list[Tail]:
     touched = _touched(known, Lsn(min(table.position for table in tables)), last)
-    shapes = find_shapes(tables, known.versions, read_recorded(known.lake), last)
+    recorded = read_recorded(known.lake) if any(table.oid is None for table in tables) else None
+    shapes = find_shapes(tables, known.versions, recorded, last)
     after = {}
     for table, found in shapes.items():
         names = {str(table.name_at(table.position)), *(str(version.relation.name) for version in found.following)}
@@ -102,7 +103,7 @@ def _up_to(known: Known, tables: Iterable[HistoryTable], last: Lsn) -> list[Tail
         return []
     version, etag = known.positions.delta_version, known.positions.etag
     log = Log(known.lake.changes, open_entry(known.lake.changes, version, etag), known.positions.watermark)
-    return find_tails(known.lake, log, after, last)
+    return find_tails(known.lake, log, after, last, Schemas(known.versions, known.answers))
 
 
 def _touched(known: Known, lowest: Lsn, last: Lsn) -> dict[str, int]:
