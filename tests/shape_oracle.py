@@ -28,7 +28,8 @@ Conn = psycopg.Connection[Any]
 _BAD_USAGE, _NOT_ANSWERABLE = 2, 7
 _TABLES = """
 select nspname, relname, c.oid, relkind = 'r' from pg_class c join pg_namespace n on n.oid = relnamespace
- where relkind in ('r', 'p') and not relispartition and relpersistence <> 't' and nspname = any(%s) order by 1, 2
+ where relkind in ('r', 'p') and (not relispartition or %s) and relpersistence <> 't' and nspname = any(%s)
+ order by 1, 2
 """
 _COLUMNS = """
 select attname, atttypid = 'bpchar'::regtype from pg_attribute
@@ -56,12 +57,15 @@ class Moment:
     tables: Mapping[TableName, Shown]
 
 
-def observe(conn: Conn, schemas: Sequence[str], after: str) -> Moment:
-    """Read every table; the LSN is after every commit of this session, and the state is the same up to the next one."""
+def observe(conn: Conn, schemas: Sequence[str], after: str, *, partitions: bool = False) -> Moment:
+    """Read every table, and each of the `partitions` if these are tables of their own in the publication.
+
+    The LSN is after every commit of this session, and the state is the same up to the next one.
+    """
     tables = {}
     with conn.transaction():
         conn.execute("set transaction isolation level repeatable read")
-        for schema, table, oid, alone in conn.execute(_TABLES, [list(schemas)]).fetchall():
+        for schema, table, oid, alone in conn.execute(_TABLES, [partitions, list(schemas)]).fetchall():
             tables[TableName(schema, table)] = _shown(conn, TableName(schema, table), oid, alone=alone)
         row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
