@@ -12,13 +12,13 @@ import sys
 import sysconfig
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 import psycopg
 from deltalake import DeltaTable
 from harness.site import Run, Site, bench_server
+from harness.usage import descendants
 
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
@@ -102,7 +102,7 @@ class _Memory:
 
     def _sample(self) -> None:
         while not self._stop.wait(_SAMPLE_S):
-            for pid in _descendants(Path("/proc/self").resolve().name):
+            for pid in descendants(Path("/proc/self").resolve().name):
                 try:
                     command = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
                     pages = int(Path("/proc", pid, "statm").read_text().split()[1])
@@ -110,19 +110,6 @@ class _Memory:
                     continue  # it has ended
                 name = "worker" if b"auditlake.snapshot.worker_pool" in command else "command"
                 self._largest_mb[name] = max(self._largest_mb.get(name, 0), pages * 4096 / 1e6)
-
-
-def _descendants(ancestor: str) -> list[str]:
-    """Return the ids of all descendant processes; PostgreSQL's server, a daemon, is not one of them."""
-    descendants, waiting = [], [ancestor]
-    while waiting:
-        below = []
-        for children in Path("/proc", waiting.pop(), "task").glob("*/children"):
-            with suppress(OSError):  # it has ended
-                below += children.read_text().split()
-        descendants += below
-        waiting += below
-    return descendants
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ A thread has such a folder too: task/<id> in its process's folder.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +29,16 @@ def cpu_s(folder: Path) -> float:
 def resident_mb(folder: Path) -> float:
     """Return the current resident memory of a process."""
     return int((folder / "statm").read_text().split()[1]) * _PAGE_MB
+
+
+def descendants(ancestor: str) -> list[str]:
+    """Return the ids of all descendant processes; PostgreSQL's server, a daemon, is not one of them."""
+    descendants, waiting = [], [ancestor]
+    while waiting:
+        below = []
+        for children in Path("/proc", waiting.pop(), "task").glob("*/children"):
+            with suppress(OSError):  # it has ended
+                below += children.read_text().split()
+        descendants += below
+        waiting += below
+    return descendants
