@@ -294,7 +294,7 @@ def supersede(spark: SparkSession, lake: Lake, hold: Hold, copied: Copied) -> Re
 
     Raises:
         Unsupported: if the history has foreign table features.
-        LakeConflict: if other processes commit again and again.
+        LakeConflict: if other processes commit again and again, or one has brought the history further.
     """
     session = spark.newSession()
     with writing(f"the history of {copied.name}"), interpreted_if_wide(session, len(copied.columns)):
@@ -332,6 +332,7 @@ def _files(lake: Lake, name: TableName) -> Files:
 
 def _supersede(session: SparkSession, lake: Lake, doubt: Parked | None, files: Files, copied: Copied) -> Resynced:
     mark, table = copied.mark, files.table
+    _require_reachable(table, mark)
     shape = _shape(table, copied)
     files = Files(replace(table, columns=shape), files.by_name)
     lost = files.which(lambda file: any(file_problems(table.path, file.add)))
@@ -356,6 +357,19 @@ def _supersede(session: SparkSession, lake: Lake, doubt: Parked | None, files: F
     reach(After.RESYNCED)
     counts = (difference.closed_rows, difference.begun_rows, difference.removed_rows, len(lost.by_name))
     return Resynced(copied.name, mark.lsn, *counts, gap)
+
+
+def _require_reachable(table: HistoryTable, mark: SnapshotMark) -> None:
+    """Require that the history has no later snapshot or changes: this process was suspended, and another one took over.
+
+    Raises LakeConflict.
+    """
+    if table.position > mark.lsn:
+        raise LakeConflict(
+            f"the snapshot of {table.name} is of {mark.lsn}, and another process has brought its history to "
+            f"{table.position} meanwhile",
+            "Only one resync may run on a lake. Run auditlake resync again if the table is to be copied once more.",
+        )
 
 
 def _with_oid(table: HistoryTable, oid: int, known_lsn: Lsn) -> HistoryTable:

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+import auditlake.resync.resync as resyncing
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.queries import RowQuestion, life_of
-from auditlake.errors import NotAnswerable, SourceUnready, WrongSource
+from auditlake.errors import LakeConflict, NotAnswerable, SourceUnready, WrongSource
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import list_histories
 from auditlake.lake.parking import read_parked
@@ -130,3 +132,24 @@ def test_a_partition_that_logs_another_key_gets_no_new_snapshot(site: Site) -> N
     site.catch_up()
     assert read_parked(site.lake, list_histories(site.lake)) == {}
     assert site.rows("select id, k from parts") == site.shown("select id, k from parts")
+
+
+def test_an_older_snapshot_does_not_replace_a_newer_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may be suspended for longer than its lease in a store, and another one takes over."""
+    real = resyncing.supersede  # type: ignore[attr-defined] # as this module calls it
+
+    def overtaken(*given: Any) -> object:
+        monkeypatch.setattr(resyncing, "supersede", real)
+        site.run("update other set v = 'newer' where id = 2", "insert into other values (11)")
+        site.resync("other")
+        return real(*given)
+
+    monkeypatch.setattr(resyncing, "supersede", overtaken)
+    before = site.moment()
+    with pytest.raises(LakeConflict, match="another process has brought its history to"):
+        site.resync("other")
+    site.run("delete from other where id = 11")
+    later = site.moment()
+    site.catch_up()
+    oracle.assert_histories_at(site.lake, [before, later])
+    oracle.assert_periods(site.lake)
