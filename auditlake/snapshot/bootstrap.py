@@ -52,6 +52,7 @@ from auditlake.source.lock_waits import GaveWay
 from auditlake.source.publication import read_membership
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, ensure_failover
 from auditlake.source.snapshot_session import SnapshotHolder
+from auditlake.store.files import read_each
 from auditlake.streaming_mode import Streaming
 
 _SLOT_TIMEOUT_S = 120.0
@@ -183,7 +184,8 @@ def _readable(run: _Run, plan: Plan) -> list[FollowedTable]:
     known = {history.oid for history in list_histories(run.target.lake)}  # also under a former name
     new = [table for table in plan.chosen if table.relation.oid not in known]
     names = _history_names(run.target.lake, new)
-    todo = [table for table in new if open_history(run.target.lake, names[table.name]) is None]
+    histories = read_each(run.target.lake.root, lambda table: open_history(run.target.lake, names[table.name]), new)
+    todo = [table for table, history in zip(new, histories, strict=True) if history is None]
     for table in todo:
         if table.name in plan.unreadable:
             run.progress.fail(table.name, plan.unreadable[table.name])
@@ -291,7 +293,8 @@ def _record_published(control: psycopg.Connection[Row], target: Target, todo: Se
 def _history_names(lake: Lake, todo: Sequence[FollowedTable]) -> dict[TableName, TableName]:
     """Return the name of the history that each table is to get."""
     recorded = read_recorded(lake)
-    return {table.name: new_history(lake, recorded, table.relation) for table in todo}
+    names = read_each(lake.root, lambda table: new_history(lake, recorded, table.relation), todo)
+    return {table.name: name for table, name in zip(todo, names, strict=True)}
 
 
 def _oids(names: Mapping[TableName, TableName], todo: Sequence[FollowedTable]) -> dict[TableName, int]:
