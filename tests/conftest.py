@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
+from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import Remote, parse
 from tests.s3_server import CHOSEN, s3_server
 from tests.server import Server, chosen_version
@@ -82,9 +83,11 @@ def remote_folder(bucket: str) -> Remote:
 
 
 @pytest.fixture(scope="session")
-def spark() -> "SparkSession":
+def spark(request: pytest.FixtureRequest) -> "SparkSession":
     """The one Spark session; not stopped, because the next test run starts its own JVM anyway."""
     from auditlake.spark.session import spark_session  # noqa: PLC0415  # the same second
+
+    of_store = settings_for_spark(parse(f"{request.getfixturevalue('bucket')}/lakes")) if CHOSEN == "s3" else {}
 
     return spark_session(
         {
@@ -94,5 +97,6 @@ def spark() -> "SparkSession":
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.codegen.wholeStage": "false",  # rows are few: compiling each plan costs more than running it
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            **of_store,
         }
     )

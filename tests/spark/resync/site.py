@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
 import auditlake
 from auditlake.apply.apply import apply_pending
 from auditlake.capture.supervisor import make_task, run_capture
+from auditlake.delta.table import open_table
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
 from auditlake.resync.renewal import Renewal
@@ -24,6 +25,7 @@ from auditlake.snapshot.bootstrap import Target as First
 from auditlake.snapshot.bootstrap import bootstrap
 from auditlake.snapshot.worker_pool import LocalWorkers
 from tests import oracle
+from tests.s3_server import chosen_store
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class Site:
 
     def versions(self, table: str, condition: str = "true") -> Counter[str]:
         """Return the versions of a table as they are stored."""
-        found = QueryBuilder().register("h", DeltaTable(self.lake.history(TableName("public", table))))
+        found = QueryBuilder().register("h", open_table(self.lake.history(TableName("public", table))))
         rows = pa.table(found.execute(f"select * from h where {condition}").read_all()).to_pylist()
         return Counter(str(row) for row in rows)
 
@@ -92,7 +94,7 @@ class Site:
 def site(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Site]:
     """Bootstrap the tables."""
     name = server.create_database("resync")
-    made = Site(server.dsn(name), Lake(tmp_path / "lake"), spark)
+    made = Site(server.dsn(name), Lake(chosen_store(tmp_path / "lake")), spark)
     try:
         made.run(SCHEMA)
         bootstrap(First(made.dsn, made.lake, "resync", "resync", None), lambda: LocalWorkers(1), lambda _: None)
