@@ -150,6 +150,7 @@ select t.relid::bigint, c.relname::text,
 """
 
 _LOCK_TIMEOUT = "200ms"
+_DROPPED = "it was dropped, and its partitions may have lost or gained rows before"
 
 
 def read_digests(conn: psycopg.Connection[Row], relations: Iterable[int]) -> dict[int, str]:
@@ -320,7 +321,10 @@ class PartitionWatch:
         digests = read_digests(control, [each.known.relation for each in self._watched.values()])
         for name, watched in self._watched.items():
             digest = digests.get(watched.known.relation)
-            if digest is not None and digest not in {watched.digest, watched.settled}:
+            if digest is None and not watched.reported:
+                self._park(name, _DROPPED, wal_end(control).lsn, held)
+                watched.reported = True
+            elif digest is not None and digest not in {watched.digest, watched.settled}:
                 self._compare(control, name, watched, digest, held)
 
     def _read_records(self) -> None:

@@ -317,3 +317,18 @@ def test_a_partition_that_logs_whole_rows_is_followed(database: str, tmp_path: P
         expected = conn.execute("select id::text, n::text from r order by 1").fetchall()
     rows = auditlake.Lake(lake.root).as_of().table("public.r").texts()
     assert sorted((row["id"], row["n"]) for row in rows) == expected
+
+
+def test_a_truncated_partition_of_a_table_that_is_dropped_is_not_answered(database: str, tmp_path: Path) -> None:
+    """The DDL trigger reports the drop exactly, and nothing reports the TRUNCATE of a partition before it."""
+    lake = _lake(database, tmp_path / "lake")
+    install_trigger(database)
+    _capture(database, lake)
+    execute(database, "truncate t_a")
+    between = Lsn(_end(database) - 1)
+    execute(database, "drop table t", "insert into u values (1)")
+    _capture(database, lake)
+    known = read_known(lake)
+    assert known.parked[_T].ended
+    with pytest.raises(NotAnswerable, match="may have lost or gained rows"):
+        check_parked(known, known.tables[_T], between, AtLsn(between))
