@@ -395,7 +395,6 @@ class ShapeWatch:
     def _accept(self, name: TableName, watched: _Watched, shape: Shape) -> None:
         if shape != watched.shape:
             write_shape(self.lake, name, shape)
-            self._written_at = fingerprint(self.lake.shapes)
         watched.shape, watched.unsettled = shape, None
         self.recorder.shapes[watched.oid] = shape
 

@@ -72,7 +72,7 @@ from auditlake.lsn import Lsn
 from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, TableName
 from auditlake.sql_names import spark_identifier
-from auditlake.store.files import AtOnce, remove_folder, replace_file
+from auditlake.store.files import SETTLED_NS, AtOnce, remove_folder, replace_file
 from auditlake.store.place import Place
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, column_type
@@ -101,8 +101,6 @@ _STATISTICS = 32
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WITHOUT_BOUNDS = ("boolean", "binary", "array", "map", "struct")
 _DELTA_NAMES = {"bigint": "long", "smallint": "short", "int": "integer"}
-_SETTLED_NS = 1_000_000_000
-"""Longer than a tick of the clock of any file system with fractions of a second."""
 _SAVED_AFTER = 32
 """So many tables that differ from the file cost a process a fraction of a second to open."""
 _SAVED_EVERY_S = 60.0
@@ -582,7 +580,7 @@ class Histories:
         mark = _folder_mark(log)
         if before is not None and mark is not None and before.mark == mark:
             return before
-        settled = mark is not None and time.time_ns() - mark[0] > _SETTLED_NS
+        settled = mark is not None and time.time_ns() - mark[0] > SETTLED_NS
         table = open_history(self._lake, name)
         return None if table is None else _Read(table, mark if settled else None)
 

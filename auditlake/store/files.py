@@ -8,6 +8,7 @@ Authority: link(2), rename(2), fsync(2)
 
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,8 @@ UNFINISHED = ".unfinished"
 """Suffix of a file that has no name yet; a killed process leaves it behind."""
 FETCHED_FILE_BYTES, FETCHED_BYTES = 2 << 20, 32 << 20
 """A file of a store up to this size, of files up to that one, is read as a whole: a range would take as long."""
+SETTLED_NS = 1_000_000_000
+"""Longer than a tick of the clock of any file system with fractions of a second."""
 _DELETED_AT_ONCE = 1000
 _REQUESTS_AT_ONCE = 32
 _Item = TypeVar("_Item")
@@ -213,13 +216,17 @@ def relative_name(place: Place, folder: Place) -> str:
 
 
 def fingerprint(folder: Place) -> object:
-    """Return a value that changes when files in a folder come, go or are replaced; None if there is no folder."""
+    """Return a value that changes when files in a folder come, go or are replaced; None if there is no folder.
+
+    A folder on a disk that was written just now equals nothing, because the next write may have the same time.
+    """
     if isinstance(folder, Remote):
         return tuple(objects.etags(folder.bucket, f"{folder.key}/")) or None
     try:
-        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - called before every batch; a Path costs more than the call
+        written_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116 - called before every batch; a Path costs more
     except FileNotFoundError:
         return None
+    return written_ns if time.time_ns() - written_ns > SETTLED_NS else object()
 
 
 def file_versions(folder: Place) -> dict[str, object]:

@@ -4,20 +4,27 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import auditlake
+from auditlake.capture import shape_watch
+from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.partition_watch import Held
+from auditlake.capture.shape_watch import DdlRecorder, ShapeWatch, record_shapes
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park
+from auditlake.lake.records import write_shape
 from auditlake.lake.relations import RelationVersion, ShapeSource, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import read_ddl_trigger
+from auditlake.store import files
 from auditlake.temporal.moments import check_parked, read_known
 from auditlake.temporal.when import AtLsn, AtNow
 from tests import command, oracle
@@ -489,6 +496,39 @@ def test_a_key_that_changes_before_the_first_row_is_left_to_spark(database: str,
     done = command.run_here(["sql", "--lake", site.lake.root, "--engine", "duckdb", "select * from k"])
     assert (done.code, done.stdout) == (2, "")
     assert "the key of public.k changes" in done.stderr
+
+
+def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of a new table records its shape beside capture; its first change must not be overlooked."""
+    site.execute("create table x (id int primary key)")
+    with connect(site.dsn) as conn, connect(site.dsn) as other:
+        watched, new = ({TableName("public", name): _oid(conn, name)} for name in ("t", "x"))
+        log = CaptureLog(site.lake)
+        watch = ShapeWatch(site.lake, log, DdlRecorder(site.lake, log), print, "auditlake")
+        watch.refresh(conn, watched)
+        watch.check(conn, Held(log.acknowledged, 1))
+        monkeypatch.setattr(files, "SETTLED_NS", 0)  # the record is older than a tick of the clock
+
+        def write(*given: Any) -> None:
+            monkeypatch.setattr(shape_watch, "write_shape", write_shape)
+            record_shapes(other, site.lake, new)
+            write_shape(*given)
+
+        site.execute("alter table t add y int")
+        monkeypatch.setattr(shape_watch, "write_shape", write)
+        watch.check(conn, Held(log.acknowledged, 1))
+        watch.check(conn, Held(site.end(), 1))
+        assert not watch.pending
+        before = Held(site.end(), 1)
+        site.execute("alter table x add y int")
+        watch.check(conn, before)
+    assert find_parked(site.lake, TableName("public", "x"), Cause.PENDING)
+
+
+def _oid(conn: psycopg.Connection[Any], table: str) -> int:
+    row = conn.execute("select %s::regclass::oid::int", (f"public.{table}",)).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def test_rows_of_a_partitioned_table_prove_no_name(database: str, tmp_path: Path) -> None:
