@@ -2,16 +2,18 @@
 
 Faults: a request that is not answered, a reply that is lost after the request took effect, throttling (503 SlowDown),
 internal errors (500), slow replies. `refusing` makes the store refuse everything for a while, as with credentials that
-have expired or a policy that denies the bucket. Which requests are spoiled depends on a seed and on their order.
+have expired or a policy that denies the bucket; `silence` leaves requests without a reply until the client gives up,
+although they take effect. Which requests are spoiled depends on a seed and on their order.
 """
 
 import http.client
 import random
+import select
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
@@ -19,6 +21,7 @@ from urllib.parse import urlsplit
 
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"})
 _SLOW_S = 2.0
+_SILENT, _SILENT_S = "silent", 300.0
 _KINDS = {"lost request": 4, "lost reply": 4, "SlowDown": 6, "InternalError": 3, "slow": 1}
 REFUSED = ("ExpiredToken", "AccessDenied")
 """Codes of a refusal that lasts."""
@@ -28,13 +31,17 @@ _STATUS = {"SlowDown": 503, "InternalError": 500, "ExpiredToken": 400, "AccessDe
 class FaultyStore:
     """Listens on 127.0.0.1 until the context is left; `endpoint` is its URL, `made` counts the faults by kind."""
 
-    def __init__(self, server: str, share: float, seed: int | str) -> None:
-        """Spoil this share of the requests to the server at a URL."""
+    def __init__(
+        self, server: str, share: float, seed: int | str, admits: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        """Spoil this share of the requests to the server at a URL; `admits` judges their Authorization headers."""
         self.made: Counter[str] = Counter()
         self._server = urlsplit(server)
         self.share = share
+        self.admits = admits
         self._random = random.Random(seed)  # noqa: S311 - faults of a test
         self._refusal: str | None = None
+        self._silent = 0
         self._lock = threading.Lock()
         self._listener = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": self}))
         self._listener.daemon_threads = True
@@ -60,11 +67,19 @@ class FaultyStore:
         finally:
             self._refusal = None
 
+    def silence(self, requests: int) -> None:
+        """Do not answer the next so many requests, which take effect."""
+        with self._lock:
+            self._silent = requests
+
     def fault(self) -> str | None:
         """Choose the fault of the next request."""
         with self._lock:
             fault = self._refusal
-            if fault is None and self._random.random() < self.share:
+            if self._silent:
+                self._silent -= 1
+                fault = _SILENT
+            elif fault is None and self._random.random() < self.share:
                 (fault,) = self._random.choices(list(_KINDS), list(_KINDS.values()))
             if fault is not None:
                 self.made[fault] += 1
@@ -91,7 +106,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        fault = self.store.fault()
+        admitted = self.store.admits(self.headers.get("Authorization", ""))
+        fault = self.store.fault() if admitted else REFUSED[0]
         if fault in _STATUS:
             self._refuse(str(fault))
         elif fault == "lost request":
@@ -100,7 +116,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.upstream.request(self.command, self.path, body, dict(self.headers.items()))
             reply = self.upstream.getresponse()
             content = reply.read()
-            if fault == "lost reply":
+            if fault == _SILENT:
+                select.select([self.connection], [], [], _SILENT_S)  # readable when the client has closed it
+            if fault in {"lost reply", _SILENT}:
                 self._hang_up()
                 return
             time.sleep(_SLOW_S if fault == "slow" else 0)

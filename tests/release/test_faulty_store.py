@@ -74,6 +74,30 @@ def test_all_stages_get_through_a_store_that_fails(database: str, remote_folder:
     check(database, Lake(cast("Path", remote_folder)))
 
 
+def test_requests_without_a_reply_are_repeated(database: str, remote_folder: Remote) -> None:
+    """The client gives up after half a minute; what took effect, such as a commit, is not made twice."""
+    _prepare(database)
+    folder = str(remote_folder)
+    both = ["--lake", folder, "--source", database]
+    with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, _SEED) as store:
+        _done(store, "bootstrap", *both)
+        with command.start(["capture", *both], {**SPARK, "AWS_ENDPOINT_URL": store.endpoint}) as capturing:
+            change(database, 1)
+            _await_captured(database)
+            for step in range(2, 5):  # one at a time: it gives up after a minute of silence, with code 6
+                store.silence(1)
+                change(database, step)
+                _await_captured(database)
+                assert store.made["silent"] == step - 1
+            capturing.terminate()
+            _, messages = capturing.communicate(timeout=_TIMEOUT_S)
+            assert capturing.returncode == 0, messages
+        for arguments in (["apply", "--until-current"], ["sql", _COUNT]):
+            store.silence(1)
+            _done(store, *arguments, "--lake", folder)
+    check(database, Lake(cast("Path", remote_folder)))
+
+
 @pytest.mark.parametrize("code", ["ExpiredToken", "AccessDenied"])
 def test_a_store_that_refuses_is_named_and_nothing_is_lost(database: str, remote_folder: Remote, code: str) -> None:
     """Credentials expire, or the bucket is denied, while capture runs; the next run continues at the same position."""
