@@ -83,7 +83,7 @@ def change(database: str, step: int) -> None:
         conn.execute("insert into orders values (%s, 'last')", [1000 * step])
 
 
-def _end_walsender(database: str) -> None:
+def end_walsender(database: str) -> None:
     """End the replication of the suspended process, as the server does after wal_sender_timeout."""
     query = (
         "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
@@ -125,7 +125,7 @@ def test_a_suspended_capture_is_taken_over(database: str, remote_folder: Remote,
     change(database, 1)
     with _suspended(place, *arguments) as first:
         change(database, 2)
-        _end_walsender(database)
+        end_walsender(database)
         _run(*arguments)
         change(database, 3)
         _run(*arguments)
@@ -147,7 +147,7 @@ def test_a_suspended_bootstrap_is_taken_over(database: str, remote_folder: Remot
     both = ["--lake", folder, "--source", database]
     with _suspended(place, "bootstrap", *both) as first:
         change(database, 1)
-        _end_walsender(database)
+        end_walsender(database)
         _run("bootstrap", *both)
         change(database, 2)
         _run("capture", "--until-current", *both)
