@@ -19,7 +19,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.sql_names import standard_literal
 
-_UNKNOWN = "\0"
+UNKNOWN = "\0"
 """Text of a key column that a change does not have; no value contains it."""
 Values = Mapping[str, str | None]
 
@@ -51,7 +51,7 @@ class Change:
 
 def _key(names: tuple[str, ...], values: Values) -> Key:
     # Before a change of the key, an old row has the columns of the former one only.
-    return tuple(_UNKNOWN if (text := values.get(name)) is None else text for name in names)
+    return tuple(UNKNOWN if (text := values.get(name)) is None else text for name in names)
 
 
 def fetch(reader: Reader, table: TableName, span: Span, condition: str = "true") -> pa.Table:

@@ -3,7 +3,8 @@
 A key may have had several rows, one after the other, and a row several keys. `Book.life` starts at the versions of one
 key and follows each row backwards and forwards, under another key if a transaction changed it. If a version of the key
 ends and another begins in the same transaction, the changes of that transaction decide whether it is the same row: an
-UPDATE continues it; a DELETE and an INSERT, or an exchange of keys, does not.
+UPDATE continues it; a DELETE and an INSERT, or an exchange of keys, does not. Rows are not followed to before the last
+change of the columns that identify them: changes from before it do not have every value of today's key.
 
 A row is deleted as of a moment if it was deleted by then and no row has its key; of several rows that had the key, the
 last one is reported, with its last state, and who deleted it when. A row whose key was changed is not deleted, nor is a
@@ -19,7 +20,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from auditlake.audit.changes import Change, States, Values, changes_of
+from auditlake.audit.changes import UNKNOWN, Change, States, Values, changes_of
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail
 from auditlake.audit.row_key import Key
@@ -35,7 +36,7 @@ from auditlake.audit.versions import (
     same_in_history,
     versions_from,
 )
-from auditlake.errors import BadUsage
+from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 
@@ -80,6 +81,7 @@ class Book:
     def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
         self._reads = KeyReads(reader, table, upto)
         self._horizon = table.horizon
+        self._rekeyed = reader.rekeyed_at(table, upto) or 0
         self._names = tuple(column.name for column in table.key)
 
     def life(self, key: Key) -> list[Event]:
@@ -123,7 +125,12 @@ class Book:
         return next((v for v in self._reads.versions(version.key) if v.end and v.end.lsn == begin), None)
 
     def _before(self, version: Version) -> Version | None:
-        """Return the row's version before this one, None if the row began with this one."""
+        """Return the row's version before this one, None if the row began with this one, or under another key.
+
+        Raises NotAnswerable if that is not known.
+        """
+        if version.begin.lsn < self._rekeyed:
+            return None
         if version.begin.op == "snapshot":
             return self._resynced(version)
         key: Key | None = version.key
@@ -136,6 +143,11 @@ class Book:
                 return next((v for v in self._reads.versions(key) if v.end and v.end.lsn == version.begin.lsn), None)
             ordinal = births[-1].ordinal
             key = births[-1].key_before(self._names) if births[-1].op == "update" else None
+            if key is not None and UNKNOWN in key:
+                raise NotAnswerable(
+                    f"the transaction at {version.begin.lsn} changed this row before it changed the key of the table",
+                    f"auditlake show {version.begin.lsn} lists its changes.",
+                )
         return None
 
     def _after(self, version: Version) -> tuple[Version | None, str]:
@@ -145,6 +157,8 @@ class Book:
         """
         assert version.end is not None  # noqa: S101 - the caller passes closed versions only
         key, ordinal, lsn = version.key, -1, version.end.lsn
+        if lsn < self._rekeyed:
+            return None, version.end.op
         while True:
             deaths = [c for c in self._reads.turns(key, lsn) if c.ordinal > ordinal and self._ends(c, key)]
             if not deaths:

@@ -1,0 +1,35 @@
+"""Audit commands of a row whose key was changed before other columns became the key."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from auditlake.apply.apply import apply_pending
+from auditlake.lake.layout import Lake
+from tests.capture_once import capture
+from tests.command import run_here
+from tests.server import execute
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.pg, pytest.mark.spark]
+
+
+def test_a_row_is_not_followed_to_before_other_columns_became_the_key(
+    database: str, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """An old row from before has the former key only, so the new key of that moment is not known."""
+    lake = Lake(tmp_path)
+    execute(database, "create table t (id int not null, n int primary key, v text)", "insert into t values (1, 1, 'a')")
+    assert run_here(["bootstrap", "--table", "public.*", "--source", database, "--lake", lake.root]).code == 0
+    rekey = "alter table t drop constraint t_pkey, add primary key (id, n); insert into t values (2, 2, 'b')"
+    execute(database, "update t set n = 5", rekey, "update t set v = 'c' where id = 1")
+    capture(database, lake)
+    apply_pending(lambda: spark, lake)
+    row = run_here(["row", "t", "1", "5", "--json", "--lake", lake.root])
+    assert row.code == 0, row
+    assert [json.loads(each)["changed"] for each in row.stdout.splitlines()] == [{"v": {"old": "a", "new": "c"}}]
+    assert run_here(["blame", "t", "1", "5", "--lake", lake.root]).code == 7
