@@ -16,6 +16,9 @@ I3. The slot is the lock. The lake is read only when we hold the slot, because i
     until then: `open_log` repeats the checks of `preconditions`, and only then records a new timeline.
 I4. The slot is never ahead of the lake: the end of an idle stretch is recorded in `changes` before it is acknowledged.
     If the slot is ahead, another client has read from it; changes are missing, and capture stops.
+I5. A batch is written once queries see its transactions, and after the catalog has been compared. The server sends a
+    commit before that, under synchronous replication long before: its change of a table would be noticed only after it.
+    A transaction that changes tables and no published row is not in a batch, so this does not hold for it.
 
 A thread (`Writer`) decodes buffers and makes them durable, one job at a time, in order. `Capture` submits a job while
 none is running, continues to receive, and collects the result: the LSN before which everything is durable, or the
@@ -32,6 +35,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,7 +56,7 @@ from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
 from auditlake.source.connection import Row, answering_within, lsn_offset, unreachable
 from auditlake.source.heartbeat import Heartbeat
-from auditlake.source.server import WalEnd, wal_end
+from auditlake.source.server import WalEnd, are_visible, wal_end
 from auditlake.source.slot import SlotReader, read_reader, read_slot
 
 # An append costs about 10 ms and numpy's fixed cost is about 5 ms: at 32,768 frames both are small compared with
@@ -65,6 +69,8 @@ _COMMIT_DELAY_S = 0.04
 # then catch up sooner.
 _BUSY_FRAMES = 4096
 _BUSY_DELAY_S = 0.5
+_INVISIBLE_S = 0.01
+_NO_XIDS = np.array([], np.uint32)
 _WAIT_S = 0.1
 _REPLY_INTERVAL_S = 0.05
 _IDLE_COMMIT_S = 10.0
@@ -187,6 +193,7 @@ class Capture:
         self._writer = Writer(self._log, self._shapes.recorder)
         self._frames = FrameBuffer()
         self._in_parts = False
+        self._begun = _NO_XIDS
         self._idle_mark: WalEnd | None = None
         self._next_mark_at = 0.0
 
@@ -259,18 +266,31 @@ class Capture:
         """Submit to the writer the next job that is ready, if any."""
         frames = self._frames
         if frames.commits and (_BATCH.met_by(frames) or self._patience_s() <= 0):
-            whole, self._frames = frames.split()
+            whole, rest = frames.split()
+            if not self._is_visible(whole):
+                return
+            self._frames, self._begun = rest, _NO_XIDS
             self._check_catalog()
             self._writer.write(whole)
             self._in_parts = False
         elif not frames.commits and _FULL.met_by(frames):
             self._frames = FrameBuffer()
+            self._begun = np.concatenate([self._begun, frames.xids()])[-1:]
             self._writer.write_part(frames)
             self._in_parts = True
         elif self._writer.needs_compaction:
             self._writer.compact()
         elif not len(frames) and not self._in_parts:
             self._idle(until)
+
+    def _is_visible(self, whole: FrameBuffer) -> bool:
+        """Return whether the catalog shows what these transactions have changed; wait a little if not."""
+        xids = np.concatenate([self._begun, whole.xids()])
+        with answering_within(self._control, self._timeouts.silence_s):
+            visible = are_visible(self._control, xids)
+        if not visible:
+            time.sleep(_INVISIBLE_S)
+        return visible
 
     def _collect_last(self) -> None:
         """Wait for the running write, and acknowledge it."""

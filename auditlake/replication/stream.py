@@ -62,6 +62,7 @@ _NONE: "array[int]" = array("q")
 Payloads = tuple[bytearray, Ints, Ints]
 _BOUNDARY = re.compile(b"[SEcAbPKpr]")
 _RELATION = ord("R")
+_BEGIN, _XID_IN_BEGIN, _XID_BYTES = ord("B"), 17, 4
 _ABORT = b"A"
 # XLogData: 'w', then the message's LSN; the frame starts 24 bytes after the start of that LSN.
 _LSN_BEFORE_FRAME, _LSN_BYTES = 24, 8
@@ -120,6 +121,15 @@ class FrameBuffer:
     def payloads(self) -> Payloads:
         """Return the data, and the offsets at which each frame starts and ends."""
         return self.data, np.frombuffer(self.starts, np.int64), np.frombuffer(self.ends, np.int64)
+
+    def xids(self) -> npt.NDArray[np.uint32]:
+        """Return the xids of the transactions that begin here; a Begin that is cut off is left to the decoder."""
+        data, starts, ends = self.payloads()
+        octets = np.frombuffer(data, np.uint8)
+        begins = starts[(octets[starts] == _BEGIN) & (ends - starts >= _XID_IN_BEGIN + _XID_BYTES)]
+        places = begins[:, None] + np.arange(_XID_IN_BEGIN, _XID_IN_BEGIN + _XID_BYTES)
+        xids: npt.NDArray[np.uint32] = octets[places].view(">u4").ravel().astype(np.uint32)
+        return xids
 
     def split(self) -> tuple["FrameBuffer", "FrameBuffer"]:
         """Split after the last Commit."""

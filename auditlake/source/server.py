@@ -8,12 +8,15 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import psycopg
 
 from auditlake.lsn import Lsn
 from auditlake.source.connection import Row, fetch_one, lsn_in_lake
 
 _LONG_PAGE_HEADER_BYTES = 40
+_XID_BITS = 0xFFFF_FFFF
 
 # The control file has a new timeline only after the next checkpoint; the name of a WAL file has it at once.
 _IDENTITY = """
@@ -34,6 +37,7 @@ select pg_catalog.pg_current_wal_insert_lsn()::text,
 """
 
 
+_SNAPSHOT = "select pg_catalog.pg_current_snapshot()::text"
 _CLOCK = "select extract(epoch from pg_catalog.clock_timestamp())::float8"
 
 
@@ -75,6 +79,19 @@ def wal_end(conn: psycopg.Connection[Row]) -> WalEnd:
     into_page = lsn % cast("int", block_size)
     end = lsn - into_page if into_page <= _LONG_PAGE_HEADER_BYTES else lsn
     return WalEnd(lsn_in_lake(conn, end), cast("int", time_us))
+
+
+def are_visible(conn: psycopg.Connection[Row], xids: npt.NDArray[np.uint32]) -> bool:
+    """Return whether a query sees these transactions, whose commits a walsender has sent.
+
+    It sends a commit that is on the disk. Queries see it when its backend continues, under synchronous replication
+    after a standby's answer.
+    """
+    (text,) = fetch_one(conn, _SNAPSHOT)
+    _, end, running = str(text).split(":")
+    before_end = (np.uint32(int(end) & _XID_BITS) - xids).view(np.int32) > 0  # xids wrap around
+    unseen = np.array([int(xid) & _XID_BITS for xid in running.split(",") if xid], np.uint32)
+    return bool(before_end.all()) and not np.isin(xids, unseen).any()
 
 
 def clock_skew_s(conn: psycopg.Connection[Row]) -> float:

@@ -1,0 +1,87 @@
+"""A commit that is in the stream before the catalog shows it: its backend waits for a synchronous standby."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+
+import auditlake
+from auditlake.errors import NotAnswerable
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from auditlake.lsn import Lsn
+from auditlake.source.connection import connect
+from auditlake.source.server import are_visible
+from tests import command
+from tests.capture_lake import make_lake
+from tests.running import await_true
+from tests.server import Server, chosen_version, execute
+
+pytestmark = pytest.mark.pg
+
+_PATIENCE_S = 3
+_WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
+
+
+def _require(server: Server, standby: str) -> None:
+    execute(
+        server.dsn("postgres"), f"alter system set synchronous_standby_names = '{standby}'", "select pg_reload_conf()"
+    )
+
+
+def _count(dsn: str, query: str) -> int:
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _watermark(lake: Lake) -> Lsn:
+    positions = read_positions(lake)
+    assert positions is not None
+    return positions.watermark
+
+
+def test_a_commit_is_durable_only_when_the_catalog_shows_it(tmp_path: Path) -> None:
+    """Else a schema change in it would be noticed after it, and its moment be answered in the former shape."""
+    with Server(chosen_version()) as server:
+        dsn = server.dsn(server.create_database("d"))
+        execute(dsn, "create table t (id int primary key)")
+        lake = make_lake(dsn, tmp_path / "lake")
+        execute(dsn, "insert into t values (1)")
+        assert command.capture_here(dsn, lake).code == 0
+        before = _watermark(lake)
+        _require(server, "nobody")
+        threading.Event().wait(1)  # the checkpointer puts it in force
+        change = "begin; insert into t values (2); alter table t add b int; commit"
+        session = threading.Thread(target=execute, args=(dsn, change))
+        session.start()
+        await_true(lambda: _count(dsn, _WAITING))
+        with command.start(["capture", "--source", dsn, "--lake", lake.root]) as capture:
+            threading.Event().wait(_PATIENCE_S)
+            early = _watermark(lake)
+            _require(server, "")
+            session.join()
+            await_true(lambda: _watermark(lake) > before)
+            capture.terminate()
+            assert capture.wait() == 0
+        changed = _watermark(lake)
+        assert command.capture_here(dsn, lake).code == 0
+    with pytest.raises(NotAnswerable, match="its shape in between is not known"):
+        list(auditlake.Lake(lake.root).as_of(str(changed)).table("t"))
+    assert early == before
+
+
+def test_queries_see_ended_transactions_only(database: str) -> None:
+    """Neither one that runs nor one to come."""
+    with connect(database) as conn, psycopg.connect(database) as other:
+        row = other.execute("select pg_current_xact_id()::xid::text::bigint").fetchone()
+        assert row is not None
+        xid = np.array([row[0]], np.uint32)
+        assert not are_visible(conn, xid)
+        assert not are_visible(conn, xid + np.uint32(1000))
+        other.commit()
+        assert are_visible(conn, xid)
+        assert are_visible(conn, np.array([], np.uint32))
