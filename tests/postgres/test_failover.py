@@ -33,7 +33,11 @@ COPY = "select pg_copy_logical_replication_slot('kept', 'auditlake')"
 
 @dataclass(frozen=True)
 class Lakes:
-    """A stopped primary, its standby, and three lakes: before the fork, after it without changes, and with."""
+    """A former primary, the standby that was promoted, and three lakes.
+
+    `behind` was followed across the promotion by a capture that reported `said`; `beyond` and `ahead` ended after the
+    fork, without changes and with one.
+    """
 
     old: Server
     new: Standby
@@ -41,6 +45,7 @@ class Lakes:
     behind: Lake
     beyond: Lake
     ahead: Lake
+    said: list[str]
 
     def reset_slot(self) -> str:
         """Reset the slot to its position at the promotion; return the connection string of the new primary."""
@@ -87,26 +92,32 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
             execute(dsn, "insert into t values (99)")
             assert command.capture_here(dsn, ahead).code == 0
             old.stop("immediate")
-            yield Lakes(old, new, name, behind, beyond, ahead)
+            said = promote(old, new, name, behind)
+            old.start()
+            yield Lakes(old, new, name, behind, beyond, ahead, said)
 
 
-def test_capture_continues_exactly_after_a_failover(lakes: Lakes) -> None:
-    """Capture waits for the promotion; afterwards the old primary is refused."""
-    old, new, lake = lakes.old, lakes.new, lakes.behind
+def promote(old: Server, new: Standby, database: str, lake: Lake) -> list[str]:
+    """Promote the standby while a capture that knows both servers waits; return what it reported up to the next row."""
     dsn = make_conninfo(
-        new.dsn(lakes.database), host=f"{folder(old)},{folder(new)}", port=f"{old.port},{new.port}", connect_timeout="2"
+        new.dsn(database), host=f"{folder(old)},{folder(new)}", port=f"{old.port},{new.port}", connect_timeout="2"
     )
     with Running(dsn, lake) as running:
         running.await_said("trying again")
         new.start()
         new.promote()
-        execute(new.dsn(lakes.database), "select pg_copy_logical_replication_slot('auditlake', 'kept')")
-        execute(new.dsn(lakes.database), "insert into t values (2)")
+        execute(new.dsn(database), "select pg_copy_logical_replication_slot('auditlake', 'kept')")
+        execute(new.dsn(database), "insert into t values (2)")
         running.await_keys(1, 2)
-        assert any("promoted at" in line for line in running.said)
-    assert require_manifest(lake).timeline == 2
-    old.start()
-    done = command.capture_here(old.dsn(lakes.database), lake)
+        return running.said
+
+
+def test_capture_continues_exactly_after_a_failover(lakes: Lakes) -> None:
+    """Capture waits for the promotion; afterwards the old primary is refused."""
+    assert any("promoted at" in line for line in lakes.said)
+    assert inserted(lakes.behind) == [1, 2]
+    assert require_manifest(lakes.behind).timeline == 2
+    done = command.capture_here(lakes.old.dsn(lakes.database), lakes.behind)
     assert done.code == WRONG_SOURCE
     assert "this lake follows timeline 2, the source is on 1" in done.stderr
 
