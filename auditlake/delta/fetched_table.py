@@ -45,7 +45,10 @@ def fetch_table(place: Remote, version: int, etag: str) -> DeltaTable | None:
     named = [(log / f"{number:020}.json", found.entries[number]) for number in entries]
     if checkpoint >= 0:
         named.append((checkpoint_file(log, checkpoint), found.checkpoints[checkpoint]))
-    return _opened(place, [*named, *((file, None) for file in files)], version)
+    try:
+        return _opened(place, [*named, *((file, None) for file in files)], version)
+    except FileNotFoundError:  # deltalake reports what is missing when it is read
+        return None
 
 
 def _vectors(place: Place, adds: Iterable[Add]) -> set[Place]:
