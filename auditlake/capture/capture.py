@@ -192,8 +192,8 @@ class Capture:
         self._heartbeat = Heartbeat(source.heartbeat_s)
         self._writer = Writer(self._log, self._shapes.recorder)
         self._frames = FrameBuffer()
-        self._in_parts = False
-        self._begun = _NO_XIDS
+        self._in_parts = _NO_XIDS
+        """The xid of the transaction of which a part was written without its Commit."""
         self._idle_mark: WalEnd | None = None
         self._next_mark_at = 0.0
 
@@ -269,23 +269,21 @@ class Capture:
             whole, rest = frames.split()
             if not self._is_visible(whole):
                 return
-            self._frames, self._begun = rest, _NO_XIDS
+            self._frames, self._in_parts = rest, _NO_XIDS
             self._check_catalog()
             self._writer.write(whole)
-            self._in_parts = False
         elif not frames.commits and _FULL.met_by(frames):
             self._frames = FrameBuffer()
-            self._begun = np.concatenate([self._begun, frames.xids()])[-1:]
+            self._in_parts = np.concatenate([self._in_parts, frames.xids()])[-1:]
             self._writer.write_part(frames)
-            self._in_parts = True
         elif self._writer.needs_compaction:
             self._writer.compact()
-        elif not len(frames) and not self._in_parts:
+        elif not len(frames) and not self._in_parts.size:
             self._idle(until)
 
     def _is_visible(self, whole: FrameBuffer) -> bool:
         """Return whether the catalog shows what these transactions have changed; wait a little if not."""
-        xids = np.concatenate([self._begun, whole.xids()])
+        xids = np.concatenate([self._in_parts, whole.xids()])
         with answering_within(self._control, self._timeouts.silence_s):
             visible = are_visible(self._control, xids)
         if not visible:
