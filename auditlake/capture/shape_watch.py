@@ -51,7 +51,7 @@ from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.pgoutput.batch_layout import DdlReport
-from auditlake.pgoutput.ddl_message import DdlMessage, parse_ddl_message
+from auditlake.pgoutput.ddl_message import DdlMessage
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, Part, decide
@@ -109,7 +109,7 @@ class DdlRecorder:
 
     def __call__(self, report: DdlReport) -> None:
         """Record a message."""
-        message = parse_ddl_message(report.content)
+        message = report.message
         if message is None:
             self.failed |= report.content.startswith(_FAILED)
             return

@@ -21,7 +21,7 @@ offsets.
    determines the text of a value.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -32,7 +32,7 @@ from auditlake.attribution import Scope
 from auditlake.errors import DecodeError, InvariantBroken, Unsupported
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
-from auditlake.pgoutput.ddl_message import parse_ddl_message
+from auditlake.pgoutput.ddl_message import DdlMessage, parse_ddl_message
 from auditlake.pgoutput.decoder import (
     EPOCH_UNIX_US,
     MAX_TIME_US,
@@ -45,6 +45,7 @@ from auditlake.pgoutput.decoder import (
     decode,
 )
 from auditlake.relation import Relation
+from auditlake.table_shape import Shape
 from auditlake.values.types import base_type
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -328,9 +329,10 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class DdlReport:
-    """The content of a DDL message, and LSN and time (microseconds since 1970) of its commit."""
+    """A DDL message, and LSN and time (microseconds since 1970) of its commit; `message` is None if unreadable."""
 
     content: bytes
+    message: DdlMessage | None
     lsn: Lsn
     time_us: int
 
@@ -385,16 +387,16 @@ class Descriptions:
             if isinstance(message, Type):
                 self.base_types[message.oid] = base_type(message.oid, message.schema, message.name)
             elif isinstance(message, LogicalMessage):
-                self.entries.append(DdlReport(message.content, lsn, int(spans.time[transaction])))
-                for relation in self._renamed(message.content):
+                ddl = parse_ddl_message(message.content)
+                self.entries.append(DdlReport(message.content, ddl, lsn, int(spans.time[transaction])))
+                for relation in self._renamed(ddl.shapes if ddl is not None else ()):
                     self._describe(number, Described(relation, lsn))
             else:
                 self._describe(number, Described(self._resolved(message), lsn))
 
-    def _renamed(self, content: bytes) -> Iterator[Relation]:
+    def _renamed(self, shapes: Iterable[Shape]) -> Iterator[Relation]:
         """Yield the relations that a DDL message shows under another name than the last, and else the same."""
-        message = parse_ddl_message(content)
-        for shape in message.shapes if message is not None else ():
+        for shape in shapes:
             latest, now = self.latest.get(shape.relation.oid), shape.relation
             if latest is None or latest.name == now.name:
                 continue
