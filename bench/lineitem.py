@@ -10,15 +10,13 @@ of disk, each run some 20 s.
 import subprocess
 import sys
 import sysconfig
-import threading
 import time
 from pathlib import Path
-from typing import Self
 
 import psycopg
 from deltalake import DeltaTable
 from harness.site import Run, Site, bench_server
-from harness.usage import descendants
+from harness.usage import Sampler, resident_mb
 
 from auditlake.lake.layout import Lake
 from auditlake.relation import TableName
@@ -32,7 +30,6 @@ create table lineitem (
   l_shipinstruct char(25) not null, l_shipmode char(10) not null, l_comment varchar(44) not null)
 """
 _CHUNK_BYTES = 1 << 20
-_SAMPLE_S = 0.5
 
 
 def main() -> None:
@@ -83,33 +80,19 @@ def _bootstrap(site: Site, rows: int, attempt: int) -> str:
     return str(run.line(f"{attempt}: auditlake bootstrap", f"{rows / run.seconds:,.0f} rows/s; {memory}"))
 
 
-class _Memory:
-    """Sampler of the resident memory of all descendant processes."""
+class _Memory(Sampler):
+    """The largest resident memory of a command and of one of its workers."""
 
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
         self._largest_mb: dict[str, float] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def __str__(self) -> str:
         return ", ".join(f"largest {name} {size:.0f} MB" for name, size in sorted(self._largest_mb.items()))
 
-    def _sample(self) -> None:
-        while not self._stop.wait(_SAMPLE_S):
-            for pid in descendants(Path("/proc/self").resolve().name):
-                try:
-                    command = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-                    pages = int(Path("/proc", pid, "statm").read_text().split()[1])
-                except (OSError, IndexError):
-                    continue  # it has ended
-                name = "worker" if b"auditlake.snapshot.worker_pool" in command else "command"
-                self._largest_mb[name] = max(self._largest_mb.get(name, 0), pages * 4096 / 1e6)
+    def look(self, process: Path) -> None:
+        command = (process / "cmdline").read_bytes().split(b"\0")
+        name = "worker" if b"auditlake.snapshot.worker_pool" in command else "command"
+        self._largest_mb[name] = max(self._largest_mb.get(name, 0), resident_mb(process))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,10 @@ resync of an empty table, which is what its process, Spark and the slot take.
 """
 
 import argparse
-import threading
-from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 from harness.site import Run, Site, bench_server
-from harness.usage import cpu_s, descendants
+from harness.usage import Sampler, cpu_s
 
 _SCHEMA = """
 create table accounts (id bigint primary key, branch int not null, balance numeric(15,2) not null, opened date not null,
@@ -33,32 +30,18 @@ _CHANGES = {
 }
 
 
-_SAMPLE_S = 0.2
+class _Cpu(Sampler):
+    """The CPU time of all descendant processes."""
 
-
-class _Cpu:
-    """Sampler of the CPU time of all descendant processes."""
-
-    def __enter__(self) -> Self:
-        self._seconds: dict[str, float] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    def __init__(self) -> None:
+        self._seconds: dict[Path, float] = {}
 
     @property
     def seconds(self) -> float:
         return sum(self._seconds.values())
 
-    def _sample(self) -> None:
-        while not self._stop.wait(_SAMPLE_S):
-            for pid in descendants(Path("/proc/self").resolve().name):
-                with suppress(OSError, IndexError):  # it has ended
-                    self._seconds[pid] = cpu_s(Path("/proc", pid))
+    def look(self, process: Path) -> None:
+        self._seconds[process] = cpu_s(process)
 
 
 def main() -> None:

@@ -4,14 +4,17 @@ A thread has such a folder too: task/<id> in its process's folder.
 """
 
 import os
+import threading
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
 OURS = Path("/proc/self")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_SAMPLE_S = 0.2
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
@@ -42,3 +45,27 @@ def descendants(ancestor: str) -> list[str]:
         descendants += below
         waiting += below
     return descendants
+
+
+class Sampler(ABC):
+    """Looks again and again at each descendant process, while the block runs."""
+
+    def __enter__(self) -> Self:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @abstractmethod
+    def look(self, process: Path) -> None:
+        """Look at the folder of a process; OSError or IndexError mean that it has ended."""
+
+    def _sample(self) -> None:
+        while not self._stop.wait(_SAMPLE_S):
+            for pid in descendants(OURS.resolve().name):
+                with suppress(OSError, IndexError):
+                    self.look(Path("/proc", pid))
