@@ -133,19 +133,20 @@ def needs_open_versions(columns: Sequence[Column], shape: TailShape) -> bool:
 
 def fold(changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape) -> Folded:
     """Fold the changes; `open_versions` are the history's rows with `_part = 'open'` before them, if needed."""
-    require_open_versions(open_versions, columns, shape)
-    if shape.has_truncate:
-        changes = with_epochs(changes)
+    changes = prepared(changes, open_versions, columns, shape)
     effects = effects_of(changes, columns, shape)
     if open_versions is not None:
         effects = _in_context(effects, changes, open_versions, columns, shape)
     return net_versions(effects, columns, shape)
 
 
-def require_open_versions(open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape) -> None:
-    """Require the open versions if the fold needs them."""
+def prepared(
+    changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape
+) -> DataFrame:
+    """Return the changes as `effects_of` takes them; require the open versions if the fold needs them."""
     if open_versions is None and needs_open_versions(columns, shape):
         raise InvariantBroken("a tail was folded without the open versions that it needs")
+    return _with_epochs(changes) if shape.has_truncate else changes
 
 
 def net_versions(effects: DataFrame, columns: Sequence[Column], shape: TailShape) -> Folded:
@@ -190,7 +191,7 @@ def place_names(shape: TailShape) -> tuple[str, ...]:
     return (*_PLACE, "epoch") if shape.has_truncate else _PLACE
 
 
-def with_epochs(changes: DataFrame) -> DataFrame:
+def _with_epochs(changes: DataFrame) -> DataFrame:
     """Add to every change of the tail the number of TRUNCATEs before it, in one ordered pass."""
     before = Window.orderBy("lsn", "ordinal").rowsBetween(Window.unboundedPreceding, -1)
     return changes.withColumn("epoch", F.count_if(F.col("op") == "truncate").over(before))

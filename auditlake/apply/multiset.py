@@ -37,8 +37,7 @@ from auditlake.apply.fold import (
     net_versions,
     of_keys_in,
     place_names,
-    require_open_versions,
-    with_epochs,
+    prepared,
     with_truncates,
 )
 from auditlake.apply.tails import TailShape
@@ -50,9 +49,7 @@ _BEGAN = "struct<lsn: bigint, ordinal: int>"
 
 def fold(changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape) -> Folded:
     """Fold the changes of a table without a key, as `fold.fold` does for one with a key."""
-    require_open_versions(open_versions, columns, shape)
-    if shape.has_truncate:
-        changes = with_epochs(changes)
+    changes = prepared(changes, open_versions, columns, shape)
     effects = effects_of(changes, columns, shape)
     if open_versions is not None:
         before = open_rows(open_versions, columns, shape)

@@ -220,8 +220,6 @@ def find_tails(
     if not found:
         return []
     place = _Place(log, upto, read_added(lake) if schemas is None else schemas.answers)
-    if schemas is None:
-        versions = read_versions(lake)
     relations = {number: versions.relation(number) for number in groups}
     tails = []
     for table in found:
