@@ -1,6 +1,7 @@
 """The PostgreSQL under the tests: the class the demo uses, in the version AUDITLAKE_TEST_PG names (18 or 16)."""
 
 import os
+from typing import Any
 
 import psycopg
 
@@ -27,3 +28,10 @@ def install_trigger(dsn: str) -> None:
     """Install the DDL trigger in a database."""
     with connect(dsn) as control:
         install(control)
+
+
+def oid_of(conn: psycopg.Connection[Any], table: str) -> int:
+    """Return the OID of a table of the schema `public`."""
+    row = conn.execute("select %s::regclass::oid::bigint", (f"public.{table}",)).fetchone()
+    assert row is not None
+    return int(row[0])

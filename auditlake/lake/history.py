@@ -72,7 +72,7 @@ from auditlake.lsn import Lsn
 from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, TableName
 from auditlake.sql_names import spark_identifier
-from auditlake.store.files import SETTLED_NS, AtOnce, remove_folder, replace_file
+from auditlake.store.files import AtOnce, is_settled, remove_folder, replace_file
 from auditlake.store.place import Place
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, column_type
@@ -580,7 +580,7 @@ class Histories:
         mark = _folder_mark(log)
         if before is not None and mark is not None and before.mark == mark:
             return before
-        settled = mark is not None and time.time_ns() - mark[0] > SETTLED_NS
+        settled = mark is not None and is_settled(mark[0])
         table = open_history(self._lake, name)
         return None if table is None else _Read(table, mark if settled else None)
 

@@ -23,7 +23,7 @@ UNFINISHED = ".unfinished"
 """Suffix of a file that has no name yet; a killed process leaves it behind."""
 FETCHED_FILE_BYTES, FETCHED_BYTES = 2 << 20, 32 << 20
 """A file of a store up to this size, of files up to that one, is read as a whole: a range would take as long."""
-SETTLED_NS = 1_000_000_000
+_SETTLED_NS = 1_000_000_000
 """Longer than a tick of the clock of any file system with fractions of a second."""
 _DELETED_AT_ONCE = 1000
 _REQUESTS_AT_ONCE = 32
@@ -226,7 +226,12 @@ def fingerprint(folder: Place) -> object:
         written_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116 - called before every batch; a Path costs more
     except FileNotFoundError:
         return None
-    return written_ns if time.time_ns() - written_ns > SETTLED_NS else object()
+    return written_ns if is_settled(written_ns) else object()
+
+
+def is_settled(written_ns: int) -> bool:
+    """Return whether the next write of a file or folder last written then gets another time."""
+    return time.time_ns() - written_ns > _SETTLED_NS
 
 
 def file_versions(folder: Place) -> dict[str, object]:

@@ -19,6 +19,7 @@ from auditlake.source.connection import connect, fetch, fetch_one
 from auditlake.source.ddl_trigger import install
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
+from tests.server import oid_of
 
 pytestmark = pytest.mark.pg
 
@@ -74,7 +75,7 @@ def test_a_catalog_snapshot_with_an_unknown_column_is_not_saved(database: str, t
     with connect(database) as conn:
         conn.execute("create table public.t (id int primary key)")
         lake, name = make_lake(database, tmp_path / "lake"), TableName("public", "t")
-        relation = int(str(fetch_one(conn, "select 'public.t'::regclass::oid::bigint")[0]))
+        relation = oid_of(conn, "t")
         first = read_catalog_snapshot(lake, name)
         conn.execute("truncate public.t")
         capture(database, lake)
@@ -105,7 +106,7 @@ def test_a_decided_missing_value_is_that_of_the_existing_rows(database: str) -> 
     """The text is that of the rows, however the default changed afterwards; otherwise the value is undecided."""
     with connect(database) as conn:
         conn.execute(_SCHEMA.encode())
-        tables = {name: int(str(fetch_one(conn, "select %s::regclass::oid::bigint", name)[0])) for name in ("t", "p")}
+        tables = {name: oid_of(conn, name) for name in ("t", "p")}
         for name, oid in tables.items():
             for column in _DEFAULTS:
                 snapshot = read_catalog_snapshots(conn, [oid])[0].snapshot
@@ -149,7 +150,7 @@ def test_the_ddl_trigger_tells_the_value_whatever_happened_since(database: str, 
             for table, (number, default) in product(("t", "p"), enumerate(_DEFAULTS)):
                 column = f"c{number}"
                 other.execute(f"alter table {table} add column {column} {default}".encode())
-                oid = int(str(fetch_one(conn, f"select '{table}'::regclass::oid::bigint")[0]))
+                oid = oid_of(conn, table)
                 (expected[oid, column],) = fetch_one(conn, f"{_TEXT.format(column)} from {table}")
                 back = f"alter table u rename column z to {column}; alter table u rename to {table}"
                 for statement in later.format(t=table, c=column, back=back).split("; "):

@@ -21,7 +21,7 @@ from auditlake.lsn import Lsn
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.command import Done, run_here
-from tests.server import Server, install_trigger
+from tests.server import Server, install_trigger, oid_of
 
 pytestmark = pytest.mark.pg
 
@@ -161,12 +161,11 @@ def walked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         conn.execute("create table t (id int primary key, rid int, a text, b int)")
         lake = make_lake(server.dsn(name), tmp_path_factory.mktemp("shapes") / "lake")
         install_trigger(server.dsn(name))
-        found = conn.execute("select 't'::regclass::oid").fetchone()
-        assert found is not None
-        states = [_read_state(conn, found[0])]
+        oid = oid_of(conn, "t")
+        states = [_read_state(conn, oid)]
         for statement in _STEPS:
             conn.execute(statement.encode())
-            states.append(_read_state(conn, found[0]))
+            states.append(_read_state(conn, oid))
     capture(server.dsn(name), lake)
     yield Walked(server.dsn(name), lake, states)
     server.drop_database(name)

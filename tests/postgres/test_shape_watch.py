@@ -31,7 +31,7 @@ from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.postgres.test_ddl_trigger import BREAKS
 from tests.running import Running, await_true
-from tests.server import install_trigger
+from tests.server import install_trigger, oid_of
 
 pytestmark = pytest.mark.pg
 
@@ -502,12 +502,12 @@ def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monke
     """The copy of a new table records its shape beside capture; its first change must not be overlooked."""
     site.execute("create table x (id int primary key)")
     with connect(site.dsn) as conn, connect(site.dsn) as other:
-        watched, new = ({TableName("public", name): _oid(conn, name)} for name in ("t", "x"))
+        watched, new = ({TableName("public", name): oid_of(conn, name)} for name in ("t", "x"))
         log = CaptureLog(site.lake)
         watch = ShapeWatch(site.lake, log, DdlRecorder(site.lake, log), print, "auditlake")
         watch.refresh(conn, watched)
         watch.check(conn, Held(log.acknowledged, 1))
-        monkeypatch.setattr(files, "SETTLED_NS", 0)  # the record is older than a tick of the clock
+        monkeypatch.setattr(files, "_SETTLED_NS", 0)  # the record is older than a tick of the clock
 
         def write(*given: Any) -> None:
             monkeypatch.setattr(shape_watch, "write_shape", write_shape)
@@ -523,12 +523,6 @@ def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monke
         site.execute("alter table x add y int")
         watch.check(conn, before)
     assert find_parked(site.lake, TableName("public", "x"), Cause.PENDING)
-
-
-def _oid(conn: psycopg.Connection[Any], table: str) -> int:
-    row = conn.execute("select %s::regclass::oid::int", (f"public.{table}",)).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def test_rows_of_a_partitioned_table_prove_no_name(database: str, tmp_path: Path) -> None:

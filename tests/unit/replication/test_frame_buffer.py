@@ -1,4 +1,4 @@
-"""What a buffer of frames tells about its transactions before it is decoded."""
+"""A buffer of frames before it is decoded: the xids of its transactions."""
 
 import numpy as np
 
