@@ -32,9 +32,9 @@ from auditlake.api.lake import Lake
 from auditlake.api.results import Commit
 from auditlake.audit import json_output
 from auditlake.audit.lake_reader import split_name
-from auditlake.audit.state import connect
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.lake import layout
+from auditlake.lake.duckdb_rows import connect
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state

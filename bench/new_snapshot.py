@@ -2,10 +2,10 @@
 
     python bench/new_snapshot.py [--rows 2000000]
 
-Each command is measured from the start of its process; its CPU time includes the workers and Spark's JVM. A resync
+Each command is measured from the start of its process; its CPU time includes the workers. A resync
 copies the table as bootstrap does, then compares the copy with the open versions. It is run after no change, after a
 change of every hundredth row, and after a change of every row, each without row messages. For comparison: the same
-resync of an empty table, which is what its process, Spark and the slot take.
+resync of an empty table, which is what its process and the slot take.
 """
 
 import argparse

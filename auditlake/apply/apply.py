@@ -191,8 +191,10 @@ def _least_position(lake: Lake, histories: Histories) -> Lsn | None:
     return min(followed or (table.position for table in tables), default=None)
 
 
-def fold_held(spark: SparkSession, lake: Lake, name: TableName, upto: Lsn) -> Parked | None:
+def fold_held(start_spark: StartSpark, lake: Lake, name: TableName, upto: Lsn) -> Parked | None:
     """Fold one table up to `upto`, at most the watermark, even past the LSN at which it is parked.
+
+    `start_spark` is called only if there is a tail.
 
     Returns the record with which this stage parks it, if it cannot be folded that far.
     """
@@ -200,7 +202,7 @@ def fold_held(spark: SparkSession, lake: Lake, name: TableName, upto: Lsn) -> Pa
     if table is None or log is None or table.position >= upto:
         return None
     tails = find_tails(lake, log, {table: table.position}, min(upto, log.watermark))
-    stopped = _merge_all(spark, lake, tails)
+    stopped = _merge_some(start_spark, lake, tails)
     return stopped[0] if stopped else None
 
 

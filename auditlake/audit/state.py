@@ -18,15 +18,11 @@ Memory: rows of the history are streamed; the keys and rows of the tail are held
 `MEMORY_BYTES`).
 """
 
-import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -37,47 +33,34 @@ from auditlake.audit.pending_changes import Tail, TailVersion
 from auditlake.audit.row_key import read_value
 from auditlake.audit.versions import value_column
 from auditlake.errors import BadUsage, Unsupported
+from auditlake.lake.duckdb_rows import (
+    VIRTUAL_COLUMNS,
+    apart,
+    connect,
+    quoted,
+    raw_entry,
+    register,
+    rows_of,
+    sql_type,
+)
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import Files, find_files
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.store.files import read_each
-from auditlake.store.objects import filesystem
-from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state
 from auditlake.values.exact_text import outside, typed_values
-from auditlake.values.types import Kind, is_widened
+from auditlake.values.types import is_widened
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-MEMORY_BYTES = 1 << 30
 _BATCH_ROWS = 1 << 14
 _RAW = "_raw"
 _ROW, _COUNT, _COPY = "`row", "`count", "`copy"
 """Columns beside those of the source, each optional; no name of a column contains a backtick."""
-_OF_DUCKDB = frozenset({"file_index", "file_row_number"})
 _INSTANT = pa.timestamp("us", tz="UTC")
 _RAW_TYPE = pa.map_(pa.string(), pa.string())
-_SQL_TYPES = {
-    "smallint": "smallint",
-    "int": "integer",
-    "bigint": "bigint",
-    "float": "float",
-    "double": "double",
-    "boolean": "boolean",
-    "string": "varchar",
-    "binary": "blob",
-    "date": "date",
-    "timestamp": "timestamptz",
-    "timestamp_ntz": "timestamp",
-}
-_PERIOD_TYPES = {name: _SQL_TYPES[kind] for name, kind in PERIOD_COLUMNS if name != _RAW} | {
-    _RAW: "map(varchar, varchar)"
-}
-_REGISTERING = Lock()
-_GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +105,6 @@ _OPS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _NULL_OPS = frozenset({"is null", "is not null"})
 
 
-def connect(memory_bytes: int = MEMORY_BYTES) -> "DuckDBPyConnection":
-    """Open an empty DuckDB in memory: in UTC, without spilling to the disk, without extensions from the network."""
-    import duckdb  # noqa: PLC0415 - see above
-
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "memory_limit": f"{memory_bytes}B",
-            "threads": os.cpu_count() or 2,
-            "temp_directory": "",
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-        },
-    )
-    connection.execute("set timezone = 'UTC'")
-    connection.execute("set preserve_insertion_order = false")
-    return connection
-
-
 def open_state(  # noqa: PLR0913 - the parts of a question
     reader: Reader,
     table: HistoryTable,
@@ -166,7 +130,7 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     conditions = [_condition(column, each) for column, each in zip(asked, filters, strict=True)]
     connection = connect()
     inner = state_query(connection, reader, Reading(table, lsn, needed, with_raw))
-    shown = [_of(column) for column in chosen]
+    shown = [quoted(column) for column in chosen]
     where = " and ".join(f"({text})" for text, _ in conditions)
     order = ", ".join(_ordered(column, descending=down) for column, down in ordered)
     sql = (
@@ -205,14 +169,10 @@ def _named(table: HistoryTable, had: dict[str, Column], name: str) -> Column:
     return had[name]
 
 
-def _of(column: Column) -> str:
-    return standard_identifier(column.stored)
-
-
 def _condition(column: Column, asked: Filter) -> tuple[str, list[Any]]:
     """Return the condition with its parameters; a value that the type cannot represent is compared by its text."""
     if asked.op in _NULL_OPS:
-        absent = f"{_of(column)} is null{_and_entry(column, 'is null')}"
+        absent = f"{quoted(column)} is null{_and_entry(column, 'is null')}"
         return (absent if asked.op == "is null" else f"not ({absent})"), []
     if asked.op not in _OPS:
         raise BadUsage(f"{asked.op} is not a comparison", f"Use one of {', '.join(sorted(_OPS | _NULL_OPS))}.")
@@ -220,13 +180,13 @@ def _condition(column: Column, asked: Filter) -> tuple[str, list[Any]]:
     if value is None:
         if asked.op not in {"=", "<>"} or text is None:
             raise BadUsage(f"{column.name} can be compared with that value by = and <> only", "Choose another value.")
-        fits = "" if asked.op == "=" else f" or {_of(column)} is not null"
-        return f"{_entry(column)} {asked.op} ?{fits}", [text]
-    condition = f"{_of(column)} {asked.op} ?"
+        fits = "" if asked.op == "=" else f" or {quoted(column)} is not null"
+        return f"{raw_entry(column)} {asked.op} ?{fits}", [text]
+    condition = f"{quoted(column)} {asked.op} ?"
     if not type_of(column).may_not_fit or asked.op == "=":
         return condition, [value]
     if asked.op == "<>":
-        return f"{condition} or {_entry(column)} is not null", [value]
+        return f"{condition} or {raw_entry(column)} is not null", [value]
     return f"{condition} or {_place(column)} {asked.op} 0", [value]
 
 
@@ -240,20 +200,20 @@ def _parameter(column: Column, value: Any) -> tuple[str | None, Any]:  # noqa: A
 
 def _place(column: Column) -> str:
     """Return SQL for where a value outside of its type is among those that fit: -1 before them, 1 after them."""
-    entry = _entry(column)
+    entry = raw_entry(column)
     return f"case when {entry} like '-%' or {entry} like '% BC' then -1 when {entry} is not null then 1 end"
 
 
 def _ordered(column: Column, *, descending: bool) -> str:
     way = "desc nulls first" if descending else "asc nulls last"
     if not type_of(column).may_not_fit:
-        return f"{_of(column)} {way}"
-    place = f"case when {_of(column)} is not null then 0 else {_place(column)} end"
-    return f"{place} {way}, {_of(column)} {way}"
+        return f"{quoted(column)} {way}"
+    place = f"case when {quoted(column)} is not null then 0 else {_place(column)} end"
+    return f"{place} {way}, {quoted(column)} {way}"
 
 
 def _and_entry(column: Column, test: str) -> str:
-    return f" and {_entry(column)} {test}" if type_of(column).may_not_fit else ""
+    return f" and {raw_entry(column)} {test}" if type_of(column).may_not_fit else ""
 
 
 def _kept(
@@ -277,7 +237,7 @@ def state_query(connection: "DuckDBPyConnection", reader: Reader, reading: Readi
 
 def is_held(query: str, reading: Reading) -> bool:
     """Return whether a state's query reads all rows of `held` and no others, unchanged."""
-    shown = [*(_of(column) for column in reading.columns), *([_RAW] if reading.raw else [])]
+    shown = [*(quoted(column) for column in reading.columns), *([_RAW] if reading.raw else [])]
     return query == f"select {', '.join(shown)} from {reading.held}"
 
 
@@ -291,9 +251,9 @@ def versions_query(
     found = _files(table)
     found.fetch()
     period = [name for name, _ in PERIOD_COLUMNS if name != "_part"]
-    shown = [_of(column) for column in columns] + period
+    shown = [quoted(column) for column in columns] + period
     if upto <= table.position or reader.changes is None:
-        return _rows(connection, found, shown, None)
+        return rows_of(connection, found, shown, None)
     if not table.key:
         raise Unsupported(f"{table.name} has no key, and changes that are not applied yet", _THROUGH_SPARK)
     _check_key(reader, table, upto)
@@ -308,7 +268,7 @@ def _check_key(reader: Reader, table: HistoryTable, upto: Lsn) -> None:
 
 def _files(table: HistoryTable) -> Files:
     found = find_files(table)
-    if found is None or any(column.stored.casefold() in _OF_DUCKDB for column in table.columns):
+    if found is None or any(column.stored.casefold() in VIRTUAL_COLUMNS for column in table.columns):
         raise Unsupported(
             f"the history of {table.name} has columns, table features or statistics that DuckDB cannot read here",
             _THROUGH_SPARK,
@@ -317,67 +277,6 @@ def _files(table: HistoryTable) -> Files:
 
 
 _THROUGH_SPARK = "Ask through Spark: auditlake sql --engine spark."
-
-
-def _rows(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], condition: str | None) -> str:
-    """Return a query of the rows of some files, without the deleted ones."""
-    where = "" if condition is None else f" where {condition}"
-    plain, marked = files.which(lambda file: not file.is_marked), files.which(lambda file: file.is_marked)
-    parts = [f"select {', '.join(shown)} from {_parquet(connection, plain, '*')} f{where}"] if plain.by_name else []
-    if marked.by_name:
-        gone = _register(connection, _deleted(marked))
-        source = _parquet(connection, marked, "*, file_index, file_row_number")
-        parts.append(
-            f"select {', '.join(shown)} from {source} f"
-            f" anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row{where}"
-        )
-    if not parts:
-        schema = {column.stored: _sql_type(column) for column in files.table.columns} | _PERIOD_TYPES
-        return f"select {', '.join(shown)} from (select {_nulls(schema)}) where false"
-    return " union all ".join(parts)
-
-
-def _nulls(types: Mapping[str, str]) -> str:
-    return ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in types.items())
-
-
-def _parquet(connection: "DuckDBPyConnection", files: Files, shown: str) -> str:
-    # Files from before a column was added lack it, and perhaps all of these do.
-    added = {column.stored: _sql_type(column) for column in files.table.columns if column.since is not None}
-    rows = f"select {shown} from {parquet_files(connection, files.paths, by_name=bool(added))}"
-    return f"({rows} union all by name select {_nulls(added)} where false)" if added else f"({rows})"
-
-
-def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:
-    """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have."""
-    if any(not isinstance(path, Path) for path in paths):
-        with _REGISTERING:  # other cursors of the database register it too
-            if not connection.list_filesystems():
-                connection.register_filesystem(filesystem())
-    listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
-    return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
-
-
-def _deleted(files: Files) -> pa.Table:
-    vectors = read_each(files.table.path, files.gone, list(files.by_name))
-    positions = [np.fromiter(vector, np.int64) for vector in vectors]
-    numbers = np.repeat(np.arange(len(positions)), [len(each) for each in positions])
-    return pa.table({"file": pa.array(numbers, pa.int64()), "row": pa.array(np.concatenate(positions))})
-
-
-def _register(connection: "DuckDBPyConnection", table: pa.Table) -> str:
-    name = f"arrow_{uuid4().hex}"
-    connection.register(name, table)
-    return name
-
-
-def _sql_type(column: Column) -> str:
-    held = type_of(column)
-    if held.element is not None:
-        element = held.element
-        inner = element.delta if element.kind is Kind.DECIMAL else _SQL_TYPES[element.delta]
-        return f"{inner}[]"
-    return held.delta if held.kind is Kind.DECIMAL else _SQL_TYPES[held.delta]
 
 
 class _State:
@@ -391,7 +290,7 @@ class _State:
         self._columns = reading.columns
         self._raw = reading.raw
         self._held_as = reading.held
-        self._shown = [*(_of(column) for column in reading.columns), *([_RAW] if reading.raw else [])] or [
+        self._shown = [*(quoted(column) for column in reading.columns), *([_RAW] if reading.raw else [])] or [
             f"1 as {standard_identifier(_ROW)}"
         ]
 
@@ -420,15 +319,15 @@ class _State:
         folded = Tail(self._reader, self._table, self._upto).versions()
         ends = [version for version in folded if version.begin is None]
         begun = [version for version in folded if version.begin is not None]
-        needed = dict.fromkeys((*shown, *(_of(column) for column in self._table.key)))
-        history = _rows(self._connection, files, list(needed), None)
+        needed = dict.fromkeys((*shown, *(quoted(column) for column in self._table.key)))
+        history = rows_of(self._connection, files, list(needed), None)
         if ends:
             texts = zip(*(version.key for version in ends), strict=True)
             keys = {
                 value_column(c.name): pa.array(values, pa.string())
                 for c, values in zip(self._table.key, texts, strict=True)
             }
-            gone = _register(self._connection, pa.table(self._typed_keys(pa.table(keys)) | _ends(ends)))
+            gone = register(self._connection, pa.table(self._typed_keys(pa.table(keys)) | _ends(ends)))
             cells = [f'coalesce(g."{name}", h.{name}) as {name}' if name in _ENDS else f"h.{name}" for name in shown]
             history = (
                 f"select {', '.join(cells)} from ({history}) h left join {gone} g"
@@ -440,7 +339,7 @@ class _State:
         typed = self._typed(rows, len(begun)).drop_columns([_ROW])
         for name, column in (_begins(begun) | _ends(begun)).items():
             typed = typed.append_column(name, column)
-        new = f"select {', '.join(shown)} from {_register(self._connection, typed)}"
+        new = f"select {', '.join(shown)} from {register(self._connection, typed)}"
         return f"select {', '.join(shown)} from ({history}) h union all {new}"
 
     def _typed_keys(self, keys: pa.Table) -> dict[str, pa.Array]:
@@ -454,17 +353,17 @@ class _State:
 
     def _same_key(self) -> str:
         same = [
-            f'h.{_of(column)} is not distinct from g."k{n}" and {_entry(column)} is not distinct from g."r{n}"'
+            f'h.{quoted(column)} is not distinct from g."k{n}" and {raw_entry(column)} is not distinct from g."r{n}"'
             if type_of(column).may_not_fit
-            else f'h.{_of(column)} = g."k{n}"'
+            else f'h.{quoted(column)} = g."k{n}"'
             for n, column in enumerate(self._table.key)
         ]
         return " and ".join(same)
 
     def _untouched(self, keys: pa.Table) -> str:
         """Return a query of the rows of the history whose keys the tail does not touch."""
-        gone = _register(self._connection, pa.table(self._typed_keys(keys)))
-        needed = [*self._shown, *(_of(column) for column in self._table.key)]
+        gone = register(self._connection, pa.table(self._typed_keys(keys)))
+        needed = [*self._shown, *(quoted(column) for column in self._table.key)]
         needed += [_RAW] if any(type_of(column).may_not_fit for column in self._table.key) else []
         rows = self._history(list(dict.fromkeys(needed)))
         return f"select {', '.join(self._shown)} from ({rows}) h anti join {gone} g on {self._same_key()}"
@@ -476,10 +375,10 @@ class _State:
             return f"select {', '.join(cells)} from {self._held_as}"
         chosen = of_state(_files(self._table), self._lsn, self._table.position)
         chosen.all.fetch()
-        whole = _rows(self._connection, chosen.whole, cells, None)
+        whole = rows_of(self._connection, chosen.whole, cells, None)
         if not chosen.partly.by_name:
             return whole
-        partly = _rows(self._connection, chosen.partly, cells, as_of_sql(self._lsn))
+        partly = rows_of(self._connection, chosen.partly, cells, as_of_sql(self._lsn))
         return f"{whole} union all {partly}" if chosen.whole.by_name else partly
 
     def _cell(self, name: str) -> str:
@@ -489,19 +388,19 @@ class _State:
         column = self._unmerged.get(name)
         if column is None:
             wider = self._wider.get(name)
-            return name if wider is None else f"cast({name} as {_sql_type(wider)}) as {name}"
+            return name if wider is None else f"cast({name} as {sql_type(wider)}) as {name}"
         missing = self._reader.later(self._table.name)[self._own(column)].missing
         texts = pa.array([missing], pa.string())
         value = typed_values(texts, type_of(column))
         if not value[0].is_valid:
-            return f"cast(null as {_sql_type(column)}) as {name}"
-        return f"(select x from {_register(self._connection, pa.table({'x': value}))}) as {name}"
+            return f"cast(null as {sql_type(column)}) as {name}"
+        return f"(select x from {register(self._connection, pa.table({'x': value}))}) as {name}"
 
     @cached_property
     def _wider(self) -> dict[str, Column]:
         """The columns of the state that have a wider type than in the history, by their quoted names."""
         merged = {column.stored: type_of(column).delta for column in self._table.columns}
-        return {_of(c): c for c in self._columns if merged.get(c.stored, type_of(c).delta) != type_of(c).delta}
+        return {quoted(c): c for c in self._columns if merged.get(c.stored, type_of(c).delta) != type_of(c).delta}
 
     @cached_property
     def _unmerged(self) -> dict[str, Column]:
@@ -509,7 +408,7 @@ class _State:
         position = self._table.position
         merged = {c.stored for c in self._table.columns if c.since is None or c.since <= position}
         later = self._reader.later(self._table.name)
-        return {_of(c): c for c in self._columns if c.stored not in merged and self._own(c) in later}
+        return {quoted(c): c for c in self._columns if c.stored not in merged and self._own(c) in later}
 
     def _own(self, column: Column) -> str:
         """Return the name of a column in rows that the audit commands read (`table_shapes`)."""
@@ -564,7 +463,7 @@ class _State:
 
     def _held(self, rows: pa.Table) -> str:
         """Return a query of rows in memory."""
-        return f"select {', '.join(self._shown)} from {_register(self._connection, rows)}"
+        return f"select {', '.join(self._shown)} from {register(self._connection, rows)}"
 
     def _left_copies(self, names: Sequence[str], net: Sequence[tuple[tuple[str | None, ...], int]]) -> str:
         if not net:
@@ -577,12 +476,12 @@ class _State:
             texts, held = rows[value_column(self._own(column))].combine_chunks(), type_of(column)
             typed[f"k{number}"] = typed_values(texts, held)
             typed[f"r{number}"] = outside(texts, held)
-            same.append(f"{_apart(column, f'h.{_of(column)}')} is not distinct from {_apart(column, f'g.k{number}')}")
+            same.append(f"{apart(column, f'h.{quoted(column)}')} is not distinct from {apart(column, f'g.k{number}')}")
             if held.may_not_fit:
-                same.append(f"{_entry(column)} is not distinct from g.r{number}")
+                same.append(f"{raw_entry(column)} is not distinct from g.r{number}")
         typed["id"] = pa.array(np.arange(len(net)))
-        gone = _register(self._connection, pa.table(typed))
-        history = self._history([*(_of(column) for column in every), _RAW])
+        gone = register(self._connection, pa.table(typed))
+        history = self._history([*(quoted(column) for column in every), _RAW])
         shown = ", ".join(self._shown)
         return (
             f'select {shown} from (select h.*, g."{_COUNT}", row_number() over (partition by g.id) as "{_COPY}"'
@@ -618,17 +517,6 @@ def _ends(versions: Sequence[TailVersion]) -> dict[str, pa.Array]:
 def _count(net: "Counter[tuple[str | None, ...]]", names: Sequence[str], row: Values | None, by: int) -> None:
     if row is not None:
         net[tuple(row.get(name) for name in names)] += by
-
-
-def _apart(column: Column, value: str) -> str:
-    """Return SQL that distinguishes values that `=` does not: 0 and -0."""
-    return (
-        f"cast({value} as varchar)" if "float" in type_of(column).delta or "double" in type_of(column).delta else value
-    )
-
-
-def _entry(column: Column) -> str:
-    return f"h.{_RAW}[{standard_literal(column.stored)}]"
 
 
 def raw_maps(texts: dict[str, pa.Array], rows: int) -> pa.Array:

@@ -99,7 +99,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Starters:
-    """Functions that start Spark, which compares, and the workers, which copy."""
+    """Functions that start Spark, which folds what is not applied yet, and the workers, which copy."""
 
     spark: Callable[[], SparkSession]
     workers: Callable[[], Workers]
@@ -207,7 +207,7 @@ def _await_passed(lake: Lake, lsn: Lsn) -> None:
 
 def _superseded(run: _Run, hold: Hold, copied: Copied) -> Resynced | None:
     try:
-        done = supersede(run.start.spark(), run.target.lake, hold, copied)
+        done = supersede(run.start.spark, run.target.lake, hold, copied)
     except AuditlakeError as exc:
         run.progress.fail(copied.name, exc)
         return None

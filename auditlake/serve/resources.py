@@ -23,8 +23,8 @@ from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, TypeVar
 
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.state import connect
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
+from auditlake.lake.duckdb_rows import connect
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn

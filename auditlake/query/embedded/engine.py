@@ -24,11 +24,12 @@ from sqlglot import Token, TokenType
 
 from auditlake.apply.tails import Tail
 from auditlake.audit.lake_reader import Reader
-from auditlake.audit.state import Reading, connect, parquet_files, state_query, versions_query
+from auditlake.audit.state import Reading, state_query, versions_query
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.log_reader import file_path, live_files
 from auditlake.delta.row_groups import all_row_groups
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
+from auditlake.lake.duckdb_rows import connect, parquet_files
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn

@@ -1,0 +1,210 @@
+"""Rows of a history's data files in DuckDB, the embedded engine. No JVM.
+
+    rows_of(connection, files, shown, condition)     a query of some columns of the rows, without the deleted ones
+    placed_rows(connection, files)                   of all columns, with the place of each row: FILE and ROW
+    placed_copy(connection, paths, columns)          the same of files that no log has yet
+
+`lake.history_rows` is the same in Spark. Files on an object store are read in ranges, through obstore.
+
+FILE is the number of a row's file among `files`, and ROW its position in that file, both from 0. DuckDB has them as
+columns of its own. A table that has columns of the same names is read through Arrow into a table of the connection.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditlake.lake.history import PERIOD_COLUMNS, history_schema, type_of
+from auditlake.lake.history_files import Files
+from auditlake.relation import Column
+from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.store.files import parquet, read_each
+from auditlake.store.objects import filesystem
+from auditlake.store.place import Place
+from auditlake.values.types import Kind
+
+if TYPE_CHECKING:  # it takes a tenth of a second to import
+    from duckdb import DuckDBPyConnection
+
+MEMORY_BYTES = 1 << 30
+FILE, ROW = '"`file"', '"`row"'
+"""The place of a row; no name of a column contains a backtick."""
+_RAW = "_raw"
+VIRTUAL_COLUMNS = frozenset({"file_index", "file_row_number"})
+_SQL_TYPES = {
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "string": "varchar",
+    "binary": "blob",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+_PERIOD_TYPES = {name: _SQL_TYPES[kind] for name, kind in PERIOD_COLUMNS if name != _RAW} | {
+    _RAW: "map(varchar, varchar)"
+}
+_REGISTERING = Lock()
+_BATCH_ROWS = 1 << 14
+_PLACED = f"*, file_index as {FILE}, file_row_number as {ROW}"
+_GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
+
+
+def connect(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "DuckDBPyConnection":
+    """Open an empty DuckDB in memory: in UTC, without extensions from the network.
+
+    What does not fit into its memory goes to the folder `spill`; without one the statement fails.
+    """
+    import duckdb  # noqa: PLC0415 - see above
+
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "memory_limit": f"{memory_bytes}B",
+            "threads": os.cpu_count() or 2,
+            "temp_directory": "" if spill is None else str(spill),
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        },
+    )
+    connection.execute("set timezone = 'UTC'")
+    connection.execute("set preserve_insertion_order = false")
+    return connection
+
+
+def quoted(column: Column) -> str:
+    """Return the name of a column in a history, as SQL."""
+    return standard_identifier(column.stored)
+
+
+def rows_of(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str], condition: str | None) -> str:
+    """Return a query of the rows of some files, without the deleted ones."""
+    where = "" if condition is None else f" where {condition}"
+    plain, marked = files.which(lambda file: not file.is_marked), files.which(lambda file: file.is_marked)
+    parts = [f"select {', '.join(shown)} from {_parquet(connection, plain, '*')} f{where}"] if plain.by_name else []
+    if marked.by_name:
+        gone = register(connection, _deleted(marked))
+        source = _parquet(connection, marked, "*, file_index, file_row_number")
+        parts.append(
+            f"select {', '.join(shown)} from {source} f"
+            f" anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row{where}"
+        )
+    if not parts:
+        schema = {column.stored: sql_type(column) for column in files.table.columns} | _PERIOD_TYPES
+        return f"select {', '.join(shown)} from (select {_nulls(schema)}) where false"
+    return " union all ".join(parts)
+
+
+def _nulls(types: Mapping[str, str]) -> str:
+    return ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in types.items())
+
+
+def _parquet(connection: "DuckDBPyConnection", files: Files, shown: str) -> str:
+    # Files from before a column was added lack it, and perhaps all of these do.
+    added = {column.stored: sql_type(column) for column in files.table.columns if column.since is not None}
+    rows = f"select {shown} from {parquet_files(connection, files.paths, by_name=bool(added))}"
+    return f"({rows} union all by name select {_nulls(added)} where false)" if added else f"({rows})"
+
+
+def placed_rows(connection: "DuckDBPyConnection", files: Files) -> str:
+    """Return a query of the rows of some files, without the deleted ones, with FILE and ROW."""
+    columns = files.table.columns
+    if not files.by_name or _hides_places(columns):
+        rows = _through_arrow(connection, files.paths, columns)
+    else:
+        rows = _parquet(connection, files, _PLACED)
+    if not any(file.is_marked for file in files.by_name.values()):
+        return rows
+    gone = register(connection, _deleted(files))
+    return f"(select f.* from {rows} f anti join {gone} g on f.{FILE} = g.file and f.{ROW} = g.row)"
+
+
+def placed_copy(connection: "DuckDBPyConnection", paths: Sequence[Place], columns: tuple[Column, ...]) -> str:
+    """Return a query of the rows of files of a snapshot, all with these columns, with FILE and ROW."""
+    if not paths or _hides_places(columns):
+        return _through_arrow(connection, paths, columns)
+    return f"(select {_PLACED} from {parquet_files(connection, paths, by_name=False)})"
+
+
+def _hides_places(columns: Sequence[Column]) -> bool:
+    return any(column.stored.casefold() in VIRTUAL_COLUMNS for column in columns)
+
+
+def _through_arrow(connection: "DuckDBPyConnection", paths: Sequence[Place], columns: tuple[Column, ...]) -> str:
+    """Read files into a table of the connection, which goes to the disk if it does not fit into memory."""
+    schema = pa.schema([*history_schema(columns), ("`file", pa.int64()), ("`row", pa.int64())])
+    batches = (batch for number, path in enumerate(paths) for batch in _placed(path, number, schema))
+    name, source = f"rows_{uuid4().hex}", f"arrow_{uuid4().hex}"
+    connection.register(source, pa.RecordBatchReader.from_batches(schema, batches))
+    connection.execute(f"create temp table {name} as select * from {source}")
+    connection.unregister(source)
+    return name
+
+
+def _placed(path: Place, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read a file; it may lack columns that were added since."""
+    first = 0
+    with pq.ParquetFile(parquet(path)) as file:
+        for batch in file.iter_batches(_BATCH_ROWS):
+            rows = batch.num_rows
+            known = {name: batch[name] for name in batch.schema.names}
+            known |= {"`file": pa.array(np.full(rows, number)), "`row": pa.array(np.arange(first, first + rows))}
+            cells = [known[f.name].cast(f.type) if f.name in known else pa.nulls(rows, f.type) for f in schema]
+            yield pa.record_batch(cells, schema=schema)
+            first += rows
+
+
+def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:
+    """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have."""
+    if any(not isinstance(path, Path) for path in paths):
+        with _REGISTERING:  # other cursors of the database register it too
+            if not connection.list_filesystems():
+                connection.register_filesystem(filesystem())
+    listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
+
+
+def _deleted(files: Files) -> pa.Table:
+    vectors = read_each(files.table.path, files.gone, list(files.by_name))
+    positions = [np.fromiter(vector, np.int64) for vector in vectors]
+    numbers = np.repeat(np.arange(len(positions)), [len(each) for each in positions])
+    return pa.table({"file": pa.array(numbers, pa.int64()), "row": pa.array(np.concatenate(positions))})
+
+
+def register(connection: "DuckDBPyConnection", table: pa.Table) -> str:
+    """Make a table in memory a relation of the connection; return its name."""
+    name = f"arrow_{uuid4().hex}"
+    connection.register(name, table)
+    return name
+
+
+def sql_type(column: Column) -> str:
+    """Return DuckDB's type of a column of a history."""
+    held = type_of(column)
+    if held.element is not None:
+        element = held.element
+        inner = element.delta if element.kind is Kind.DECIMAL else _SQL_TYPES[element.delta]
+        return f"{inner}[]"
+    return held.delta if held.kind is Kind.DECIMAL else _SQL_TYPES[held.delta]
+
+
+def apart(column: Column, value: str) -> str:
+    """Return SQL that distinguishes values that `=` does not: 0 and -0."""
+    return (
+        f"cast({value} as varchar)" if "float" in type_of(column).delta or "double" in type_of(column).delta else value
+    )
+
+
+def raw_entry(column: Column) -> str:
+    """Return SQL for the entry of a column in `_raw` of the rows `h`."""
+    return f"h.{_RAW}[{standard_literal(column.stored)}]"
