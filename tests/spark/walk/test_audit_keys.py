@@ -33,3 +33,19 @@ def test_a_row_is_not_followed_to_before_other_columns_became_the_key(
     assert row.code == 0, row
     assert [json.loads(each)["changed"] for each in row.stdout.splitlines()] == [{"v": {"old": "a", "new": "c"}}]
     assert run_here(["blame", "t", "1", "5", "--lake", lake.root]).code == 7
+
+
+def test_a_transaction_that_changes_rows_before_the_key_is_refused(
+    database: str, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Old rows from before the change have the former key only, so they are not folded under the new one."""
+    lake = Lake(tmp_path)
+    execute(database, "create table t (id int not null, n int primary key)", "insert into t values (1, 1)")
+    assert run_here(["bootstrap", "--table", "public.*", "--source", database, "--lake", lake.root]).code == 0
+    rekey = "alter table t drop constraint t_pkey, add primary key (id, n)"
+    execute(database, f"update t set n = 5 where id = 1; {rekey}; insert into t values (2, 2)")
+    capture(database, lake)
+    apply_pending(lambda: spark, lake)
+    refused = run_here(["deleted", "t", "--lake", lake.root])
+    assert (refused.code, refused.stdout) == (7, "")
+    assert "in a transaction that changed rows before" in refused.stderr
