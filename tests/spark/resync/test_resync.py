@@ -13,8 +13,12 @@ from auditlake.errors import LakeConflict, NotAnswerable, SourceUnready, WrongSo
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import list_histories
 from auditlake.lake.parking import read_parked
+from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.resync.hold import hold_tables
 from auditlake.resync.renewal import find_renewal
+from auditlake.source.connection import connect
+from auditlake.source.server import wal_end
 from auditlake.temporal.moments import read_known
 from tests import oracle
 from tests.server import install_trigger
@@ -95,6 +99,22 @@ def test_a_lake_goes_on_after_its_slot_was_lost(site: Site) -> None:
     life = list(life_of(reader, RowQuestion("other", ("id=2",), None, None)).entries())
     shown = [entry.reason if isinstance(entry, Gap) else entry.mark.op for entry, _ in life]
     assert shown == ["resync", renewal.problem, "update", "snapshot"]
+
+
+def test_an_idle_source_gets_no_offset(site: Site) -> None:
+    """A killed run has held the tables up to the end of the log, and the source has written nothing since."""
+    site.catch_up()
+    site.run("select pg_drop_replication_slot('resync')")
+    positions = read_positions(site.lake)
+    assert positions is not None
+    with connect(site.dsn) as control:
+        end = wal_end(control).lsn
+        hold_tables(site.lake, list_histories(site.lake), positions, end, problem="slot resync is gone")
+    renewal = find_renewal(site.dsn, site.lake)
+    assert renewal is not None
+    assert renewal.manifest.lsn_offset == 0
+    with connect(site.dsn) as control:
+        assert wal_end(control).lsn > end
 
 
 def test_tables_that_exchanged_names_before_their_new_snapshot_keep_them(site: Site) -> None:
