@@ -285,15 +285,18 @@ def _without_mixed(
     lsn = followed.rekeyed_at
     if lsn is None:
         return followed
-    keys = {
-        frozenset(column.name for column in relations[row["relation"]].columns if column.key)
-        for row in groups
-        if row["first_lsn"] <= lsn <= row["last_lsn"]
-    }
-    if len(keys) == 1:
+    numbers = {row["relation"] for row in groups if row["first_lsn"] <= lsn <= row["last_lsn"]}
+    keys = {_stored_key(followed, number, relations[number]) for number in numbers & followed.layouts.keys()}
+    if len(keys) <= 1:
         return followed
     refusal = Unsupported(f"the key of {table.name} changed at {lsn}, in a transaction that changed rows before", ANEW)
     return replace(follow(table, [], {}), refusal=refusal, refused_at=lsn)
+
+
+def _stored_key(followed: Followed, number: int, relation: Relation) -> frozenset[str]:
+    """Return the key of a relation version as columns of the history; names of columns may be exchanged."""
+    places = zip(followed.folded, followed.layouts[number].places, strict=True)
+    return frozenset(c.stored for c, place in places if place is not None and relation.columns[place].key)
 
 
 def _shape(groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation], followed: Followed) -> TailShape:

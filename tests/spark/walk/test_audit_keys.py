@@ -49,3 +49,23 @@ def test_a_transaction_that_changes_rows_before_the_key_is_refused(
     refused = run_here(["deleted", "t", "--lake", lake.root])
     assert (refused.code, refused.stdout) == (7, "")
     assert "in a transaction that changed rows before" in refused.stderr
+
+
+@pytest.mark.parametrize("change", ["delete from t where id = 1", "update t set v = 'c' where id = 1"])
+def test_a_key_is_another_one_although_it_has_the_same_name(
+    database: str, spark: "SparkSession", tmp_path: Path, change: str
+) -> None:
+    """The transaction that changes rows and the key also exchanges the names of both columns."""
+    lake = Lake(tmp_path)
+    rows = "insert into t values (1, 4, 'a'), (2, 8, 'z'), (4, 9, 'y')"
+    execute(database, "create table t (id int not null, n int primary key, v text)", rows)
+    assert run_here(["bootstrap", "--table", "public.*", "--source", database, "--lake", lake.root]).code == 0
+    renamed = "alter table t rename n to x; alter table t rename id to n"
+    rekey = "alter table t drop constraint t_pkey, add primary key (n)"
+    execute(database, f"{change}; {renamed}; {rekey}; insert into t values (3, 3, 'b')")
+    capture(database, lake)
+    for apply in (lambda: None, lambda: apply_pending(lambda: spark, lake)):
+        apply()
+        asked = run_here(["sql", "select * from t", "--lake", lake.root])
+        assert (asked.code, asked.stdout) == (7, "")
+    assert "in a transaction that changed rows before" in asked.stderr
