@@ -1,17 +1,12 @@
 """Rows of a history's data files in DuckDB, the embedded engine. No JVM.
 
-    rows_of(connection, files, shown, condition)     a query of some columns of the rows, without the deleted ones
-    placed_rows(connection, files)                   of all columns, with the place of each row: FILE and ROW
-    placed_copy(connection, paths, columns)          the same of files that no log has yet
-
-`lake.history_rows` is the same in Spark. Files on an object store are read in ranges, through obstore.
-
-FILE is the number of a row's file among `files`, and ROW its position in that file, both from 0. DuckDB has them as
-columns of its own. A table that has columns of the same names is read through Arrow into a table of the connection.
+`rows_of` is a query of some columns of the rows, without the deleted ones; `lake.history_rows` is the same in Spark.
+Files on an object store are read in ranges, through obstore. A table that has columns with the names of DuckDB's
+VIRTUAL_COLUMNS cannot be read so.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -19,13 +14,12 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from auditlake.lake.history import PERIOD_COLUMNS, history_schema, type_of
+from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.lake.history_files import Files
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.store.files import parquet, read_each
+from auditlake.store.files import read_each
 from auditlake.store.objects import filesystem
 from auditlake.store.place import Place
 from auditlake.values.types import Kind
@@ -34,8 +28,6 @@ if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
 MEMORY_BYTES = 1 << 30
-FILE, ROW = '"`file"', '"`row"'
-"""The place of a row; no name of a column contains a backtick."""
 _RAW = "_raw"
 VIRTUAL_COLUMNS = frozenset({"file_index", "file_row_number"})
 _SQL_TYPES = {
@@ -55,8 +47,6 @@ _PERIOD_TYPES = {name: _SQL_TYPES[kind] for name, kind in PERIOD_COLUMNS if name
     _RAW: "map(varchar, varchar)"
 }
 _REGISTERING = Lock()
-_BATCH_ROWS = 1 << 14
-_PLACED = f"*, file_index as {FILE}, file_row_number as {ROW}"
 _GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
 
 
@@ -114,54 +104,6 @@ def _parquet(connection: "DuckDBPyConnection", files: Files, shown: str) -> str:
     added = {column.stored: sql_type(column) for column in files.table.columns if column.since is not None}
     rows = f"select {shown} from {parquet_files(connection, files.paths, by_name=bool(added))}"
     return f"({rows} union all by name select {_nulls(added)} where false)" if added else f"({rows})"
-
-
-def placed_rows(connection: "DuckDBPyConnection", files: Files) -> str:
-    """Return a query of the rows of some files, without the deleted ones, with FILE and ROW."""
-    columns = files.table.columns
-    if not files.by_name or _hides_places(columns):
-        rows = _through_arrow(connection, files.paths, columns)
-    else:
-        rows = _parquet(connection, files, _PLACED)
-    if not any(file.is_marked for file in files.by_name.values()):
-        return rows
-    gone = register(connection, _deleted(files))
-    return f"(select f.* from {rows} f anti join {gone} g on f.{FILE} = g.file and f.{ROW} = g.row)"
-
-
-def placed_copy(connection: "DuckDBPyConnection", paths: Sequence[Place], columns: tuple[Column, ...]) -> str:
-    """Return a query of the rows of files of a snapshot, all with these columns, with FILE and ROW."""
-    if not paths or _hides_places(columns):
-        return _through_arrow(connection, paths, columns)
-    return f"(select {_PLACED} from {parquet_files(connection, paths, by_name=False)})"
-
-
-def _hides_places(columns: Sequence[Column]) -> bool:
-    return any(column.stored.casefold() in VIRTUAL_COLUMNS for column in columns)
-
-
-def _through_arrow(connection: "DuckDBPyConnection", paths: Sequence[Place], columns: tuple[Column, ...]) -> str:
-    """Read files into a table of the connection, which goes to the disk if it does not fit into memory."""
-    schema = pa.schema([*history_schema(columns), ("`file", pa.int64()), ("`row", pa.int64())])
-    batches = (batch for number, path in enumerate(paths) for batch in _placed(path, number, schema))
-    name, source = f"rows_{uuid4().hex}", f"arrow_{uuid4().hex}"
-    connection.register(source, pa.RecordBatchReader.from_batches(schema, batches))
-    connection.execute(f"create temp table {name} as select * from {source}")
-    connection.unregister(source)
-    return name
-
-
-def _placed(path: Place, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read a file; it may lack columns that were added since."""
-    first = 0
-    with pq.ParquetFile(parquet(path)) as file:
-        for batch in file.iter_batches(_BATCH_ROWS):
-            rows = batch.num_rows
-            known = {name: batch[name] for name in batch.schema.names}
-            known |= {"`file": pa.array(np.full(rows, number)), "`row": pa.array(np.arange(first, first + rows))}
-            cells = [known[f.name].cast(f.type) if f.name in known else pa.nulls(rows, f.type) for f in schema]
-            yield pa.record_batch(cells, schema=schema)
-            first += rows
 
 
 def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:

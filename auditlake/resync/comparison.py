@@ -13,11 +13,13 @@ as in the fold.
   c. An open version that contradicts another version of its key is removed: the second open one of a key, or one that
      overlaps a closed one. Only damage causes that, and the period in which it was true is unknown.
 
-Memory: DuckDB holds up to a quarter of the machine's, the rest goes to the folder `spill`. Beside that there are the
-positions of the versions that end, as bitmaps, and one batch of rows to write.
+Files are read by Arrow, a few megabytes at a time, so that neither large values nor the names of columns matter to
+DuckDB: it gets columns `c0`, `c1` …, and compares long values by their SHA-256. It holds up to a quarter of the
+machine's memory, the rest goes to the folder `spill`. Beside that there are the positions of the versions that end and
+of the rows that begin, as bitmaps, and the rows of one file to write.
 
 DuckDB is here for its speed: a new snapshot of 2 million rows of which every hundredth differed took 16.4 times the
-first copy with a join in Spark and 2.2 times with this one (2026-11-23, bench/new_snapshot.py).
+first copy with a join in Spark and 2.6 times with this one (2026-11-23, bench/new_snapshot.py).
 """
 
 import os
@@ -30,55 +32,53 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from auditlake.errors import LakeUnusable
-from auditlake.lake.duckdb_rows import (
-    FILE,
-    ROW,
-    apart,
-    connect,
-    placed_copy,
-    placed_rows,
-    quoted,
-    raw_entry,
-    sql_type,
-)
+from auditlake.lake.duckdb_rows import apart, connect, raw_entry
 from auditlake.lake.history import PERIOD_FIELDS, HistoryTable, history_schema, type_of
 from auditlake.lake.history_files import Files, is_open
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.snapshot.ctid_ranges import SnapshotMark
+from auditlake.store.files import parquet
 from auditlake.store.place import Place
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
 RESYNC = "resync"
-_BATCH_ROWS = 1 << 14
-_BATCH_BYTES = 64 << 20
-_FILE_ROWS = 250_000
-_PERIOD = [field.name for field in PERIOD_FIELDS]
+_BATCH_ROWS, _BATCH_BYTES = 1 << 14, 4 << 20
+"""Limits of what is read at a time; one row may be larger."""
+_FILE_ROWS, _FILE_BYTES = 250_000, 64 << 20
+"""Limits of a file that is written."""
+_READ_BYTES = 1 << 20
+_LONG_BYTES = 256
+_PREFIX = f"'{'-' * _LONG_BYTES}'"
+"""Makes a digest longer than every value that is not replaced by one."""
+_NEEDED = ("_from_lsn", "_ordinal", "_raw")
 
+_SIDE = "create temp table {side} as select h.file, h.row, h._from_lsn as since, h._ordinal, {parts} from {source} h"
+_NUMBERED = """
+(select *, row_number() over (partition by {key} order by since, _ordinal, file, "row") as nth from {side})
+"""
+_REPEATED = "select 1 from {side} group by {key} having count(*) > 1 limit 1"
+_UNIQUE = "(select *, 1 as nth from {side})"
 _FOUND = """
 create temp table found as
 select o.file as o_file, o.row as o_row, o.since, o.nth, n.file as n_file, n.row as n_row, {keys}
-from ({opened}) o full outer join ({fresh}) n on o.nth = n.nth and {same_key}
+from {opened} o full outer join {fresh} n on o.nth = n.nth and {same_key}
 where o.row is null or n.row is null or {differ}
-"""
-_SIDE = """
-select {file} as file, {row} as "row", _from_lsn as since, {parts},
-  row_number() over (partition by {key} order by _from_lsn, _ordinal, {file}, {row}) as nth
-from {rows} h
 """
 _CLOSED = "create temp table closed as select o_file, o_row from found where o_row is not null"
 # Of the closed versions of a key, the one that ended last overlaps, if any does.
 _ALONE = """
 create temp table closed as
 with e as (select * from found where o_row is not null and nth = 1),
-c as (select {past} from {rows} h),
-p as (select {keys}, max(_to_lsn) as until from c semi join e on {c_is_e} group by {keys})
+p as (select {keys}, max(_to_lsn) as until from past c semi join e on {c_is_e} group by {keys})
 select e.o_file, e.o_row from e left join p on {p_is_e} where p.until is null or p.until <= e.since
 """
 _TOTALS = """
@@ -149,7 +149,7 @@ def _memory_bytes() -> int:
 
 
 class _Sides:
-    """Open versions and snapshot as queries, with the parts by which their rows are the same."""
+    """Open versions and snapshot as tables of DuckDB, with the parts by which their rows are the same."""
 
     def __init__(
         self,
@@ -160,35 +160,58 @@ class _Sides:
         mark: SnapshotMark,
     ) -> None:
         self._connection, self._files, self._columns, self._mark = connection, files, columns, mark
-        self._opened = files.which(is_open)
-        self._old = placed_rows(connection, self._opened)
-        self._new = placed_copy(connection, copied, columns)
+        self._old, self._new = _of_files(files.which(is_open)), [_File(path, BitMap64()) for path in copied]
         is_keyed = {c.stored for c in columns if c.key} == {c.stored for c in _before(files.table) if c.key}
         self._key = tuple(column for column in columns if column.key) if is_keyed else ()
-        self._keys = _numbered("k", _parts(self._key or columns))
         rest = [column for column in columns if column not in self._key]
-        self._values = _numbered("v", _parts(rest)) if self._key else {}
+        self._keys = _parts("k", columns, self._key or columns) or {"k0": "true"}
+        self._values = _parts("v", columns, rest) if self._key else {}
 
     def compare(self) -> Difference:
         """Find what differs, as tables of the connection."""
+        self._load("opened", self._old, self._keys | self._values)
+        self._load("fresh", self._new, self._keys | self._values)
         run = self._connection.execute
         run(
             _FOUND.format(
                 keys=_listed(f"o.{name}" for name in self._keys),
-                opened=self._side(self._old),
-                fresh=self._side(self._new),
+                opened=self._numbered("opened"),
+                fresh=self._numbered("fresh"),
                 same_key=_same(self._keys, "o", "n"),
                 differ=" or ".join(["false", *(f"o.{name} is distinct from n.{name}" for name in self._values)]),
             )
         )
         run(self._closing())
-        ended, begun, unmatched, since, closed = run(_TOTALS).fetchone() or (0, 0, 0, None, 0)
-        bitmaps = self._bitmaps() if ended else {}
+        _, begun, unmatched, since, closed = run(_TOTALS).fetchone() or (0, 0, 0, None, 0)
+        names = [file.path.name for file in self._old]
+        bitmaps = {names[file]: rows for file, rows in self._places("found", "o").items()}
         return Difference(bitmaps, closed, begun, unmatched, None if since is None else Lsn(since), self)
 
-    def _side(self, rows: str) -> str:
-        parts = _listed(f"{sql} as {name}" for name, sql in (self._keys | self._values).items())
-        return _SIDE.format(file=FILE, row=ROW, parts=parts, key=_listed(self._keys.values()), rows=rows)
+    def _numbered(self, side: str) -> str:
+        """Return a table with the number of each row among those of its key; to sort is slow, and mostly not needed."""
+        key = _listed(self._keys)
+        is_unique = self._connection.execute(_REPEATED.format(side=side, key=key)).fetchone() is None
+        return (_UNIQUE if is_unique else _NUMBERED).format(side=side, key=key)
+
+    def _load(self, side: str, files: Sequence["_File"], parts: Mapping[str, str], *more: str) -> None:
+        """Read files into a table with place, begin and parts of every row."""
+        columns = self._columns
+        fields = [
+            *(field.with_name(f"c{n}") for n, field in enumerate(history_schema(columns)) if n < len(columns)),
+            *(field for field in PERIOD_FIELDS if field.name in {*_NEEDED, *more}),
+        ]
+        schema = pa.schema(fields)
+        names = {f"c{n}": column.stored for n, column in enumerate(columns)}
+        placed = pa.schema([*schema, ("file", pa.int64()), ("row", pa.int64())])
+        batches = (
+            pa.record_batch([*rows.columns, _repeated(number, len(places)), pa.array(places)], schema=placed)
+            for number, file in enumerate(files)
+            for rows, places in file.kept(schema, names)
+        )
+        self._connection.register(f"{side}_rows", pa.RecordBatchReader.from_batches(placed, batches))
+        shown = _listed([*(f"{sql} as {name}" for name, sql in parts.items()), *(f"h.{name}" for name in more)])
+        self._connection.execute(_SIDE.format(side=side, parts=shown, source=f"{side}_rows"))
+        self._connection.unregister(f"{side}_rows")
 
     def _closing(self) -> str:
         past = self._files.which(lambda file: not is_open(file))
@@ -196,55 +219,111 @@ class _Sides:
             return _CLOSED
         if not past.by_name:
             return f"{_CLOSED} and nth = 1"
-        shown = _listed([*(f"{sql} as {name}" for name, sql in self._keys.items()), "_to_lsn"])
-        return _ALONE.format(
-            past=shown,
-            rows=placed_rows(self._connection, past),
-            keys=_listed(self._keys),
-            c_is_e=_same(self._keys, "c", "e"),
-            p_is_e=_same(self._keys, "p", "e"),
-        )
+        self._load("past", _of_files(past), self._keys, "_to_lsn")
+        keys, c_is_e, p_is_e = _listed(self._keys), _same(self._keys, "c", "e"), _same(self._keys, "p", "e")
+        return _ALONE.format(keys=keys, c_is_e=c_is_e, p_is_e=p_is_e)
 
-    def _bitmaps(self) -> dict[str, BitMap64]:
-        names, found = list(self._opened.by_name), defaultdict[str, BitMap64](BitMap64)
-        places = self._connection.execute("select o_file, o_row from found where o_row is not null")
+    def _places(self, table: str, side: str) -> dict[int, BitMap64]:
+        """Return the positions of the rows of one side in a table, by number of their file."""
+        found = defaultdict[int, BitMap64](BitMap64)
+        places = self._connection.execute(f"select {side}_file, {side}_row from {table} where {side}_row is not null")
         for batch in places.to_arrow_reader(_BATCH_ROWS):
             files, rows = (batch.column(place).to_numpy() for place in (0, 1))
             for file in np.unique(files):
-                found[names[file]].update(rows[files == file])
+                found[int(file)].update(rows[files == file])
         return dict(found)
 
     def closed_rows(self) -> Iterator[pa.Table]:
         mark = self._mark
-        ends = {
-            "_to_lsn": f"cast({int(mark.lsn)} as bigint)",
-            "_to_time": f"make_timestamp({int(mark.time_us)}) at time zone 'UTC'",
-            "_end_op": f"'{RESYNC}'",
-            "_end_xid": "cast(null as bigint)",
-        }
-        return self._read(self._old, ends, "closed", "o")
+        time = pa.scalar(int(mark.time_us), pa.timestamp("us", tz="UTC"))
+        ends = {"_to_lsn": pa.scalar(int(mark.lsn)), "_to_time": time, "_end_op": pa.scalar(RESYNC), "_end_xid": None}
+        return self._read(self._old, self._places("closed", "o"), ends)
 
     def begun_rows(self) -> Iterator[pa.Table]:
-        there = {column.stored for column in self._columns}
-        past = [column for column in self._files.table.columns if column.stored not in there]
-        nothing = {quoted(column): f"cast(null as {sql_type(column)})" for column in past}
-        return self._read(self._new, nothing, "found", "n")
+        return self._read(self._new, self._places("found", "n"), {})
 
-    def _read(self, rows: str, instead: Mapping[str, str], places: str, side: str) -> Iterator[pa.Table]:
+    def _read(
+        self, files: Sequence["_File"], places: Mapping[int, BitMap64], ends: Mapping[str, pa.Scalar | None]
+    ) -> Iterator[pa.Table]:
         """Read the rows at these places, with other values in some columns, as many at a time as a file gets."""
-        columns = self._files.table.columns
-        schema = history_schema(columns)
-        shown = _listed(instead.get(name, name) for name in [*map(quoted, columns), *_PERIOD])
-        here = f"t.{FILE} = p.{side}_file and t.{ROW} = p.{side}_row"
-        found = self._connection.execute(f"select {shown} from {rows} t semi join {places} p on {here}")
-        waiting: list[pa.Table] = []
-        for batch in found.to_arrow_reader(_BATCH_ROWS):
-            waiting.append(pa.table(batch).rename_columns(schema.names).cast(schema))
-            if sum(t.num_rows for t in waiting) >= _FILE_ROWS or sum(t.nbytes for t in waiting) >= _BATCH_BYTES:
-                yield pa.concat_tables(waiting)
-                waiting = []
+        schema = history_schema(self._files.table.columns)
+        waiting: list[pa.RecordBatch] = []
+        for number, rows in sorted(places.items()):
+            for batch in files[number].at(rows, schema):
+                waiting.append(_with(batch, ends))
+                if sum(t.num_rows for t in waiting) >= _FILE_ROWS or sum(t.nbytes for t in waiting) >= _FILE_BYTES:
+                    yield pa.Table.from_batches(waiting)
+                    waiting = []
         if waiting:
-            yield pa.concat_tables(waiting)
+            yield pa.Table.from_batches(waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A Parquet file of a history, and the positions of its deleted rows; it may lack columns that were added since."""
+
+    path: Place
+    gone: BitMap64
+
+    def kept(
+        self, schema: pa.Schema, names: Mapping[str, str]
+    ) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]:
+        """Yield the rows that are not deleted, with their positions; `names` has those of renamed columns."""
+        gone = np.fromiter(self.gone, np.int64, len(self.gone))
+        for first, batch in self._batches(schema, names, None):
+            kept = np.ones(batch.num_rows, np.bool_)
+            kept[_within(gone, first, batch.num_rows)] = False
+            yield batch.filter(pa.array(kept)), np.flatnonzero(kept) + first
+
+    def at(self, rows: BitMap64, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows at these positions."""
+        wanted = np.fromiter(rows, np.int64, len(rows))
+        for first, batch in self._batches(schema, {}, wanted):
+            yield batch.take(pa.array(_within(wanted, first, batch.num_rows)))
+
+    def _batches(
+        self, schema: pa.Schema, names: Mapping[str, str], wanted: npt.NDArray[np.int64] | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield batches of rows with the position of their first; of row groups without a wanted one, none."""
+        stored = [names.get(name, name) for name in schema.names]
+        with pq.ParquetFile(parquet(self.path), buffer_size=_READ_BYTES) as file:
+            there, first = frozenset(file.schema_arrow.names), 0
+            for number in range(file.num_row_groups):
+                group = file.metadata.row_group(number)
+                if wanted is not None and not len(_within(wanted, first, group.num_rows)):
+                    first += group.num_rows
+                    continue
+                rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
+                for batch in file.iter_batches(rows, [number], [name for name in stored if name in there]):
+                    cells = [
+                        batch[name].cast(field.type) if name in there else pa.nulls(batch.num_rows, field.type)
+                        for name, field in zip(stored, schema, strict=True)
+                    ]
+                    yield first, pa.record_batch(cells, schema=schema)
+                    first += batch.num_rows
+
+
+def _of_files(files: Files) -> list[_File]:
+    return [_File(path, files.gone(name)) for name, path in zip(files.by_name, files.paths, strict=True)]
+
+
+def _within(sorted_rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
+    """Return those of the positions that are among `count` rows, relative to the first of these."""
+    begin, end = np.searchsorted(sorted_rows, [first, first + count])
+    return sorted_rows[begin:end] - first
+
+
+def _repeated(number: int, count: int) -> pa.Array:
+    return pa.array(np.full(count, number, np.int64))
+
+
+def _with(rows: pa.RecordBatch, ends: Mapping[str, pa.Scalar | None]) -> pa.RecordBatch:
+    count = rows.num_rows
+    cells = {
+        name: pa.nulls(count, rows.schema.field(name).type) if end is None else pa.repeat(end, count)
+        for name, end in ends.items()
+    }
+    return pa.record_batch([cells.get(name, rows[name]) for name in rows.schema.names], schema=rows.schema)
 
 
 def _before(table: HistoryTable) -> tuple[Column, ...]:
@@ -252,18 +331,23 @@ def _before(table: HistoryTable) -> tuple[Column, ...]:
     return table.columns_at(table.position)
 
 
-def _parts(columns: Sequence[Column]) -> list[str]:
-    """Return SQL for what the exact texts of columns consist of, in the rows `h`."""
+def _parts(letter: str, columns: Sequence[Column], chosen: Iterable[Column]) -> dict[str, str]:
+    """Return SQL for what the exact texts of the chosen columns consist of, in the rows `h`, by numbered names."""
     parts = []
-    for column in columns:
-        parts.append(apart(column, f"h.{quoted(column)}"))
+    for column in chosen:
+        parts.append(_distinct(column, f"h.c{columns.index(column)}"))
         if type_of(column).may_not_fit:
             parts.append(raw_entry(column))
-    return parts or ["true"]
-
-
-def _numbered(letter: str, parts: Sequence[str]) -> dict[str, str]:
     return {f"{letter}{number}": part for number, part in enumerate(parts)}
+
+
+def _distinct(column: Column, value: str) -> str:
+    """Return SQL that is equal for equal values only, and short."""
+    if type_of(column).delta == "string":
+        return f"if(strlen({value}) > {_LONG_BYTES}, {_PREFIX} || sha256({value}), {value})"
+    if type_of(column).delta == "binary":
+        return f"if(octet_length({value}) > {_LONG_BYTES}, ({_PREFIX} || sha256({value}))::blob, {value})"
+    return apart(column, value)
 
 
 def _listed(parts: Iterable[str]) -> str:
