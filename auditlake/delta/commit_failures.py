@@ -4,8 +4,8 @@
 `DeltaConcurrentModificationException` is the base of the others in Scala but only their sibling in Python: to catch it
 alone catches none of them.
 
-`writing` turns file-system failures, as reported by Python, deltalake or Spark, into errors with a hint. A full disk is
-not a bug. In Spark it may be the lake's disk or that of spark.local.dir, so the hint names both.
+`writing` turns failures of file systems and stores, as reported by Python, deltalake or Spark, into errors with a
+hint. A full disk is not a bug. In Spark it may be the lake's disk or that of spark.local.dir, so the hint names both.
 
 Authority: docs.delta.io, "Concurrency control"
 """
@@ -21,8 +21,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from auditlake.errors import LakeUnusable
+from auditlake.store.objects import STORE_HINT
 
 _REASONS = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|Input/output error")
+# From Hadoop's S3A; a reply to HEAD has no code of S3, only this.
+_REFUSED = re.compile(r"([A-Z][A-Za-z ]+) \(Service: S3, Status Code: (\d+)")
 _HINT = (
     "Free space in the lake and in Spark's folders (spark.local.dir), or correct the folder's permissions; "
     "then start again: it goes on from the last commit."
@@ -57,6 +60,9 @@ def writing(what: str) -> Iterator[None]:
     except ConnectionError:  # to the JVM
         raise
     except (OSError, DeltaError, PySparkException, Py4JJavaError) as exc:
+        if answer := _REFUSED.search(str(exc)):
+            problem = f"{what} cannot be read or written: the store answered {answer[2]} {answer[1].strip()}"
+            raise LakeUnusable(problem, STORE_HINT) from exc
         reason = _reason(exc)
         if reason is None:
             raise

@@ -142,9 +142,9 @@ def _reason(exc: BaseException) -> str:
 def as_lake_error(exc: BaseException) -> LakeUnusable | None:
     """Return the error to report if `exc` is a failure of the store, ours or deltalake's; None if it is not."""
     if isinstance(exc, OSError) and isinstance(exc.filename, str) and "://" in exc.filename:
-        return LakeUnusable(f"{exc.filename}: {exc.strerror}", _STORE_HINT)
+        return LakeUnusable(f"{exc.filename}: {exc.strerror}", STORE_HINT)
     if _is_deltalakes(exc) and _OF_A_STORE.search(str(exc)):
-        return LakeUnusable(f"the store failed: {_reason(exc)}", _STORE_HINT)
+        return LakeUnusable(f"the store failed: {_reason(exc)}", STORE_HINT)
     return None
 
 
@@ -157,7 +157,7 @@ def _is_deltalakes(exc: BaseException) -> bool:
 
 # A refusal (401, 403) has a text of its own, with the request below it.
 _OF_A_STORE = re.compile(r"Generic S3 error|Error performing (?:GET|PUT|HEAD|POST|DELETE|list) ")
-_STORE_HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
+STORE_HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
 
 
 def absent(bucket: str, key: str) -> FileNotFoundError:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import auditlake.apply.apply as applying
@@ -152,6 +153,13 @@ def test_a_full_disk_makes_the_lake_unusable(exc: Exception) -> None:
     """The error names the table and the reason, and exits 6."""
     with pytest.raises(LakeUnusable, match=r"public\.t cannot be read or written: No space left on device"):
         failing(exc).__enter__()
+
+
+def test_a_store_that_refuses_spark_makes_the_lake_unusable() -> None:
+    """The reply to a HEAD has no code of S3, only a status."""
+    text = "S3Exception: Forbidden (Service: S3, Status Code: 403, Request ID: null):null"
+    with pytest.raises(LakeUnusable, match=r"public\.t cannot be read or written: the store answered 403 Forbidden"):
+        failing(PySparkException(text)).__enter__()
 
 
 @pytest.mark.parametrize("exc", [ConnectionRefusedError(111, "refused"), DeltaError("invalid log")])
