@@ -11,7 +11,7 @@ what any reader holds. Files never change once they are part of a table, so foot
 Authority: Parquet's format, "Row group", "File metadata"
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -70,10 +70,27 @@ def largest_group(paths: Iterable[Place]) -> int:
 
 def read_batches(path: Place, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Read a file in order, about `GROUP_BYTES` at a time, or a row."""
-    file = pq.ParquetFile(parquet(path), pre_buffer=False, buffer_size=1 << 16)
+    for _, batch in read_placed(path, columns):
+        yield batch
+
+
+def read_placed(
+    path: Place, columns: list[str] | None = None, is_wanted: Callable[[int, int], bool] = lambda *_: True
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Read as `read_batches`, with the position of each batch in the file.
+
+    `is_wanted` is asked for each row group, by the position of its first row and the number of its rows.
+    """
+    file, begin = pq.ParquetFile(parquet(path), pre_buffer=False, buffer_size=1 << 16), 0
     for number, group in enumerate(row_groups(path)):
+        place = begin
+        begin += group.rows
+        if not is_wanted(place, group.rows):
+            continue
         rows = max(1, group.rows * GROUP_BYTES // max(GROUP_BYTES, group.size_bytes))
-        yield from file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False)
+        for batch in file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
+            yield place, batch
+            place += batch.num_rows
 
 
 def write_groups(writer: pq.ParquetWriter, rows: pa.Table) -> None:
@@ -84,12 +101,12 @@ def write_groups(writer: pq.ParquetWriter, rows: pa.Table) -> None:
         begin = end
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Join batches that follow each other into tables of up to `GROUP_BYTES`; one that is larger stays alone."""
+def gathered(batches: Iterable[pa.RecordBatch], limit_bytes: int = GROUP_BYTES) -> Iterator[pa.Table]:
+    """Join batches that follow each other into tables of up to this size; one that is larger stays alone."""
     held: list[pa.RecordBatch] = []
     size_bytes = 0
     for batch in batches:
-        if held and size_bytes + batch.nbytes > GROUP_BYTES:
+        if held and size_bytes + batch.nbytes > limit_bytes:
             yield pa.Table.from_batches(held)
             held, size_bytes = [], 0
         held.append(batch)

@@ -13,13 +13,13 @@ as in the fold.
   c. An open version that contradicts another version of its key is removed: the second open one of a key, or one that
      overlaps a closed one. Only damage causes that, and the period in which it was true is unknown.
 
-Files are read by Arrow, a few megabytes at a time, so that neither large values nor the names of columns matter to
+Files are read by Arrow, some 16 MB at a time, so that neither large values nor the names of columns matter to
 DuckDB: it gets columns `c0`, `c1` …, and compares long values by their SHA-256. It holds up to a quarter of the
 machine's memory, the rest goes to the folder `spill`. Beside that there are the positions of the versions that end and
 of the rows that begin, as bitmaps, and the rows of one file to write.
 
-DuckDB is here for its speed: a new snapshot of 2 million rows of which every hundredth differed took 16.4 times the
-first copy with a join in Spark and 2.6 times with this one (2026-11-23, bench/new_snapshot.py).
+DuckDB is here for its speed. If every hundredth of 2 million rows differed, a new snapshot took 16.4 times the first
+copy with a join in Spark, and 2.4 times with this one (2026-11-23, bench/new_snapshot.py).
 """
 
 import os
@@ -37,25 +37,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from auditlake.delta.row_groups import gathered, read_placed
 from auditlake.errors import LakeUnusable
 from auditlake.lake.duckdb_rows import apart, connect, raw_entry
-from auditlake.lake.history import PERIOD_FIELDS, HistoryTable, history_schema, type_of
+from auditlake.lake.history import PERIOD_FIELDS, history_schema, type_of
 from auditlake.lake.history_files import Files, is_open
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.snapshot.ctid_ranges import SnapshotMark
-from auditlake.store.files import parquet
+from auditlake.store.files import parquet, read_each
 from auditlake.store.place import Place
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
 RESYNC = "resync"
-_BATCH_ROWS, _BATCH_BYTES = 1 << 14, 4 << 20
-"""Limits of what is read at a time; one row may be larger."""
-_FILE_ROWS, _FILE_BYTES = 250_000, 64 << 20
-"""Limits of a file that is written."""
-_READ_BYTES = 1 << 20
+_BATCH_ROWS = 1 << 14
+_FILE_BYTES = 32 << 20
+"""Size in memory of the rows of a file that is written; one row may be larger."""
 _LONG_BYTES = 256
 _PREFIX = f"'{'-' * _LONG_BYTES}'"
 """Makes a digest longer than every value that is not replaced by one."""
@@ -82,7 +81,7 @@ p as (select {keys}, max(_to_lsn) as until from past c semi join e on {c_is_e} g
 select e.o_file, e.o_row from e left join p on {p_is_e} where p.until is null or p.until <= e.since
 """
 _TOTALS = """
-select count(o_row), count(n_row), count(*) filter (where n_row is not null and o_row is null), min(since),
+select count(n_row), count(*) filter (where n_row is not null and o_row is null), min(since),
   (select count(*) from closed)
 from found
 """
@@ -113,11 +112,11 @@ class Difference:
 
     def closed_rows(self) -> Iterator[pa.Table]:
         """Read the open versions that end, with their ends; rows of a history without `_part`."""
-        return self._sides.closed_rows() if self.closed else iter(())
+        return self._sides.closed_rows()
 
     def begun_rows(self) -> Iterator[pa.Table]:
         """Read the rows that begin, with NULL in columns that the snapshot does not have."""
-        return self._sides.begun_rows() if self.begun else iter(())
+        return self._sides.begun_rows()
 
 
 @contextmanager
@@ -161,7 +160,9 @@ class _Sides:
     ) -> None:
         self._connection, self._files, self._columns, self._mark = connection, files, columns, mark
         self._old, self._new = _of_files(files.which(is_open)), [_File(path, BitMap64()) for path in copied]
-        is_keyed = {c.stored for c in columns if c.key} == {c.stored for c in _before(files.table) if c.key}
+        table = files.table
+        before = table.columns_at(table.position)  # the key by which the open versions are distinguished
+        is_keyed = {c.stored for c in columns if c.key} == {c.stored for c in before if c.key}
         self._key = tuple(column for column in columns if column.key) if is_keyed else ()
         rest = [column for column in columns if column not in self._key]
         self._keys = _parts("k", columns, self._key or columns) or {"k0": "true"}
@@ -182,7 +183,7 @@ class _Sides:
             )
         )
         run(self._closing())
-        _, begun, unmatched, since, closed = run(_TOTALS).fetchone() or (0, 0, 0, None, 0)
+        begun, unmatched, since, closed = run(_TOTALS).fetchone() or (0, 0, None, 0)
         names = [file.path.name for file in self._old]
         bitmaps = {names[file]: rows for file, rows in self._places("found", "o").items()}
         return Difference(bitmaps, closed, begun, unmatched, None if since is None else Lsn(since), self)
@@ -247,15 +248,8 @@ class _Sides:
     ) -> Iterator[pa.Table]:
         """Read the rows at these places, with other values in some columns, as many at a time as a file gets."""
         schema = history_schema(self._files.table.columns)
-        waiting: list[pa.RecordBatch] = []
-        for number, rows in sorted(places.items()):
-            for batch in files[number].at(rows, schema):
-                waiting.append(_with(batch, ends))
-                if sum(t.num_rows for t in waiting) >= _FILE_ROWS or sum(t.nbytes for t in waiting) >= _FILE_BYTES:
-                    yield pa.Table.from_batches(waiting)
-                    waiting = []
-        if waiting:
-            yield pa.Table.from_batches(waiting)
+        batches = (batch for number, rows in sorted(places.items()) for batch in files[number].at(rows, schema))
+        return gathered((_with(batch, ends) for batch in batches), _FILE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,25 +280,22 @@ class _File:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield batches of rows with the position of their first; of row groups without a wanted one, none."""
         stored = [names.get(name, name) for name in schema.names]
-        with pq.ParquetFile(parquet(self.path), buffer_size=_READ_BYTES) as file:
-            there, first = frozenset(file.schema_arrow.names), 0
-            for number in range(file.num_row_groups):
-                group = file.metadata.row_group(number)
-                if wanted is not None and not len(_within(wanted, first, group.num_rows)):
-                    first += group.num_rows
-                    continue
-                rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
-                for batch in file.iter_batches(rows, [number], [name for name in stored if name in there]):
-                    cells = [
-                        batch[name].cast(field.type) if name in there else pa.nulls(batch.num_rows, field.type)
-                        for name, field in zip(stored, schema, strict=True)
-                    ]
-                    yield first, pa.record_batch(cells, schema=schema)
-                    first += batch.num_rows
+        there = frozenset(pq.read_schema(parquet(self.path)).names)
+        for first, batch in read_placed(
+            self.path,
+            [name for name in stored if name in there],
+            lambda begin, count: wanted is None or len(_within(wanted, begin, count)) > 0,
+        ):
+            cells = [
+                batch[name].cast(field.type) if name in there else pa.nulls(batch.num_rows, field.type)
+                for name, field in zip(stored, schema, strict=True)
+            ]
+            yield first, pa.record_batch(cells, schema=schema)
 
 
 def _of_files(files: Files) -> list[_File]:
-    return [_File(path, files.gone(name)) for name, path in zip(files.by_name, files.paths, strict=True)]
+    gone = read_each(files.table.path, files.gone, list(files.by_name))
+    return [_File(path, rows) for path, rows in zip(files.paths, gone, strict=True)]
 
 
 def _within(sorted_rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
@@ -324,11 +315,6 @@ def _with(rows: pa.RecordBatch, ends: Mapping[str, pa.Scalar | None]) -> pa.Reco
         for name, end in ends.items()
     }
     return pa.record_batch([cells.get(name, rows[name]) for name in rows.schema.names], schema=rows.schema)
-
-
-def _before(table: HistoryTable) -> tuple[Column, ...]:
-    """Return the columns by whose key the open versions are distinguished."""
-    return table.columns_at(table.position)
 
 
 def _parts(letter: str, columns: Sequence[Column], chosen: Iterable[Column]) -> dict[str, str]:
