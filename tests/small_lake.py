@@ -23,7 +23,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from auditlake.capture.change_log import MONO_SCHEMA
 from auditlake.delta.append_table import AppendLog
 from auditlake.lake.gaps import GAPS_SCHEMA
-from auditlake.lake.history import create_history
+from auditlake.lake.history import create_history, open_history
+from auditlake.lake.history_files import Files, find_files
 from auditlake.lake.layout import (
     ACKNOWLEDGED_APP,
     CHANGES_APP,
@@ -83,6 +84,15 @@ def write_history(
     transactions = [Transaction(app, version) for app, version in positions.items()]
     content = pa.Table.from_pylist(rows, schema=pa.schema(table.schema().to_arrow()))
     write_deltalake(table, content, mode="append", commit_properties=CommitProperties(app_transactions=transactions))
+
+
+def files_of(lake: Lake, name: TableName) -> Files:
+    """Return the current files of a history."""
+    table = open_history(lake, name)
+    assert table is not None
+    files = find_files(table)
+    assert files is not None
+    return files
 
 
 def _orders() -> list[dict[str, Any]]:

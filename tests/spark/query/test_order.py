@@ -19,12 +19,13 @@ from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import put_commit
 from auditlake.lake import compaction as order
 from auditlake.lake import maintenance as upkeep
-from auditlake.lake.history import create_history, history_schema, open_history
-from auditlake.lake.history_files import Files, data_files, find_files
+from auditlake.lake.history import create_history, history_schema
+from auditlake.lake.history_files import data_files
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lake.maintenance import find_due, rewrite
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
+from tests.small_lake import files_of
 
 pytestmark = pytest.mark.spark
 
@@ -70,15 +71,6 @@ def make(lake: Lake) -> list[dict[str, Any]]:
     return rows
 
 
-def the_files(lake: Lake) -> Files:
-    """Return the current files of the history."""
-    table = open_history(lake, NAME)
-    assert table is not None
-    files = find_files(table)
-    assert files is not None
-    return files
-
-
 def read(lake: Lake) -> list[dict[str, Any]]:
     """Return all rows, read by deltalake."""
     found = pa.table(QueryBuilder().register("t", DeltaTable(lake.history(NAME))).execute("select * from t"))
@@ -95,20 +87,22 @@ def test_clustering_separates_versions_by_start_and_age(
     monkeypatch.setattr(upkeep, "fits", lambda _: False)
     monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
     monkeypatch.setattr(upkeep, "_SMALL_BYTES", 0)
-    files = the_files(lake)
+    files = files_of(lake, NAME)
     due = find_due(data_files(files.table), everything=True)
     assert due.closed_parts == PARTS
     assert rewrite(spark.newSession(), files.table, due)
 
     assert read(lake) == before
-    assert not find_due(data_files(the_files(lake).table), everything=True)
+    assert not find_due(data_files(files_of(lake, NAME).table), everything=True)
     assert {path.name for path in lake.history(NAME).iterdir()} == {
         "_delta_log",
         "_part=open",
         *map("_part={}".format, PARTS),
     }
     for part in PARTS:
-        laid = sorted(the_files(lake).of_part(part).by_name.values(), key=lambda file: file.bounds("_from_lsn") or ())
+        laid = sorted(
+            files_of(lake, NAME).of_part(part).by_name.values(), key=lambda file: file.bounds("_from_lsn") or ()
+        )
         bounds = [file.bounds("_from_lsn") for file in laid]
         end, length = (LEAST + MOST) // 2 if part == PARTS[0] else MOST, (MOST - LEAST) // 2
         assert all(bound and end - bound[0] <= 2 * (end - bound[1]) + length for bound in bounds), "an age is apart"
@@ -128,7 +122,7 @@ def test_files_of_a_killed_clustering_are_deleted_after_a_day(spark: SparkSessio
     lake = Lake(tmp_path)
     make(lake)
     before = read(lake)
-    table = the_files(lake).table
+    table = files_of(lake, NAME).table
     for name, age_h in (("unordered-old", 25), ("unordered-new", 23)):
         hidden = table.path / name / "_temporary" / "0" / "part-00000.parquet"
         hidden.parent.mkdir(parents=True)
@@ -148,7 +142,7 @@ def test_a_state_of_clustered_files_has_the_right_versions(
     rows = make(lake)
     monkeypatch.setattr(upkeep, "fits", lambda _: False)
     monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
-    assert rewrite(spark.newSession(), the_files(lake).table, upkeep.Due(open_part=False, closed_parts=PARTS))
+    assert rewrite(spark.newSession(), files_of(lake, NAME).table, upkeep.Due(open_part=False, closed_parts=PARTS))
     compiled = spark.newSession()
     compiled.conf.set("spark.sql.codegen.wholeStage", "true")
     compiled.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")

@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.pg, pytest.mark.spark]
 
 
+def _bootstrapped(database: str, root: Path, *statements: str) -> Lake:
+    execute(database, *statements)
+    assert run_here(["bootstrap", "--table", "public.*", "--source", database, "--lake", root]).code == 0
+    return Lake(root)
+
+
 def test_a_row_is_not_followed_to_before_other_columns_became_the_key(
     database: str, spark: "SparkSession", tmp_path: Path
 ) -> None:
     """An old row from before has the former key only, so the new key of that moment is not known."""
-    lake = Lake(tmp_path)
-    execute(database, "create table t (id int not null, n int primary key, v text)", "insert into t values (1, 1, 'a')")
-    assert run_here(["bootstrap", "--table", "public.*", "--source", database, "--lake", lake.root]).code == 0
+    made = "create table t (id int not null, n int primary key, v text)"
+    lake = _bootstrapped(database, tmp_path, made, "insert into t values (1, 1, 'a')")
     rekey = "alter table t drop constraint t_pkey, add primary key (id, n); insert into t values (2, 2, 'b')"
     execute(database, "update t set n = 5", rekey, "update t set v = 'c' where id = 1")
     capture(database, lake)
@@ -39,9 +44,8 @@ def test_a_transaction_that_changes_rows_before_the_key_is_refused(
     database: str, spark: "SparkSession", tmp_path: Path
 ) -> None:
     """Old rows from before the change have the former key only, so they are not folded under the new one."""
-    lake = Lake(tmp_path)
-    execute(database, "create table t (id int not null, n int primary key)", "insert into t values (1, 1)")
-    assert run_here(["bootstrap", "--table", "public.*", "--source", database, "--lake", lake.root]).code == 0
+    made = "create table t (id int not null, n int primary key)"
+    lake = _bootstrapped(database, tmp_path, made, "insert into t values (1, 1)")
     rekey = "alter table t drop constraint t_pkey, add primary key (id, n)"
     execute(database, f"update t set n = 5 where id = 1; {rekey}; insert into t values (2, 2)")
     capture(database, lake)
@@ -56,10 +60,8 @@ def test_a_key_is_another_one_although_it_has_the_same_name(
     database: str, spark: "SparkSession", tmp_path: Path, change: str
 ) -> None:
     """The transaction that changes rows and the key also exchanges the names of both columns."""
-    lake = Lake(tmp_path)
     rows = "insert into t values (1, 4, 'a'), (2, 8, 'z'), (4, 9, 'y')"
-    execute(database, "create table t (id int not null, n int primary key, v text)", rows)
-    assert run_here(["bootstrap", "--table", "public.*", "--source", database, "--lake", lake.root]).code == 0
+    lake = _bootstrapped(database, tmp_path, "create table t (id int not null, n int primary key, v text)", rows)
     renamed = "alter table t rename n to x; alter table t rename id to n"
     rekey = "alter table t drop constraint t_pkey, add primary key (n)"
     execute(database, f"{change}; {renamed}; {rekey}; insert into t values (3, 3, 'b')")

@@ -19,10 +19,11 @@ from auditlake.delta.row_groups import held_bytes
 from auditlake.lake import compaction
 from auditlake.lake.compaction import fits, fitting, has_large_rows, join
 from auditlake.lake.history import HistoryTable, add_columns, create_history, history_schema, open_history
-from auditlake.lake.history_files import Files, find_files, is_open, part_of
+from auditlake.lake.history_files import Files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
+from tests.small_lake import files_of
 
 NAME = TableName("public", "t")
 OPEN = {"_part": "open"}
@@ -45,9 +46,7 @@ def the_table(lake: Lake) -> HistoryTable:
 
 def the_files(lake: Lake) -> Files:
     """List its files."""
-    files = find_files(the_table(lake))
-    assert files is not None
-    return files
+    return files_of(lake, NAME)
 
 
 def begin(lake: Lake) -> None:

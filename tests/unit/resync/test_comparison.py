@@ -17,14 +17,14 @@ from pyroaring import BitMap64
 
 from auditlake.apply.deletion_vector_writer import marked
 from auditlake.delta.log_writer import put_commit
-from auditlake.lake.history import history_schema, open_history
-from auditlake.lake.history_files import Files, find_files
+from auditlake.lake.history import history_schema
+from auditlake.lake.history_files import Files
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.resync.comparison import comparing
 from auditlake.snapshot.ctid_ranges import SnapshotMark
-from tests.small_lake import T0, T0_US, write_history
+from tests.small_lake import T0, T0_US, files_of, write_history
 
 _NAME = TableName("public", "t")
 _MARK = SnapshotMark(Lsn(0x500), T0_US + 7)
@@ -145,7 +145,7 @@ def _overlaps(case: Case, version: Version) -> bool:
 
 
 def _history(lake: Lake, case: Case) -> Files:
-    """Write the history, in up to three files, and mark the deleted rows."""
+    """Write the history, a file per part, and mark the deleted rows."""
     rows = [(each.texts, each.from_lsn, each.to_lsn, each.ordinal) for each in case.versions]
     cells = _table(case, rows).to_pylist()
     for row in cells:
@@ -153,21 +153,13 @@ def _history(lake: Lake, case: Case) -> Files:
         row["_raw"] = row["_raw"] and dict(row["_raw"])
     positions = {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     write_history(lake, _NAME, case.columns, cells, positions)
-    files = _files(lake)
+    files = files_of(lake, _NAME)
     gone = {each.ordinal for each in case.versions if each.deleted}
     places = {name: BitMap64(_places(files, name, gone)) for name in files.by_name}
     places = {name: rows for name, rows in places.items() if rows}
     if places:
         put_commit(files.table.path, files.table.delta_version + 1, "DELETE", marked(files, places))
-    return _files(lake)
-
-
-def _files(lake: Lake) -> Files:
-    table = open_history(lake, _NAME)
-    assert table is not None
-    files = find_files(table)
-    assert files is not None
-    return files
+    return files_of(lake, _NAME)
 
 
 def _places(files: Files, name: str, gone: set[int]) -> list[int]:
