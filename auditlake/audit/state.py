@@ -15,7 +15,7 @@ A value that its type cannot represent is NULL; with `raw` the column `_raw` has
 Files on an object store are read in ranges, through obstore.
 
 Memory: rows of the history are streamed; the keys and rows of the tail are held, as is what DuckDB sorts (up to
-`MEMORY_BYTES`).
+`duckdb_rows.MEMORY_BYTES`).
 """
 
 from collections import Counter

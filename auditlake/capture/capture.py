@@ -193,7 +193,7 @@ class Capture:
         self._writer = Writer(self._log, self._shapes.recorder)
         self._frames = FrameBuffer()
         self._in_parts = _NO_XIDS
-        """The xid of the transaction of which a part was written without its Commit."""
+        """The xid of the transaction that is written in parts, without its Commit yet; empty if there is none."""
         self._idle_mark: WalEnd | None = None
         self._next_mark_at = 0.0
 

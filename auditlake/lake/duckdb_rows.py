@@ -53,7 +53,7 @@ _GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
 def connect(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "DuckDBPyConnection":
     """Open an empty DuckDB in memory: in UTC, without extensions from the network.
 
-    What does not fit into its memory goes to the folder `spill`; without one the statement fails.
+    It spills to the folder `spill` if its memory is full; without a folder the statement fails.
     """
     import duckdb  # noqa: PLC0415 - see above
 

@@ -19,12 +19,12 @@ def read_rows(spark: SparkSession, files: Files) -> DataFrame:
     """Read the rows of these files, without the deleted ones."""
     if not any(file.is_marked for file in files.by_name.values()):
         return _read(spark, files)
-    left = read_kept_places(spark, files.which(lambda file: file.is_marked))
+    left = _read_kept_places(spark, files.which(lambda file: file.is_marked))
     left = left.withColumn("_part", F.col("_part.part"))
     return _read(spark, files.which(lambda file: not file.is_marked)).unionByName(left)
 
 
-def read_kept_places(spark: SparkSession, files: Files) -> DataFrame:
+def _read_kept_places(spark: SparkSession, files: Files) -> DataFrame:
     """Read the rows of these files, without the deleted ones, with the `_part` of `read_places`."""
     rows, deleted = read_places(spark, files), deleted_places(files)
     if deleted is None:

@@ -99,7 +99,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Starters:
-    """Functions that start Spark, which folds what is not applied yet, and the workers, which copy."""
+    """Functions that start Spark, to fold changes that are not applied yet, and the workers, to copy."""
 
     spark: Callable[[], SparkSession]
     workers: Callable[[], Workers]
