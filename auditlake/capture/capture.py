@@ -30,9 +30,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -221,7 +221,7 @@ class Capture:
 
     def _check_catalog(self) -> None:
         """Compare shapes and partitions with the record; required before anything received so far is made durable."""
-        with answering_within(self._control, self._timeouts.silence_s):
+        with self._asking():
             held = Held(self.done_lsn, self._log.current_us)
             self._shapes.check(self._control, held)
             self._partitions.check(self._control, held)
@@ -229,6 +229,13 @@ class Capture:
                 self._publication.refresh(self._control, held.lsn, held.time_us)
                 self._publication.record_checked(held.lsn, held.time_us)
                 self._shapes.moved = False
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Ask the server, which must answer in time, and use the lake, which may be slow."""
+        timeouts = self._timeouts
+        with self._stream.kept_alive(timeouts.status_s), answering_within(self._control, timeouts.silence_s):
+            yield
 
     def _step(self, until: WalEnd | None) -> None:
         limits = _BATCH if self._frames.commits and not self._writer.busy else _FULL
@@ -243,10 +250,10 @@ class Capture:
             self._submit(until)
         self._send_status()
         if self._heartbeat.due:
-            with answering_within(self._control, self._timeouts.silence_s):
+            with self._asking():
                 self._heartbeat.beat(self._control)
         if self._publication.due:
-            with answering_within(self._control, self._timeouts.silence_s):
+            with self._asking():
                 since = self.done_lsn
                 self._publication.refresh(self._control, since)
                 self._publication.record_checked(since, self._log.current_us)
@@ -284,7 +291,7 @@ class Capture:
     def _is_visible(self, whole: FrameBuffer) -> bool:
         """Return whether the catalog shows what these transactions have changed; wait a little if not."""
         xids = np.concatenate([self._in_parts, whole.xids()])
-        with answering_within(self._control, self._timeouts.silence_s):
+        with self._asking():
             visible = are_visible(self._control, xids)
         if not visible:
             time.sleep(_INVISIBLE_S)
@@ -293,7 +300,8 @@ class Capture:
     def _collect_last(self) -> None:
         """Wait for the running write, and acknowledge it."""
         while self._writer.busy:
-            select.select([self._writer], [], [])
+            with self._stream.kept_alive(self._timeouts.status_s):
+                select.select([self._writer], [], [])
             self._writer.collect()
             self._stream.acknowledge(self.done_lsn)
 
@@ -310,7 +318,7 @@ class Capture:
         """Advance the slot over WAL without published changes, and record how current the lake is."""
         now = time.monotonic()
         if self._idle_mark is None and now >= self._next_mark_at:
-            with answering_within(self._control, self._timeouts.silence_s):
+            with self._asking():
                 self._idle_mark = wal_end(self._control)
             self._next_mark_at = now + (_IDLE_COMMIT_S if until is None else _TARGET_COMMIT_S)
         mark, reached = self._idle_mark, max(self.done_lsn, self._stream.keepalive_lsn)
@@ -344,24 +352,23 @@ def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened
     """
     with ExitStack() as opened:
         opened.enter_context(closing(claim))
-        control, snapshots, partitions = claim.control, CatalogSnapshots(lake), PartitionWatch(lake, report)
-        silence_s = claim.timeouts.silence_s
-        log = CaptureLog(
-            lake, Asker(source.conninfo, lake, silence_s), AttributeNumbers(source.conninfo, lake, silence_s)
-        )
-        recorder = DdlRecorder(lake, log)
-        shapes = ShapeWatch(lake, log, recorder, report, source.manifest.publication)
-        with answering_within(control, claim.timeouts.silence_s):
+        control, present, silence_s = claim.control, claim.publication.present, claim.timeouts.silence_s
+        stream = ReplicationStream.over(claim.replication, claim.start, source.streaming, lsn_offset(control))
+        snapshots, partitions = CatalogSnapshots(lake), PartitionWatch(lake, report)
+        with stream.kept_alive(claim.timeouts.status_s), answering_within(control, silence_s):
+            log = CaptureLog(
+                lake, Asker(source.conninfo, lake, silence_s), AttributeNumbers(source.conninfo, lake, silence_s)
+            )
+            shapes = ShapeWatch(lake, log, DdlRecorder(lake, log), report, source.manifest.publication)
             _check_again(claim, source.manifest.slot, lake, log, report)
             log.resolve_missing_values()
             claim.publication.record_checked(claim.start, log.current_us)
-            snapshots.refresh(control, claim.publication.present)
-            partitions.refresh(control, claim.publication.present)
-            shapes.refresh(control, claim.publication.present)
+            snapshots.refresh(control, present)
+            partitions.refresh(control, present)
+            shapes.refresh(control, present)
             partitions.check(control, Held(log.acknowledged, log.current_us))
             shapes.check(control, Held(log.acknowledged, log.current_us))
             reader = read_reader(control, source.manifest.slot)
-        stream = ReplicationStream.over(claim.replication, claim.start, source.streaming, lsn_offset(control))
         opened.pop_all()
         return Opened(control, stream, log, snapshots, partitions, shapes, reader)
 

@@ -35,8 +35,11 @@ protocol-message-formats.html, CopyBothResponse, CopyData; libpq-async.html, PQc
 import re
 import select
 import struct
+import threading
 import time
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol, Self
@@ -543,6 +546,27 @@ class ReplicationStream:
     def unheard_for_s(self) -> float:
         """Seconds since we last received anything from the server, or could not because the buffer was full."""
         return time.monotonic() - self._received_at
+
+    @contextmanager
+    def kept_alive(self, status_s: float) -> Iterator[None]:
+        """Send status updates while the block, which must not use the stream, waits for the lake.
+
+        Its time is not silence of the server. If the connection is lost meanwhile, the next `receive` raises that.
+        """
+        began_at, ended = time.monotonic(), threading.Event()
+        updates = threading.Thread(target=self._update_until, args=(ended, status_s), name="auditlake-status")
+        updates.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            updates.join()
+            self._received_at += time.monotonic() - began_at
+
+    def _update_until(self, ended: threading.Event, status_s: float) -> None:
+        with suppress(SourceUnreachable):
+            while not ended.wait(max(0.0, status_s - self.silent_for_s)):
+                self.acknowledge(self._flush_lsn)
 
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""

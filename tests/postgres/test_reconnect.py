@@ -1,5 +1,6 @@
 """Capture after a lost connection: it reconnects, and every change is in the log once and in order."""
 
+import itertools
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.publication_watch import PublicationWatch
+from auditlake.capture.shape_watch import ShapeWatch
 from auditlake.errors import SourceUnreachable, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
@@ -130,24 +132,28 @@ def test_only_a_server_without_an_answer_is_silent(database: str) -> None:
         assert failure.value.retryable
 
 
-def test_status_updates_are_sent_during_a_long_write(
-    database: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("slow", [(CaptureLog, "append", 1), (ShapeWatch, "check", 1), (ShapeWatch, "check", 2)])
+def test_status_updates_are_sent_while_the_lake_is_slow(
+    database: str, lake: Lake, monkeypatch: pytest.MonkeyPatch, slow: tuple[type, str, int]
 ) -> None:
-    """Several updates per `wal_sender_timeout`, while `changes` is written."""
-    write, began, end = CaptureLog.append, threading.Event(), threading.Event()
+    """Several updates per `wal_sender_timeout`: while a batch is written, the log opened, the catalog compared."""
+    kind, name, call = slow
+    do, began, end, calls = getattr(kind, name), threading.Event(), threading.Event(), itertools.count(1)
 
-    def slow(self: CaptureLog, *args: object) -> None:
-        began.set()
-        assert end.wait(30)
-        write(self, *args)  # type: ignore[arg-type]
+    def slowly(*args: object) -> None:
+        if next(calls) == call:
+            began.set()
+            assert end.wait(30)
+        do(*args)
 
-    monkeypatch.setattr(CaptureLog, "append", slow)
+    monkeypatch.setattr(kind, name, slowly)
     dsn = make_conninfo(database, options="-c wal_sender_timeout=600")
     with Running(dsn, lake) as running:
         insert(database, 1)
         assert began.wait(10)
         pid, replies = reader_of(database), set[object]()
         while len(replies) < 6:  # a third of the time-out each
+            assert reader_of(database) == pid
             replies.add(reply_of(database))
         end.set()
         running.await_keys(1)
