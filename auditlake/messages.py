@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from auditlake.errors import AuditlakeError, BadUsage
-from auditlake.store.objects import as_lake_error
+from auditlake.jvm_trace import classes_in, trace_of
+from auditlake.store.failures import as_lake_error
 from auditlake.values.escapes import visible
 
 _LOCK = threading.Lock()
@@ -43,9 +44,11 @@ def report(error: BaseException) -> int:
 
 
 def report_bug(error: BaseException) -> None:
-    """Report the type and traceback of an unexpected exception, without its message, which may quote rows."""
+    """Report the types and traceback of an unexpected exception, without its message, which may quote rows."""
     frames = "".join(traceback.format_tb(error.__traceback__))
     say(f"error: unexpected {type(error).__name__} at\n{frames.rstrip()}")
+    if (trace := trace_of(error)) and (classes := classes_in(trace)):
+        say(f"in the JVM: {', caused by '.join(classes)}")
     say("hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
 
 

@@ -59,9 +59,9 @@ class FaultyStore:
         return f"http://127.0.0.1:{self._listener.server_port}"
 
     @contextmanager
-    def refusing(self, code: str) -> Iterator[None]:
-        """Refuse every request in the block with this error code of S3."""
-        self._refusal = code
+    def refusing(self, fault: str) -> Iterator[None]:
+        """Spoil every request in the block with this error code of S3, or kind of fault."""
+        self._refusal = fault
         try:
             yield
         finally:
@@ -98,6 +98,10 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.upstream = self.store.connect()
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # a client that was killed
+            super().handle()
 
     def finish(self) -> None:
         with suppress(OSError):

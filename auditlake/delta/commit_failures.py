@@ -21,11 +21,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from auditlake.errors import LakeUnusable
-from auditlake.store.objects import STORE_HINT
+from auditlake.store.failures import as_lake_error
 
 _REASONS = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|Input/output error")
-# From Hadoop's S3A; a reply to HEAD has no code of S3, only this.
-_REFUSED = re.compile(r"([A-Z][A-Za-z ]+) \(Service: S3, Status Code: (\d+)")
 _HINT = (
     "Free space in the lake and in Spark's folders (spark.local.dir), or correct the folder's permissions; "
     "then start again: it goes on from the last commit."
@@ -60,9 +58,8 @@ def writing(what: str) -> Iterator[None]:
     except ConnectionError:  # to the JVM
         raise
     except (OSError, DeltaError, PySparkException, Py4JJavaError) as exc:
-        if answer := _REFUSED.search(str(exc)):
-            problem = f"{what} cannot be read or written: the store answered {answer[2]} {answer[1].strip()}"
-            raise LakeUnusable(problem, STORE_HINT) from exc
+        if known := as_lake_error(exc):
+            raise LakeUnusable(f"{what} cannot be read or written: {known.message}", known.hint) from exc
         reason = _reason(exc)
         if reason is None:
             raise

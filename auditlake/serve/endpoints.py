@@ -22,7 +22,7 @@ from auditlake.serve import lake_answers as moments
 from auditlake.serve import models
 from auditlake.serve import table_answers as tables
 from auditlake.serve.resources import Resources, failure
-from auditlake.store.objects import as_lake_error
+from auditlake.store.failures import as_lake_error
 
 PREFIX = "/api/v1"
 

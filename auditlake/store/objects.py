@@ -25,7 +25,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auditlake.errors import ConfigError, LakeUnusable
+from auditlake.errors import ConfigError
+from auditlake.store.failures import code_or_kind
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -49,7 +50,6 @@ _ETAG = "#"
 _BUFFER_BYTES = 64 << 10
 _PART_BYTES = 8 << 20
 """A larger object is written in parts."""
-_REASON = re.compile(r"<Code>(\w+)</Code>|status code: (\d+ [A-Za-z ]+)|(error sending request|timed out)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,36 +128,9 @@ def _os_errors(bucket: str, key: str) -> Iterator[None]:
     except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
         raise FileExistsError(errno.EEXIST, "The object exists, or has changed", where) from None
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as exc:
-        raise PermissionError(errno.EACCES, f"The store refuses access ({_reason(exc)})", where) from None
+        raise PermissionError(errno.EACCES, f"The store refuses access ({code_or_kind(exc)})", where) from None
     except exceptions.BaseError as exc:
-        raise OSError(errno.EIO, f"The store failed: {_reason(exc)}", where) from None
-
-
-def _reason(exc: BaseException) -> str:
-    """Return the store's code or the kind of failure; the full text quotes whole requests."""
-    found = [next(filter(None, match.groups())) for match in _REASON.finditer(str(exc))]
-    return ", ".join(dict.fromkeys(text.strip() for text in found)) or type(exc).__name__
-
-
-def as_lake_error(exc: BaseException) -> LakeUnusable | None:
-    """Return the error to report if `exc` is a failure of the store, ours or deltalake's; None if it is not."""
-    if isinstance(exc, OSError) and isinstance(exc.filename, str) and "://" in exc.filename:
-        return LakeUnusable(f"{exc.filename}: {exc.strerror}", STORE_HINT)
-    if _is_deltalakes(exc) and _OF_A_STORE.search(str(exc)):
-        return LakeUnusable(f"the store failed: {_reason(exc)}", STORE_HINT)
-    return None
-
-
-def _is_deltalakes(exc: BaseException) -> bool:
-    """Return whether deltalake may have raised this: OSError without a number, or DeltaError."""
-    if isinstance(exc, OSError):
-        return exc.errno is None
-    return any(kind.__name__ == "DeltaError" for kind in type(exc).__mro__)  # without importing deltalake for it
-
-
-# A refusal (401, 403) has a text of its own, with the request below it.
-_OF_A_STORE = re.compile(r"Generic S3 error|Error performing (?:GET|PUT|HEAD|POST|DELETE|list) ")
-STORE_HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
+        raise OSError(errno.EIO, f"The store failed: {code_or_kind(exc)}", where) from None
 
 
 def absent(bucket: str, key: str) -> FileNotFoundError:

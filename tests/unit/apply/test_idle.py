@@ -157,7 +157,7 @@ def test_a_full_disk_makes_the_lake_unusable(exc: Exception) -> None:
 
 def test_a_store_that_refuses_spark_makes_the_lake_unusable() -> None:
     """The reply to a HEAD has no code of S3, only a status."""
-    text = "S3Exception: Forbidden (Service: S3, Status Code: 403, Request ID: null):null"
+    text = "org.S3Exception: Forbidden (Service: S3, Status Code: 403, Request ID: null):null"
     with pytest.raises(LakeUnusable, match=r"public\.t cannot be read or written: the store answered 403 Forbidden"):
         failing(PySparkException(text)).__enter__()
 

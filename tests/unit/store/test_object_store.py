@@ -29,6 +29,7 @@ from auditlake.lake.stage_lock import Stage, hold, holder_lives
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.store import files, objects
+from auditlake.store.failures import as_lake_error
 from auditlake.store.place import Place, Remote
 from tests.s3_server import SECRET
 
@@ -158,7 +159,7 @@ def test_a_store_that_refuses_deltalake_is_an_error_of_the_lake(
         with pytest.raises((OSError, DeltaError)) as raised:
             failing(Remote("s3://refused", "lake"))
         server.shutdown()
-    found = objects.as_lake_error(raised.value)
+    found = as_lake_error(raised.value)
     assert found is not None
     assert found.message == "the store failed: AccessDenied"
 

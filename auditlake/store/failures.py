@@ -1,0 +1,60 @@
+"""Failures of an object store, as obstore, deltalake and Spark's S3A report them: told apart from bugs, and worded.
+
+Full texts quote whole requests, and Spark's may quote rows. Only the status, the code or the kind of failure is shown.
+A missing object (404) and a refused condition (412) are not failures of the store: each means something to its caller.
+
+Authority: Hadoop's `S3AUtils.translateException`; obstore.exceptions; py4j.protocol
+"""
+
+import re
+
+from auditlake.errors import LakeUnusable
+from auditlake.jvm_trace import trace_of
+
+_REASON = re.compile(r"<Code>(\w+)</Code>|status code: (\d+ [A-Za-z ]+)|(error sending request|timed out)")
+# A refusal (401, 403) has a text of its own, with the request below it.
+_OF_DELTALAKE = re.compile(r"Generic S3 error|Error performing (?:GET|PUT|HEAD|POST|DELETE|list) ")
+# A reply to HEAD has no code of S3, only the words of its status.
+_REPLY_TO_SPARK = re.compile(r"(?:([A-Z][A-Za-z ]+?) )?\(Service: S3, Status Code: (?!404|412)(\d+)")
+# Followed by its message, which a frame of the trace is not; S3A's own classes of a reply come with the reply.
+_OF_SPARK = re.compile(
+    r"\b(?:software\.amazon\.awssdk\.core\.exception|org\.apache\.hadoop\.fs\.s3a|org\.apache\.hadoop\.net)"
+    r"(?:\.auth)?\.((?:Sdk|Api|AWS|NoAuth|Connect|Credential)\w*Exception)(?=:|\s|$)"
+)
+_HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
+
+
+def code_or_kind(exc: BaseException) -> str:
+    """Return the store's code, or the kind of failure, of an exception of obstore or deltalake."""
+    found = [next(filter(None, match.groups())) for match in _REASON.finditer(str(exc))]
+    return ", ".join(dict.fromkeys(text.strip() for text in found)) or type(exc).__name__
+
+
+def as_lake_error(exc: BaseException) -> LakeUnusable | None:
+    """Return the error to report if `exc` is a failure of the store; None if it is not."""
+    if isinstance(exc, OSError) and isinstance(exc.filename, str) and "://" in exc.filename:
+        return LakeUnusable(f"{exc.filename}: {exc.strerror}", _HINT)
+    reason = _failure(exc)
+    return LakeUnusable(reason, _HINT) if reason else None
+
+
+def _failure(exc: BaseException) -> str | None:
+    """Return what failed, if `exc` is a failure of the store that deltalake or Spark raised."""
+    if _is_deltalakes(exc):
+        return f"the store failed: {code_or_kind(exc)}" if _OF_DELTALAKE.search(str(exc)) else None
+    trace = trace_of(exc)
+    return _failure_in(trace) if trace else None
+
+
+def _is_deltalakes(exc: BaseException) -> bool:
+    """Return whether deltalake may have raised this: OSError without a number, or DeltaError."""
+    if isinstance(exc, OSError):
+        return exc.errno is None
+    return any(kind.__name__ == "DeltaError" for kind in type(exc).__mro__)  # without importing deltalake for it
+
+
+def _failure_in(trace: str) -> str | None:
+    if reply := _REPLY_TO_SPARK.search(trace):
+        return f"the store answered {reply[2]} {(reply[1] or '').strip()}".rstrip()
+    kind = _OF_SPARK.search(trace)
+    return f"the store failed: {kind[1]}" if kind else None

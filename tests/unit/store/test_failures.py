@@ -1,0 +1,71 @@
+"""Failures of a store in Spark's exceptions are errors of the lake; the texts are those of S3A before such a store."""
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from auditlake.jvm_trace import trace_of
+from auditlake.store.failures import as_lake_error
+
+_S3A, _SDK = "org.apache.hadoop.fs.s3a", "software.amazon.awssdk"
+_FRAMES = f"""
+\tat {_S3A}.S3AUtils.translateException(S3AUtils.java:291)
+\tat {_SDK}.core.exception.SdkClientException$BuilderImpl.build(SdkClientException.java:130)
+"""
+_NO_REPLY = (
+    f"{_S3A}.HttpChannelEOFException: listObjects() on s3://b/t: {_SDK}.core.exception.SdkClientException: Unable to "
+    "execute HTTP request: The target server failed to respond (SDK Attempt Count: 2)"
+)
+_TO_HEAD = (
+    f"{_S3A}.AWSServiceThrottledException: getFileStatus on s3://b/t/_delta_log: {_SDK}.services.s3.model.S3Exception: "
+    "Service Unavailable (Service: S3, Status Code: 503, Request ID: null):null: Service Unavailable"
+)
+_IN_AN_EXECUTOR = (
+    "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times: "
+    f"{_S3A}.AWSStatus500Exception: open s3://b/t/1.parquet: {_SDK}.services.s3.model.S3Exception: injected "
+    "(Service: S3, Status Code: 500, Request ID: null) (SDK Attempt Count: 2)"
+)
+_NO_CREDENTIALS = f"{_S3A}.auth.NoAuthWithAWSException: No AWS Credentials provided"
+_MISSING = f"java.io.FileNotFoundException: {_SDK}.S3Exception: Not Found (Service: S3, Status Code: 404, x)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_NO_REPLY, "the store failed: SdkClientException"),
+        (_TO_HEAD, "the store answered 503 Service Unavailable"),
+        (_IN_AN_EXECUTOR, "the store answered 500"),
+        (_NO_CREDENTIALS, "the store failed: NoAuthWithAWSException"),
+    ],
+)
+def test_a_failure_of_the_store_in_spark(text: str, message: str) -> None:
+    """It is named by its status, or by its kind if there was no reply."""
+    found = as_lake_error(PySparkException(text + _FRAMES))
+    assert found is not None
+    assert (found.message, found.exit_code) == (message, 6)
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        PySparkException(f"java.lang.NullPointerException{_FRAMES}"),
+        PySparkException(_MISSING + _FRAMES),
+        RuntimeError("Service: S3, Status Code: 503"),
+    ],
+)
+def test_other_failures_are_not_the_stores(exc: BaseException) -> None:
+    """A missing object has a meaning for who asked, and a frame of the trace is no cause."""
+    assert as_lake_error(exc) is None
+
+
+class Py4JJavaError(Exception):
+    """An exception of a JVM that has ended."""
+
+    def __str__(self) -> str:
+        raise Py4JNetworkError("the JVM does not answer")
+
+
+def test_an_exception_of_a_jvm_that_has_ended_has_no_trace() -> None:
+    """To ask for its text fails, and that must not replace the error that is reported."""
+    assert trace_of(Py4JJavaError()) is None
+    assert as_lake_error(Py4JJavaError()) is None
