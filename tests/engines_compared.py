@@ -54,8 +54,8 @@ class Engines:
         self.state = read_state(self.lake, None, UTC)
         self.embedded = Embedded({})
         for name in TABLES:
-            rows = run_sql(self.spark, self.lake, f"select * from {name}").coalesce(1).cache()
-            rows.count()
+            # A leaf of every plan: Spark analyses the plan of cached rows, over history and tail, in each statement.
+            rows = run_sql(self.spark, self.lake, f"select * from {name}").coalesce(1).localCheckpoint()
             self.held[TableName("public", name)] = rows
 
     def _prepared(self, sql: str) -> PreparedQuery:
