@@ -23,7 +23,8 @@ I5. A batch is written once queries see its transactions, and after the catalog 
 A thread (`Writer`) decodes buffers and makes them durable, one job at a time, in order. `Capture` submits a job while
 none is running, continues to receive, and collects the result: the LSN before which everything is durable, or the
 exception. So a slow write delays neither reading the stream nor status updates, and at most two buffers are in memory:
-one being written, one being filled. After the first job only this thread uses the decoder and the log.
+one being written, one being filled. After the first job only this thread uses the decoder and the log. What `Capture`
+itself does with the lake, at the start and in a comparison of the catalog, may take as long: the stream is kept alive.
 """
 
 import os
