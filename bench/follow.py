@@ -12,13 +12,11 @@ counted). Memory is resident memory at the end.
 import argparse
 import threading
 import time
-from collections.abc import Iterable
-from pathlib import Path
 from statistics import median
 
-import psycopg
 from harness.site import Run, Site, bench_server
-from harness.usage import OURS, cpu_s, jvm_of, resident_mb
+from harness.subscription import load, run_subscription, subscribe, unsubscribe
+from harness.usage import OURS, jvm_of, used_by
 from pyspark.sql import SparkSession
 
 from auditlake.capture.supervisor import make_task
@@ -26,65 +24,17 @@ from auditlake.follow import follow
 from auditlake.lake.layout import Lake
 from auditlake.spark.session import spark_session
 
-_CLIENTS = 4
 _WARM_UP, _WARM_UP_ROUNDS = 20_000, 4
-_POLL_S = 0.05
-_WORKERS = """
-select array_agg(pid) from pg_stat_activity
-where backend_type like 'logical replication%worker' or (backend_type = 'walsender' and application_name = 'native')
-"""
-
-
-def _used(processes: Iterable[Path]) -> tuple[float, float]:
-    """Return CPU-seconds so far and resident MB of these processes."""
-    used = [(cpu_s(process), resident_mb(process)) for process in processes]
-    return sum(cpu for cpu, _ in used), sum(memory for _, memory in used)
-
-
-def _load(site: Site, transactions: int) -> None:
-    site.tool("pgbench", "-n", "-c", str(_CLIENTS), "-t", str(transactions // _CLIENTS), site.name)
-
-
-def _subscribe(site: Site) -> str:
-    """Copy the database and create a subscription to ours in the copy, not enabled yet."""
-    name = f"{site.name}_native"
-    with psycopg.connect(site.server.dsn(), autocommit=True) as conn:
-        conn.execute(f'create database "{name}" template "{site.name}"')
-    site.sql("select pg_create_logical_replication_slot('native', 'pgoutput')")
-    with psycopg.connect(site.server.dsn(name), autocommit=True) as conn:
-        conn.execute("drop publication if exists auditlake")
-        conn.execute(
-            f"create subscription native connection '{site.dsn}' publication auditlake with "
-            "(create_slot = false, slot_name = 'native', copy_data = false, enabled = false)"
-        )
-    return name
-
-
-def _native(site: Site, name: str) -> Run:
-    until = site.sql("select pg_current_wal_insert_lsn()")
-    begun_s = time.monotonic()
-    with psycopg.connect(site.server.dsn(name), autocommit=True) as conn:
-        conn.execute("alter subscription native enable")
-        used = (0.0, 0.0)
-        confirmed = f"select confirmed_flush_lsn >= '{until}' from pg_replication_slots where slot_name = 'native'"
-        while site.sql(confirmed) != "True":
-            row = conn.execute(_WORKERS).fetchone()
-            if row and row[0]:
-                used = _used(Path(f"/proc/{pid}") for pid in row[0])
-            time.sleep(_POLL_S)
-        seconds = time.monotonic() - begun_s
-        conn.execute("alter subscription native disable")
-    return Run(seconds, *used)
 
 
 def _follow(site: Site, spark: SparkSession) -> Run:
     processes = (OURS, jvm_of(spark))
-    before, _ = _used(processes)
+    before, _ = used_by(processes)
     begun_s = time.monotonic()
     task = make_task(site.dsn, Lake(site.lake), "current")
     follow(task, lambda: spark, threading.Event(), lambda _: None)
     seconds = time.monotonic() - begun_s
-    after, memory_mb = _used(processes)
+    after, memory_mb = used_by(processes)
     return Run(seconds, after - before, memory_mb)
 
 
@@ -94,17 +44,16 @@ def _pair(scale: int, transactions: int) -> tuple[Run, Run]:
         site.tool("pgbench", "-i", "-q", "-s", str(scale), site.name)
         site.sql("alter table pgbench_history add hid bigserial primary key")
         site.auditlake("bootstrap")
-        native = _subscribe(site)
+        native = subscribe(site)
         spark = spark_session({"spark.master": "local[2]"})
         for _ in range(_WARM_UP_ROUNDS):
-            _load(site, _WARM_UP)
+            load(site, _WARM_UP)
             _follow(site, spark)
-            _native(site, native)
-        _load(site, transactions)
-        theirs = _native(site, native)
+            run_subscription(site, native)
+        load(site, transactions)
+        theirs = run_subscription(site, native)
         ours = _follow(site, spark)
-        with psycopg.connect(server.dsn(native), autocommit=True) as conn:
-            conn.execute("drop subscription native")
+        unsubscribe(site, native)
         return theirs, ours
 
 

@@ -9,10 +9,9 @@ resync of an empty table, which is what its process and the slot take.
 """
 
 import argparse
-from pathlib import Path
 
 from harness.site import Run, Site, bench_server
-from harness.usage import Sampler, cpu_s
+from harness.usage import CpuOfChildren
 
 _SCHEMA = """
 create table accounts (id bigint primary key, branch int not null, balance numeric(15,2) not null, opened date not null,
@@ -28,20 +27,6 @@ _CHANGES = {
     "every hundredth row changed": _SILENT.format("update accounts set balance = balance + 1 where id % 100 = 0"),
     "every row changed": _SILENT.format("update accounts set balance = balance + 1"),
 }
-
-
-class _Cpu(Sampler):
-    """The CPU time of all descendant processes."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[Path, float] = {}
-
-    @property
-    def seconds(self) -> float:
-        return sum(self._seconds.values())
-
-    def look(self, process: Path) -> None:
-        self._seconds[process] = cpu_s(process)
 
 
 def main() -> None:
@@ -64,7 +49,7 @@ def main() -> None:
 
 
 def _measure(site: Site, what: str, rows: int, *arguments: str) -> Run:
-    with _Cpu() as cpu:
+    with CpuOfChildren() as cpu:
         run = site.auditlake(*arguments)
     print(
         run.line(

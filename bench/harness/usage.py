@@ -6,6 +6,7 @@ A thread has such a folder too: task/<id> in its process's folder.
 import os
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -32,6 +33,12 @@ def cpu_s(folder: Path) -> float:
 def resident_mb(folder: Path) -> float:
     """Return the current resident memory of a process."""
     return int((folder / "statm").read_text().split()[1]) * _PAGE_MB
+
+
+def used_by(processes: Iterable[Path]) -> tuple[float, float]:
+    """Return CPU-seconds so far and resident MB of these processes."""
+    used = [(cpu_s(process), resident_mb(process)) for process in processes]
+    return sum(cpu for cpu, _ in used), sum(memory for _, memory in used)
 
 
 def descendants(ancestor: str) -> list[str]:
@@ -69,3 +76,18 @@ class Sampler(ABC):
             for pid in descendants(OURS.resolve().name):
                 with suppress(OSError, IndexError):
                     self.look(Path("/proc", pid))
+
+
+class CpuOfChildren(Sampler):
+    """The CPU time of all descendant processes."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[Path, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Return the CPU-seconds so far, as of the last look at each."""
+        return sum(self._seconds.values())
+
+    def look(self, process: Path) -> None:
+        self._seconds[process] = cpu_s(process)
