@@ -23,17 +23,18 @@ I5. A batch is written once queries see its transactions, and after the catalog 
 A thread (`Writer`) decodes buffers and makes them durable, one job at a time, in order. `Capture` submits a job while
 none is running, continues to receive, and collects the result: the LSN before which everything is durable, or the
 exception. So a slow write delays neither reading the stream nor status updates, and at most two buffers are in memory:
-one being written, one being filled. After the first job only this thread uses the decoder and the log. What `Capture`
-itself does with the lake, at the start and in a comparison of the catalog, may take as long: the stream is kept alive.
+one being written, one being filled. After the first job only this thread uses the decoder and the log. The
+stream sends status updates from a thread of its own, because `Capture` itself uses the lake, too: at the start and in a
+comparison of the catalog.
 """
 
 import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -222,7 +223,7 @@ class Capture:
 
     def _check_catalog(self) -> None:
         """Compare shapes and partitions with the record; required before anything received so far is made durable."""
-        with self._asking():
+        with answering_within(self._control, self._timeouts.silence_s):
             held = Held(self.done_lsn, self._log.current_us)
             self._shapes.check(self._control, held)
             self._partitions.check(self._control, held)
@@ -230,13 +231,6 @@ class Capture:
                 self._publication.refresh(self._control, held.lsn, held.time_us)
                 self._publication.record_checked(held.lsn, held.time_us)
                 self._shapes.moved = False
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Ask the server, which must answer in time, and use the lake, which may be slow."""
-        timeouts = self._timeouts
-        with self._stream.kept_alive(timeouts.status_s), answering_within(self._control, timeouts.silence_s):
-            yield
 
     def _step(self, until: WalEnd | None) -> None:
         limits = _BATCH if self._frames.commits and not self._writer.busy else _FULL
@@ -249,12 +243,12 @@ class Capture:
                 self._check_catalog()
                 self._next_mark_at = 0.0
             self._submit(until)
-        self._send_status()
+        self._check_heard()
         if self._heartbeat.due:
-            with self._asking():
+            with answering_within(self._control, self._timeouts.silence_s):
                 self._heartbeat.beat(self._control)
         if self._publication.due:
-            with self._asking():
+            with answering_within(self._control, self._timeouts.silence_s):
                 since = self.done_lsn
                 self._publication.refresh(self._control, since)
                 self._publication.record_checked(since, self._log.current_us)
@@ -262,13 +256,10 @@ class Capture:
                 self._partitions.refresh(self._control, self._publication.present)
                 self._shapes.refresh(self._control, self._publication.present)
 
-    def _send_status(self) -> None:
-        """Send a status update in time, and require that the server answers."""
-        unheard_s, timeouts = self._stream.unheard_for_s, self._timeouts
-        if unheard_s > timeouts.silence_s:
+    def _check_heard(self) -> None:
+        unheard_s = self._stream.unheard_for_s
+        if unheard_s > self._timeouts.silence_s:
             raise unreachable(f"nothing was received from it for {unheard_s:.0f} s")
-        if self._stream.silent_for_s > timeouts.status_s:
-            self._stream.acknowledge(self.done_lsn, ask_reply=unheard_s > timeouts.status_s)
 
     def _submit(self, until: WalEnd | None) -> None:
         """Submit to the writer the next job that is ready, if any."""
@@ -292,7 +283,7 @@ class Capture:
     def _is_visible(self, whole: FrameBuffer) -> bool:
         """Return whether the catalog shows what these transactions have changed; wait a little if not."""
         xids = np.concatenate([self._in_parts, whole.xids()])
-        with self._asking():
+        with answering_within(self._control, self._timeouts.silence_s):
             visible = are_visible(self._control, xids)
         if not visible:
             time.sleep(_INVISIBLE_S)
@@ -301,8 +292,7 @@ class Capture:
     def _collect_last(self) -> None:
         """Wait for the running write, and acknowledge it."""
         while self._writer.busy:
-            with self._stream.kept_alive(self._timeouts.status_s):
-                select.select([self._writer], [], [])
+            select.select([self._writer], [], [])
             self._writer.collect()
             self._stream.acknowledge(self.done_lsn)
 
@@ -319,7 +309,7 @@ class Capture:
         """Advance the slot over WAL without published changes, and record how current the lake is."""
         now = time.monotonic()
         if self._idle_mark is None and now >= self._next_mark_at:
-            with self._asking():
+            with answering_within(self._control, self._timeouts.silence_s):
                 self._idle_mark = wal_end(self._control)
             self._next_mark_at = now + (_IDLE_COMMIT_S if until is None else _TARGET_COMMIT_S)
         mark, reached = self._idle_mark, max(self.done_lsn, self._stream.keepalive_lsn)
@@ -355,8 +345,9 @@ def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened
         opened.enter_context(closing(claim))
         control, present, silence_s = claim.control, claim.publication.present, claim.timeouts.silence_s
         stream = ReplicationStream.over(claim.replication, claim.start, source.streaming, lsn_offset(control))
+        opened.enter_context(closing(stream)).keep_alive(claim.timeouts.status_s)
         snapshots, partitions = CatalogSnapshots(lake), PartitionWatch(lake, report)
-        with stream.kept_alive(claim.timeouts.status_s), answering_within(control, silence_s):
+        with answering_within(control, silence_s):
             log = CaptureLog(
                 lake, Asker(source.conninfo, lake, silence_s), AttributeNumbers(source.conninfo, lake, silence_s)
             )

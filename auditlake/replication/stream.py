@@ -472,7 +472,13 @@ class ReplicationStream:
         self._intake = intake
         self._flush_lsn = start_lsn
         self._last_status_at = self._received_at = time.monotonic()
+        self._left_at: float | None = self._received_at
+        """When `receive` was left; None inside it."""
         self._reply_wanted = False
+        self._using = threading.Lock()
+        """Held while libpq is used, which serves one thread at a time, and while `_flush_lsn` is moved."""
+        self._closed = threading.Event()
+        self._updates: threading.Thread | None = None
         self.keepalive_lsn = Lsn(0)
 
     @classmethod
@@ -490,8 +496,22 @@ class ReplicationStream:
         Returns earlier when the buffer becomes full, on the first Commit, on a keepalive while the buffer is empty, or
         when `waker` is readable.
         """
-        deadline, no_commit_yet = time.monotonic() + timeout_s, not frames.commits
-        was_full = limits.met_by(frames)
+        with self._listening():
+            self._receive(frames, limits, time.monotonic() + timeout_s, waker)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Leave out of the server's silence what was spent elsewhere."""
+        if self._left_at is not None:
+            self._received_at += time.monotonic() - self._left_at
+        self._left_at = None
+        try:
+            yield
+        finally:
+            self._left_at = time.monotonic()
+
+    def _receive(self, frames: FrameBuffer, limits: Limits, deadline: float, waker: Waker) -> None:
+        no_commit_yet, was_full = not frames.commits, limits.met_by(frames)
         while True:
             received = 0 if was_full else self._drain(frames, limits)
             if received or was_full:  # nothing is read into a full buffer, so silence means nothing
@@ -519,7 +539,8 @@ class ReplicationStream:
         before = len(frames)
         try:
             self._intake.fill(frames, limits)
-            keepalives = self._copy.read(self._intake)
+            with self._using:
+                keepalives = self._copy.read(self._intake)
         except WrongSource as exc:
             missing = f"changes from {self._flush_lsn} on are missing"
             raise WrongSource(f"{exc.message}; {missing}", exc.hint) from exc
@@ -530,12 +551,13 @@ class ReplicationStream:
 
     def acknowledge(self, flush_lsn: Lsn, *, ask_reply: bool = False) -> None:
         """Acknowledge that everything up to `flush_lsn` is durable here; the server may remove its WAL."""
-        self._flush_lsn = max(self._flush_lsn, flush_lsn)
-        now_us = int(time.time() * 1_000_000) - EPOCH_UNIX_US
-        lsn = max(0, self._flush_lsn - self._lsn_offset)
-        self._copy.send(_STATUS.pack(b"r", lsn, lsn, lsn, now_us, b"\x01" if ask_reply else b"\x00"))
-        self._reply_wanted = False
-        self._last_status_at = time.monotonic()
+        with self._using:
+            self._flush_lsn = max(self._flush_lsn, flush_lsn)
+            now_us = int(time.time() * 1_000_000) - EPOCH_UNIX_US
+            lsn = max(0, self._flush_lsn - self._lsn_offset)
+            self._copy.send(_STATUS.pack(b"r", lsn, lsn, lsn, now_us, b"\x01" if ask_reply else b"\x00"))
+            self._reply_wanted = False
+            self._last_status_at = time.monotonic()
 
     @property
     def silent_for_s(self) -> float:
@@ -544,30 +566,26 @@ class ReplicationStream:
 
     @property
     def unheard_for_s(self) -> float:
-        """Seconds since we last received anything from the server, or could not because the buffer was full."""
-        return time.monotonic() - self._received_at
+        """Seconds inside `receive` since we last received anything, or could not because the buffer was full."""
+        return (self._left_at or time.monotonic()) - self._received_at
 
-    @contextmanager
-    def kept_alive(self, status_s: float) -> Iterator[None]:
-        """Send status updates while the block, which must not use the stream, waits for the lake.
+    def keep_alive(self, status_s: float) -> None:
+        """From now on send a status update at least so often, from a thread, whatever else the caller is doing.
 
-        Its time is not silence of the server. If the connection is lost meanwhile, the next `receive` raises that.
+        An update asks for a reply if nothing was received for as long. A lost connection is left to `receive`.
         """
-        began_at, ended = time.monotonic(), threading.Event()
-        updates = threading.Thread(target=self._update_until, args=(ended, status_s), name="auditlake-status")
-        updates.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            updates.join()
-            self._received_at += time.monotonic() - began_at
+        self._updates = threading.Thread(target=self._update, args=(status_s,), name="auditlake-status", daemon=True)
+        self._updates.start()
 
-    def _update_until(self, ended: threading.Event, status_s: float) -> None:
+    def _update(self, status_s: float) -> None:
         with suppress(SourceUnreachable):
-            while not ended.wait(max(0.0, status_s - self.silent_for_s)):
-                self.acknowledge(self._flush_lsn)
+            while not self._closed.wait(max(0.0, status_s - self.silent_for_s)):
+                if self.silent_for_s >= status_s:
+                    self.acknowledge(self._flush_lsn, ask_reply=self.unheard_for_s > status_s)
 
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""
+        self._closed.set()
+        if self._updates is not None:
+            self._updates.join()
         self._copy.close()

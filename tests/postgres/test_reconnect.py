@@ -132,19 +132,21 @@ def test_only_a_server_without_an_answer_is_silent(database: str) -> None:
         assert failure.value.retryable
 
 
-@pytest.mark.parametrize("slow", [(CaptureLog, "append", 1), (ShapeWatch, "check", 1), (ShapeWatch, "check", 2)])
+@pytest.mark.parametrize(
+    "slow", [(CaptureLog, "append", 1), (ShapeWatch, "check", 1), (ShapeWatch, "check", 2), (CaptureLog, "partial", 1)]
+)
 def test_status_updates_are_sent_while_the_lake_is_slow(
     database: str, lake: Lake, monkeypatch: pytest.MonkeyPatch, slow: tuple[type, str, int]
 ) -> None:
-    """Several updates per `wal_sender_timeout`: while a batch is written, the log opened, the catalog compared."""
+    """Several updates per `wal_sender_timeout`: while the log is opened, the catalog compared, a batch written."""
     kind, name, call = slow
     do, began, end, calls = getattr(kind, name), threading.Event(), threading.Event(), itertools.count(1)
 
-    def slowly(*args: object) -> None:
+    def slowly(*args: object) -> object:
         if next(calls) == call:
             began.set()
             assert end.wait(30)
-        do(*args)
+        return do(*args)
 
     monkeypatch.setattr(kind, name, slowly)
     dsn = make_conninfo(database, options="-c wal_sender_timeout=600")
