@@ -19,7 +19,8 @@ TRUNCATE in the stream, it was truncated with the whole table.
    after the last durable commit.
 2. If the change removed or added rows, or may have, the table is parked at that commit; capture continues.
 3. A new file of a partition may be due to TRUNCATE of the whole table, which is in the stream. That is decided only
-   when the stream has reached the LSN at which the new file was read; until then the table is parked, too.
+   when the stream has reached the LSN at which the new file was read; until then the table is parked, too. In between
+   a TRUNCATE is looked for in `changes`, for a tenth of the time at most: in a store that takes longer than a batch.
 
 If a table is partitioned, this costs one query per batch, otherwise nothing.
 
@@ -33,6 +34,7 @@ Authority: postgresql.org/docs/current/catalog-pg-class.html, catalog-pg-inherit
 """
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -52,6 +54,8 @@ from auditlake.source.connection import Row, fetch
 from auditlake.source.server import wal_end
 from auditlake.store.files import fingerprint
 
+_PAUSE = 9
+"""Times that a look into `changes` took, before the next one."""
 _SINCE = """
 select op, xid, count(*) as rows from changes
 where relation in ({relations}) and lsn > {lsn} and op in ('insert', 'truncate')
@@ -275,9 +279,18 @@ class _Watched:
     """Digest of the partitions when they last equalled the record."""
     pending: tuple[str, Lsn] | None = None
     """A digest that is not explained yet, and the end of the log when it was read."""
+    next_look_at: float = 0.0
+    """The monotonic time from which on `changes` may be read again while it is not explained."""
     settled: str | None = None
     """The digest of a change that is known to have added or removed rows, or may have."""
     reported: bool = False
+
+    def is_to_explain(self, digest: str, lsn: Lsn) -> bool:
+        """Return whether these partitions are to be compared now, with everything before `lsn` durable."""
+        if digest in {self.digest, self.settled}:
+            return False
+        undecided = self.pending is not None and digest == self.pending[0] and lsn < self.pending[1]
+        return not undecided or time.monotonic() >= self.next_look_at
 
 
 def record_partitions(control: psycopg.Connection[Row], lake: Lake, tables: Mapping[TableName, int]) -> None:
@@ -324,7 +337,7 @@ class PartitionWatch:
             if digest is None and not watched.reported:
                 self._park(name, _DROPPED, wal_end(control).lsn, held)
                 watched.reported = True
-            elif digest is not None and digest not in {watched.digest, watched.settled}:
+            elif digest is not None and watched.is_to_explain(digest, held.lsn):
                 self._compare(control, name, watched, digest, held)
 
     def _read_records(self) -> None:
@@ -377,7 +390,9 @@ class PartitionWatch:
         """Describe the partition with a new file that may not have kept its rows; None without one."""
         parked = find_parked(self.lake, name, Cause.PARTITIONS)
         certain = Lsn(min(parked.lsn, held.lsn - 1) if parked else held.lsn - 1)
+        began_at = time.monotonic()
         since = read_since(self.lake, watched.known.relation, certain)
+        watched.next_look_at = time.monotonic() + _PAUSE * (time.monotonic() - began_at)
         inserts = since.inserts if watched.pending is not None and held.lsn >= watched.pending[1] else None
         for oid in differences.rewritten:
             if not keeps_rows(now[oid], since.truncates, inserts):

@@ -3,12 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 import auditlake
-from auditlake.capture.partition_watch import record_partitions
+from auditlake.capture import partition_watch
+from auditlake.capture.partition_watch import Held, PartitionWatch, Since, read_since, record_partitions
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -191,6 +193,33 @@ def test_a_running_capture_parks_the_table_before_later_commits(database: str, t
         assert parked.reason == "its partition t_b was dropped or detached"
         assert parked.lsn < low < parked.until
         assert running.failure is None
+
+
+def test_an_undecided_truncation_is_looked_for_a_tenth_of_the_time(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Capture that lags goes on, also if the lake takes seconds to tell whether the whole table was truncated."""
+    lake, clock_s, looked_at_s, read = _lake(database, tmp_path / "lake"), [0.0], list[float](), read_since
+
+    def slow(lake: Lake, oid: int, lsn: Lsn) -> Since:
+        looked_at_s.append(clock_s[0])
+        clock_s[0] += 3
+        return read(lake, oid, lsn)
+
+    monkeypatch.setattr(partition_watch, "read_since", slow)
+    monkeypatch.setattr(partition_watch, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
+    watch, low = PartitionWatch(lake, print), _end(database)
+    with connect(database) as conn:
+        watch.refresh(conn, {table.name: table.relation.oid for table in read_tables(conn)})
+        execute(database, "truncate t_a")
+        for _ in range(60):
+            watch.check(conn, Held(low, 0))
+            clock_s[0] += 1
+        assert looked_at_s == [0, 30, 60]
+        assert watch.pending
+        watch.check(conn, Held(_end(database), 0))
+    assert not watch.pending
+    assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_a was truncated"]
 
 
 @pytest.mark.parametrize("later", ["default", "full"])
