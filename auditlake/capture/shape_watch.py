@@ -69,6 +69,7 @@ _DROPPED = "It has no more changes; its history up to then can be queried."
 _TOUCHED = "its definition may have been changed, and changed back"
 _LEFT = "it may have been in another schema, which the publication may not carry"
 _PENDING = "its definition was changed, and the stream has not reached that yet"
+_CHANGED_BEFORE = "its definition was changed before it was dropped, and is not known in between"
 _REMEDY = "Run auditlake resync: it copies the table again and keeps its history."
 _FAILED = b'{"failed"'
 _STORED = "r"  # relkind of a table that is neither partitioned nor foreign
@@ -245,6 +246,8 @@ class _Watched:
     shape: Shape
     digest: str | None = None
     unsettled: _Unsettled | None = None
+    left_at: Lsn | None = None
+    """The end of the log when the table was found to be dropped, with a difference that an earlier capture saw."""
 
 
 def record_shapes(control: psycopg.Connection[Row], lake: Lake, tables: Mapping[TableName, int]) -> None:
@@ -287,7 +290,7 @@ class ShapeWatch:
     @property
     def pending(self) -> bool:
         """Whether a difference waits for the stream to reach the LSN at which it was read."""
-        return any(each.unsettled is not None for each in self._watched.values())
+        return any(each.unsettled is not None or each.left_at is not None for each in self._watched.values())
 
     def refresh(self, control: psycopg.Connection[Row], tables: Mapping[TableName, int]) -> None:
         """Watch these tables (by OID); record the shapes of those that an earlier version did not."""
@@ -318,6 +321,8 @@ class ShapeWatch:
         for name, watched in self._watched.items():
             if watched.unsettled is not None and held.lsn >= watched.unsettled.read_at.lsn:
                 self._settle(name, watched, watched.unsettled)
+            if watched.left_at is not None and held.lsn >= watched.left_at:
+                self._settle_dropped(name, watched, watched.left_at)
 
     @property
     def _oids(self) -> list[int]:
@@ -345,19 +350,20 @@ class ShapeWatch:
 
     def _compare_all(self, control: psycopg.Connection[Row], held: Held) -> None:
         digests, types = read_table_digests(control, self._oids), read_types(control, self._oids)
-        changed = {}
+        changed, dropped = {}, list[TableName]()
         for name, watched in self._watched.items():
             if name in self.dropped:
                 continue
             if watched.oid not in digests:
-                self.dropped.add(name)
-                self.moved = True
+                dropped.append(name)
             elif digests[watched.oid] != watched.digest or types.get(watched.oid, {}) != watched.shape.types:
                 changed[name] = watched
         shapes = read_shapes(control, [each.oid for each in changed.values()]) if changed else {}
         self._trigger_records = read_ddl_trigger(control).records  # it may have been dropped or disabled meanwhile
         read_at = wal_end(control)
-        self._parked_pending = names_with(self.lake, Cause.PENDING) if changed else frozenset()
+        self._parked_pending = names_with(self.lake, Cause.PENDING) if changed or dropped else frozenset()
+        for name in dropped:
+            self._drop(name, self._watched[name], read_at)
         for name, watched in changed.items():
             if watched.oid in shapes:
                 watched.digest = digests[watched.oid]
@@ -378,6 +384,28 @@ class ShapeWatch:
         since = since or held
         watched.unsettled = _Unsettled(shape, changed_by, read_at, since, found)
         self._park(Cause.PENDING, name, _PENDING, watched.unsettled)
+
+    def _drop(self, name: TableName, watched: _Watched, read_at: WalEnd) -> None:
+        self.dropped.add(name)
+        self.moved = True
+        if watched.unsettled is None and name in self._parked_pending:
+            watched.left_at = read_at.lsn
+
+    def _settle_dropped(self, name: TableName, watched: _Watched, left_at: Lsn) -> None:
+        """Replace the record of a difference that was never settled: the table is uncertain from then on.
+
+        Unless the trigger has reported a shape since.
+        """
+        watched.left_at, parked = None, find_parked(self.lake, name, Cause.PENDING)
+        if parked is None:
+            return
+        last = self.log.relations.in_force(watched.oid, LAST_LSN)
+        if last is None or last.source is not ShapeSource.DDL_TRIGGER or last.lsn <= parked.lsn:
+            park(
+                self.lake,
+                replace(parked, cause=Cause.SHAPE, until=left_at, reason=_CHANGED_BEFORE, remedy=_DROPPED, ended=True),
+            )
+        unpark(self.lake, name, Cause.PENDING)
 
     def _since(self, name: TableName, watched: _Watched) -> Held | None:
         """Return since when a difference is not settled, also one that an earlier capture saw; None without one."""

@@ -15,7 +15,7 @@ from auditlake.capture import shape_watch
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.partition_watch import Held
 from auditlake.capture.shape_watch import DdlRecorder, ShapeWatch, record_shapes
-from auditlake.errors import NotAnswerable
+from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, find_parked, park
 from auditlake.lake.records import write_shape
@@ -192,6 +192,33 @@ def test_a_difference_that_a_killed_capture_saw_is_uncertain_since_then(site: Si
     with pytest.raises(NotAnswerable, match="its shape in between is not known"):
         lake.as_of(str(between)).table("t")
     assert [len(list(lake.as_of(at).table("t").texts())) for at in (str(Lsn(seen - 1)), "now")] == [1, 1]
+
+
+@pytest.mark.parametrize("with_trigger", [False, True])
+def test_a_difference_that_a_killed_capture_saw_of_a_table_dropped_since(site: Site, *, with_trigger: bool) -> None:
+    """It is uncertain up to the drop, unless the trigger has reported it; nothing waits for it for ever."""
+    if with_trigger:
+        install_trigger(site.dsn)
+    site.execute("insert into t values (2)")
+    site.capture()
+    seen = site.end()
+    site.execute("alter table t rename a to z", "insert into u values (3)")
+    site.capture()
+    between = read_known(site.lake).positions.watermark
+    park(site.lake, Parked(_T, Cause.PENDING, Lsn(seen - 1), between, "a changed definition", "none", time_us=1))
+    site.execute("drop table t", "insert into u values (5)")
+    site.capture()
+    assert site.parked(Cause.PENDING) is None
+    assert "dropped" in site.refusal()
+    lake = auditlake.Lake(site.lake.root)
+    with pytest.raises(BadUsage, match="there is no table v"):
+        lake.as_of(str(between)).table("v")
+    assert len(list(lake.as_of(str(Lsn(seen - 1))).table("t").texts())) == 2
+    if with_trigger:
+        assert tuple(lake.as_of(str(between)).table("t").to_arrow().column_names) == ("id", "z", "n", "m")
+    else:
+        with pytest.raises(NotAnswerable, match="its definition was changed before it was dropped"):
+            lake.as_of(str(between)).table("t")
 
 
 def test_a_row_before_the_change_in_its_transaction_proves_nothing(site: Site) -> None:
