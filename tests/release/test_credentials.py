@@ -25,7 +25,7 @@ from auditlake.store.place import Remote
 from tests import command
 from tests.crash.killed import SPARK
 from tests.faulty_store import FaultyStore
-from tests.release.test_s3_interleavings import change, check
+from tests.interleaved import change, check
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
 

@@ -1,0 +1,48 @@
+"""Fixtures of the tests that only a release runs."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+import pytest
+
+from auditlake.store.place import parse
+from tests.interleaved import Site
+from tests.server import Server
+
+MakeSite = Callable[[], Site]
+
+
+@pytest.fixture(scope="module", params=["disk"])
+def make_site(
+    request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MakeSite]:
+    """A function that makes a lake to which two processes write, in each store."""
+    databases: list[str] = []
+
+    def make() -> Site:
+        databases.append(server.create_database())
+        place = tmp_path_factory.mktemp("interleaved") / "lake"
+        if request.param == "s3":
+            place = cast("Path", parse(f"{request.getfixturevalue('bucket')}/{uuid4().hex}"))
+        return Site(server.dsn(databases[-1]), place)
+
+    yield make
+    for name in databases:
+        server.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def sites(make_site: MakeSite) -> list[Site]:  # noqa: ARG001 - begins anew with each store
+    """The lakes made for the tests of a module on one store."""
+    return []
+
+
+@pytest.fixture
+def site(make_site: MakeSite, sites: list[Site]) -> Site:
+    """A lake with unapplied changes: that of the test before, unless it failed."""
+    if not sites or not sites[-1].is_checked:
+        sites.append(make_site())
+    sites[-1].begin()
+    return sites[-1]

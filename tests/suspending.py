@@ -1,0 +1,95 @@
+"""Changes to an auditlake process before it starts: no locks, a pause right before a commit, Spark as the committer.
+
+`code` composes the `code` of `tests.command.start`. A pause is SIGSTOP, sent by the process to itself: in Python before
+`put_commit`, in the JVM before its log store links or puts the entry.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable
+from unittest import mock
+
+from auditlake.delta import log_writer
+from auditlake.delta.log_writer import Action
+from auditlake.lake import stage_lock
+from auditlake.spark import log_store
+from auditlake.store.place import Place
+
+_TABLE = "orders"
+_COMMITS_OF_JVM = (("Files.createLink(entry, unfinished);", "entry"), ("put(files, path, content);", "path"))
+_BEFORE_METHOD = "    /** Join the actions"
+_PAUSE = r"""
+    private static int commits;
+
+    private static synchronized void pause(String entry) throws IOException {
+        if (!entry.contains("/TABLE/_delta_log/") || ++commits != COMMIT) {
+            return;
+        }
+        final Thread committer = Thread.currentThread();
+        Runtime.getRuntime().addShutdownHook(new Thread() { // a JVM without its Python process exits
+            public void run() {
+                try {
+                    committer.join(60000L);
+                } catch (InterruptedException error) {
+                    return;
+                }
+            }
+        });
+        String pid = new java.io.File("/proc/self").getCanonicalFile().getName();
+        try {
+            new ProcessBuilder(new String[] {"kill", "-STOP", pid}).start().waitFor();
+        } catch (InterruptedException error) {
+            throw new IOException(error);
+        }
+    }
+
+"""
+
+
+def code(*calls: str) -> str:
+    """Return Python that calls functions of this module."""
+    return "\n".join(["from tests.suspending import *", *calls])
+
+
+def without_locks() -> None:
+    """Take no stage lock, as if a lease had expired, or a file system had no locks."""
+    mock.patch.object(stage_lock, "hold", return_value=contextlib.nullcontext()).start()
+
+
+def before_commit(number: int) -> None:
+    """Suspend the process right before its `number`-th commit to the history, if Python makes it."""
+    written, commits = log_writer.put_commit, 0
+
+    def put_commit(path: Place, version: int, operation: str, actions: Iterable[Action]) -> None:
+        nonlocal commits
+        commits += path.name == _TABLE
+        if path.name == _TABLE and commits == number:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        written(path, version, operation, actions)
+
+    mock.patch.object(log_writer, "put_commit", put_commit).start()
+
+
+def before_commit_of_jvm(number: int) -> None:
+    """Suspend the JVM right before its `number`-th commit to the history."""
+    for name, (commit, entry) in zip(("SOURCE", "S3_SOURCE"), _COMMITS_OF_JVM, strict=True):
+        source: str = getattr(log_store, name)
+        assert source.count(commit) == source.count(_BEFORE_METHOD) == 1
+        paused = source.replace(commit, f"pause({entry}.toString());\n{commit}")
+        method = _PAUSE.replace("TABLE", _TABLE).replace("COMMIT", f"{number}")
+        mock.patch.object(log_store, name, paused.replace(_BEFORE_METHOD, method + _BEFORE_METHOD)).start()
+
+
+def merging() -> None:
+    """Apply by Delta's MERGE, as tails that are too large for memory."""
+    from auditlake.apply import merge  # noqa: PLC0415 - imports `put_commit`, which is replaced before
+
+    mock.patch.object(merge, "choose_plan", return_value=merge.Plan.MERGE).start()
+
+
+def optimizing() -> None:
+    """Compact by Spark's OPTIMIZE, as partitions that are too large for memory."""
+    from auditlake.lake import maintenance  # noqa: PLC0415 - as above
+
+    mock.patch.object(maintenance, "find_files", return_value=None).start()
