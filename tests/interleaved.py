@@ -25,7 +25,12 @@ from tests.crash.killed import SPARK
 
 STOP_TIMEOUT_S, END_TIMEOUT_S = 240.0, 240.0
 _ROWS = "select id, note from public.orders order by id"
-_BY_SPARK = {"merge": ("apply", "merging()"), "optimize": ("maintain", "optimizing()")}
+_FORCED = {
+    "merge": ("apply", "merging()"),
+    "optimize": ("maintain", "optimizing()"),
+    "expire": ("maintain", "expiring()"),
+}
+_BY_JVM = {"merge", "optimize"}
 
 
 def change(database: str, step: int) -> None:
@@ -73,7 +78,7 @@ def _check_positions(place: Path) -> None:
 class Writer(NamedTuple):
     """A command that writes to the history of `orders`, and the number of one of its commits.
 
-    `merge` is an apply, and `optimize` a maintain, whose commits the JVM makes.
+    `merge` is an apply and `optimize` a maintain whose commits the JVM makes; `expire` is a maintain that only deletes.
     """
 
     name: str
@@ -85,7 +90,7 @@ class Writer(NamedTuple):
     @property
     def code(self) -> str:
         """Return the code with which it takes no lock and is suspended before the commit."""
-        by = "before_commit_of_jvm" if self.name in _BY_SPARK else "before_commit"
+        by = "before_commit_of_jvm" if self.name in _BY_JVM else "before_commit"
         return _code(self.name, f"{by}({self.commit})")
 
 
@@ -95,7 +100,7 @@ def shown(parameter: object) -> str:
 
 
 def _code(name: str, *calls: str) -> str:
-    forced = [_BY_SPARK[name][1]] if name in _BY_SPARK else []
+    forced = [_FORCED[name][1]] if name in _FORCED else []
     return suspending.code("without_locks()", *calls, *forced)
 
 
@@ -126,7 +131,7 @@ class Site:
     def line(self, name: str) -> list[str]:
         """Return the command line of a writer, or of bootstrap."""
         both = ["--lake", str(self.lake.root), "--source", self.database]
-        command_name, _ = _BY_SPARK.get(name, (name, None))
+        command_name, _ = _FORCED.get(name, (name, None))
         return {
             "bootstrap": ["bootstrap", *both],
             "apply": ["apply", "--until-current", "--lake", str(self.lake.root)],

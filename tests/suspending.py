@@ -93,3 +93,10 @@ def optimizing() -> None:
     from auditlake.lake import maintenance  # noqa: PLC0415 - as above
 
     mock.patch.object(maintenance, "find_files", return_value=None).start()
+
+
+def expiring() -> None:
+    """Maintain without a rewrite, as if none were due."""
+    from auditlake.lake import maintenance  # noqa: PLC0415 - as above
+
+    mock.patch.object(maintenance, "rewrite", return_value=True).start()

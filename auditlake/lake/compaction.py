@@ -17,6 +17,10 @@ hides unfinished files, so `delete_abandoned` deletes it.
 listed removes or marks one of them, or changes the table's metadata: then nothing is committed, and the files are
 compacted later. So no commit of another process is lost.
 
+**Vacuum.** A process may be suspended before its commit for longer than the retention. A vacuum then takes the files
+that it has written for those of a killed process. So `fence` commits before anything is deleted: every commit that was
+planned before is refused, or planned again, as after any other commit that it conflicts with.
+
 Authority: Delta's PROTOCOL.md, "Add File and Remove File": `dataChange`; "Delta Log Entries";
 spark.apache.org/docs/4.2.0/sql-data-sources-parquet.html
 """
@@ -34,21 +38,42 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.delta.log_reader import entry, file_path
-from auditlake.delta.log_writer import Action, put_commit, removed, without_change
+from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
 from auditlake.delta.row_groups import held_bytes, row_groups
+from auditlake.delta.table import open_table
 from auditlake.lake.history import LSNS, OPEN_PART, HistoryTable, adopt_rows, history_schema, write_rows
 from auditlake.lake.history_files import Files, part_of
 from auditlake.lake.history_rows import read_rows
+from auditlake.lake.layout import HISTORY_APP
 from auditlake.store.files import modified_s, parquet, remove_folder
 
 _FILE_BYTES = 16 << 20
 _FOLDER = "unordered-"
 _ABANDONED_S = 24 * 3600.0
+_ATTEMPTS = 20
 _UNITS = 64
 AGES = _UNITS.bit_length() + 1
 """Maximum number of age classes."""
 # LSNs are distinct: a reader of one page would have to read a dictionary of a megabyte.
 _PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in LSNS}
+
+
+_FENCE = "VACUUM START"
+
+
+def fence(table: HistoryTable) -> bool:
+    """Make a commit with which every commit that is planned now conflicts: it sets the position to itself.
+
+    Returns False if other processes were faster again and again.
+    """
+    for _ in range(_ATTEMPTS):
+        delta = open_table(table.path)
+        position = delta.transaction_version(HISTORY_APP)
+        assert position is not None  # noqa: S101 - a table without one is in no list of histories
+        with suppress(FileExistsError):
+            put_commit(table.path, delta.version() + 1, _FENCE, moved({HISTORY_APP: position}))
+            return True
+    return False
 
 
 def rearrange(files: Files, added: Sequence[Action]) -> bool:
@@ -68,10 +93,12 @@ def rearrange(files: Files, added: Sequence[Action]) -> bool:
 
 
 def _touched(files: Files, version: int) -> bool:
-    """Return whether a version removes one of the files, marks rows of it, or changes metadata or protocol."""
+    """Return whether a version removes one of the files, marks rows of it, changes metadata or protocol, or fences."""
     paths = {file.add["path"] for file in files.by_name.values()}
     for action in entry(files.table.path, version):
         if "metaData" in action or "protocol" in action or action.get("remove", {}).get("path") in paths:
+            return True
+        if action.get("commitInfo", {}).get("operation") == _FENCE:
             return True
     return False
 

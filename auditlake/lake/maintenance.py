@@ -25,19 +25,32 @@ from dataclasses import dataclass
 
 from delta.tables import DeltaOptimizeBuilder
 from delta.tables import DeltaTable as SparkDeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.commit_failures import COMMIT_CONFLICTS, writing
 from auditlake.delta.data_files import DataFile
 from auditlake.failpoints import After, reach
-from auditlake.lake.compaction import AGES, cluster, delete_abandoned, fits, fitting, has_bounds, has_large_rows, join
+from auditlake.lake.compaction import (
+    AGES,
+    cluster,
+    delete_abandoned,
+    fence,
+    fits,
+    fitting,
+    has_bounds,
+    has_large_rows,
+    join,
+)
 from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
 from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.relation import TableName
-from auditlake.spark.log_store import require
+from auditlake.spark.log_store import is_vacuumed, require
+from auditlake.sql_names import spark_literal
 
 _SMALL_BYTES = 8 << 20
 _OPEN_FILE_BYTES = 128 << 20
@@ -151,6 +164,10 @@ def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
             done = _join_closed(spark, table, part, files and files.named(names)) and done
     except COMMIT_CONFLICTS:
         return False
+    except (PySparkException, Py4JJavaError) as exc:
+        if is_vacuumed(exc):
+            return False
+        raise
     reach(After.FILES_JOINED)
     return done
 
@@ -208,9 +225,12 @@ def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: in
 def expire(spark: SparkSession, table: HistoryTable) -> None:
     """Delete the files that no version has had for the table's retention, and what killed writers left.
 
-    The session's settings turn off VACUUM's own commits, which would only record that files were deleted.
+    A process that was suspended since it wrote its files may still commit them, so a fence comes before the deletion.
+    The session's settings turn off VACUUM's own commits, which do not conflict with any other.
     """
-    SparkDeltaTable.forPath(spark, str(table.path)).vacuum()
+    expired = spark.sql(f"vacuum {spark_literal(str(table.path))} dry run")
+    if not expired.isEmpty() and fence(table):
+        SparkDeltaTable.forPath(spark, str(table.path)).vacuum()
     delete_abandoned(table)
 
 

@@ -11,6 +11,10 @@ I2  The entry exists only after the files that it adds and its own content are o
 I3  A writer that gets an error after its entry appeared recognizes the entry as its own by its content, which holds a
     unique id (`txnId` in `commitInfo`).
 
+Every commit that is planned conflicts with the one that is made before a vacuum (`lake/compaction`, `fence`), except an
+OPTIMIZE, which Delta then makes as the next version. A vacuum may have deleted its files by then, if it was suspended
+for longer than they are kept: the store refuses a commit whose files are missing.
+
 In S3, `PutLogStore` does the same by a put with the condition that the key is absent. Delta's own store for S3 checks
 and then puts, and Hadoop's `create(path, overwrite=False)` does so too: of two processes both succeed, and the second
 wins (measured with hadoop-aws 3.5.0, 2026-11, `tests/release/test_s3_commits.py`). An object is complete once it
@@ -21,7 +25,7 @@ process. No lock is needed, so none can be held by a process that hangs. Delta s
 
 Committers of a lake: `log_writer.put_commit` (capture's tables, creation, bootstrap, deletion vectors, compaction, new
 columns) and Delta's writers in Spark (`apply/merge.py`: MERGE, append, REPLACE ON; `lake/maintenance.py`: OPTIMIZE),
-which `require` this store. A vacuum makes no commit. deltalake only reads, and writes checkpoints.
+which `require` this store. Spark's vacuum makes no commit. deltalake only reads, and writes checkpoints.
 
 The class is compiled in the JVM by Janino, which Spark brings for its own generated code: no build step, no jar.
 
@@ -59,6 +63,7 @@ _LINK_STORE = r"""
 package auditlake;
 
 import java.io.ByteArrayOutputStream;
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.net.URI;
 import java.nio.channels.FileChannel;
@@ -94,7 +99,12 @@ public class LinkLogStore extends io.delta.storage.LocalLogStore {
         List added = new ArrayList();
         byte[] content = joined(actions, added);
         for (Iterator each = added.iterator(); each.hasNext();) { // before any reader can see them
-            syncAdded(path.getParent().getParent(), (AddFile) Action.fromJson((String) each.next()));
+            AddFile file = (AddFile) Action.fromJson((String) each.next());
+            try {
+                syncAdded(path.getParent().getParent(), file);
+            } catch (NoSuchFileException deleted) {
+                throw new FileNotFoundException("VACUUMED " + file.path());
+            }
         }
         java.nio.file.Path entry = local(path);
         java.nio.file.Path unfinished = entry.resolveSibling("." + UUID.randomUUID() + ".unfinished");
@@ -166,6 +176,7 @@ package auditlake;
 import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.net.URI;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
@@ -176,6 +187,8 @@ import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.delta.actions.Action;
+import org.apache.spark.sql.delta.actions.AddFile;
 
 /** Delta's log store for S3: puts an entry if its version is absent. log_store.py explains and compiles it. */
 public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
@@ -190,7 +203,14 @@ public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
             return;
         }
         FileSystem files = path.getFileSystem(configuration);
-        byte[] content = joined(actions, new ArrayList());
+        List added = new ArrayList();
+        byte[] content = joined(actions, added);
+        for (Iterator each = added.iterator(); each.hasNext();) {
+            AddFile file = (AddFile) Action.fromJson((String) each.next());
+            if (!file.dataChange()) { // others conflict with the commit that is made before a vacuum
+                requireFile(files, path.getParent().getParent(), file);
+            }
+        }
         try {
             put(files, path, content);
         } catch (IOException error) {
@@ -201,6 +221,15 @@ public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
             if (!Arrays.equals(recorded, content)) {
                 throw new java.nio.file.FileAlreadyExistsException(path.toString());
             }
+        }
+    }
+
+    private static void requireFile(FileSystem files, Path table, AddFile added) throws IOException {
+        Path file = new Path(URI.create(added.path()));
+        try {
+            files.getFileStatus(file.isAbsolute() ? file : new Path(table, file));
+        } catch (FileNotFoundException deleted) {
+            throw new FileNotFoundException("VACUUMED " + file);
         }
     }
 
@@ -238,7 +267,11 @@ public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
 }
 """
 
-SOURCE, S3_SOURCE = (store.replace("    /* joined */", _JOINED.strip("\n")) for store in (_LINK_STORE, _PUT_STORE))
+_VACUUMED = "deleted by a vacuum before its commit:"
+SOURCE, S3_SOURCE = (
+    store.replace("    /* joined */", _JOINED.strip("\n")).replace("VACUUMED", _VACUUMED)
+    for store in (_LINK_STORE, _PUT_STORE)
+)
 
 
 if TYPE_CHECKING:
@@ -278,6 +311,11 @@ def install(context: "SparkContext") -> None:
     else:  # executors fetch it from here, whenever they start
         cast("Any", context)._jsc.addJar(str(jar))  # noqa: SLF001 - there is no public way to it
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+def is_vacuumed(failure: Exception) -> bool:
+    """Return whether a commit was refused because a vacuum had deleted its files."""
+    return _VACUUMED in str(failure)
 
 
 def _compiled(jvm: Any, loader: Any, source: str) -> Any:  # noqa: ANN401 - objects of the JVM

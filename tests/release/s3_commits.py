@@ -1,13 +1,16 @@
 """Commits of Spark to a Delta table in S3, run by test_s3_commits in a process that has a JVM of its own.
 
 python -m tests.release.s3_commits stores URL     two log stores, each overtaken between its check and its put
+python -m tests.release.s3_commits missing URL    an entry that adds a file that does not exist
 python -m tests.release.s3_commits race URL       Spark and `put_commit` commit to one table at once
 """
 
+import json
 import sys
 import threading
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from auditlake.delta.log_writer import put_commit
@@ -89,6 +92,23 @@ def stores(spark: SparkSession, folder: Remote) -> None:
         print(name, raised, entry.read_text().strip())  # noqa: T201 - read by the test
 
 
+def missing(spark: SparkSession, folder: Remote) -> None:
+    """Print whether an entry of a compaction is refused because its file was deleted, and whether the entry exists."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to it
+    configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - the same
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    store = _instance(spark, jvm.java.lang.Class.forName(log_store.S3_CLASS, True, loader), configuration)
+    entry = folder / "missing" / "_delta_log" / f"{1:020}.json"
+    add = {"path": "gone.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": False}
+    actions = jvm.java.util.Collections.singletonList(json.dumps({"add": add})).iterator()
+    refused = False
+    try:
+        store.write(jvm.org.apache.hadoop.fs.Path(str(entry)), actions, False, configuration)
+    except Py4JJavaError as exc:
+        refused = log_store.is_vacuumed(exc)
+    print(refused, entry.exists())  # noqa: T201 - read by the test
+
+
 def race(spark: SparkSession, folder: Remote) -> None:
     """Print the number of commits made by both, and the version and rows of the table afterwards."""
     table = folder / "race"
@@ -118,4 +138,4 @@ def race(spark: SparkSession, folder: Remote) -> None:
 if __name__ == "__main__":
     place = parse(sys.argv[2])
     session = spark_session({"spark.master": "local[2]", "spark.driver.memory": "1g", **settings_for_spark(place)})
-    {"stores": stores, "race": race}[sys.argv[1]](session, place)
+    {"stores": stores, "missing": missing, "race": race}[sys.argv[1]](session, place)

@@ -27,6 +27,11 @@ def test_an_entry_that_appears_between_check_and_put_is_kept(remote_folder: Remo
     assert deltas == "io.delta.storage.S3SingleDriverLogStore nothing ours"
 
 
+def test_an_entry_that_adds_a_missing_file_is_refused(remote_folder: Remote) -> None:
+    """A vacuum deletes the files of a process that was suspended before its commit for longer than files are kept."""
+    assert _printed("missing", remote_folder) == ["True False"]
+
+
 def test_no_commit_of_spark_and_python_at_once_is_lost(remote_folder: Remote) -> None:
     """Every commit of both has a version of its own, and all rows are there."""
     (line,) = _printed("race", remote_folder)

@@ -1,5 +1,6 @@
 """Tests of commits through Spark: none replaces another, and a commit whose reply was lost is recognized."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,6 +104,18 @@ def test_our_own_entry_is_recognized(spark: SparkSession, tmp_path: Path) -> Non
         put(spark, entry, jvm.java.util.Collections.singletonList('{"commitInfo":{"txnId":"1"}}').iterator())
     assert entry.read_text() == '{"commitInfo":{"txnId":"1"}}\n'
     assert entry.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_entry_that_adds_a_missing_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A vacuum deletes the files of a process that was suspended before its commit for longer than files are kept."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    add = {"path": "gone.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": False}
+    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to it
+    with pytest.raises(Py4JJavaError) as refused:
+        put(spark, log / f"{1:020}.json", jvm.java.util.Collections.singletonList(json.dumps({"add": add})).iterator())
+    assert logstore.is_vacuumed(refused.value)
+    assert list(log.iterdir()) == []
 
 
 @pytest.mark.parametrize("plan", [Plan.MERGE, Plan.APPEND, Plan.REPLACE])
