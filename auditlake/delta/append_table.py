@@ -95,8 +95,9 @@ def open_to_read(path: Place) -> DeltaTable | None:
 
 
 def select(table: DeltaTable, name: str, sql: str) -> pa.Table:
-    """Run SQL on one table, under this name, without a JVM."""
-    return pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
+    """Run SQL on one table, under this name, without a JVM; other threads run meanwhile."""
+    # Its own read_all holds the interpreter's lock for as long as the store takes: no lease is renewed, for example.
+    return pa.RecordBatchReader.from_stream(QueryBuilder().register(name, table).execute(sql)).read_all()
 
 
 class AppendLog:

@@ -21,6 +21,7 @@ _OF_SPARK = re.compile(
     r"\b(?:software\.amazon\.awssdk\.core\.exception|org\.apache\.hadoop\.fs\.s3a|org\.apache\.hadoop\.net)"
     r"(?:\.auth)?\.((?:Sdk|Api|AWS|NoAuth|Connect|Credential)\w*Exception)(?=:|\s|$)"
 )
+_OF_ARROW_AND_DELTALAKE = frozenset({"ArrowException", "DeltaError"})
 _HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
 
 
@@ -47,10 +48,10 @@ def _failure(exc: BaseException) -> str | None:
 
 
 def _is_deltalakes(exc: BaseException) -> bool:
-    """Return whether deltalake may have raised this: OSError without a number, or DeltaError."""
+    """Return whether deltalake may have raised this: OSError without a number, DeltaError, or its engine by Arrow."""
     if isinstance(exc, OSError):
         return exc.errno is None
-    return any(kind.__name__ == "DeltaError" for kind in type(exc).__mro__)  # without importing deltalake for it
+    return any(kind.__name__ in _OF_ARROW_AND_DELTALAKE for kind in type(exc).__mro__)  # without importing them for it
 
 
 def _failure_in(trace: str) -> str | None:

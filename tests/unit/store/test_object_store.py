@@ -1,6 +1,7 @@
 """The store over the S3 protocol: conditional puts, reads, listings, leases, and Delta tables on top of it."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
-from auditlake.delta.append_table import AppendLog
+from auditlake.delta.append_table import AppendLog, select
 from auditlake.delta.log_reader import TailTransactions, live_files, tail_transactions
 from auditlake.delta.log_writer import put_commit
 from auditlake.delta.small_tables import read_rows
@@ -31,6 +32,7 @@ from auditlake.relation import TableName
 from auditlake.store import files, objects
 from auditlake.store.failures import as_lake_error
 from auditlake.store.place import Place, Remote
+from tests.faulty_store import FaultyStore
 from tests.s3_server import SECRET
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("text", pa.string())])
@@ -159,6 +161,32 @@ def test_a_store_that_refuses_deltalake_is_an_error_of_the_lake(
         with pytest.raises((OSError, DeltaError)) as raised:
             failing(Remote("s3://refused", "lake"))
         server.shutdown()
+    found = as_lake_error(raised.value)
+    assert found is not None
+    assert found.message == "the store failed: AccessDenied"
+
+
+def test_a_query_of_a_table_lets_other_threads_run(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is asked through a thread of this process, which would never answer."""
+    log = AppendLog(_path(remote_folder), SCHEMA)
+    log.append(_rows(1, 2), {"app": 2})
+    with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+        found = select(open_table(remote_folder), "t", "select max(lsn) as lsn from t")
+    assert found["lsn"].to_pylist() == [2]
+
+
+def test_a_query_that_the_store_refuses_is_an_error_of_the_lake(
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine's exceptions are of no class of deltalake."""
+    log = AppendLog(_path(remote_folder), SCHEMA)
+    log.append(_rows(1, 2), {"app": 2})
+    with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+        table = open_table(remote_folder)
+        with store.refusing("AccessDenied"), pytest.raises(pa.ArrowInvalid) as raised:
+            select(table, "t", "select max(lsn) as lsn from t")
     found = as_lake_error(raised.value)
     assert found is not None
     assert found.message == "the store failed: AccessDenied"
