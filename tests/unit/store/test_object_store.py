@@ -189,7 +189,7 @@ def test_a_query_that_the_store_refuses_is_an_error_of_the_lake(
             select(table, "t", "select max(lsn) as lsn from t")
     found = as_lake_error(raised.value)
     assert found is not None
-    assert found.message == "the store failed: AccessDenied"
+    assert found.message == "the store failed: 403 Forbidden, AccessDenied"
 
 
 def test_positions_and_rows_of_an_append_table(remote_folder: Remote) -> None:
