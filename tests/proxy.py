@@ -9,6 +9,7 @@ import select
 import socket
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -62,8 +63,7 @@ class Proxy:
         with self._lock:
             pairs, self._pairs = self._pairs, []
         for pair in pairs:
-            pair.client.close()
-            pair.server.close()
+            pair.close()
 
     def refuse(self, *, refuse: bool = True) -> None:
         """Close all current and later connections, or accept connections again."""
@@ -104,7 +104,8 @@ class Proxy:
             pair = _Pair(client, server)
             with self._lock:
                 self._pairs.append(pair)
-            self._start(self._pass, pair)
+            self._start(self._pass_on, pair, client, server)
+            self._start(self._pass_on, pair, server, client)
 
     def _connect(self) -> socket.socket:
         host, port = self._server
@@ -114,25 +115,22 @@ class Proxy:
         upstream.connect(f"{host}/.s.PGSQL.{port}")
         return upstream
 
-    def _pass(self, pair: "_Pair") -> None:
-        ends = (pair.client, pair.server)
-        try:
-            if self._drops:
-                pair.server.sendall(_without(pair.client.recv(_CHUNK), self._drops))
+    def _pass_on(self, pair: "_Pair", source: socket.socket, target: socket.socket) -> None:
+        """Forward one direction: an end that does not read must not delay what it sends, as in a network."""
+        with suppress(OSError, ValueError):  # cut
+            if self._drops and source is pair.client:
+                target.sendall(_without(source.recv(_CHUNK), self._drops))
             while not self._closing.is_set():
-                for end in select.select(ends, [], [], _TICK_S)[0]:
-                    data = end.recv(_CHUNK)
-                    self._closing.wait(self._delay_s)
-                    if pair.deaf.is_set():
-                        return
-                    if not data:
-                        pair.client.close()
-                        pair.server.close()
-                        return
-                    ends[end is pair.client].sendall(data)
-        except (OSError, ValueError):  # cut
-            pair.client.close()
-            pair.server.close()
+                if not select.select([source], [], [], _TICK_S)[0]:
+                    continue
+                data = source.recv(_CHUNK)
+                self._closing.wait(self._delay_s)
+                if pair.deaf.is_set():
+                    return
+                if not data:
+                    break
+                target.sendall(data)
+        pair.close()
 
 
 def _without(packet: bytes, drops: Collection[str]) -> bytes:
@@ -148,3 +146,10 @@ class _Pair:
     client: socket.socket
     server: socket.socket
     deaf: threading.Event = field(default_factory=threading.Event)
+
+    def close(self) -> None:
+        """Close both ends, also for a thread that is sending."""
+        for end in (self.client, self.server):
+            with suppress(OSError):  # it is closed, or was never connected
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
