@@ -242,17 +242,23 @@ def _hang_up(fileno: int, fired: threading.Event) -> None:
 class SourceConnection(psycopg.Connection[Row]):
     """A connection to a source, whose LSNs are shifted by `lsn_offset` in the lake.
 
-    A statement to which the server does not answer within `silence_s` ends the connection.
+    A statement to which the server does not answer within `silence_s` ends the connection. Every statement on a
+    connection that is lost raises SourceUnreachable.
     """
 
     lsn_offset = 0
     silence_s: float | None = None
 
+    def cursor(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as psycopg's own, which is overloaded
+        with translated_errors():
+            return super().cursor(*arguments, **options)
+
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever psycopg waits for
-        if self.silence_s is None:
-            return super().wait(gen, *arguments, **options)
-        with hung_up_after(self.fileno(), self.silence_s):
-            return super().wait(gen, *arguments, **options)
+        with translated_errors():
+            if self.silence_s is None:
+                return super().wait(gen, *arguments, **options)
+            with hung_up_after(self.fileno(), self.silence_s):
+                return super().wait(gen, *arguments, **options)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from psycopg import pq, sql
 
 from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
 from auditlake.relation import TableName
-from auditlake.source.connection import Row, connect, fetch, fetch_one, translated_errors
+from auditlake.source.connection import Row, connect, fetch, fetch_one
 from auditlake.source.lock_waits import GaveWay, GivingWay, name_blockers
 
 _NOT_LOCKED = (
@@ -68,7 +68,7 @@ class SnapshotHolder:
         self._giving_way.stop()
         self._conn.close()
         why = self._giving_way.reason
-        if why is not None and isinstance(value, (psycopg.OperationalError, SourceUnreachable)):
+        if why is not None and isinstance(value, SourceUnreachable):
             message = f"no snapshot could be held: {why}"
             raise GaveWay(message, "Run the same command again.", retryable=True) from value
 
@@ -123,17 +123,16 @@ class SnapshotHolder:
         if not tables:
             return
         names = sql.SQL(", ").join(sql.SQL("only {}").format(sql.Identifier(*table)) for table in tables)
-        with translated_errors():
-            self._conn.execute("savepoint locks")
-            try:
-                self._conn.execute(sql.SQL("lock table {} in access share mode {}").format(names, how))
-            except _NOT_LOCKED:
-                self._conn.execute("rollback to savepoint locks")
-                raise
-            finally:
-                # A snapshot cannot be imported inside a subtransaction; its locks outlive it.
-                if self._conn.info.transaction_status == pq.TransactionStatus.INTRANS:
-                    self._conn.execute("release savepoint locks")
+        self._conn.execute("savepoint locks")
+        try:
+            self._conn.execute(sql.SQL("lock table {} in access share mode {}").format(names, how))
+        except _NOT_LOCKED:
+            self._conn.execute("rollback to savepoint locks")
+            raise
+        finally:
+            # A snapshot cannot be imported inside a subtransaction; its locks outlive it.
+            if self._conn.info.transaction_status == pq.TransactionStatus.INTRANS:
+                self._conn.execute("release savepoint locks")
 
     def _blocked(self, name: TableName, tree: Sequence[TableName], timeout_s: float) -> SourceUnready:
         with connect(self._source) as control:
@@ -145,8 +144,7 @@ class SnapshotHolder:
 
     def import_snapshot(self, snapshot_id: str) -> str:
         """Import a snapshot, and return the identifier under which this session exports it again."""
-        with translated_errors():
-            self._conn.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot_id)))
+        self._conn.execute(sql.SQL("set transaction snapshot {}").format(sql.Literal(snapshot_id)))
         exported = str(fetch_one(self._conn, "select pg_catalog.pg_export_snapshot()")[0])
         self._session = fetch_one(self._conn, _SESSION)
         return exported

@@ -132,6 +132,16 @@ def test_only_a_server_without_an_answer_is_silent(database: str) -> None:
         assert failure.value.retryable
 
 
+def test_every_statement_on_a_lost_connection_fails_as_the_source(database: str) -> None:
+    """Not only those that read the catalog; also if the loss is known already."""
+    with connect(database) as conn:
+        execute(database, f"select pg_terminate_backend({conn.info.backend_pid}, 10000)")
+        for _ in range(2):
+            with pytest.raises(SourceUnreachable) as failure:
+                conn.execute("set lock_timeout = 0")
+            assert failure.value.retryable
+
+
 @pytest.mark.parametrize(
     "slow", [(CaptureLog, "append", 1), (ShapeWatch, "check", 1), (ShapeWatch, "check", 2), (CaptureLog, "partial", 1)]
 )
