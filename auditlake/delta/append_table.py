@@ -28,6 +28,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
 from auditlake.delta.data_files import joined_file, write_file
+from auditlake.delta.fetched_table import fetch_log
 from auditlake.delta.log_reader import Add, file_path, list_newest, live_files
 from auditlake.delta.log_writer import (
     Action,
@@ -45,7 +46,7 @@ from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_entry, open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 from auditlake.store.files import parquet
-from auditlake.store.place import Place
+from auditlake.store.place import Place, Remote
 
 # Fewer small files are cheap to read and to list, and joining this many takes a fraction of a second.
 _TIDY_EVERY = 200
@@ -92,6 +93,21 @@ def open_to_read(path: Place) -> DeltaTable | None:
         return open_entry(path, listing.newest, listing.entries[listing.newest])
     except DeltaError:
         return open_delta(path)
+
+
+def open_log(path: Place) -> DeltaTable | None:
+    """Open the current version of a Delta table for its metadata and positions, not its rows; None if it is missing.
+
+    Raises LakeUnusable.
+    """
+    if isinstance(path, Remote):
+        listing = list_newest(path)
+        if listing.newest < 0:
+            return None
+        with suppress(DeltaError):
+            if (fetched := fetch_log(path, listing)) is not None:
+                return fetched
+    return open_delta(path)
 
 
 def select(table: DeltaTable, name: str, sql: str) -> pa.Table:

@@ -18,7 +18,14 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from auditlake.delta.deletion_vectors import vector_file
-from auditlake.delta.log_reader import Add, checkpoint_file, file_path, list_with, live_files
+from auditlake.delta.log_reader import (
+    Add,
+    Listing,
+    checkpoint_file,
+    file_path,
+    list_with,
+    live_files,
+)
 from auditlake.store.files import FETCHED_BYTES, read_each, read_listed, relative_name
 from auditlake.store.place import Place, Remote
 
@@ -33,22 +40,36 @@ def fetch_table(place: Remote, version: int, etag: str) -> DeltaTable | None:
     found = list_with(place, version)
     if found is None or found.entries.get(version) != etag:
         return None
-    checkpoint = max((number for number in found.checkpoints if number <= version), default=-1)
-    entries = range(checkpoint + 1, version + 1)
-    if any(number not in found.entries for number in entries):
+    named = _log_files(place, found, version)
+    if named is None:
         return None
     adds = live_files(place, version, etag, found)
     files = [*(file_path(place, add) for add in adds), *_vectors(place, adds)]
     if len(files) > _MOST_FILES or sum(int(add["size"]) for add in adds) > FETCHED_BYTES:
         return None
+    return _opened(place, [*named, *((file, None) for file in files)], version)
+
+
+def fetch_log(place: Remote, found: Listing) -> DeltaTable | None:
+    """Open the newest version in this listing without its files, for its metadata and positions; None as above.
+
+    deltalake reads the log again for each position that it is asked for.
+    """
+    named = _log_files(place, found, found.newest) if found.is_enough(found.newest) else None
+    return None if named is None else _opened(place, named, found.newest)
+
+
+def _log_files(place: Remote, found: Listing, version: int) -> list[tuple[Place, str | None]] | None:
+    """Return the last checkpoint and the entries after it, with their ETags; None if an entry is missing."""
     log = place / "_delta_log"
-    named = [(log / f"{number:020}.json", found.entries[number]) for number in entries]
+    checkpoint = max((number for number in found.checkpoints if number <= version), default=-1)
+    entries = range(checkpoint + 1, version + 1)
+    if any(number not in found.entries for number in entries):
+        return None
+    named: list[tuple[Place, str | None]] = [(log / f"{number:020}.json", found.entries[number]) for number in entries]
     if checkpoint >= 0:
         named.append((checkpoint_file(log, checkpoint), found.checkpoints[checkpoint]))
-    try:
-        return _opened(place, [*named, *((file, None) for file in files)], version)
-    except FileNotFoundError:  # deltalake reports what is missing when it is read
-        return None
+    return named
 
 
 def _vectors(place: Place, adds: Iterable[Add]) -> set[Place]:
@@ -56,8 +77,8 @@ def _vectors(place: Place, adds: Iterable[Add]) -> set[Place]:
     return {file for file in files if file is not None}
 
 
-def _opened(place: Remote, files: list[tuple[Place, str | None]], version: int) -> DeltaTable:
-    """Copy files, and open the copy."""
+def _opened(place: Remote, files: list[tuple[Place, str | None]], version: int) -> DeltaTable | None:
+    """Copy files, and open the copy; None if a file is missing, which deltalake reports when it is read."""
     folder = Path(tempfile.mkdtemp(prefix="auditlake-"))
     try:
         contents = read_each(place, _content, files)
@@ -66,6 +87,9 @@ def _opened(place: Remote, files: list[tuple[Place, str | None]], version: int) 
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
         table = DeltaTable(folder, version=version)
+    except FileNotFoundError:
+        shutil.rmtree(folder)
+        return None
     except BaseException:
         shutil.rmtree(folder)
         raise

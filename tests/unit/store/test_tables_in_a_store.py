@@ -1,5 +1,7 @@
 """Histories in a store: a question and a batch of apply read only the logs of the tables that they need."""
 
+import itertools
+import os
 import threading
 from collections.abc import Callable, Collection
 from datetime import UTC
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from auditlake.capture.change_log import CaptureLog
+from auditlake.delta.append_table import open_delta
 from auditlake.delta.log_writer import moved, put_commit
 from auditlake.follow import Applier
 from auditlake.lake import history, parking
@@ -38,6 +41,7 @@ from auditlake.store import objects
 from auditlake.store.files import remove_folder
 from auditlake.store.place import Remote
 from auditlake.temporal import moments
+from tests.faulty_store import FaultyStore
 
 _NAMES = [TableName("public", f"orders_{letter}") for letter in "abcd"]
 _A, _B, _C, _ = _NAMES
@@ -249,6 +253,18 @@ def test_tables_that_apply_wrote_are_saved_as_they_are_now(lake: Lake, monkeypat
     assert [(t.delta_version, t.position) for t in Histories(lake).current(lambda _: False) if t.name == _A] == [
         (2, 200)
     ]
+
+
+def test_a_table_is_opened_with_one_request_for_each_entry(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And three that list its log; deltalake itself reads every entry again for each position."""
+    asked, expected = itertools.count(), open_delta(lake.history(_A))
+    assert expected is not None
+    with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1, lambda _: next(asked) >= 0) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+        opened = open_history(lake, _A)
+    assert opened is not None
+    assert (opened.delta_version, opened.position, opened.horizon, opened.oid) == (expected.version(), 100, 100, 16_384)
+    assert next(asked) <= expected.version() + 1 + 3
 
 
 def test_a_table_that_apply_wrote_is_read_again_whatever_is_asked(lake: Lake) -> None:
