@@ -32,7 +32,7 @@ select nspname, relname, c.oid, relkind = 'r' from pg_class c join pg_namespace 
  order by 1, 2
 """
 _COLUMNS = """
-select attname, atttypid = 'bpchar'::regtype from pg_attribute
+select attname, atttypid in ('bpchar'::regtype, 'inet'::regtype) from pg_attribute
  where attrelid = %s and attnum > 0 and not attisdropped and (attgenerated = '' or (attgenerated = 's' and %s))
  order by attnum
 """
@@ -76,9 +76,11 @@ def _shown(conn: Conn, name: TableName, oid: int, *, alone: bool) -> Shown:
     """Read a table; `alone` without the tables that inherit from it, which have histories of their own."""
     published = conn.execute(_PUBLISHES_GENERATED).fetchone()
     columns = conn.execute(_COLUMNS, [oid, published and published[0]]).fetchall()
-    # A cast of character(n) to text would lose spaces.
-    padded, plain = sql.SQL("case when {0} is not null then format('%%s', {0}) end"), sql.SQL("{}::text")
-    texts = sql.SQL(", ").join((padded if pads else plain).format(sql.Identifier(each)) for each, pads in columns)
+    # A cast of character(n) to text would lose spaces; one of inet would add the length of the mask.
+    as_sent, plain = sql.SQL("case when {0} is not null then format('%%s', {0}) end"), sql.SQL("{}::text")
+    texts = sql.SQL(", ").join(
+        (as_sent if differs else plain).format(sql.Identifier(each)) for each, differs in columns
+    )
     only = sql.SQL("only " if alone else "")
     rows = conn.execute(sql.SQL("select {} from {}{}").format(texts, only, sql.Identifier(*name)), []).fetchall()
     return Shown(tuple(column for column, _ in columns), Counter(rows))
