@@ -46,11 +46,12 @@ from auditlake.capture.change_log import CaptureLog, CommitEnd, RecordDdl, Table
 from auditlake.capture.partition_watch import Held, PartitionWatch
 from auditlake.capture.preconditions import Claim, Report, Source, check_slot
 from auditlake.capture.shape_watch import DdlRecorder, ShapeWatch
-from auditlake.errors import InvariantBroken
+from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_timeline
+from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
 from auditlake.replication.stream import FrameBuffer, Limits, ReplicationStream
@@ -375,4 +376,22 @@ def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, repo
         log.return_to(fork.lsn)
         record_timeline(lake, fork.timeline)
         report(f"the source was promoted at {fork.lsn}: going on with its timeline {fork.timeline}")
-    check_slot(slot_name, slot, log.acknowledged)
+    try:
+        check_slot(slot_name, slot, log.acknowledged)
+    except WrongSource:
+        _require_unmoved(lake, log)
+        raise
+
+
+def _require_unmoved(lake: Lake, log: CaptureLog) -> None:
+    """Require that the lake is where it was when `log` was opened: this process may have been suspended meanwhile.
+
+    Raises LakeConflict.
+    """
+    positions = read_positions(lake)
+    if positions is not None and positions.acknowledged > log.acknowledged:
+        raise LakeConflict(
+            f"another process has captured up to {positions.acknowledged}, after this one read that the lake ends at"
+            f" {log.acknowledged}",
+            "Only one capture may run on a lake; stop the other.",
+        )

@@ -9,11 +9,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from auditlake.capture import capture as capturing
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.source import slot as slots
+from auditlake.source.connection import Row
+from auditlake.source.slot import SlotState
 from tests import command
 from tests.capture_lake import make_lake
+from tests.capture_once import capture
+from tests.interleaved import end_walsender
 from tests.running import Running, inserted
 from tests.server import Server, chosen_version
 
@@ -126,6 +132,27 @@ def test_only_the_first_of_two_copies_of_a_lake_continues(site: Site, tmp_path: 
     site.execute("insert into t values (2)")
     assert site.capture().code == 0
     copy.refused(f"stands at {site.read(CONFIRMED)}, this lake at {copy.end}", "another client has read the changes")
+
+
+def test_a_capture_that_was_overtaken_before_its_check_is_a_conflict(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suspended after it opened the log, it finds the slot ahead of the position it has read; nothing is missing."""
+    read, waiting = slots.read_slot, [True]
+
+    def read_late(control: psycopg.Connection[Row], name: str) -> SlotState | None:
+        if waiting:
+            waiting.pop()
+            site.execute("insert into t values (2)")
+            end_walsender(site.dsn)
+            capture(site.dsn, site.lake)
+        return read(control, name)
+
+    monkeypatch.setattr(capturing, "read_slot", read_late)
+    done = site.capture()
+    assert (done.code, "another process" in done.stderr) == (CONFLICT, True), done.stderr
+    assert site.capture().code == 0
+    assert inserted(site.lake) == [1, 2]
 
 
 def test_a_restored_server_is_refused(server: Server, site: Site) -> None:
