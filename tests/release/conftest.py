@@ -14,7 +14,7 @@ from tests.server import Server
 MakeSite = Callable[[], Site]
 
 
-@pytest.fixture(scope="module", params=["disk"])
+@pytest.fixture(scope="module", params=["disk", "s3"])
 def make_site(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MakeSite]:
