@@ -49,6 +49,8 @@ class Engines:
     spark: "SparkSession"
     lake: Lake
     held: "dict[TableName, DataFrame]" = field(default_factory=dict)
+    compared: int = 0
+    """Statements that DuckDB answered, so far."""
 
     def __post_init__(self) -> None:
         self.state = read_state(self.lake, None, UTC)
@@ -99,6 +101,7 @@ class Engines:
             return []
         if found is None:
             return []
+        self.compared += 1
         try:
             expected = self.of_spark(sql)
         except (AuditlakeError, PySparkException) as exc:

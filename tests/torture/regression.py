@@ -39,11 +39,12 @@ import psycopg
 from auditlake.lake.layout import Lake
 from tests import command
 from tests.crash.killed import SPARK
+from tests.running import await_true
 from tests.server import Server, chosen_version, install_trigger
 from tests.shape_oracle import Moment, Verdict, ask_python, compare, observe
 
 _SETTINGS = {"max_connections": "60", "max_prepared_transactions": "4", "statement_timeout": "60s"}
-_FILE_S, _STOP_S = 180, 600
+_FILE_S, _STOP_S, _VERIFY_S = 180, 600, 3600
 _DONE, _BUG, _UNVERIFIED = 0, 1, 7
 _SETTLED = {0, 3}  # 3: a table is parked
 _EVERYTHING = "create publication auditlake for all tables with (publish_via_partition_root = true)"
@@ -66,6 +67,8 @@ create event trigger testbed on ddl_command_end when tag in ('CREATE TABLE', 'CR
   execute function testbed.identity();
 grant usage on schema testbed to public;
 """
+_READ = "select 1 from pg_replication_slots where active and not temporary"
+"""Whether the stage reads the slot: until then, a `bootstrap` of new tables would capture in its place."""
 _SCHEMAS = """
 select nspname from pg_namespace
  where nspname !~ '^pg_' and nspname not in ('information_schema', 'auditlake', 'testbed') order by 1
@@ -130,6 +133,8 @@ def _followed(dsn: str, lake: Lake, log: Path, stage: str) -> Iterator[None]:
             stderr=output,
         )
         try:
+            with closing(psycopg.connect(dsn, autocommit=True)) as conn:
+                await_true(lambda: process.poll() is not None or conn.execute(_READ).fetchone())
             yield
             ended = process.poll()
             process.terminate()
@@ -228,9 +233,10 @@ class Campaign:
         evidence.broken += [] if settled.code in _SETTLED else [settled.stderr]
         if not self.spark:
             return None
-        verified = command.run(["verify", *self.line], SPARK)
-        print(verified.stdout[-6000:] + verified.stderr[-6000:])  # noqa: T201
-        return verified.code
+        with command.start(["verify", *self.line], SPARK) as verifying:
+            found, messages = verifying.communicate(timeout=_VERIFY_S)
+        print(found[-6000:] + messages[-6000:])  # noqa: T201
+        return verifying.returncode
 
 
 def run(source: Path, chosen: Sequence[str], folder: Path, *, with_trigger: bool, spark: bool) -> int:
