@@ -1,7 +1,8 @@
 """Failures of an object store, as obstore, deltalake and Spark's S3A report them: told apart from bugs, and worded.
 
 Full texts quote whole requests, and Spark's may quote rows. Only the status, the code or the kind of failure is shown.
-A missing object (404) and a refused condition (412) are not failures of the store: each means something to its caller.
+In Spark, a missing object (404) and a refused condition (412) are not failures of the store: each means something to
+its caller.
 
 Authority: Hadoop's `S3AUtils.translateException`; obstore.exceptions; py4j.protocol
 """
@@ -21,6 +22,7 @@ _OF_SPARK = re.compile(
     r"\b(?:software\.amazon\.awssdk\.core\.exception|org\.apache\.hadoop\.fs\.s3a|org\.apache\.hadoop\.net)"
     r"(?:\.auth)?\.((?:Sdk|Api|AWS|NoAuth|Connect|Credential)\w*Exception)(?=:|\s|$)"
 )
+_MISSING = "NoSuchKey"
 _OF_ARROW_AND_DELTALAKE = frozenset({"ArrowException", "DeltaError"})
 _HINT = "Nothing was lost. Check credentials, rights and the store, then run this again: it continues from there."
 
@@ -42,9 +44,14 @@ def as_lake_error(exc: BaseException) -> LakeUnusable | None:
 def _failure(exc: BaseException) -> str | None:
     """Return what failed, if `exc` is a failure of the store that deltalake or Spark raised."""
     if _is_deltalakes(exc):
-        return f"the store failed: {code_or_kind(exc)}" if _OF_DELTALAKE.search(str(exc)) else None
+        return _failure_of_deltalake(exc) if _OF_DELTALAKE.search(str(exc)) else None
     trace = trace_of(exc)
     return _failure_in(trace) if trace else None
+
+
+def _failure_of_deltalake(exc: BaseException) -> str:
+    found = code_or_kind(exc)
+    return f"an object of the lake cannot be read: {found}" if _MISSING in found else f"the store failed: {found}"
 
 
 def _is_deltalakes(exc: BaseException) -> bool:
