@@ -10,7 +10,6 @@ the JVM. Without anything to do no JVM may start.
 import argparse
 from collections import defaultdict
 from dataclasses import replace
-from statistics import median
 
 from harness.site import Run, Site, bench_server
 from harness.subscription import load, run_subscription, subscribe, unsubscribe
@@ -59,8 +58,8 @@ def main() -> None:
     arguments = parser.parse_args()
     peer_s = 0.0
     for what, runs in _measured(arguments.scale, arguments.transactions, arguments.runs).items():
-        run = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
-        peer_s = peer_s or median(run.seconds for run in runs)
+        run = sorted(runs, key=lambda run: run.seconds)[(len(runs) - 1) // 2]
+        peer_s = peer_s or run.seconds
         print(run.line(what, f"{run.seconds / peer_s:.2f} x"))
 
 
