@@ -57,7 +57,7 @@ class AutomaticResync:
         """Resync all tables that can be, waiting for that; return whether there were any."""
         if self._running is not None:
             self._running.result()
-        names = [name for name, record in parked.items() if _can_be_resynced(record)]
+        names = [name for name, record in parked.items() if can_be_resynced(record)]
         if names:
             self._resync(names, start_spark)
         return bool(names)
@@ -73,7 +73,7 @@ class AutomaticResync:
         for name, turn in list(self._turns.items()):
             if name not in parked and now_s > turn.due_s + turn.pause_s:
                 del self._turns[name]
-        wanted = [name for name, record in parked.items() if _can_be_resynced(record)]
+        wanted = [name for name, record in parked.items() if can_be_resynced(record)]
         return [name for name in wanted if name not in self._turns or self._turns[name].due_s <= now_s]
 
     def _resync(self, names: list[TableName], start_spark: Callable[[], SparkSession]) -> None:
@@ -96,5 +96,6 @@ class AutomaticResync:
             self._turns[name] = _Turn(time.monotonic() + pause_s, pause_s)
 
 
-def _can_be_resynced(record: Parked) -> bool:
+def can_be_resynced(record: Parked) -> bool:
+    """Return whether a new snapshot ends what a table is parked for, so that `follow` takes one by itself."""
     return (record.cause in _CAUSES or record.renewable) and not record.ended

@@ -23,6 +23,7 @@ import pytest
 
 from auditlake.apply.apply import apply_pending
 from auditlake.lake.layout import Lake
+from auditlake.resync.automatic import can_be_resynced
 from auditlake.temporal.moments import read_known
 from tests import command
 from tests.capture_lake import make_lake
@@ -50,7 +51,7 @@ _PUBLICATIONS = {
     "listed": "",  # by bootstrap
 }
 _LOCKED = 6
-_SETTLED_EVERY, _SETTLED_S, _POLL_S = 12, 60.0, 0.2
+_SETTLED_EVERY, _SETTLED_S, _POLL_S = 12, 30.0, 0.2
 _RIGHT_KILLED = 15  # half of the least of 20 runs
 _KILLED_STEPS, _LIVES_S, _COPIED_EVERY = 40, (0.8, 3.0), 8
 
@@ -139,7 +140,7 @@ def _of(moment: Moment, schema: str) -> Moment:
 def _await_snapshots(lake: Lake) -> None:
     """Wait until follow has copied every parked table again that it can, or tried for a while: no load decides that."""
     deadline = time.monotonic() + _SETTLED_S
-    while time.monotonic() < deadline and any(not each.ended for each in read_known(lake).parked.values()):
+    while time.monotonic() < deadline and any(map(can_be_resynced, read_known(lake).parked.values())):
         time.sleep(_POLL_S)
 
 
