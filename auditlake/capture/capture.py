@@ -23,8 +23,8 @@ I5. A batch is written once queries see its transactions, and after the catalog 
 A thread (`Writer`) decodes buffers and makes them durable, one job at a time, in order. `Capture` submits a job while
 none is running, continues to receive, and collects the result: the LSN before which everything is durable, or the
 exception. So a slow write delays neither reading the stream nor status updates, and at most two buffers are in memory:
-one being written, one being filled. After the first job only this thread uses the decoder and the log. The
-stream sends status updates from a thread of its own, because `Capture` itself uses the lake, too: at the start and in a
+one being written, one being filled. After the first job only this thread uses the decoder and the log. The stream
+sends status updates from a thread of its own, because `Capture` itself uses the lake, too: at the start and in a
 comparison of the catalog.
 """
 

@@ -15,7 +15,7 @@ Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +29,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
 from auditlake.delta.data_files import joined_file, write_file
 from auditlake.delta.fetched_table import fetch_log
-from auditlake.delta.log_reader import Add, file_path, list_newest, live_files
+from auditlake.delta.log_reader import Add, Listing, file_path, list_newest, live_files
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -84,29 +84,26 @@ def open_to_read(path: Place) -> DeltaTable | None:
 
     Raises LakeUnusable.
     """
-    if isinstance(path, Path):
-        return open_delta(path)
-    listing = list_newest(path)
-    if listing.newest < 0:
-        return None
-    try:
-        return open_entry(path, listing.newest, listing.entries[listing.newest])
-    except DeltaError:
-        return open_delta(path)
+    return _open_listed(path, lambda place, found: open_entry(place, found.newest, found.entries[found.newest]))
 
 
-def open_log(path: Place) -> DeltaTable | None:
+def open_metadata(path: Place) -> DeltaTable | None:
     """Open the current version of a Delta table for its metadata and positions, not its rows; None if it is missing.
 
     Raises LakeUnusable.
     """
+    return _open_listed(path, fetch_log)
+
+
+def _open_listed(path: Place, open_newest: Callable[[Remote, Listing], DeltaTable | None]) -> DeltaTable | None:
+    """Open a table in a store by the listing of its log, or as deltalake does, if that fails or returns None."""
     if isinstance(path, Remote):
         listing = list_newest(path)
         if listing.newest < 0:
             return None
         with suppress(DeltaError):
-            if (fetched := fetch_log(path, listing)) is not None:
-                return fetched
+            if (opened := open_newest(path, listing)) is not None:
+                return opened
     return open_delta(path)
 
 

@@ -18,14 +18,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from auditlake.delta.deletion_vectors import vector_file
-from auditlake.delta.log_reader import (
-    Add,
-    Listing,
-    checkpoint_file,
-    file_path,
-    list_with,
-    live_files,
-)
+from auditlake.delta.log_reader import Add, Listing, checkpoint_file, file_path, list_with, live_files
 from auditlake.store.files import FETCHED_BYTES, read_each, read_listed, relative_name
 from auditlake.store.place import Place, Remote
 

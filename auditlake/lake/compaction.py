@@ -51,14 +51,12 @@ _FILE_BYTES = 16 << 20
 _FOLDER = "unordered-"
 _ABANDONED_S = 24 * 3600.0
 _ATTEMPTS = 20
+_FENCE = "VACUUM START"
 _UNITS = 64
 AGES = _UNITS.bit_length() + 1
 """Maximum number of age classes."""
 # LSNs are distinct: a reader of one page would have to read a dictionary of a megabyte.
 _PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in LSNS}
-
-
-_FENCE = "VACUUM START"
 
 
 def fence(table: HistoryTable) -> bool:

@@ -52,7 +52,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
-from auditlake.delta.append_table import open_delta, open_log
+from auditlake.delta.append_table import open_delta, open_metadata
 from auditlake.delta.checkpoints import KEPT_FOR
 from auditlake.delta.data_files import adopt_file, write_part
 from auditlake.delta.log_reader import entries_since, entry, live_files, read_entries
@@ -377,7 +377,7 @@ def _columns_conflict(name: TableName) -> LakeConflict:
 
 def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     """Open the current version of a history table; None if it has no position."""
-    delta = open_log(lake.history(name))
+    delta = open_metadata(lake.history(name))
     if delta is None:
         return None
     position = delta.transaction_version(HISTORY_APP)
