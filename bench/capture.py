@@ -18,8 +18,7 @@ _ROW = "n, 'name of row ' || n, n / 7.0, now()"
 
 def tpcb(site: Site) -> None:
     """The 400,000 changes of 100,000 TPC-B transactions."""
-    site.tool("pgbench", "-i", "-q", "-s", str(_TPCB_SCALE), site.name)
-    site.sql("alter table pgbench_history add hid bigserial primary key")
+    site.load_tpcb(_TPCB_SCALE)
     site.start_log()
     each = str(_TPCB_TRANSACTIONS // _TPCB_CLIENTS)
     site.tool("pgbench", "-n", "-c", str(_TPCB_CLIENTS), "-t", each, site.name)

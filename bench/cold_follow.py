@@ -28,8 +28,7 @@ def _measured(scale: int, transactions: int, runs: int) -> dict[str, list[Run]]:
     found = defaultdict[str, list[Run]](list)
     with bench_server() as (server, folder):
         site = Site(server, folder, "tpcb")
-        site.tool("pgbench", "-i", "-q", "-s", str(scale), site.name)
-        site.sql("alter table pgbench_history add hid bigserial primary key")
+        site.load_tpcb(scale)
         site.auditlake("bootstrap")
         native = subscribe(site)
         load(site, _WARM_UP)

@@ -41,8 +41,7 @@ def _follow(site: Site, spark: SparkSession) -> Run:
 def _pair(scale: int, transactions: int) -> tuple[Run, Run]:
     with bench_server() as (server, folder):
         site = Site(server, folder, "tpcb")
-        site.tool("pgbench", "-i", "-q", "-s", str(scale), site.name)
-        site.sql("alter table pgbench_history add hid bigserial primary key")
+        site.load_tpcb(scale)
         site.auditlake("bootstrap")
         native = subscribe(site)
         spark = spark_session({"spark.master": "local[2]"})

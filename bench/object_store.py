@@ -165,8 +165,7 @@ def _run(asked: argparse.Namespace) -> None:
         print(f"server of the S3 protocol: {asked.server}")
         _bootstrap(Site(server, folder, "lineitem"), bucket, asked.scale, asked.rounds)
         site = Site(server, folder, "tpcb")
-        site.tool("pgbench", "-i", "-q", "-s", str(_TPCB_SCALE), site.name)
-        site.sql("alter table pgbench_history add hid bigserial primary key")
+        site.load_tpcb(_TPCB_SCALE)
         lakes = {"disk": Lake(folder / "followed"), "store": Lake(cast("Path", parse(f"{bucket}/followed")))}
         moments = _follow(site, lakes, asked.transactions, asked.rounds)
         _questions(site, lakes, moments, asked.rounds)

@@ -14,8 +14,7 @@ _CLIENTS = 4
 
 
 def _run(site: Site, scale: int, transactions: int) -> None:
-    site.tool("pgbench", "-i", "-q", "-s", str(scale), site.name)
-    site.sql("alter table pgbench_history add hid bigserial primary key")
+    site.load_tpcb(scale)
     rows = 100_011 * scale
     copied = site.auditlake("bootstrap")
     print(copied.line(f"bootstrap, pgbench scale {scale}", f"{rows / copied.seconds:,.0f} rows/s"))

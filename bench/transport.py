@@ -32,8 +32,7 @@ def _content(changes: Path) -> tuple[object, ...] | None:
 
 
 def _measure(site: Site, tls: str, transactions: int, runs: int) -> dict[str, list[Run]]:
-    site.tool("pgbench", "-i", "-q", "-s", str(_SCALE), site.name)
-    site.sql("alter table pgbench_history add hid bigserial primary key")
+    site.load_tpcb(_SCALE)
     site.start_log()
     site.tool("pgbench", "-n", "-c", str(_CLIENTS), "-t", str(transactions // _CLIENTS), site.name)
     until = site.sql("select pg_current_wal_insert_lsn()")

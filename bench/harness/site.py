@@ -77,6 +77,11 @@ class Site:
         where = ["-h", str(self.server.folder), "-p", str(self.server.port), "-U", "postgres"]
         return measure([self.server.bin / name, *where, *arguments], self.environment)
 
+    def load_tpcb(self, scale: int) -> None:
+        """Make the tables of pgbench; pgbench_history gets a primary key, because it has none."""
+        self.tool("pgbench", "-i", "-q", "-s", str(scale), self.name)
+        self.sql("alter table pgbench_history add hid bigserial primary key")
+
     def sql(self, statement: str) -> str:
         """Run a statement and return its first value."""
         with psycopg.connect(self.dsn, autocommit=True) as conn:
