@@ -31,6 +31,8 @@ _FORCED = {
     "expire": ("maintain", "expiring()"),
 }
 _BY_JVM = {"merge", "optimize"}
+AND_ON = ("change", "apply")
+"""Moves the position beyond what a suspended process had read."""
 
 
 def change(database: str, step: int) -> None:
@@ -223,6 +225,15 @@ def suspended_before_commit(site: Site, writer: Writer) -> Iterator[Suspended]:
     with command.start(site.line(writer.name), SPARK, writer.code) as process, suspended(process) as found:
         end_walsender(site.database)
         yield found
+
+
+def check_overtaken(site: Site, first: Writer, second: list[str], code: int) -> None:
+    """Let others commit while the first one is suspended; fail unless it ends with this code, and the lake is right."""
+    with suspended_before_commit(site, first) as process:
+        site.run(*second)
+        ended, messages = process.resume()
+    assert ended == code, messages
+    site.check()
 
 
 def _suspended_pid(pid: int) -> int | None:

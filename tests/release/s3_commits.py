@@ -70,6 +70,13 @@ def _instance(spark: SparkSession, kind: Any, *arguments: Any) -> Any:
     return kind.getConstructors()[0].newInstance(array)
 
 
+def _store(spark: SparkSession, name: str) -> Any:
+    """Return a log store of this class."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to it
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return _instance(spark, jvm.java.lang.Class.forName(name, True, loader), spark._jsc.hadoopConfiguration())  # noqa: SLF001
+
+
 def stores(spark: SparkSession, folder: Remote) -> None:
     """Print the content of the entry after both log stores wrote it at the same time as another process."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the only way to it
@@ -82,7 +89,7 @@ def stores(spark: SparkSession, folder: Remote) -> None:
     iterator = compiler.getClassLoader().loadClass("auditlake.Overtaken")
     for name in (log_store.S3_CLASS, _DELTAS):
         entry = folder / name / "_delta_log" / f"{1:020}.json"
-        store = _instance(spark, jvm.java.lang.Class.forName(name, True, loader), configuration)
+        store = _store(spark, name)
         actions = _instance(spark, iterator, str(entry), configuration)
         try:
             store.write(jvm.org.apache.hadoop.fs.Path(str(entry)), actions, False, configuration)
@@ -96,8 +103,7 @@ def missing(spark: SparkSession, folder: Remote) -> None:
     """Print whether an entry of a compaction is refused because its file was deleted, and whether the entry exists."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the only way to it
     configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - the same
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    store = _instance(spark, jvm.java.lang.Class.forName(log_store.S3_CLASS, True, loader), configuration)
+    store = _store(spark, log_store.S3_CLASS)
     entry = folder / "missing" / "_delta_log" / f"{1:020}.json"
     add = {"path": "gone.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": False}
     actions = jvm.java.util.Collections.singletonList(json.dumps({"add": add})).iterator()

@@ -59,8 +59,6 @@ _ASKING = (
 _LEAST_COMPARED = 50
 """Of 102 statements DuckDB answered 60 (2026-11); it leaves the others to Spark, mostly by intention. Fewer than this
 means that it no longer answers a kind of statement that it did."""
-
-
 _LEAST_HOSTILE = 900
 """The same for the hostile ones: 961 of 2,459."""
 

@@ -6,11 +6,9 @@ process was killed meanwhile may still commit, or finds that another process did
 
 import pytest
 
-from tests.interleaved import Site, Writer, shown, suspended_before_commit
+from tests.interleaved import AND_ON, Site, Writer, check_overtaken, shown, suspended_before_commit
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
-
-_AND_ON = ("change", "apply")
 
 
 @pytest.mark.parametrize(
@@ -18,21 +16,17 @@ _AND_ON = ("change", "apply")
     [
         ("merge", ["apply"], 6),
         ("merge", ["maintain"], 0),
-        ("merge", ["resync", *_AND_ON], 0),
+        ("merge", ["resync", *AND_ON], 0),
         ("optimize", ["apply"], 0),
         ("optimize", ["maintain"], 0),
-        ("optimize", ["resync", *_AND_ON], 0),
+        ("optimize", ["resync", *AND_ON], 0),
         ("optimize", ["merge"], 0),
     ],
     ids=shown,
 )
 def test_a_commit_that_was_overtaken(site: Site, first: str, second: list[str], code: int) -> None:
     """It is made anew on what the other one committed, or refused if the other one did the same work."""
-    with suspended_before_commit(site, Writer(first)) as process:
-        site.run(*second)
-        ended, messages = process.resume()
-    assert ended == code, messages
-    site.check()
+    check_overtaken(site, Writer(first), second, code)
 
 
 @pytest.mark.parametrize("first", ["merge", "optimize"])
@@ -49,9 +43,9 @@ def test_a_jvm_whose_python_process_was_killed_commits(site: Site, first: str) -
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("merge", ["apply", *_AND_ON]),
+        ("merge", ["apply", *AND_ON]),
         ("merge", ["maintain"]),
-        ("merge", ["resync", *_AND_ON]),
+        ("merge", ["resync", *AND_ON]),
         ("optimize", ["apply"]),
     ],
     ids=shown,

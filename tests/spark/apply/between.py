@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from auditlake.apply.merge import _checked
+import auditlake.apply.apply as applying
+import auditlake.apply.deletion_vector_writer as marking
+import auditlake.apply.merge as merging
+from auditlake.apply.merge import Plan, _checked
+from auditlake.apply.tails import Tail
 from auditlake.delta.log_writer import Action, put_commit
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
@@ -47,6 +52,20 @@ def committed_before_entry(theirs: Lake, ours: Lake) -> Put:
         put_commit(path, version, operation, actions)
 
     return put
+
+
+def planned_versions(monkeypatch: pytest.MonkeyPatch, plan: Plan, theirs: Lake, ours: Lake) -> list[int]:
+    """Commit to `ours` by this plan, overtaken by `theirs`; return the versions on which it will have been planned."""
+    planned: list[int] = []
+
+    def planned_on(tail: Tail) -> Plan:
+        planned.append(tail.table.delta_version)
+        return plan
+
+    monkeypatch.setattr(applying, "choose_plan", planned_on)
+    monkeypatch.setattr(marking, "put_commit", committed_before_entry(theirs, ours))
+    monkeypatch.setattr(merging, "_checked", committed_while_read(theirs, ours))
+    return planned
 
 
 def _copy_commit(theirs: Lake, ours: Lake) -> tuple[Path, Path]:

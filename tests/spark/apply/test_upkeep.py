@@ -7,13 +7,10 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-import auditlake.apply.apply as applying
-import auditlake.apply.deletion_vector_writer as marking
-import auditlake.apply.merge as merging
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tail_fold import fold_tail
-from auditlake.apply.tails import Tail, find_tails, open_log
+from auditlake.apply.tails import find_tails, open_log
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.lake import maintenance as upkeep
 from auditlake.lake.history_files import data_files, part_of
@@ -112,15 +109,7 @@ def test_a_compaction_during_a_write_makes_the_tail_be_planned_again(
     theirs = Lake(tmp_path / "theirs")
     shutil.copytree(lake.root, theirs.root)
     assert rewrite(spark.newSession(), the_history(theirs), Due(open_part=True, closed_parts=()))
-    before, planned = delta_version(lake), list[int]()
-
-    def planned_on(tail: Tail) -> Plan:
-        planned.append(tail.table.delta_version)
-        return plan
-
-    monkeypatch.setattr(applying, "choose_plan", planned_on)
-    monkeypatch.setattr(marking, "put_commit", between.committed_before_entry(theirs, lake))
-    monkeypatch.setattr(merging, "_checked", between.committed_while_read(theirs, lake))
+    before, planned = delta_version(lake), between.planned_versions(monkeypatch, plan, theirs, lake)
     apply_pending(lambda: spark, lake)
     assert planned == [before, before + 1], "the first was planned before files were joined, the second after"
     assert (the_history(lake).position, delta_version(lake)) == (120, before + 2)

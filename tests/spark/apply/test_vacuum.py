@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import auditlake.apply.apply as applying
 import auditlake.apply.deletion_vector_writer as marking
-import auditlake.apply.merge as merging
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
-from auditlake.apply.tails import Tail
 from auditlake.delta.checkpoints import KEPT_FOR_S
 from auditlake.delta.log_writer import Action, put_commit
 from auditlake.lake import compaction
@@ -98,15 +95,7 @@ def test_a_fence_makes_every_plan_be_planned_again(
     theirs = Lake(tmp_path / "theirs")
     shutil.copytree(lake.root, theirs.root)
     assert compaction.fence(the_history(theirs))
-    before, planned = delta_version(lake), list[int]()
-
-    def planned_on(each: Tail) -> Plan:
-        planned.append(each.table.delta_version)
-        return plan
-
-    monkeypatch.setattr(applying, "choose_plan", planned_on)
-    monkeypatch.setattr(marking, "put_commit", between.committed_before_entry(theirs, lake))
-    monkeypatch.setattr(merging, "_checked", between.committed_while_read(theirs, lake))
+    before, planned = delta_version(lake), between.planned_versions(monkeypatch, plan, theirs, lake)
     apply_pending(lambda: spark, lake)
     assert planned == [before, before + 1]
     assert (the_history(lake).position, delta_version(lake)) == (110, before + 2)
