@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 
 from auditlake.errors import SourceUnreachable, SourceUnready
-from auditlake.relation import ReplicaIdentity, TableName
+from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.source.catalog import CatalogTable, FollowedTable
 from auditlake.source.connection import Row, connect_replication, fetch, fetch_one
 from auditlake.source.publication import STORED_GENERATED_SINCE, Publication
@@ -228,23 +228,25 @@ def _partition_problems(table: FollowedTable) -> list[tuple[str, str]]:
     """Return differences between partitions and their published root that change what is sent."""
     problems = []
     whole = table.table.relation
-    key = {column.name for column in whole.columns if column.key}
     for part in table.members:
         here = part.relation
         if not part.publishable:
             what = "foreign" if part.kind == "f" else "unlogged"
             problem = f"partition {part.name} is {what}, so its changes are not in the log"
             problems.append((problem, f"Detach it, or {_LEAVE_OUT}."))
-        elif part.kind != "p" and (here.replica_identity, {c.name for c in here.columns if c.key}) != (
-            whole.replica_identity,
-            key,
-        ):
+        elif part.kind != "p" and _identity(here) != _identity(whole):
             problem = (
                 f"replica identity of partition {part.name} is '{here.replica_identity}', "
                 f"of the table '{whole.replica_identity}', need the same key for both"
             )
             problems.append((problem, f"Run ALTER TABLE {part.name} REPLICA IDENTITY as for the table."))
     return problems
+
+
+def _identity(relation: Relation) -> tuple[ReplicaIdentity, frozenset[str]]:
+    """Return the replica identity and its key; FULL needs none, because old rows are logged whole."""
+    full = relation.replica_identity == ReplicaIdentity.FULL
+    return relation.replica_identity, frozenset(c.name for c in relation.columns if c.key and not full)
 
 
 def _publication_problems(table: FollowedTable, major: int) -> list[tuple[str, str]]:

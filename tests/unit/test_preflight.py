@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from auditlake.relation import Relation, ReplicaIdentity, TableName
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.catalog import CatalogTable, FollowedTable
 from auditlake.source.preflight import ServerFacts, check_access, check_server, check_table, fixing_sql
 
@@ -47,3 +47,21 @@ def test_all_remedies_are_one_block_of_sql() -> None:
         'GRANT SELECT ON TABLE "public"."odd ""t""" TO "me";',
         "-- then restart PostgreSQL",
     ]
+
+
+def test_a_partition_with_a_key_of_its_own_is_followed_if_both_are_full() -> None:
+    """PostgreSQL logs whole old rows for both, so the partition's key identifies nothing."""
+    assert check_table(_partitioned(ReplicaIdentity.FULL, own_key=True), 18) == []
+
+
+def test_a_partition_identifies_rows_by_the_key_of_its_table() -> None:
+    """Its changes are sent as the table's."""
+    (finding,) = check_table(_partitioned(ReplicaIdentity.INDEX, own_key=False), 18)
+    assert "partition public.part is 'i', of the table 'i', need the same key" in finding.problem
+
+
+def _partitioned(identity: ReplicaIdentity, *, own_key: bool) -> FollowedTable:
+    """Return a table and its partition; one of them has a key: the partition if `own_key`, else the table."""
+    whole = Relation(1, TableName("public", "whole"), identity, (Column("id", 23, -1, key=not own_key),))
+    part = Relation(2, TableName("public", "part"), identity, (Column("id", 23, -1, key=own_key),))
+    return FollowedTable(CatalogTable(whole, kind="p"), whole, members=(CatalogTable(part, ancestors=(1,)),))
