@@ -45,6 +45,7 @@ from auditlake.source.connection import Row, connect
 _INTERVAL_S = 3.0
 _END_TIMEOUT_S = 10.0
 _RETRY_LOOKS = 20
+_BUG = 1
 # `python -m` would give the child a second `Job`, and `lean` has to come before slow imports.
 _CHILD = "from auditlake.startup import lean; lean(); from auditlake.snapshot.new_tables import main; main()"
 
@@ -145,9 +146,15 @@ class _Looks:
         for line in lines if copied else ():
             self._report(line)
         if report and not copied and not self._stop.is_set():
-            problem = next((line.removeprefix("error: ") for line in reversed(lines) if line), "it ended unexpectedly")
-            self.report_once(f"{tables[0].name} is not followed: {problem}")
+            self.report_once(f"{tables[0].name} is not followed: {_problem(child.returncode, lines)}")
         return copied
+
+
+def _problem(returncode: int, lines: Sequence[str]) -> str:
+    """Return why a copy failed: its last line, or the whole report of a bug."""
+    if returncode == _BUG:
+        return "\n".join(lines)
+    return next((line.removeprefix("error: ") for line in reversed(lines) if line), "it ended unexpectedly")
 
 
 def _read_lines(child: "subprocess.Popen[bytes]", lines: list[str]) -> None:
@@ -200,7 +207,7 @@ def main() -> None:
         code = _run(pickle.load(sys.stdin.buffer))  # noqa: S301 - from our own parent
     except Exception as exc:  # noqa: BLE001 - its text might quote rows
         report_bug(exc)
-        code = 1
+        code = _BUG
     sys.stderr.flush()
     os._exit(code)  # a thread reads standard input
 

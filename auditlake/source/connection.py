@@ -404,7 +404,7 @@ def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) ->
     """Run one query and return its rows; again if a relation was dropped while it ran.
 
     Functions such as pg_get_publication_tables open each relation of the catalog's snapshot, and fail with an internal
-    error if one does not exist any more. A transaction cannot go on after that.
+    error if one does not exist any more. A transaction cannot go on after that: there `fetch_in_savepoint` is needed.
     """
     with translated_errors():
         for left in reversed(range(_ATTEMPTS)):
@@ -412,6 +412,21 @@ def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) ->
                 return conn.execute(query, args or None).fetchall()
             except psycopg.errors.InternalError_:
                 if not left or conn.info.transaction_status != pq.TransactionStatus.IDLE:
+                    raise
+    raise AssertionError  # the last attempt returns or raises
+
+
+def fetch_in_savepoint(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> list[Row]:
+    """Run one query as `fetch` does; a transaction can go on even after a failed attempt."""
+    if conn.info.transaction_status != pq.TransactionStatus.INTRANS:
+        return fetch(conn, query, *args)
+    with translated_errors():
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                with conn.transaction():
+                    return conn.execute(query, args or None).fetchall()
+            except psycopg.errors.InternalError_:
+                if not left:
                     raise
     raise AssertionError  # the last attempt returns or raises
 

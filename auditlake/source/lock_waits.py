@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import cast
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
 
 from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
 from auditlake.relation import TableName
@@ -99,7 +99,7 @@ def locks_awaited(
             "Wait for that session or end it, then run the same command again.",
         ) from exc
     finally:
-        if not conn.broken:  # else its failure is already being raised
+        if not conn.broken and conn.info.transaction_status != pq.TransactionStatus.INERROR:  # else a failure is raised
             conn.execute("set lock_timeout = 0")
 
 

@@ -21,7 +21,7 @@ from psycopg import sql
 from auditlake.errors import SourceUnready
 from auditlake.publication_membership import Member, Membership
 from auditlake.relation import TableName
-from auditlake.source.connection import Row, fetch, fetch_one
+from auditlake.source.connection import Row, fetch, fetch_in_savepoint, fetch_one
 
 _MEMBERSHIP = """
 select oid::bigint, array_remove(array[
@@ -194,7 +194,7 @@ def read_publication(conn: psycopg.Connection[Row], name: str) -> Publication | 
         return None
     all_operations, via_root, stored, version = rows[0]
     can_store = cast("int", version) >= STORED_GENERATED_SINCE
-    tables = tuple(_published(row) for row in fetch(conn, _TABLES, name))
+    tables = tuple(_published(row) for row in fetch_in_savepoint(conn, _TABLES, name))
     return Publication(name, bool(all_operations), bool(via_root), can_store and bool(stored), tables)
 
 

@@ -131,3 +131,19 @@ def test_a_table_locked_by_the_application_makes_nobody_wait(site: Site) -> None
             await_true(lambda: any(row["new"] == ["1"] for row in oracle.changes(site.lake)))
             assert not site.has("b")
         await_true(lambda: site.has("b"))
+
+
+def test_a_bug_while_a_new_table_is_copied_is_reported_with_its_place(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hint asks to report the lines above it."""
+    assert site.bootstrap().code == 0
+    breaks = "from auditlake.snapshot import new_tables; new_tables._run = lambda job: 1 / 0; new_tables.main()"
+    monkeypatch.setattr(new_tables, "_CHILD", breaks)
+    with site.followed():
+        site.execute("create table a (id int primary key)")
+        await_true(lambda: site.said)
+    (said,) = site.said
+    assert "public.a is not followed: " in said
+    assert "unexpected ZeroDivisionError at" in said
+    assert "Please report the lines above" in said

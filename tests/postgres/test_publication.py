@@ -1,6 +1,7 @@
 """Changes of a publication: detected before the first byte, or by a running capture."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -18,12 +19,12 @@ from auditlake.lake.records import recorded_or_new
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect, fetch, fetch_one
-from auditlake.source.publication import read_membership
+from auditlake.source.publication import read_membership, read_publication
 from auditlake.temporal.moments import check_parked, read_known
 from auditlake.temporal.when import AtLsn, AtTime
 from tests import command
 from tests.capture_lake import make_lake
-from tests.running import Running, inserted
+from tests.running import Running, await_true, inserted
 from tests.server import chosen_version, execute
 
 pytestmark = pytest.mark.pg
@@ -265,6 +266,23 @@ def test_a_query_is_repeated_if_a_relation_was_dropped_while_it_ran(database: st
         conn.execute("select pg_catalog.setval('public.tries', 1, false)")
         with pytest.raises(psycopg.errors.InternalError_), conn.transaction():
             fetch(conn, "select public.drops(1)")
+
+
+def test_a_table_dropped_meanwhile_does_not_end_the_transaction_of_a_snapshot(database: str, lake: Lake) -> None:
+    """PostgreSQL opens every published table to list its columns, those created since the snapshot, too."""
+    waiting = "select from pg_locks where not granted and pid = %s"
+    assert lake.root.exists()
+    with psycopg.connect(database) as migration, connect(database) as conn, ThreadPoolExecutor(1) as pool:
+        conn.execute("begin isolation level repeatable read read only")
+        conn.execute("select")
+        migration.execute("drop table u")
+        reading = pool.submit(read_publication, conn, "auditlake")
+        await_true(lambda: migration.execute(waiting, [conn.info.backend_pid]).fetchall())
+        migration.commit()
+        found = reading.result()
+        assert found is not None
+        assert [table.name.table for table in found.tables] == ["t"]
+        conn.execute("select")
 
 
 def test_a_table_that_a_resync_publishes_meanwhile_is_not_parked(database: str, lake: Lake) -> None:
