@@ -1,15 +1,17 @@
 """A store that fails: a proxy before a server of the S3 protocol, which spoils a share of the requests.
 
-Faults: a request that is not answered, a reply that is lost after the request took effect, throttling (503 SlowDown),
-internal errors (500), slow replies. `refusing` makes the store refuse everything for a while, as with credentials that
-have expired or a policy that denies the bucket; `silence` leaves requests without a reply until the client gives up,
-although they take effect. Which requests are spoiled depends on a seed and on their order.
+Faults: a request that is not answered, a reply that is lost after the request took effect, a connection that is reset
+instead of the reply, throttling (503 SlowDown), internal errors (500), slow replies. `refusing` makes the store refuse
+everything for a while, as with credentials that have expired or a policy that denies the bucket; `spoil` chooses the
+fault of the next requests, also `SILENT`: no reply until the client gives up, although they take effect. Which other
+requests are spoiled depends on a seed and on their order.
 """
 
 import http.client
 import random
 import select
 import socket
+import struct
 import threading
 import time
 from collections import Counter
@@ -21,8 +23,9 @@ from urllib.parse import urlsplit
 
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"})
 _SLOW_S = 2.0
-_SILENT, _SILENT_S = "silent", 300.0
-_KINDS = {"lost request": 4, "lost reply": 4, "SlowDown": 6, "InternalError": 3, "slow": 1}
+SILENT, RESET = "silent", "reset"
+_SILENT_S = 300.0
+_KINDS = {"lost request": 4, "lost reply": 4, RESET: 2, "SlowDown": 6, "InternalError": 3, "slow": 1}
 REFUSED = ("ExpiredToken", "AccessDenied")
 """Codes of a refusal that lasts."""
 _STATUS = {"SlowDown": 503, "InternalError": 500, "ExpiredToken": 400, "AccessDenied": 403}
@@ -41,7 +44,7 @@ class FaultyStore:
         self.admits = admits
         self._random = random.Random(seed)  # noqa: S311 - faults of a test
         self._refusal: str | None = None
-        self._silent = 0
+        self._next: list[str] = []
         self._lock = threading.Lock()
         self._listener = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": self}))
         self._listener.daemon_threads = True
@@ -67,18 +70,17 @@ class FaultyStore:
         finally:
             self._refusal = None
 
-    def silence(self, requests: int) -> None:
-        """Do not answer the next so many requests, which take effect."""
+    def spoil(self, *faults: str) -> None:
+        """Spoil the next requests with these kinds of fault, one each."""
         with self._lock:
-            self._silent = requests
+            self._next = list(faults)
 
     def fault(self) -> str | None:
         """Choose the fault of the next request."""
         with self._lock:
             fault = self._refusal
-            if self._silent:
-                self._silent -= 1
-                fault = _SILENT
+            if self._next:
+                fault = self._next.pop(0)
             elif fault is None and self._random.random() < self.share:
                 (fault,) = self._random.choices(list(_KINDS), list(_KINDS.values()))
             if fault is not None:
@@ -120,10 +122,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.upstream.request(self.command, self.path, body, dict(self.headers.items()))
             reply = self.upstream.getresponse()
             content = reply.read()
-            if fault == _SILENT:
+            if fault == SILENT:
                 select.select([self.connection], [], [], _SILENT_S)  # readable when the client has closed it
-            if fault in {"lost reply", _SILENT}:
-                self._hang_up()
+            if fault in {"lost reply", SILENT, RESET}:
+                self._hang_up(is_reset=fault == RESET)
                 return
             time.sleep(_SLOW_S if fault == "slow" else 0)
             self._answer(reply, content)
@@ -149,10 +151,14 @@ class _Handler(BaseHTTPRequestHandler):
             with suppress(OSError):
                 self.wfile.write(text)
 
-    def _hang_up(self) -> None:
+    def _hang_up(self, *, is_reset: bool = False) -> None:
         self.close_connection = True
         with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
+            if is_reset:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                socket.close(self.connection.detach())  # although its readers are open
+            else:
+                self.connection.shutdown(socket.SHUT_RDWR)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815 - names of http.server
 

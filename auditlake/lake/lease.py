@@ -116,14 +116,16 @@ class Lease:
                 raise Taken(_parsed(now.content))
 
     def _renew(self) -> None:
+        renewals = 1
         while not self._ended.wait(RENEW_S):
-            self._content["renewed"] += 1
+            self._content["renewed"] = renewals
             try:
                 self._etag = objects.put_if_match(self._place.bucket, self._place.key, self._encoded(), self._etag)
             except FileExistsError:  # this process was paused, and another one has it now
                 return
-            except OSError:  # the next attempt may succeed; until `EXPIRY_S` nothing is lost
+            except OSError:  # until `EXPIRY_S` nothing is lost; the same content again, because this may have succeeded
                 continue
+            renewals += 1
 
     def release(self) -> None:
         """Let another process take the lease at once."""

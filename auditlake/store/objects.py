@@ -4,8 +4,9 @@ Credentials come from AWS's standard sources: AWS_ACCESS_KEY_ID and its companio
 role; a profile (AWS_PROFILE, or the files in ~/.aws) needs boto3. AWS_ENDPOINT_URL names another store of the same
 protocol. Nothing here takes a credential as an argument, so none can reach a log, an error or a plan.
 
-A request that was lost is repeated for a minute. The repetition of a conditional put may then be refused because the
-first one took effect; `put_if_absent` and `put_if_match` compare the content, which the caller makes unique.
+A request that was lost is repeated for a minute: by obstore, or by `_repeated` if obstore does not know that this is
+harmless. The repetition of a conditional put may then be refused because the first one took effect; `put_if_absent`
+and `put_if_match` compare the content, which the caller makes unique.
 
 Authority: developmentseed.org/obstore; docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-requests.html
 """
@@ -15,15 +16,16 @@ import io
 import os
 import re
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from auditlake.errors import ConfigError
 from auditlake.store.failures import code_or_kind
@@ -33,9 +35,14 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
+_Reply = TypeVar("_Reply")
+
 S3_FILE_SYSTEM = "spark.hadoop.fs.s3.impl"
 """Spark's setting for the file system of s3://."""
 _RETRY_S = 60
+_PAUSE_S = 0.2
+_LOST = re.compile(r"\bkind: (?:Interrupted|Timeout)\b")
+"""In an error of obstore: a connection that ended, or no reply in time. The request may have taken effect."""
 _PAGE = 1000
 _TAIL_BYTES = 256 << 10
 """A first read of the end of an object: most log entries, footers and small data files are complete in it."""
@@ -131,6 +138,20 @@ def _os_errors(bucket: str, key: str) -> Iterator[None]:
         raise PermissionError(errno.EACCES, f"The store refuses access ({code_or_kind(exc)})", where) from None
     except exceptions.BaseError as exc:
         raise OSError(errno.EIO, f"The store failed: {code_or_kind(exc)}", where) from None
+
+
+def _repeated(request: Callable[[], _Reply]) -> _Reply:
+    """Make a request that may be made twice, and repeat it while it is lost."""
+    from obstore import exceptions  # noqa: PLC0415 - as above
+
+    ends_s = time.monotonic() + _RETRY_S
+    while True:
+        try:
+            return request()
+        except exceptions.GenericError as exc:
+            if time.monotonic() > ends_s or not _LOST.search(str(exc)):
+                raise
+        time.sleep(_PAUSE_S)
 
 
 def absent(bucket: str, key: str) -> FileNotFoundError:
@@ -274,8 +295,10 @@ def put_if_match(bucket: str, key: str, content: bytes, etag: str) -> str:
 def _put(bucket: str, key: str, content: bytes, mode: Any) -> str:  # noqa: ANN401 - obstore's own union
     import obstore  # noqa: PLC0415 - as above
 
+    store = _store(bucket)
     with _os_errors(bucket, key):
-        return obstore.put(_store(bucket), key, content, mode=mode, use_multipart=False)["e_tag"] or ""
+        put = _repeated(lambda: obstore.put(store, key, content, mode=mode, use_multipart=False))
+        return put["e_tag"] or ""
 
 
 def delete(bucket: str, keys_to_delete: Sequence[str]) -> None:
@@ -284,7 +307,7 @@ def delete(bucket: str, keys_to_delete: Sequence[str]) -> None:
 
     if keys_to_delete:
         with _os_errors(bucket, keys_to_delete[0]):
-            obstore.delete(_store(bucket), list(keys_to_delete))
+            _repeated(lambda: obstore.delete(_store(bucket), list(keys_to_delete)))
 
 
 def keys(bucket: str, prefix: str, *, after: str = "", at_most: int | None = None) -> Iterator[str]:

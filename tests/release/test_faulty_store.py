@@ -16,7 +16,7 @@ from auditlake.lake.layout import Lake
 from auditlake.store.place import Remote
 from tests import command
 from tests.crash.killed import SPARK
-from tests.faulty_store import FaultyStore
+from tests.faulty_store import RESET, SILENT, FaultyStore
 from tests.interleaved import change, check
 from tests.s3_server import SECRET
 
@@ -70,7 +70,7 @@ def test_all_stages_get_through_a_store_that_fails(database: str, remote_folder:
         assert len(_done(store, "log", "--lake", folder, "--json").splitlines()) == 4 * 5
         _done(store, "maintain", "--lake", folder)
         _done(store, "status", *both)
-    assert {"lost request", "lost reply", "SlowDown", "InternalError"} <= set(store.made), store.made
+    assert {"lost request", "lost reply", RESET, "SlowDown", "InternalError"} <= set(store.made), store.made
     check(database, Lake(cast("Path", remote_folder)))
 
 
@@ -85,15 +85,15 @@ def test_requests_without_a_reply_are_repeated(database: str, remote_folder: Rem
             change(database, 1)
             _await_captured(database)
             for step in range(2, 5):  # one at a time: it gives up after a minute of silence, with code 6
-                store.silence(1)
+                store.spoil(SILENT)
                 change(database, step)
                 _await_captured(database)
-                assert store.made["silent"] == step - 1
+                assert store.made[SILENT] == step - 1
             capturing.terminate()
             _, messages = capturing.communicate(timeout=_TIMEOUT_S)
             assert capturing.returncode == 0, messages
         for arguments in (["apply", "--until-current"], ["sql", _COUNT]):
-            store.silence(1)
+            store.spoil(SILENT)
             _done(store, *arguments, "--lake", folder)
     check(database, Lake(cast("Path", remote_folder)))
 

@@ -32,7 +32,7 @@ from auditlake.relation import TableName
 from auditlake.store import files, objects
 from auditlake.store.failures import as_lake_error
 from auditlake.store.place import Place, Remote
-from tests.faulty_store import FaultyStore
+from tests.faulty_store import RESET, FaultyStore
 from tests.s3_server import SECRET
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("text", pa.string())])
@@ -89,6 +89,22 @@ def test_a_put_whose_reply_is_lost_has_succeeded(remote_folder: Remote) -> None:
     files.put_if_absent(place, b"our id")
     with pytest.raises(FileExistsError):
         files.put_if_absent(place, b"another id")
+
+
+def test_a_change_whose_connection_is_reset_is_repeated(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it took effect or not, it is made once; obstore repeats neither conditional puts nor deletions."""
+    bucket, key = remote_folder.bucket, (remote_folder / "entry").key
+    with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+        monkeypatch.setattr(objects, "_store", objects._store.__wrapped__)  # noqa: SLF001 - it has the other endpoint
+        store.spoil(RESET, RESET)
+        etag = objects.put_if_absent(bucket, key, b"first")
+        store.spoil(RESET, RESET)
+        objects.put_if_match(bucket, key, b"second", etag)
+        assert objects.get(bucket, key).content == b"second"
+        store.spoil(RESET, RESET)
+        objects.delete(bucket, [key])
+        assert (objects.head(bucket, key), store.made[RESET]) == (None, 6)
 
 
 def test_a_folder_is_what_its_objects_begin_with(remote_folder: Remote) -> None:
@@ -295,6 +311,33 @@ def test_a_lease_of_another_machine_expires_when_it_is_not_renewed(
     assert holder["id"] == second.id
     second.release()
     assert lease.read_holder(place) is None
+
+
+def test_a_lease_is_renewed_after_a_renewal_whose_reply_was_lost(
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder knows its own content again, and does not take it for another holder's."""
+    monkeypatch.setattr(lease, "RENEW_S", 0.1)
+    put, lost = objects.put_if_match, list[bytes]()
+
+    def put_and_fail_once(bucket: str, key: str, content: bytes, etag: str) -> str:
+        etag = put(bucket, key, content, etag)
+        if b'"renewed"' in content and not lost:
+            lost.append(content)
+            raise OSError
+        return etag
+
+    monkeypatch.setattr(objects, "put_if_match", put_and_fail_once)
+    held = lease.Lease(remote_folder / "apply.lock", {"command": "apply"})
+    for _ in range(100):
+        holder = lease.read_holder(remote_folder / "apply.lock")
+        if holder is not None and holder["renewed"] > 1:
+            break
+        time.sleep(0.1)
+    held.release()
+    assert lost
+    assert holder is not None
+    assert holder["renewed"] > 1
 
 
 def test_of_many_processes_that_find_a_dead_holder_one_takes_its_lease(remote_folder: Remote) -> None:
