@@ -21,7 +21,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from auditlake.store.place import parse
+from auditlake.store import files, objects
+from auditlake.store.place import Place, Remote, parse
 
 CHOSEN = os.environ.get("AUDITLAKE_TEST_STORE", "disk")
 """Where `tests.capture_lake` makes lakes: `disk`, or `s3` for a bucket."""
@@ -37,6 +38,22 @@ def chosen_store(root: Path) -> Path:
     if CHOSEN == "disk" or not isinstance(root, Path):
         return root
     return cast("Path", parse(f"{_buckets[-1]}/{_NOT_IN_KEYS.sub('-', '/'.join(root.parts[-3:]))}"))
+
+
+def versions(folder: Place) -> dict[str, object]:
+    """Return what is below a folder, in either store, with what changes when it is written."""
+    if isinstance(folder, Remote):
+        return dict(files.list_versioned(folder, ""))
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def copy_folder(folder: Place, to: Place) -> Path:
+    """Copy all that is below a folder to another one of the same store; return that."""
+    if not (isinstance(folder, Remote) and isinstance(to, Remote)):
+        return Path(shutil.copytree(str(folder), str(to)))
+    for name in versions(folder):
+        objects.copy(folder.bucket, (folder / name).key, (to / name).key)
+    return cast("Path", to)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ run in this process (a start costs a second), one per exit code also in a separa
 """
 
 import os
-import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from auditlake.lake.manifest import Manifest, write_manifest
 from tests import command
 from tests.capture_lake import make_lake
 from tests.proxy import Proxy
+from tests.s3_server import chosen_store, copy_folder, versions
 from tests.server import Server, chosen_version
 from tests.small_lake import write_small_lake
 
@@ -49,8 +49,10 @@ class Site:
             slots = conn.execute("select slot_name, plugin, confirmed_flush_lsn from pg_replication_slots").fetchall()
             publications = conn.execute("select pubname from pg_publication").fetchall()
             published = conn.execute("select * from pg_publication_tables").fetchall()
-        files = {path: path.stat().st_mtime_ns for path in self.lake.rglob("*")}
-        return sorted(slots), sorted(publications), sorted(published, key=str), files, self.lake.exists()
+        # In a bucket, a lease that was released remains, and there are no folders.
+        files = {name: version for name, version in versions(self.lake).items() if not name.startswith("locks/")}
+        is_made = Path(str(self.lake)).exists()
+        return sorted(slots), sorted(publications), sorted(published, key=str), files, is_made
 
     def role(self, attributes: str) -> str:
         """Create a role that owns `t`, and return its connection string, by TCP with its password."""
@@ -62,7 +64,7 @@ class Site:
 @pytest.fixture
 def site(database: str, tmp_path: Path) -> Site:
     """A database with one table that can be followed."""
-    made = Site(database, tmp_path / "lake")
+    made = Site(database, chosen_store(tmp_path / "lake"))
     made.execute("create table t (id int primary key, v text)")
     return made
 
@@ -261,15 +263,17 @@ def test_a_lake_with_another_slot_is_refused(lake: Site) -> None:
     refused(lake, WRONG_SOURCE, ["slot", "auditlake", "second"], ["bootstrap", "--slot", "second"])
 
 
-def test_a_folder_with_other_content_is_left_alone(site: Site) -> None:
+def test_a_folder_with_other_content_is_left_alone(site: Site, tmp_path: Path) -> None:
     """No file is added."""
+    site = Site(site.dsn, tmp_path / "lake")
     site.lake.mkdir()
     (site.lake / "thesis.txt").write_text("years of work")
     refused(site, LAKE, [str(site.lake), "thesis.txt"], ["bootstrap"])
 
 
-def test_a_lake_path_that_is_a_file_is_refused(site: Site) -> None:
+def test_a_lake_path_that_is_a_file_is_refused(site: Site, tmp_path: Path) -> None:
     """The error names the path."""
+    site = Site(site.dsn, tmp_path / "lake")
     site.lake.write_text("")
     refused(site, LAKE, [str(site.lake)], ["bootstrap"])
 
@@ -317,13 +321,14 @@ def _every_table(arguments: list[str]) -> list[str]:
 
 def test_a_slot_of_a_deleted_lake_is_refused(lake: Site, tmp_path: Path) -> None:
     """A new bootstrap would reuse a slot whose changes went to the old lake."""
-    refused(Site(lake.dsn, tmp_path / "new"), WRONG_SOURCE, ["slot auditlake exists already"], ["bootstrap"])
+    refused(
+        Site(lake.dsn, chosen_store(tmp_path / "new")), WRONG_SOURCE, ["slot auditlake exists already"], ["bootstrap"]
+    )
 
 
 def test_a_second_capture_names_the_first(lake: Site, tmp_path: Path) -> None:
     """The error names the process that holds the lake or, for a copy of the lake, the walsender of the slot."""
-    copy = tmp_path / "copy"
-    shutil.copytree(lake.lake, copy)
+    copy = copy_folder(lake.lake, chosen_store(tmp_path / "copy"))
     until_current = ["capture", "--until-current", "--source", lake.dsn]
     with command.start(["capture", "--source", lake.dsn, "--lake", lake.lake]) as first:
         walsender = _walsender(lake, first)

@@ -3,10 +3,8 @@
 Always version 18: standbys keep copies of slots since 17.
 """
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -21,6 +19,7 @@ from auditlake.source.slot import alter_failover, read_slot
 from tests import command
 from tests.capture_lake import make_lake
 from tests.running import Running, await_true, inserted
+from tests.s3_server import copy_folder
 from tests.server import Server, execute
 from tests.standby import Standby
 
@@ -56,7 +55,7 @@ class Lakes:
 
 def copied(lake: Lake, name: str) -> Lake:
     """Copy a lake."""
-    return Lake(Path(shutil.copytree(lake.root, lake.root.parent / name)))
+    return Lake(copy_folder(lake.root, lake.root.parent / name))
 
 
 def acknowledged(lake: Lake) -> Lsn:
