@@ -212,8 +212,8 @@ def rows_of_ranges(tasks: Sequence[RangeTask], wanted: npt.NDArray[np.int64]) ->
     with Reader(tasks[0].conninfo, tasks[0].snapshot_id) as reader:
         for task in tasks:
             try:
-                for texts in _texts(task, reader):
-                    digested = task.digest.of_rows(texts, len(texts[0]))
+                for texts, rows in _texts(task, reader):
+                    digested = task.digest.of_rows(texts, rows)
                     batches.append(rows_of_buckets(task.digest, digested, texts, wanted))
             except ReadFailed as exc:
                 raise _refused(task.name, exc.sqlstate) from None
@@ -223,19 +223,19 @@ def rows_of_ranges(tasks: Sequence[RangeTask], wanted: npt.NDArray[np.int64]) ->
 def _attempt(task: RangeTask, reader: Reader) -> Sums | AuditlakeError:
     sums = Sums(task.digest.buckets)
     try:
-        for texts in _texts(task, reader):
-            sums.add_rows(task.digest, task.digest.of_rows(texts, len(texts[0])))
+        for texts, rows in _texts(task, reader):
+            sums.add_rows(task.digest, task.digest.of_rows(texts, rows))
     except ReadFailed as exc:
         return _refused(task.name, exc.sqlstate)
     return sums
 
 
-def _texts(task: RangeTask, reader: Reader) -> Iterator[list[pa.Array]]:
-    """Read the range in batches, within the allowed rate."""
+def _texts(task: RangeTask, reader: Reader) -> Iterator[tuple[list[pa.Array], int]]:
+    """Read the range in batches within the allowed rate: columns, of which there may be none, and number of rows."""
     throttle = Throttle(task.bytes_per_s)
     with reader.rows(task.query) as batches:
         for batch in batches:
-            yield [_storage(column) for column in batch.columns]
+            yield [_storage(column) for column in batch.columns], batch.num_rows
             throttle.take(batch.nbytes)
 
 
