@@ -24,111 +24,116 @@ counted in the report.
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 
 from auditlake.lake.layout import Lake
+from auditlake.snapshot.bootstrap import Target
+from auditlake.snapshot.new_tables import find_new, fnmatch_escape
+from auditlake.source.catalog import FollowedTable
+from auditlake.source.connection import connect
+from auditlake.source.preflight import check_table
 from tests import command
 from tests.crash.killed import SPARK
 from tests.running import await_true
 from tests.server import Server, chosen_version, install_trigger
 from tests.shape_oracle import Moment, Verdict, ask_python, compare, observe
+from tests.torture.postgres_suites import scheduled, sent_to_publishers, with_pauses
 
-_SETTINGS = {"max_connections": "60", "max_prepared_transactions": "4", "statement_timeout": "60s"}
-_FILE_S, _STOP_S, _VERIFY_S = 180, 600, 3600
+_SETTINGS = {"max_connections": "60", "max_prepared_transactions": "20", "statement_timeout": "60s"}
+_FILE_S, _STOP_S, _VERIFY_S, _POLL_S = 180, 600, 3600, 0.01
+_COPIED_S, _ALL_COPIED_S = 60, 600
 _DONE, _BUG, _UNVERIFIED = 0, 1, 7
 _SETTLED = {0, 3}  # 3: a table is parked
-_EVERYTHING = "create publication auditlake for all tables with (publish_via_partition_root = true)"
+_EVERYTHING = "create publication auditlake for all tables with (publish_via_partition_root = true{})"
+_STORED_GENERATED = ", publish_generated_columns = stored"
+_STORED_GENERATED_SINCE = 18
 _IDENTITY = """
 create schema testbed;
 create function testbed.identity() returns event_trigger language plpgsql as $$
 declare made record;
 begin
   for made in select c.oid::regclass as name from pg_event_trigger_ddl_commands() d join pg_class c on c.oid = d.objid
-    where c.relkind in ('r', 'p') and c.relpersistence = 'p'
-      and not exists (select from pg_index where indrelid = c.oid and indisprimary)
+    where c.relkind in ('r', 'p') and c.relpersistence = 'p' and c.relreplident = 'd'
+      and not exists (select from pg_index where indrelid = c.oid and indisprimary and indimmediate)
   loop
     begin
       execute format('alter table %s replica identity full', made.name);
     exception when others then null;
     end;
   end loop;
+  for made in select p.oid::regclass as name
+    from pg_event_trigger_ddl_commands() d join pg_class c on c.oid = d.objid and c.relkind = 'p',
+         pg_partition_tree(c.oid) t join pg_class p on p.oid = t.relid
+    where c.relreplident = 'd' and p.relreplident = 'f' and not c.relispartition
+      and exists (select from pg_index where indrelid = c.oid and indisprimary and indimmediate)
+  loop
+    begin
+      execute format('alter table %s replica identity default', made.name);
+    exception when others then null;
+    end;
+  end loop;
 end $$;
-create event trigger testbed on ddl_command_end when tag in ('CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO')
-  execute function testbed.identity();
+create event trigger testbed on ddl_command_end
+  when tag in ('CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO', 'ALTER TABLE') execute function testbed.identity();
 grant usage on schema testbed to public;
 """
+_HEARTBEAT = {"AUDITLAKE_HEARTBEAT_S": "0.5"}
+"""A copy waits until capture has passed its snapshot, which takes ten seconds while nobody writes."""
 _READ = "select 1 from pg_replication_slots where active and not temporary"
 """Whether the stage reads the slot: until then, a `bootstrap` of new tables would capture in its place."""
 _SCHEMAS = """
 select nspname from pg_namespace
  where nspname !~ '^pg_' and nspname not in ('information_schema', 'auditlake', 'testbed') order by 1
 """
-_SENT = re.compile(
-    r"node_publisher->safe_psql\(\s*'postgres',\s*(?:qq?\((?P<round>.*?)\)|qq?\{(?P<curly>.*?)\}"
-    r"|\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)')\s*\)\s*;",
-    re.DOTALL,
-)
-_OTHERS_PUBLICATION = re.compile(r"(?i)\b(publication|subscription)\b")
+_PREPARED = "select gid from pg_prepared_xacts where database = current_database()"
+_NEWEST = "select max(oid)::bigint from pg_class where relkind in ('r', 'p') and relpersistence = 'p'"
 
 
 @dataclass
 class Evidence:
-    """What happened: files with their seconds, statements that failed, states by file."""
+    """What happened: files with their seconds, statements that failed, states by file, tables that were left out."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    left_out: set[str] = field(default_factory=set)
 
     def observe(self, dsn: str, file: str) -> None:
         """Record the state after a file."""
         with closing(psycopg.connect(dsn, autocommit=True)) as conn:
+            for (prepared,) in conn.execute(_PREPARED).fetchall():  # no slot can be created beside one
+                conn.execute(sql.SQL("rollback prepared {}").format(sql.Literal(prepared)))
             schemas = [name for (name,) in conn.execute(_SCHEMAS).fetchall()]
-            self.moments.append(observe(conn, schemas, file))
-        print(f"{file} {self.seconds[file]:.1f} s, {self.failed[file]} errors", flush=True)  # noqa: T201
+            self.moments.append(_sharing(self.moments, observe(conn, schemas, file)))
+        print(f"{file} {self.seconds.get(file, 0):.1f} s, {self.failed.get(file, 0)} errors", flush=True)  # noqa: T201
 
 
-def _scheduled(suite: Path) -> list[Path]:
-    """Return the SQL files of the regression suite in the order of its schedule."""
-    lines = (suite / "parallel_schedule").read_text().splitlines()
-    names = [name for line in lines if line.startswith("test:") for name in line.split()[1:]]
-    return [path for name in names if (path := suite / "sql" / f"{name}.sql").exists()]
-
-
-def _sent_to_publishers(suite: Path, folder: Path) -> Iterator[Path]:
-    """Write what each test of the subscription suite sends to its publisher as a file of SQL, in a schema of its own.
-
-    Statements about publications are left out: the lake has its own.
-    """
-    for test in sorted((suite / "t").glob("*.pl")):
-        sent = [next(filter(None, match.groups()), "") for match in _SENT.finditer(test.read_text())]
-        kept = [each for each in sent if not _OTHERS_PUBLICATION.search(each) and "$" not in each]
-        schema = f"s{test.stem[:3]}"
-        path = folder / f"{test.stem}.sql"
-        path.write_text(f"create schema {schema};\nset search_path = {schema};\n" + ";\n".join(kept) + ";\n")
-        yield path
+def _sharing(moments: Sequence[Moment], new: Moment) -> Moment:
+    """Replace the tables that did not change by those of the last moment: all moments are kept in memory."""
+    known = moments[-1].tables if moments else {}
+    shared = {name: known[name] if known.get(name) == each else each for name, each in new.tables.items()}
+    return Moment(new.lsn, new.after, shared)
 
 
 @contextmanager
 def _followed(dsn: str, lake: Lake, log: Path, stage: str) -> Iterator[None]:
+    """Run a stage during the block, which must not end before."""
     line: list[str | Path] = ["--source", dsn, "--lake", lake.root]
-    begun = command.run(["bootstrap", *line], SPARK)
-    if begun.code != 0:
-        raise SystemExit(begun.stderr)
-    with log.open("w") as output:
+    with log.open("a") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "auditlake", stage, *map(str, line)],
-            env={**os.environ, **SPARK},
+            env={**os.environ, **SPARK, **_HEARTBEAT},
             stdout=output,
             stderr=output,
         )
@@ -145,9 +150,9 @@ def _followed(dsn: str, lake: Lake, log: Path, stage: str) -> Iterator[None]:
         raise SystemExit(f"{stage} ended with {ended}:\n{log.read_text()[-3000:]}")
 
 
-def _run_file(server: Server, dsn: str, path: Path, folder: Path, suite: Path) -> int:
-    """Run a file with psql; return the number of its errors, which are part of the tests."""
-    environment = {
+def _variables(suite: Path, folder: Path) -> dict[str, str]:
+    """Return the environment that pg_regress gives to psql."""
+    return {
         **os.environ,
         "PG_ABS_SRCDIR": str(suite),
         "PG_ABS_BUILDDIR": str(folder),
@@ -156,11 +161,36 @@ def _run_file(server: Server, dsn: str, path: Path, folder: Path, suite: Path) -
         "PGTZ": "America/Los_Angeles",
         "PGDATESTYLE": "Postgres, MDY",
     }
-    output = folder / f"{path.stem}.out"
-    with output.open("wb") as out, suppress(subprocess.TimeoutExpired):
-        line: list[str | Path] = [server.bin / "psql", "-X", "-q", "-d", dsn, "-f", path]
-        subprocess.run(line, env=environment, cwd=folder, stdout=out, stderr=out, check=False, timeout=_FILE_S)
-    return output.read_bytes().count(b"ERROR:  ")
+
+
+def _await_end(process: "subprocess.Popen[bytes]", asked: Path, pause: Callable[[], None]) -> None:
+    """Wait for the end of psql, and answer when it asks for a pause; kill it if it takes too long without them."""
+    left_s = float(_FILE_S)
+    while process.poll() is None and left_s > 0:
+        time.sleep(_POLL_S)
+        left_s -= _POLL_S
+        if asked.exists():
+            pause()
+            asked.unlink()
+    process.kill()
+    process.wait()
+    asked.unlink(missing_ok=True)
+
+
+def _asked(folder: Path) -> Path:
+    """Return the file by whose creation psql asks for a pause, and by whose removal it goes on."""
+    return folder / "pause"
+
+
+def _paused(path: Path, folder: Path) -> Path:
+    """Write a file with pauses after the creation of tables, so that the changes after that are streamed."""
+    asked = _asked(folder)
+    text = path.read_bytes().decode("latin-1")
+    copy = folder / "paused" / path.name
+    copy.parent.mkdir(exist_ok=True)
+    wait = f"\\! touch {asked}; while [ -e {asked} ]; do sleep 0.02; done"
+    copy.write_bytes(with_pauses(text, wait).encode("latin-1"))
+    return copy
 
 
 def _wanted(moments: Sequence[Moment]) -> Iterator[Moment]:
@@ -182,14 +212,23 @@ def _compare(lake: Lake, moments: Sequence[Moment], verdict: Verdict) -> None:
 
 
 @dataclass(frozen=True)
+class Mode:
+    """With the DDL trigger; with Spark, so `follow` and `verify`; `pauses`: psql waits for the copy of new tables."""
+
+    trigger: bool
+    spark: bool
+    pauses: bool
+
+
+@dataclass(frozen=True)
 class Campaign:
-    """A server with a database, its lake, and the folder of logs; `spark`: with `follow` and `verify`."""
+    """A server with a database, its lake, and the folder of logs."""
 
     server: Server
     dsn: str
     folder: Path
     suite: Path
-    spark: bool
+    mode: Mode
 
     @property
     def lake(self) -> Lake:
@@ -200,62 +239,126 @@ class Campaign:
         """The options that name source and lake."""
         return ["--source", self.dsn, "--lake", self.lake.root]
 
-    def prepare(self, *, with_trigger: bool) -> None:
+    def prepare(self) -> None:
         """Create the publication and the event triggers."""
         with psycopg.connect(self.dsn, autocommit=True) as conn:
-            conn.execute(_EVERYTHING)
+            stored = _STORED_GENERATED if chosen_version() >= _STORED_GENERATED_SINCE else ""
+            conn.execute(_EVERYTHING.format(stored).encode())
             conn.execute(_IDENTITY)
-        if with_trigger:
+        if self.mode.trigger:
             install_trigger(self.dsn)
 
     def work(self, files: Sequence[Path], evidence: Evidence) -> None:
         """Run the files beneath the lake's processes, and record the state after each."""
-        with _followed(self.dsn, self.lake, self.folder / "follow.log", "follow" if self.spark else "capture"):
+        begun = command.run(["bootstrap", *self.line], SPARK)
+        if begun.code != _DONE:
+            raise SystemExit(begun.stderr)
+        with _followed(self.dsn, self.lake, self.folder / "follow.log", "follow" if self.mode.spark else "capture"):
+            newest = _Newest(self.dsn)
             for path in files:
-                begun = time.monotonic()
-                evidence.failed[path.stem] = _run_file(self.server, self.dsn, path, self.folder, self.suite)
-                evidence.seconds[path.stem] = time.monotonic() - begun
+                start = time.monotonic()
+                given = _paused(path, self.folder) if self.mode.pauses else path
+                evidence.failed[path.stem] = self.run_file(given, lambda: self.copy(evidence, newest))
+                evidence.seconds[path.stem] = time.monotonic() - start
+                if self.mode.pauses or not self.mode.spark:
+                    self.copy(evidence, newest)
                 evidence.observe(self.dsn, path.stem)
-                if not self.spark:
-                    self.copy(evidence)
+            if self.mode.spark:
+                self.await_copies(evidence, _ALL_COPIED_S)
+            evidence.observe(self.dsn, "the end")
 
-    def copy(self, evidence: Evidence) -> None:
-        """Copy new tables."""
-        copied = command.run(["bootstrap", *self.line])
+    def await_copies(self, evidence: Evidence, timeout_s: float) -> None:
+        """Wait until `follow` has copied the new tables; not for one that is locked all the time."""
+        with suppress(AssertionError):
+            await_true(lambda: not self.new(evidence), timeout_s)
+
+    def run_file(self, path: Path, pause: Callable[[], None]) -> int:
+        """Run a file with psql; return the number of its errors, which are part of the tests."""
+        output = self.folder / f"{path.stem}.out"
+        line: list[str | Path] = [self.server.bin / "psql", "-X", "-q", "-d", self.dsn, "-f", path]
+        variables = _variables(self.suite, self.folder)
+        with output.open("wb") as out:
+            process = subprocess.Popen(line, env=variables, cwd=self.folder, stdout=out, stderr=out)
+            _await_end(process, _asked(self.folder), pause)
+        return output.read_bytes().count(b"ERROR:  ")
+
+    def copy(self, evidence: Evidence, newest: "_Newest") -> None:
+        """Copy new tables, or wait until `follow` has, if there are any that can be followed."""
+        if not newest.moved():
+            return
+        if self.mode.spark:
+            self.await_copies(evidence, _COPIED_S)
+            return
+        self.new(evidence)
+        copied = command.run_here(["bootstrap", *self.line, *_patterns(evidence.left_out)])
         if copied.code != _DONE:
             print(f"bootstrap ended with {copied.code}: {copied.stderr[-1000:]}", flush=True)  # noqa: T201
         evidence.broken += [copied.stderr] if copied.code == _BUG else []
 
+    def new(self, evidence: Evidence) -> list[FollowedTable]:
+        """Return the tables without a history that can be followed, and record those that cannot."""
+        with closing(connect(self.dsn)) as conn:
+            target = Target(self.dsn, self.lake, "auditlake", "auditlake", None)
+            found = find_new(conn, target)
+            obstacles = {table.name: check_table(table, chosen_version()) for table in found}
+        evidence.left_out = {fnmatch_escape(f"{n.schema}.{n.table}") for n, obstacle in obstacles.items() if obstacle}
+        return [table for table in found if not obstacles[table.name]]
+
     def settle(self, evidence: Evidence) -> int | None:
         """Bring everything into the lake; return the exit code of `verify`, None without Spark."""
-        settled = command.run(["follow" if self.spark else "capture", "--until-current", *self.line], SPARK)
+        settled = command.run(["follow" if self.mode.spark else "capture", "--until-current", *self.line], SPARK)
         print(settled.stderr[-6000:])  # noqa: T201 - this is its report
         evidence.broken += [] if settled.code in _SETTLED else [settled.stderr]
-        if not self.spark:
+        if not self.mode.spark:
             return None
-        with command.start(["verify", *self.line], SPARK) as verifying:
+        with (
+            _followed(self.dsn, self.lake, self.folder / "follow-verify.log", "follow"),
+            command.start(["verify", *self.line], SPARK) as verifying,
+        ):
             found, messages = verifying.communicate(timeout=_VERIFY_S)
         print(found[-6000:] + messages[-6000:])  # noqa: T201
         return verifying.returncode
 
 
-def run(source: Path, chosen: Sequence[str], folder: Path, *, with_trigger: bool, spark: bool) -> int:
+class _Newest:
+    """The newest table of a database."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._oid: object = None
+
+    def moved(self) -> bool:
+        """Whether tables were created since the last call."""
+        with closing(psycopg.connect(self._dsn, autocommit=True)) as conn:
+            row = conn.execute(_NEWEST).fetchone()
+        before, self._oid = self._oid, row and row[0]
+        return before != self._oid
+
+
+def _patterns(left_out: Iterable[str]) -> list[str]:
+    """Return the options that leave out tables which cannot be followed, as the hint of `bootstrap` advises."""
+    return [option for name in sorted(left_out) for option in ("--table", f"!{name}")]
+
+
+def run(source: Path, chosen: Sequence[str], folder: Path, mode: Mode) -> int:
     """Run the files and compare; print a report and return the exit code."""
     evidence, verdict = Evidence(), Verdict()
-    files = [*_scheduled(source / "regress"), *_sent_to_publishers(source / "subscription", folder)]
+    files = [*scheduled(source / "regress"), *sent_to_publishers(source / "subscription", folder)]
     with Server(chosen_version(), settings=_SETTINGS) as server:
         dsn = server.dsn(server.create_database("regression"))
-        campaign = Campaign(server, dsn, folder, source / "regress", spark)
-        campaign.prepare(with_trigger=with_trigger)
+        campaign = Campaign(server, dsn, folder, source / "regress", mode)
+        campaign.prepare()
         campaign.work([f for f in files if not chosen or f.stem in {*chosen, "test_setup"}], evidence)
         verified = campaign.settle(evidence)
-        _compare(campaign.lake, evidence.moments, verdict)
+    _compare(campaign.lake, evidence.moments, verdict)
     facts = {
-        "trigger": with_trigger,
+        "server": chosen_version(),
+        **asdict(mode),
         "files": len(evidence.seconds),
         "tables": len({name for moment in evidence.moments for name in moment.tables}),
         "errors that the files expect or that come of missing functions": sum(evidence.failed.values()),
         "seconds": round(sum(evidence.seconds.values())),
+        "left out": len(evidence.left_out),
         "verify": verified,
         "states": str(verdict),
         "refused": dict(verdict.refused.most_common()),
@@ -273,6 +376,7 @@ def main() -> None:
     parser.add_argument("--files", default="", help="only these tests, without .sql, separated by commas")
     parser.add_argument("--no-trigger", action="store_true", help="without the DDL trigger")
     parser.add_argument("--no-spark", action="store_true", help="capture and bootstrap only, without a JVM; no verify")
+    parser.add_argument("--pauses", action="store_true", help="let psql wait for the copy of the tables it creates")
     parser.add_argument("--keep", type=Path, help="a folder for lake and logs, which is not removed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="auditlake-regression-") as temporary:
@@ -282,9 +386,8 @@ def main() -> None:
         (folder / "results").mkdir(exist_ok=True)
         (folder / "results").chmod(0o777)  # the server writes there as another user
         chosen = [name for name in given.files.split(",") if name]
-        sys.exit(
-            run(given.source.absolute(), chosen, folder, with_trigger=not given.no_trigger, spark=not given.no_spark)
-        )
+        mode = Mode(trigger=not given.no_trigger, spark=not given.no_spark, pauses=given.pauses)
+        sys.exit(run(given.source.absolute(), chosen, folder, mode))
 
 
 if __name__ == "__main__":
