@@ -99,14 +99,17 @@ def _interpolated(text: str, assigned: Mapping[str, str | None]) -> str | None:
     return _ESCAPED.sub(r"\1", replaced)
 
 
-def with_pauses(text: str, pause: str) -> str:
-    """Insert a line wherever tables were created and committed, before the next statement that is not of that kind."""
+def with_pauses(text: str, pause: str, limit: int) -> str:
+    """Insert a line wherever tables were created and committed, before the next statement that is not of that kind.
+
+    `limit` is the number of pauses, of which the first ones are taken.
+    """
     lines, place, pending = [], _Place(), False
     for line in text.splitlines(keepends=True):
         begins = place.between_statements and line.strip() and not line.lstrip().startswith(("--", "\\"))
-        if begins and pending and not place.in_transaction and not _MAKES_MORE.match(line.lstrip()):
+        if begins and pending and limit and not place.in_transaction and not _MAKES_MORE.match(line.lstrip()):
             lines.append(f"{pause}\n")
-            pending = False
+            pending, limit = False, limit - 1
         pending = pending or bool(begins and _CREATES.match(line.lstrip()))
         place.advance(line)
         lines.append(line)

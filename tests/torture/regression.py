@@ -1,13 +1,13 @@
 """PostgreSQL's own tests as a workload: run their SQL beneath `follow`, then compare the lake with PostgreSQL.
 
     python -m tests.torture.regression --source POSTGRES/src/test [--files alter_table,triggers] [--no-trigger]
-                                       [--no-spark] [--keep FOLDER]
+                                       [--no-spark] [--pauses N] [--keep FOLDER]
 
 The source tree of PostgreSQL is not part of this repository; any major version will do, because what a server refuses
 changes nothing.
 
-1. A database gets a publication FOR ALL TABLES, and an event trigger of its own that gives each new table without a
-   primary key REPLICA IDENTITY FULL, so that its rows can be changed.
+1. A database gets a publication FOR ALL TABLES, and an event trigger of its own that gives each table without a
+   primary key REPLICA IDENTITY FULL, so that its rows can be changed, and each partition the identity of its table.
 2. psql runs the files of the regression suite in the order of its schedule, and what the subscription suite sends to
    its publishers, while `follow` captures, copies and applies. Functions in C of the suite do not exist.
 3. After each file nobody writes, and every table's columns and rows are recorded with the LSN.
@@ -15,7 +15,11 @@ changes nothing.
    the end of each file in which it changed: no answer may be wrong.
 
 With --no-spark, `capture` runs instead of `follow`, `bootstrap` copies new tables after each file, and the answers come
-from the changes.
+from the changes. Tables that cannot be followed are left out.
+
+Most tables are changed and dropped within the second after their creation, before they can be copied. With --pauses N
+psql waits for the copy, up to N times in each file, so that changes and schema changes after that are streamed. Each
+pause takes 2 to 12 seconds.
 
 Exit code 0 if no answer is wrong and `verify` finds no difference; 7 of `verify`, a table that cannot be verified, is
 counted in the report.
@@ -182,14 +186,14 @@ def _asked(folder: Path) -> Path:
     return folder / "pause"
 
 
-def _paused(path: Path, folder: Path) -> Path:
+def _paused(path: Path, folder: Path, limit: int) -> Path:
     """Write a file with pauses after the creation of tables, so that the changes after that are streamed."""
     asked = _asked(folder)
     text = path.read_bytes().decode("latin-1")
     copy = folder / "paused" / path.name
     copy.parent.mkdir(exist_ok=True)
     wait = f"\\! touch {asked}; while [ -e {asked} ]; do sleep 0.02; done"
-    copy.write_bytes(with_pauses(text, wait).encode("latin-1"))
+    copy.write_bytes(with_pauses(text, wait, limit).encode("latin-1"))
     return copy
 
 
@@ -213,11 +217,11 @@ def _compare(lake: Lake, moments: Sequence[Moment], verdict: Verdict) -> None:
 
 @dataclass(frozen=True)
 class Mode:
-    """With the DDL trigger; with Spark, so `follow` and `verify`; `pauses`: psql waits for the copy of new tables."""
+    """With the DDL trigger; with Spark, so `follow` and `verify`; `pauses` in which psql waits for copies, by file."""
 
     trigger: bool
     spark: bool
-    pauses: bool
+    pauses: int
 
 
 @dataclass(frozen=True)
@@ -257,7 +261,7 @@ class Campaign:
             newest = _Newest(self.dsn)
             for path in files:
                 start = time.monotonic()
-                given = _paused(path, self.folder) if self.mode.pauses else path
+                given = _paused(path, self.folder, self.mode.pauses) if self.mode.pauses else path
                 evidence.failed[path.stem] = self.run_file(given, lambda: self.copy(evidence, newest))
                 evidence.seconds[path.stem] = time.monotonic() - start
                 if self.mode.pauses or not self.mode.spark:
@@ -376,7 +380,8 @@ def main() -> None:
     parser.add_argument("--files", default="", help="only these tests, without .sql, separated by commas")
     parser.add_argument("--no-trigger", action="store_true", help="without the DDL trigger")
     parser.add_argument("--no-spark", action="store_true", help="capture and bootstrap only, without a JVM; no verify")
-    parser.add_argument("--pauses", action="store_true", help="let psql wait for the copy of the tables it creates")
+    help_of_pauses = "let psql wait so often in each file for the copy of the tables that it has created"
+    parser.add_argument("--pauses", type=int, default=0, metavar="N", help=help_of_pauses)
     parser.add_argument("--keep", type=Path, help="a folder for lake and logs, which is not removed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="auditlake-regression-") as temporary:
