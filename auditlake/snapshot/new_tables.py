@@ -41,6 +41,7 @@ from auditlake.snapshot.plan import chosen_of, read_source
 from auditlake.snapshot.worker_pool import start_workers
 from auditlake.source.catalog import FollowedTable, read_tables_digest
 from auditlake.source.connection import Row, connect
+from auditlake.source.publication import find_existing
 
 _INTERVAL_S = 3.0
 _END_TIMEOUT_S = 10.0
@@ -111,6 +112,10 @@ class _Looks:
         lake = self._job.target.lake
         return _has_history(lake, read_recorded(lake), table.relation)
 
+    def _exists(self, table: FollowedTable) -> bool:
+        with connect(self._job.target.conninfo) as conn:
+            return bool(find_existing(conn, [table.relation.oid]))
+
     def close(self) -> None:
         """Close the connection; the next look opens another."""
         if self._conn is not None:
@@ -145,7 +150,7 @@ class _Looks:
         copied = child.returncode == 0
         for line in lines if copied else ():
             self._report(line)
-        if report and not copied and not self._stop.is_set():
+        if report and not copied and not self._stop.is_set() and self._exists(tables[0]):
             self.report_once(f"{tables[0].name} is not followed: {_problem(child.returncode, lines)}")
         return copied
 

@@ -147,3 +147,17 @@ def test_a_bug_while_a_new_table_is_copied_is_reported_with_its_place(
     assert "public.a is not followed: " in said
     assert "unexpected ZeroDivisionError at" in said
     assert "Please report the lines above" in said
+
+
+def test_a_table_that_is_dropped_before_its_copy_is_not_reported(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is nothing that could be followed, or mended."""
+    assert site.bootstrap().code == 0
+    drops = f"import psycopg; psycopg.connect({site.dsn!r}, autocommit=True).execute('drop table if exists a')"
+    copies = "from auditlake.snapshot.new_tables import main; main()"
+    monkeypatch.setattr(new_tables, "_CHILD", f"{drops}; {copies}")
+    with site.followed(), psycopg.connect(site.dsn, autocommit=True) as conn:
+        conn.execute("create table a (id int primary key)")
+        await_true(lambda: conn.execute("select to_regclass('public.a')").fetchone() == (None,))
+        conn.execute("create table b (id int primary key)")
+        await_true(lambda: site.has("b"))
+    assert not any("is not followed" in line for line in site.said)
