@@ -13,7 +13,8 @@ that is followed already is interrupted. Memory and a failure stay in that proce
 standard input and exits at once, wherever it is, when that ends: its parent has closed it or was killed. That is as
 safe as any kill of a bootstrap. What it leaves unfinished is copied later.
 
-A table that cannot be followed, for example without a replica identity, is reported once.
+A table that cannot be followed, for example without a replica identity, is reported once. It makes the copy of all fail
+before it begins, so the tables are then copied by halves.
 """
 
 import os
@@ -99,14 +100,16 @@ class _Looks:
             self._copy_all(new)
 
     def _copy_all(self, new: Sequence[FollowedTable]) -> None:
-        """Copy tables together or, if that fails, one by one, and remember which failed in which shape."""
-        if len(new) > 1 and self._copy(new, report=False):
+        """Copy tables together or, if that fails, by halves, and remember which failed in which shape."""
+        missing = [table for table in new if not self._is_copied(table)]
+        if not missing or self._stop.is_set() or self._copy(missing, report=len(missing) == 1):
             return
-        for table in new:
-            if self._stop.is_set():
-                return
-            if not self._is_copied(table) and not self._copy([table], report=True):
-                self._failed[table.name] = table.shape
+        if len(missing) == 1:
+            self._failed[missing[0].name] = missing[0].shape
+            return
+        half = len(missing) // 2
+        self._copy_all(missing[:half])
+        self._copy_all(missing[half:])
 
     def _is_copied(self, table: FollowedTable) -> bool:
         lake = self._job.target.lake

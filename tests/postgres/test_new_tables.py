@@ -149,6 +149,21 @@ def test_a_bug_while_a_new_table_is_copied_is_reported_with_its_place(
     assert "Please report the lines above" in said
 
 
+def test_a_table_that_cannot_be_followed_leaves_the_others_together(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is found by halves: eight tables take seven copies, not nine, and a hundred fifteen."""
+    assert site.bootstrap().code == 0
+    counts, copies = tmp_path / "copies", "from auditlake.snapshot.new_tables import main; main()"
+    monkeypatch.setattr(new_tables, "_CHILD", f"open({str(counts)!r}, 'a').write('.'); {copies}")
+    with site.followed():
+        tables = "; ".join(f"create table t{n} (id int primary key)" for n in range(1, 8))
+        site.execute(f"begin; create table t0 (n int); {tables}; commit")
+        await_true(lambda: all(site.has(f"t{n}") for n in range(1, 8)), 90)
+    assert len(counts.read_text()) <= 7
+    assert sum("public.t0 is not followed: table public.t0" in line for line in site.said) == 1
+
+
 def test_a_table_that_is_dropped_before_its_copy_is_not_reported(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is nothing that could be followed, or mended."""
     assert site.bootstrap().code == 0
