@@ -15,7 +15,6 @@ from pathlib import Path
 
 from auditlake.apply.apply import Reached, StartSpark, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
-from auditlake.apply.warmup import warm_up
 from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Task, run_capture
 from auditlake.lake.history import Histories
@@ -130,16 +129,11 @@ class Applier:
         """
         check_reached(self.parked.values(), target)
 
-    def warm_up(self, stop: threading.Event) -> None:
-        """Warm up the JVM in another thread, unless a batch has been applied already."""
-        if not self._moved:
-            threading.Thread(target=warm_up, args=(self.start_spark(), stop), name="warm-up", daemon=True).start()
-
     def maintain(self) -> None:
         """Compact and expire files of the tables that were written, if that is worth its time."""
         moved, self._moved = self._moved, set()
         if moved:
-            self._upkeep = self._upkeep or Upkeep(self.start_spark(), self.lake)
+            self._upkeep = self._upkeep or Upkeep(self.start_spark, self.lake)
             self._upkeep.after(moved)
 
 
@@ -171,7 +165,6 @@ def _apply_alone(applier: Applier, stop: threading.Event, *, once: bool) -> None
         if positions is not None:
             applier.require_reached(Lsn(positions.watermark + 1))
         return
-    applier.warm_up(stop)
     while not stop.is_set():
         applier.maintain()
         if stop.wait(applier.interval_s):
@@ -225,9 +218,6 @@ def _apply_beside(
     """Apply batch after batch until capture has ended, or `stop`."""
     if task.until is None:
         applier.apply(stop)
-        applier.warm_up(stop)
-    else:
-        _start_if_captured(capturing, stop, applier)
     while not _capture_ended(capturing, stop, _interval_s(task, applier)):
         applier.apply(stop)
         if task.until is None:  # a target waits for neither of them
@@ -244,16 +234,6 @@ def _finish(task: Task, applier: Applier, again: AutomaticResync | None) -> None
     if again is not None and again.finish(applier.parked, applier.start_spark):
         applier.apply()
     applier.require_reached(task.until.lsn)
-
-
-def _start_if_captured(capturing: Future[None], stop: threading.Event, applier: Applier) -> None:
-    """Start Spark beside capture once changes come in; without any, an idle run needs no JVM."""
-    before = read_watermark(applier.lake)
-    while not (capturing.done() or stop.is_set()):
-        if read_watermark(applier.lake) != before:
-            applier.start_spark()
-            return
-        stop.wait(_POLL_S)
 
 
 def _interval_s(task: Task, applier: Applier) -> float:

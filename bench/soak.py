@@ -1,15 +1,18 @@
 """Cost of batches: over many batches in one process, by size of batch and history, and in a fresh JVM.
 
     python bench/soak.py [soak] [growth] [tables] [--batches 300] [--changes 1000] [--rows 100000] [--tables 60]
-    python bench/soak.py first [--warmed]
+    python bench/soak.py first
+    python bench/soak.py … --spark
 
 soak     consecutive batches, with the maintenance that `follow` runs between them: time of a batch, files and log
          entries of the history, memory of Python and JVM, after every tenth of the run
 growth   batches by the number of open rows (0.1, 1 and, with --large, 10 M), and again with 100 times the closed rows
 tables   batches of ten changes to each of 60 tables: the time per table
-first    the first batches of a fresh JVM, without or with the warm-up of `follow`
+first    the first batches of a process and its JVM
 
-Times are medians, after a warm-up of the JVM except in `first`. CPU-seconds are those of this process and its JVM;
+The batches are ordinary, so no Spark is needed; with --spark it folds them all the same.
+
+Times are medians, after a warm-up except in `first`. CPU-seconds are those of this process and its JVM;
 other load on the machine affects them less. There is no server: changes are written as capture writes them.
 """
 
@@ -22,15 +25,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from threading import Event
 from typing import Self
+from unittest import mock
 
 from harness.batches import Batches
 from harness.usage import OURS, cpu_s, jvm_of, resident_mb
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
-from auditlake.apply.warmup import warm_up
+from auditlake.apply import apply
+from auditlake.apply.embedded_fold import NotFolded
 from auditlake.follow import Applier
 from auditlake.lake.history import open_history
 from auditlake.lake.history_files import data_files
@@ -156,15 +160,11 @@ def _tables(spark: SparkSession, arguments: argparse.Namespace) -> None:
 
 
 def _first(spark: SparkSession, arguments: argparse.Namespace) -> None:
-    if arguments.warmed:
-        begun = _Cost.until_now(spark)
-        warm_up(spark, Event())
-        print(f"warm-up: {_Cost.until_now(spark) - begun}", flush=True)
     with _lake() as lake:
         batches = Batches(spark, lake, 1, arguments.rows)
         applier = _applier(spark, batches)
         for number in range(1, _FIRST_BATCHES + 1):
-            print(f"batch {number} of a fresh JVM: {_batch(batches, applier, arguments.changes)}", flush=True)
+            print(f"batch {number} of a fresh process: {_batch(batches, applier, arguments.changes)}", flush=True)
 
 
 _PARTS = {"soak": _soak, "growth": _growth, "tables": _tables}
@@ -179,8 +179,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--tables", type=int, default=60)
     parser.add_argument("--large", action="store_true", help="growth also with 10 M open rows")
-    parser.add_argument("--warmed", action="store_true", help="first after a warm-up")
+    parser.add_argument("--spark", action="store_true", help="fold with Spark")
     arguments = parser.parse_args()
+    if arguments.spark:
+        mock.patch.object(apply, "merge_embedded", side_effect=NotFolded).start()
     spark = spark_session({"spark.master": "local[2]"})
     if arguments.what == ["first"]:
         _first(spark, arguments)

@@ -32,6 +32,7 @@ from queue import SimpleQueue
 
 from pyspark.sql import SparkSession
 
+from auditlake.apply.embedded_fold import NotFolded, merge_embedded
 from auditlake.apply.errors import CannotFold
 from auditlake.apply.large_rows import TooLarge, find_too_large, has_large_rows, heap_bytes, one_row_at_a_time
 from auditlake.apply.merge import choose_plan, merge, reshape
@@ -53,6 +54,8 @@ from auditlake.values.types import is_built_in
 # More concurrent plans only cost memory of the driver.
 _MOST_PARALLEL = 8
 _ATTEMPTS = 10
+_MOST_EMBEDDED = 2
+"""DuckDB uses every core for one tail; the next one reads its files meanwhile."""
 _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
@@ -133,7 +136,24 @@ def _position_after(lake: Lake, tail: Tail) -> Lsn:
 
 
 def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail]) -> list[Parked]:
-    return _merge_all(start_spark(), lake, tails) if tails else []
+    left = _merge_embedded(lake, tails)
+    return merge_all(start_spark(), lake, left) if left else []
+
+
+def _merge_embedded(lake: Lake, tails: list[Tail]) -> list[Tail]:
+    """Merge ordinary tails without Spark; return the tails that are left to it."""
+
+    def merged(tail: Tail) -> bool:
+        try:
+            with writing(f"the history of {tail.table.name}"):
+                _commit(merge_embedded, lake, tail)
+        except (NotFolded, CannotFold):
+            return False
+        unpark(lake, tail.table.name, Cause.APPLY)
+        return True
+
+    with ThreadPoolExecutor(_MOST_EMBEDDED) as pool:
+        return [tail for tail, done in zip(tails, pool.map(merged, tails), strict=True) if not done]
 
 
 def _end(limit: Lsn, parked: Parked | None) -> Lsn:
@@ -216,8 +236,11 @@ def _searched(table: HistoryTable, reached: Reached | None) -> Lsn:
     return max(table.position, reached.upto)
 
 
-def _merge_all(spark: SparkSession, lake: Lake, tails: list[Tail]) -> list[Parked]:
-    """Merge tails, and return the tables parked meanwhile. Raise other failures after all tails are done."""
+def merge_all(spark: SparkSession, lake: Lake, tails: list[Tail]) -> list[Parked]:
+    """Merge tails with Spark, and return the tables parked meanwhile.
+
+    Raises other failures after all tails are done.
+    """
     largest_first = sorted(tails, key=lambda tail: -(tail.shape.rows if tail.shape else 0))
     # The position is passed to the commit through settings of the session, so concurrent merges need own sessions.
     sessions: SimpleQueue[SparkSession] = SimpleQueue()
@@ -308,19 +331,30 @@ def _fold_before(session: SparkSession, lake: Lake, tail: Tail, failure: CannotF
 
 
 def _merge_in(session: SparkSession, lake: Lake, tail: Tail) -> None:
-    """Merge a tail; if another commit was first, plan it again, after growing pauses.
+    """Merge a tail with Spark.
+
+    Raises LakeConflict, CannotFold.
+    """
+
+    def write(tail: Tail) -> bool:
+        folded = fold_tail(session, tail)
+        if folded is not None:
+            merge(tail, folded, choose_plan(tail))
+        elif tail.is_reshaped:
+            reshape(tail)
+        return folded is not None or tail.is_reshaped
+
+    _commit(write, lake, tail)
+
+
+def _commit(write: Callable[[Tail], bool], lake: Lake, tail: Tail) -> None:
+    """Have a tail written; if another commit was first, plan it again, after growing pauses.
 
     Raises LakeConflict after too many attempts.
     """
     for attempt in range(_ATTEMPTS):
-        folded = fold_tail(session, tail)
-        if folded is None and not tail.is_reshaped:
-            return
         try:
-            if folded is None:
-                reshape(tail)
-            else:
-                merge(tail, folded, choose_plan(tail))
+            is_committed = write(tail)
         except (*COMMIT_CONFLICTS, LakeConflict) as exc:  # files were compacted meanwhile; the position is the same
             if isinstance(exc, LakeConflict) and not _is_resynced(lake, tail.table):
                 raise
@@ -330,7 +364,8 @@ def _merge_in(session: SparkSession, lake: Lake, tail: Tail) -> None:
                 return
             (tail,) = again
         else:
-            reach(After.TABLE_MERGED)
+            if is_committed:
+                reach(After.TABLE_MERGED)
             return
     raise LakeConflict(
         f"{_ATTEMPTS} attempts to commit to the history of {tail.table.name} lost against commits of other processes",

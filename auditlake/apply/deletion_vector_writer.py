@@ -1,8 +1,8 @@
 """Write a folded tail with deletion vectors: the result of a MERGE at a cost of the changed rows only.
 
 Order of effects:
-  1. Spark folds the tail and finds the open versions that it closes, by a broadcast join with those files of the open
-     partition whose statistics do not rule out every key.
+  1. Fold the tail, and find the open versions that it closes, by a join with those files of the open partition whose
+     statistics do not rule out every key. Spark does both (`computed_by_spark`), or DuckDB (`embedded_fold`).
   2. Write and fsync the data files: versions that begin, and closed versions with their ends, by month.
   3. Write and fsync the deletion vectors, which mark the old rows of the closed versions.
   4. Write the log entry, which also moves the position. Without it, the files are orphans, which vacuum deletes.
@@ -18,7 +18,8 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Deletion Vectors"
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +59,42 @@ class TooLarge(Exception):
     """The rows to write exceed the memory limit; nothing was written."""
 
 
-def mark(files: Files, folded: Folded, upto: Lsn, *, inserts_only: bool, reshaping: Sequence[Action] = ()) -> None:
+FindOpen = Callable[[Files, pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A fold as Arrow: `rows` as in `Folded`, of a table with these columns.
+
+    `find_open` takes files and the edges (closes and births), and returns the rows of the files with the key of an
+    edge, also those that deletion vectors mark. `_part` is a struct of `file`, `row` number and number of the `edge`.
+    """
+
+    rows: pa.Table
+    columns: tuple[Column, ...]
+    find_open: FindOpen
+
+
+def computed_by_spark(table: HistoryTable, folded: Folded) -> Computed:
+    """Have Spark compute a fold.
+
+    Raises CannotFold, TooLarge; `find_open` of the result, too.
+    """
+
+    def collect(rows: DataFrame) -> pa.Table:
+        try:
+            return _collect(rows)
+        except PySparkException as exc:
+            if failure := fold_failure(table, exc):
+                raise failure from None  # Spark's message may quote the value
+            raise
+
+    return Computed(
+        collect(folded.rows), folded.columns, lambda files, edges: collect(_find_open_versions(files, edges, folded))
+    )
+
+
+def mark(files: Files, computed: Computed, upto: Lsn, *, inserts_only: bool, reshaping: Sequence[Action] = ()) -> None:
     """Commit the fold to the history, with `upto` as its position, and the actions that change its columns.
 
     Raises:
@@ -66,16 +102,9 @@ def mark(files: Files, folded: Folded, upto: Lsn, *, inserts_only: bool, reshapi
         Overtaken: if files were compacted meanwhile.
         TooLarge: before anything was written.
     """
-    table = files.table
-    try:
-        rows = _collect(folded.rows)
-        closed, places = _closed_versions(files, rows.slice(0, 0) if inserts_only else rows, folded)
-    except PySparkException as exc:
-        if failure := fold_failure(table, exc):
-            raise failure from None  # Spark's message may quote the value
-        raise
+    table, rows = files.table, computed.rows
+    closed, places = _closed_versions(files, rows.slice(0, 0) if inserts_only else rows, computed)
     begun = (rows if inserts_only else rows.filter(pc.not_equal(rows["_kind"], Kind.CLOSE))).drop_columns("_kind")
-    del rows
     actions = [*_added(table, pa.concat_tables([begun, closed])), *marked(files, places)]
     reach(After.ROWS_WRITTEN)
     _commit(table, [*moved({HISTORY_APP: upto}), *reshaping, *actions])
@@ -90,23 +119,33 @@ def _collect(rows: DataFrame) -> pa.Table:
         raise
 
 
-def _closed_versions(files: Files, rows: pa.Table, folded: Folded) -> tuple[pa.Table, Mapping[str, BitMap64]]:
+def _closed_versions(files: Files, rows: pa.Table, computed: Computed) -> tuple[pa.Table, Mapping[str, BitMap64]]:
     """Return the closed versions as rows of the history, and the rows that they were, per file."""
     edges = rows.filter(pc.not_equal(rows["_kind"], Kind.VERSION))
     kinds, shape = edges["_kind"], rows.schema.remove(rows.schema.get_field_index("_kind"))
-    opened = _not_skipped(files, edges, folded.columns)
-    if not opened.by_name:
+    met = open_versions(files, edges, computed.columns, computed.find_open)
+    if met is None:
         _require_agreement(files.table, kinds, kinds.slice(0, 0))
         return shape.empty_table(), {}
-    if edges.num_rows * held_bytes(opened.paths) / opened.rows > HELD_BYTES:
-        raise TooLarge
-    met = _collect(_find_open_versions(opened, edges, folded))
-    met = met.filter(_not_deleted(opened, met["_part"]))
     edge = pc.struct_field(met["_part"], "edge")
     _require_agreement(files.table, kinds, kinds.take(edge))
     ends = edges.select(ENDS).take(edge)
     columns = [ends[field.name] if field.name in ENDS else met[field.name].cast(field.type) for field in shape]
     return pa.table(columns, schema=shape), _places(met["_part"])
+
+
+def open_versions(files: Files, edges: pa.Table, columns: Sequence[Column], find_open: FindOpen) -> pa.Table | None:
+    """Return the open versions with the key of an edge, as `find_open` but without deleted ones; None if there is none.
+
+    Raises TooLarge.
+    """
+    opened = _not_skipped(files, edges, columns)
+    if not opened.by_name:
+        return None
+    if edges.num_rows * held_bytes(opened.paths) / opened.rows > HELD_BYTES:
+        raise TooLarge
+    met = find_open(opened, edges)
+    return met.filter(_not_deleted(opened, met["_part"]))
 
 
 def _not_skipped(files: Files, edges: pa.Table, columns: Sequence[Column]) -> Files:

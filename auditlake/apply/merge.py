@@ -55,7 +55,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys
-from auditlake.apply.deletion_vector_writer import HELD_BYTES, TooLarge, mark
+from auditlake.apply.deletion_vector_writer import HELD_BYTES, TooLarge, computed_by_spark, mark
 from auditlake.apply.errors import CLOSED_WITHOUT_OPEN, OPENED_TWICE, cannot_fold, conflict, contradiction, fold_failure
 from auditlake.apply.fold import BROADCAST_ROWS, ENDS, Folded, Kind
 from auditlake.apply.tail_fold import missing_value, with_missing_raw
@@ -110,7 +110,7 @@ def choose_plan(tail: Tail) -> Plan:
     same_columns = not tail.lacking and not tail.added
     if same_columns and tail.held_bytes <= HELD_BYTES:
         return Plan.MARK
-    if _inserts_only(tail) and not _filled(tail.added):
+    if tail.inserts_only and not _filled(tail.added):
         return Plan.APPEND
     if same_columns and open_rows(tail.table) >= _REPLACED_FROM_ROWS:
         return Plan.REPLACE
@@ -129,7 +129,8 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
     if plan is Plan.MARK and (files := find_files(table)):
         with suppress(TooLarge):
             files = files.of_part(OPEN_PART)
-            mark(files, folded, tail.upto, inserts_only=_inserts_only(tail), reshaping=reshaping(tail))
+            computed = computed_by_spark(table, folded)
+            mark(files, computed, tail.upto, inserts_only=tail.inserts_only, reshaping=reshaping(tail))
             return
     if tail.is_reshaped:
         set_columns(table, tail.followed.physical, tail.followed.names)
@@ -176,10 +177,6 @@ def _with_past_columns(rows: DataFrame, physical: Sequence[Column]) -> DataFrame
     present = set(rows.columns)
     past = [column for column in physical if column.stored not in present]
     return rows.withColumns({c.stored: F.lit(None).cast(type_of(c).delta) for c in past}) if past else rows
-
-
-def _inserts_only(tail: Tail) -> bool:
-    return tail.shape is not None and tail.shape.inserts_only
 
 
 def _filled(added: Sequence[AddedColumn]) -> list[AddedColumn]:

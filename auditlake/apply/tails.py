@@ -132,6 +132,11 @@ class Tail:
         return sum(held_within(file, self.table.position, self.upto) for file in self.files)
 
     @property
+    def inserts_only(self) -> bool:
+        """Whether it has changes, and all are inserts."""
+        return self.shape is not None and self.shape.inserts_only
+
+    @property
     def is_cut(self) -> bool:
         """Whether changes up to the limit follow, which cannot be folded together with these."""
         return self.followed.cut_at is not None

@@ -1,29 +1,26 @@
-"""JVM warm-up: merge one batch into a temporary lake while no change is waiting.
+"""Class-data archive of Spark's JVM: `python -m auditlake.apply.warmup` writes it (`spark.java`).
 
-`python -m auditlake.apply.warmup` writes the class-data archive of Spark's JVM with the same batch (`spark.java`).
-
-The first batch of a JVM takes several times as long as a later one, because its classes are loaded, compiled and
-optimised on the way. This runs the same code on one row in a temporary folder, without access to the real lake. With
-more batches or more rows the first real batch was not measured to be any faster.
+The first batch that Spark folds takes several times as long as a later one, because its classes are loaded, compiled
+and optimised on the way; the archive saves the loading. It has the classes of a batch of one row in a temporary folder,
+without access to the real lake, and of a query.
 """
 
 import shutil
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from auditlake.apply.apply import apply_pending
+from auditlake.apply.apply import merge_all
+from auditlake.apply.tails import find_tails, open_log
 from auditlake.config import load_settings
 from auditlake.errors import AuditlakeError
-from auditlake.lake.history import create_history
+from auditlake.lake.history import create_history, open_history
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.messages import report_error
@@ -43,18 +40,16 @@ _COLUMNS = (
 _LSN = 10
 
 
-def warm_up(spark: SparkSession, stop: threading.Event) -> None:
-    """Merge a small batch, unless `stop` is set before the merge."""
+def warm_up(spark: SparkSession) -> None:
+    """Have Spark merge a small batch."""
     folder = Path(tempfile.mkdtemp(prefix="auditlake-warm-"))
     try:
         lake = Lake(folder)
         _begin(lake)
         _capture(lake)
-        if not stop.is_set():
-            apply_pending(lambda: spark, lake)
-    except PySparkException:
-        # Warm-up saves time only: a persistent failure of Spark is reported by the first real batch.
-        return
+        log, table = open_log(lake), open_history(lake, _NAME)
+        if log is not None and table is not None:
+            merge_all(spark, lake, find_tails(lake, log, {table: table.position}, log.watermark))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -76,7 +71,7 @@ def _start(settings: Mapping[str, str], options: str) -> SparkSession:
 
 def _workload(spark: SparkSession) -> None:
     """Apply a batch, and run the parts of a query that most queries have."""
-    warm_up(spark, threading.Event())
+    warm_up(spark)
     spark.range(100).selectExpr(
         "id", "cast(id as string) as name", "cast(id as decimal(10,2)) as price"
     ).createOrReplaceTempView("t")

@@ -49,7 +49,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state
-from auditlake.values.exact_text import outside, typed_values
+from auditlake.values.exact_text import outside, raw_map, typed_values
 from auditlake.values.types import is_widened
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -60,7 +60,6 @@ _RAW = "_raw"
 _ROW, _COUNT, _COPY = "`row", "`count", "`copy"
 """Columns beside those of the source, each optional; no name of a column contains a backtick."""
 _INSTANT = pa.timestamp("us", tz="UTC")
-_RAW_TYPE = pa.map_(pa.string(), pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +431,7 @@ class _State:
         typed = {c.stored: typed_values(texts[c.stored], type_of(c)) for c in self._columns}
         if self._raw:
             partial = [column for column in self._columns if type_of(column).may_not_fit]
-            typed[_RAW] = raw_maps({c.stored: outside(texts[c.stored], type_of(c)) for c in partial}, count)
+            typed[_RAW] = raw_map({c.stored: outside(texts[c.stored], type_of(c)) for c in partial}, count)
         return pa.table(typed | {_ROW: pa.array(np.arange(count))})
 
     def _copies(self) -> str:
@@ -517,12 +516,3 @@ def _ends(versions: Sequence[TailVersion]) -> dict[str, pa.Array]:
 def _count(net: "Counter[tuple[str | None, ...]]", names: Sequence[str], row: Values | None, by: int) -> None:
     if row is not None:
         net[tuple(row.get(name) for name in names)] += by
-
-
-def raw_maps(texts: dict[str, pa.Array], rows: int) -> pa.Array:
-    """Return `_raw` of some rows: by stored name the texts that are not NULL; NULL for a row without any."""
-    if all(array.null_count == len(array) for array in texts.values()):
-        return pa.nulls(rows, _RAW_TYPE)
-    columns = {name: array.to_pylist() for name, array in texts.items()}
-    entries = [[(name, of[row]) for name, of in columns.items() if of[row] is not None] or None for row in range(rows)]
-    return pa.array(entries, _RAW_TYPE)

@@ -95,6 +95,11 @@ def rows_of(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str]
     return " union all ".join(parts)
 
 
+def places_of(connection: "DuckDBPyConnection", files: Files) -> str:
+    """Return a query of all rows of some files, deleted ones included, with their VIRTUAL_COLUMNS."""
+    return f"from {_parquet(connection, files, '*, file_index, file_row_number')}"
+
+
 def _nulls(types: Mapping[str, str]) -> str:
     return ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in types.items())
 

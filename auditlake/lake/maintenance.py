@@ -148,20 +148,24 @@ def _size(files: Iterable[DataFile]) -> int:
     return sum(file.size_bytes for file in files)
 
 
-def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
+OpenSession = Callable[[], SparkSession]
+"""Opens a Spark session that no other thread uses; starts Spark if it is not running."""
+
+
+def rewrite(open_session: OpenSession, table: HistoryTable, due: Due) -> bool:
     """Rewrite what is due; return False if another commit touched some of it, which stays due.
 
-    No other thread may use `spark` meanwhile.
+    Spark starts only for files that do not fit into memory.
     """
     files = find_files(table)
     done = True
     try:
         if due.open_part:
-            done = _join_open(spark, table, files)
+            done = _join_open(open_session, table, files)
         for part in due.closed_parts:
-            done = _cluster_closed(spark, table, part, files) and done
+            done = _cluster_closed(open_session, table, part, files) and done
         for part, names in due.closed_files:
-            done = _join_closed(spark, table, part, files and files.named(names)) and done
+            done = _join_closed(open_session, table, part, files and files.named(names)) and done
     except COMMIT_CONFLICTS:
         return False
     except (PySparkException, Py4JJavaError) as exc:
@@ -172,28 +176,28 @@ def rewrite(spark: SparkSession, table: HistoryTable, due: Due) -> bool:
     return done
 
 
-def _join_open(spark: SparkSession, table: HistoryTable, files: Files | None) -> bool:
+def _join_open(open_session: OpenSession, table: HistoryTable, files: Files | None) -> bool:
     loose = files and files.of_part(OPEN_PART).which(_is_loose)
     if loose and loose.by_name and _joins_here(loose):
         return _join_fitting(loose)
-    _builder(spark, table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
+    _builder(open_session(), table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
     return True
 
 
-def _cluster_closed(spark: SparkSession, table: HistoryTable, part: str, files: Files | None) -> bool:
+def _cluster_closed(open_session: OpenSession, table: HistoryTable, part: str, files: Files | None) -> bool:
     held = files and files.of_part(part)
     if held and held.by_name and _joins_here(held):
         return _join_fitting(held)
     if held and has_bounds(held):
-        return cluster(spark, held)
-    _builder(spark, table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
+        return cluster(open_session(), held)
+    _builder(open_session(), table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
     return True
 
 
-def _join_closed(spark: SparkSession, table: HistoryTable, part: str, files: Files | None) -> bool:
+def _join_closed(open_session: OpenSession, table: HistoryTable, part: str, files: Files | None) -> bool:
     if files and _joins_here(files):
         return _join_fitting(files)
-    _builder(spark, table, part, _CLOSED_FILE_BYTES).executeCompaction()
+    _builder(open_session(), table, part, _CLOSED_FILE_BYTES).executeCompaction()
     return True
 
 
@@ -253,7 +257,7 @@ def _maintain_all(session: SparkSession, lake: Lake, report: Callable[[str], Non
 
 def _maintain_one(session: SparkSession, lake: Lake, table: HistoryTable, report: Callable[[str], None]) -> None:
     files = data_files(table)
-    done = rewrite(session, table, find_due(files, everything=True))
+    done = rewrite(lambda: session, table, find_due(files, everything=True))
     checkpoint(table.path)
     expire(session, table)
     current = open_history(lake, table.name) or table
@@ -264,8 +268,8 @@ def _maintain_one(session: SparkSession, lake: Lake, table: HistoryTable, report
 class Upkeep:
     """Maintenance between the batches of one process, as far as it pays off."""
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
-        self._session = spark.newSession()
+    def __init__(self, start_spark: OpenSession, lake: Lake) -> None:
+        self._start_spark = start_spark
         self._lake = lake
         self._started_s = time.monotonic()
         self._expired_s: dict[TableName, float] = {}
@@ -279,9 +283,12 @@ class Upkeep:
 
     def _maintain(self, table: HistoryTable) -> None:
         if due := find_due(data_files(table)):
-            rewrite(self._session, table, due)
+            rewrite(self._open_session, table, due)
             checkpoint(table.path)
         now_s = time.monotonic()
         if now_s - self._expired_s.get(table.name, self._started_s) > _EXPIRE_EVERY_S:
             self._expired_s[table.name] = now_s
-            expire(self._session, table)
+            expire(self._open_session(), table)
+
+    def _open_session(self) -> SparkSession:
+        return self._start_spark().newSession()

@@ -13,7 +13,7 @@ stream (`apply.typed_values`):
 Authority: postgresql.org/docs/current/functions-string.html, format(): %s calls the type's output function
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from auditlake.errors import InvariantBroken
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.values.escapes import texts_of
-from auditlake.values.exact_text import arrow_type, elements
+from auditlake.values.exact_text import arrow_type, elements, raw_map
 from auditlake.values.types import (
     DATE_LENGTH,
     NOT_FINITE,
@@ -209,18 +209,3 @@ _READERS: dict[Kind, Callable[[str], object]] = {
     Kind.BOOLEAN: lambda text: text == "t",
     Kind.BYTEA: lambda text: bytes.fromhex(text.removeprefix("\\x")),
 }
-
-
-def raw_map(exact: dict[str, pa.Array], length: int) -> pa.Array:
-    """Build `_raw`: per row a map of the columns whose exact text is not NULL, or NULL if there are none."""
-    map_type = pa.map_(pa.string(), pa.string())
-    if not any(array.null_count < length for array in exact.values()):
-        return pa.nulls(length, map_type)
-    return pa.array(_raw_rows(exact, length), map_type)
-
-
-def _raw_rows(exact: dict[str, pa.Array], length: int) -> Iterable[Sequence[tuple[str, str]] | None]:
-    columns = {name: array.to_pylist() for name, array in exact.items()}
-    for i in range(length):
-        entries = [(name, values[i]) for name, values in columns.items() if values[i] is not None]
-        yield entries or None

@@ -31,7 +31,7 @@ Syntax"; src/common/d2s.c, f2s.c; src/backend/utils/adt/arrayfuncs.c
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -58,6 +58,7 @@ _SCALARS = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+_RAW_MAP = pa.map_(pa.string(), pa.string())
 
 
 def exact_text(value: Any, column_type: ColumnType, raw: str | None = None) -> str | None:  # noqa: ANN401 - of any type
@@ -316,6 +317,15 @@ def outside(texts: pa.Array, held: ColumnType) -> pa.Array:
     if not held.may_not_fit:
         return pa.nulls(len(texts), pa.string())
     return pc.if_else(fits(texts, held), pa.scalar(None, pa.string()), texts)
+
+
+def raw_map(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    """Return `_raw` of some rows: by stored name the texts that are not NULL; NULL for a row without any."""
+    if all(array.null_count == len(array) for array in texts.values()):
+        return pa.nulls(rows, _RAW_MAP)
+    columns = {name: array.to_pylist() for name, array in texts.items()}
+    entries = [[(name, of[row]) for name, of in columns.items() if of[row] is not None] or None for row in range(rows)]
+    return pa.array(entries, _RAW_MAP)
 
 
 def fits(texts: pa.Array, held: ColumnType) -> pa.Array:

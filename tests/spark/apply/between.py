@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import auditlake.apply.apply as applying
 import auditlake.apply.deletion_vector_writer as marking
 import auditlake.apply.merge as merging
+from auditlake.apply.embedded_fold import NotFolded
 from auditlake.apply.merge import Plan, _checked
 from auditlake.apply.tails import Tail
 from auditlake.delta.log_writer import Action, put_commit
@@ -62,6 +64,7 @@ def planned_versions(monkeypatch: pytest.MonkeyPatch, plan: Plan, theirs: Lake, 
         planned.append(tail.table.delta_version)
         return plan
 
+    monkeypatch.setattr(applying, "merge_embedded", mock.Mock(side_effect=NotFolded))
     monkeypatch.setattr(applying, "choose_plan", planned_on)
     monkeypatch.setattr(marking, "put_commit", committed_before_entry(theirs, ours))
     monkeypatch.setattr(merging, "_checked", committed_while_read(theirs, ours))

@@ -1,26 +1,35 @@
 """Lake with one table, written as capture and snapshot write it; its history is read back as the model's versions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from unittest import mock
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+import auditlake.apply.apply as applying
+from auditlake.apply.apply import apply_pending
+from auditlake.apply.embedded_fold import NotFolded
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import find_tails, open_log
-from auditlake.lake.history import HistoryTable, create_history, open_history
+from auditlake.lake.duckdb_rows import connect, rows_of
+from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, create_history, open_history
+from auditlake.lake.history_files import find_files, part_of
 from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.spark.session import read_version
+from auditlake.sql_names import standard_identifier
 from tests import model
 
 NAME = TableName("public", "it's odd")
@@ -142,6 +151,52 @@ def apply_as(spark: SparkSession, lake: Lake, upto: int, plan: Plan) -> None:
     merge(tail, folded, plan)
 
 
+class NeedsSpark(Exception):
+    """A tail was left to Spark."""
+
+
+def without_spark() -> NoReturn:
+    """Stand for the start of Spark where none must start."""
+    raise NeedsSpark
+
+
+@contextmanager
+def only_spark() -> Iterator[None]:
+    """Have Spark fold every tail."""
+    with mock.patch.object(applying, "merge_embedded", side_effect=NotFolded):
+        yield
+
+
+def versions_without_spark(lake: Lake, folder: Path) -> list[model.Version] | None:
+    """Apply the tail to a copy of the lake, in a new folder, without Spark; None if Spark has to fold it."""
+    twin = Lake(folder)
+    shutil.copytree(lake.root, twin.root)
+    try:
+        apply_pending(without_spark, twin)
+    except NeedsSpark:
+        return None
+    return held_versions(twin)
+
+
+def held_versions(lake: Lake) -> list[model.Version]:
+    """Return every row of the history as a version of the model, as `versions_in`, without Spark."""
+    files = find_files(the_history(lake))
+    assert files is not None
+    names = [
+        *(column.stored for column in files.table.columns),
+        *(name for name, _ in PERIOD_COLUMNS if name != "_part"),
+    ]
+    shown = list(map(standard_identifier, names))
+    with closing(connect()) as connection:
+        rows = []
+        for part in {part_of(file) for file in files.by_name.values()}:
+            table = connection.sql(rows_of(connection, files.of_part(part), shown, None)).to_arrow_table()
+            rows += [
+                {**row, "_raw": dict(row["_raw"]) if row["_raw"] else None, "_part": part} for row in table.to_pylist()
+            ]
+    return [_version(row) for row in rows]
+
+
 def all_rows(spark: SparkSession, lake: Lake) -> list[str]:
     """Return every row of the history, complete and sorted by its text."""
     table = the_history(lake)
@@ -155,11 +210,10 @@ def the_lake(folder: Path) -> Lake:
 
 def versions_in(history: DataFrame) -> list[model.Version]:
     """Return every row of a history as a version of the model; assert that `_part` and `_raw` agree with the rest."""
-    return [_version(row) for row in history.collect()]
+    return [_version(row.asDict()) for row in history.collect()]
 
 
-def _version(row: Row) -> model.Version:
-    values = row.asDict()
+def _version(values: Mapping[str, Any]) -> model.Version:
     raw = values["_raw"]
     assert raw is None or raw, "_raw is an empty map"
     assert not [name for name in raw or {} if values[name] is not None], "a value is typed and in _raw"

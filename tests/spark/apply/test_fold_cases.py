@@ -1,6 +1,8 @@
 """Tests of the fold on small tails, with expected histories written by hand."""
 
 import re
+import secrets
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +29,11 @@ from tests.spark.apply.harness import (
     Source,
     apply_as,
     delta_version,
+    only_spark,
     the_history,
     time_of,
     versions_in,
+    versions_without_spark,
 )
 
 pytestmark = pytest.mark.spark
@@ -76,11 +80,14 @@ def capture(source: Source, rows: dict[Any, Values], transactions: dict[int, Seq
 
 
 def history(spark: SparkSession, lake: Lake) -> set[Version]:
-    """Apply the tail and read the history."""
-    apply_pending(lambda: spark, lake)
+    """Apply the tail with Spark, and without it if it is ordinary; read the history, which has to be the same."""
+    twin = versions_without_spark(lake, lake.root.with_name(f"{lake.root.name}-{secrets.token_hex(4)}"))
+    with only_spark():
+        apply_pending(lambda: spark, lake)
     table = the_history(lake)
     versions = versions_in(read_version(spark, str(table.path), table.delta_version))
     assert len(set(versions)) == len(versions)
+    assert twin is None or Counter(twin) == Counter(versions)
     return set(versions)
 
 

@@ -19,6 +19,7 @@ from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from tests.small_lake import CUSTOMERS, ORDERS, T0, write_small_lake
+from tests.spark.apply.harness import only_spark
 
 pytestmark = pytest.mark.spark
 
@@ -62,14 +63,16 @@ def test_a_row_too_large_for_the_heap_parks_its_table(
     with pytest.raises(NotAnswerable, match=r"a row of 0 MB in or before its commit at 0/510 needs a heap of 1 MB"):
         auditlake.read(spark, lake.root, "orders")
     for _ in range(2):  # every start finds the same
-        (parked,) = apply_pending(lambda: spark, lake).parked.values()
+        with only_spark():
+            (parked,) = apply_pending(lambda: spark, lake).parked.values()
         assert (parked.table, parked.lsn, parked.until) == (ORDERS, 0x50F, 0x510)
         assert "needs a heap of 1 MB, Spark has 0 MB" in parked.reason
         assert "spark.driver.memory" in parked.remedy
         assert _positions(lake) == [0x50F, 0x520]
     monkeypatch.undo()
-    while apply_pending(lambda: spark, lake).freed:
-        pass
+    with only_spark():
+        while apply_pending(lambda: spark, lake).freed:
+            pass
     assert _positions(lake) == [0x520, 0x520]
 
 

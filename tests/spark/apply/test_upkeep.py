@@ -68,7 +68,7 @@ def test_large_partitions_are_compacted_by_spark(
     closed, opened = sorted({part_of(file) for file in data_files(before)})
     names = tuple(file.name for file in data_files(before) if part_of(file) == closed)
     wanted = {"closed_parts": (closed,)} if whole else {"closed_files": ((closed, names),)}
-    assert rewrite(spark.newSession(), before, Due(open_part=True, **wanted))
+    assert rewrite(spark.newSession, before, Due(open_part=True, **wanted))
     assert all_rows(spark, lake) == rows
     after = [part_of(file) for file in data_files(the_history(lake))]
     assert (after.count(opened), after.count(closed)) == (1, 2 if known else 1), "by ages, where the log is known"
@@ -88,7 +88,7 @@ def test_a_merge_finds_rows_compacted_since_its_plan(spark: SparkSession, tmp_pa
     folded = fold_tail(spark, tail)
     assert folded is not None
 
-    assert rewrite(spark.newSession(), table, Due(open_part=True, closed_parts=()))
+    assert rewrite(spark.newSession, table, Due(open_part=True, closed_parts=()))
     checkpoint(table.path)
     merge(tail, folded, Plan.REPLACE)
     rows = all_rows(spark, lake)
@@ -108,7 +108,7 @@ def test_a_compaction_during_a_write_makes_the_tail_be_planned_again(
     capture(source, snapshot(A, B, C), {120: [Update(A, A, row("y")), Insert(D, row("d"))]})
     theirs = Lake(tmp_path / "theirs")
     shutil.copytree(lake.root, theirs.root)
-    assert rewrite(spark.newSession(), the_history(theirs), Due(open_part=True, closed_parts=()))
+    assert rewrite(spark.newSession, the_history(theirs), Due(open_part=True, closed_parts=()))
     before, planned = delta_version(lake), between.planned_versions(monkeypatch, plan, theirs, lake)
     apply_pending(lambda: spark, lake)
     assert planned == [before, before + 1], "the first was planned before files were joined, the second after"

@@ -75,9 +75,9 @@ def test_a_compaction_whose_file_a_vacuum_deleted_is_not_committed(
     apply_pending(lambda: spark, source.lake)
     rows = all_rows(spark, source.lake)
     monkeypatch.setattr(compaction, "put_commit", _vacuumed_once_before(spark, source.lake))
-    assert not rewrite(spark.newSession(), the_history(source.lake), Due(open_part=True))
+    assert not rewrite(spark.newSession, the_history(source.lake), Due(open_part=True))
     assert (all_rows(spark, source.lake), _missing(source.lake)) == (rows, [])
-    assert rewrite(spark.newSession(), the_history(source.lake), Due(open_part=True))
+    assert rewrite(spark.newSession, the_history(source.lake), Due(open_part=True))
     assert all_rows(spark, source.lake) == rows
 
 

@@ -1,35 +1,32 @@
-"""Test of the JVM's warm-up batch."""
+"""Test of the batch whose classes are archived."""
 
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from auditlake.apply import warmup
-from auditlake.apply.apply import Applied, StartSpark, apply_pending
+from auditlake.apply.apply import merge_all
+from auditlake.apply.tails import Tail
 from auditlake.lake.layout import Lake
+from auditlake.lake.parking import Parked
 
 pytestmark = pytest.mark.spark
 
 
-def test_warm_up_merges_a_batch_and_leaves_no_files(
+def test_a_batch_is_merged_by_spark_and_leaves_no_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stopped process skips it."""
+    """One change of one table."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    done: list[Applied] = []
+    merged: list[Tail] = []
 
-    def applied(start_spark: StartSpark, lake: Lake) -> None:
-        done.append(apply_pending(start_spark, lake))
+    def merge(session: SparkSession, lake: Lake, tails: list[Tail]) -> list[Parked]:
+        merged.extend(tails)
+        return merge_all(session, lake, tails)
 
-    monkeypatch.setattr(warmup, "apply_pending", applied)
-    warmup.warm_up(spark, threading.Event())
-    assert [[*each.rows.values()] for each in done] == [[1]]
+    monkeypatch.setattr(warmup, "merge_all", merge)
+    warmup.warm_up(spark)
+    assert [tail.shape and tail.shape.rows for tail in merged] == [1]
     assert not [*tmp_path.iterdir()]
-
-    stopped = threading.Event()
-    stopped.set()
-    warmup.warm_up(spark, stopped)
-    assert len(done) == 1

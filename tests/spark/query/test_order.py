@@ -90,7 +90,7 @@ def test_clustering_separates_versions_by_start_and_age(
     files = files_of(lake, NAME)
     due = find_due(data_files(files.table), everything=True)
     assert due.closed_parts == PARTS
-    assert rewrite(spark.newSession(), files.table, due)
+    assert rewrite(spark.newSession, files.table, due)
 
     assert read(lake) == before
     assert not find_due(data_files(files_of(lake, NAME).table), everything=True)
@@ -142,7 +142,7 @@ def test_a_state_of_clustered_files_has_the_right_versions(
     rows = make(lake)
     monkeypatch.setattr(upkeep, "fits", lambda _: False)
     monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
-    assert rewrite(spark.newSession(), files_of(lake, NAME).table, upkeep.Due(open_part=False, closed_parts=PARTS))
+    assert rewrite(spark.newSession, files_of(lake, NAME).table, upkeep.Due(open_part=False, closed_parts=PARTS))
     compiled = spark.newSession()
     compiled.conf.set("spark.sql.codegen.wholeStage", "true")
     compiled.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")

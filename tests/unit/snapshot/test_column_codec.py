@@ -7,7 +7,8 @@ import pytest
 
 from auditlake.errors import InvariantBroken
 from auditlake.relation import Column, TableName
-from auditlake.snapshot.column_codec import OutOfRange, Selection, raw_map
+from auditlake.snapshot.column_codec import OutOfRange, Selection
+from auditlake.values.exact_text import raw_map
 
 _ID = Column("id", 23, -1, key=True)
 _DAY = Column("d", 1082, -1, key=False)

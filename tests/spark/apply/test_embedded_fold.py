@@ -1,0 +1,231 @@
+"""Property tests of the fold without Spark: against the model, and against the fold in Spark for keys of every kind."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from auditlake.apply.apply import apply_pending
+from auditlake.apply.embedded_fold import NotFolded, is_ordinary, merge_embedded
+from auditlake.apply.errors import CannotFold
+from auditlake.apply.tails import Tail, find_tails, open_log
+from auditlake.delta.commit_failures import Overtaken
+from auditlake.errors import LakeConflict
+from auditlake.lake.compaction import fence
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import Column
+from tests import model
+from tests.model import UNCHANGED, Delete, Insert, Operation, Truncate, Update
+from tests.random_seeds import random_seeds
+from tests.spark.apply.harness import (
+    NAME,
+    SNAPSHOT_LSN,
+    NeedsSpark,
+    Source,
+    all_rows,
+    held_versions,
+    only_spark,
+    the_history,
+    time_of,
+    without_spark,
+)
+from tests.spark.apply.test_fold_cases import A, B, C, capture, row, snapshot, stream, version
+from tests.spark.apply.test_fold_property import Features, Writer
+
+_KEYS = {
+    "whole": (20, -1, ("-9223372036854775808", "0", "7")),
+    "number": (1700, ((12 << 16) | 2) + 4, ("0.00", "-1.50", "9999999999.99", "NaN")),
+    "text": (25, -1, ("", "a", "A", "é", "a\0xff")),
+    "uuid": (2950, -1, ("00000000-0000-0000-0000-000000000000", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")),
+    "truth": (16, -1, ("t", "f")),
+    "bytes": (17, -1, ("\\x", "\\x00", "\\x00ff")),
+    "day": (1082, -1, ("2024-02-29", "infinity", "0044-03-15 BC")),
+    "at": (1184, -1, ("2024-02-29 23:59:59.999999+00", "-infinity", "294276-12-31 00:00:00+00")),
+    "local": (1114, -1, ("2024-02-29 00:00:00", "infinity")),
+}
+_VALUES = {
+    "Double": (701, -1, (None, "NaN", "-0", "0", "Infinity", "1e-300", "9.999999999999999e+22")),
+    "real": (700, -1, (None, "NaN", "1e+10", "-0")),
+    "numbers": (1231, -1, (None, "{}", "{1.5,NULL,NaN}", "{{1},{2}}", "[0:1]={1,2}")),
+    "texts": (1009, -1, (None, '{"a b",NULL,"NULL",""}', '{"\\"","\\\\"}')),
+    "days": (1182, -1, (None, "{2024-02-29,infinity}", "{2024-02-29}")),
+    "plain": (25, -1, (None, "", "x" * 300)),
+}
+
+
+def tail_of(lake: Lake, upto: int | None = None) -> Tail:
+    """Return the only tail of the lake."""
+    table, log = the_history(lake), open_log(lake)
+    assert log is not None
+    (tail,) = find_tails(lake, log, {table: table.position}, log.watermark if upto is None else Lsn(upto))
+    return tail
+
+
+def test_a_history_equals_the_model(tmp_path: Path) -> None:
+    """In three batches of random transactions, with every shape of tail that is ordinary; no JVM starts."""
+    for seed in random_seeds():
+        _check_history(tmp_path / str(seed), seed)
+
+
+def _check_history(folder: Path, seed: int) -> None:
+    features = Features(
+        deletes=seed % 5 > 0,
+        truncates=False,
+        key_changes=seed % 3 > 0,
+        unchanged=seed % 2 > 0 or seed % 3 == 0,
+        full=seed % 2 > 0,
+    )
+    writer, source = Writer(seed, features), Source(Lake(folder), full=features.full)
+    writer.fill()
+    begun = {
+        key: model.Version(key, values, SNAPSHOT_LSN, time_of(SNAPSHOT_LSN), "snapshot", xid=None, ordinal=None)
+        for key, values in writer.rows.items()
+    }
+    source.start(begun.values())
+    expected, transactions = model.Model(open=begun), list(writer.transactions(90))
+    source.capture([change for each, before in transactions for change in source.changes(each, before)])
+    for first, last in pairwise((0, 30, 60, 90)):
+        for transaction, _ in transactions[first:last]:
+            expected.commit(transaction)
+        upto = transactions[last - 1][0].lsn
+        assert is_ordinary(tail_of(source.lake, upto))
+        apply_pending(without_spark, source.lake, Lsn(upto))
+        assert the_history(source.lake).position == upto
+        assert Counter(held_versions(source.lake)) == Counter(expected.versions())
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_keys_of_every_kind_are_compared_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Every row of the history is the same, with keys and values that their types cannot represent."""
+    for seed in random_seeds():
+        chance = random.Random(seed)  # noqa: S311 - not for secrets
+        names = chance.sample(sorted(_KEYS), 2)
+        kinds = {name: _KEYS[name] for name in names} | _VALUES
+        columns = tuple(Column(name, oid, typmod, name in names) for name, (oid, typmod, _) in kinds.items())
+        source = Source(Lake(tmp_path / str(seed)), full=chance.random() < 0.5, columns=columns)
+        source.start()
+        twin = Lake(tmp_path / f"{seed}-spark")
+        changes = list(_changes(chance, columns, [kinds[column.name][2] for column in columns], full=source.full))
+        source.capture(changes)
+        shutil.copytree(source.lake.root, twin.root)
+        for upto in (changes[len(changes) // 2]["lsn"], changes[-1]["lsn"]):
+            apply_pending(without_spark, source.lake, Lsn(upto))
+            with only_spark():
+                apply_pending(lambda: spark, twin, Lsn(upto))
+            assert all_rows(spark, source.lake) == all_rows(spark, twin)
+            assert the_history(source.lake).position == the_history(twin).position == upto
+
+
+def _changes(
+    chance: random.Random, columns: tuple[Column, ...], domains: list[Any], *, full: bool
+) -> Iterator[dict[str, Any]]:
+    rows: dict[tuple[str, str], list[str | None]] = {}
+    for number in range(200):
+        lsn = SNAPSHOT_LSN + 10 * (number // 4 + 1)
+        change = {"lsn": lsn, "ordinal": number, "xid": lsn + 1, "time": time_of(lsn), "relation": 1}
+        change |= {"schema": NAME.schema, "table": NAME.table}
+        new = [chance.choice(domain) for domain in domains]
+        key = (new[0], new[1])
+        if rows and chance.random() < 0.4:
+            was = chance.choice(sorted(rows))
+            old = rows[was] if full else [value if c.key else None for c, value in zip(columns, rows[was], strict=True)]
+            if chance.random() < 0.4:
+                del rows[was]
+                yield change | {"op": "delete", "old": old}
+                continue
+            if key not in rows or key == was:
+                del rows[was]
+                rows[key] = new
+                yield change | {"op": "update", "old": old if full or key != was else None, "new": new}
+                continue
+        if key not in rows:
+            rows[key] = new
+            yield change | {"op": "insert", "new": new}
+
+
+@pytest.mark.parametrize(
+    "operation", [Truncate(), Update(A, B, row(UNCHANGED))], ids=lambda value: type(value).__name__.lower()
+)
+def test_a_tail_that_is_not_ordinary_is_left_to_spark(tmp_path: Path, operation: Operation) -> None:
+    """A TRUNCATE, and an unchanged TOAST value of a row whose key changes."""
+    source = Source(Lake(tmp_path))
+    stream(source, snapshot(A), {110: [operation]})
+    with pytest.raises(NeedsSpark):
+        apply_pending(without_spark, source.lake)
+    assert the_history(source.lake).position == SNAPSHOT_LSN
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [Delete(B), Update(B, B, row("x")), Update(B, A, row("x")), Insert(A, row("x"))],
+    ids=["delete", "update", "move", "insert"],
+)
+def test_a_change_that_contradicts_the_history_is_refused(tmp_path: Path, operation: Operation) -> None:
+    """Closing a version that is not open, or opening one that is, writes nothing and shows no value."""
+    source = Source(Lake(tmp_path))
+    source.start(version(key, row("old"), (SNAPSHOT_LSN, "snapshot", None)) for key in (A, C))
+    capture(source, snapshot(B, C), {110: [operation, Update(C, C, row("secret"))]})
+    with pytest.raises(CannotFold, match="contradict the history") as caught:
+        merge_embedded(tail_of(source.lake))
+    assert "secret" not in caught.value.message
+    assert the_history(source.lake).position == SNAPSHOT_LSN
+
+
+def test_a_value_that_was_never_sent_is_left_to_spark(tmp_path: Path) -> None:
+    """An UPDATE into a row filter arrives as INSERT, without unchanged values; the row has no open version."""
+    source = Source(Lake(tmp_path))
+    stream(source, snapshot(A, B), {110: [Update(B, B, row(UNCHANGED))]})
+    (change,) = source.changes(model.Transaction(120, 1120, time_of(120), [Update(B, B, row(UNCHANGED))]), snapshot(B))
+    source.capture([change | {"op": "insert"}])
+    with pytest.raises(NotFolded):
+        merge_embedded(tail_of(source.lake))
+    assert the_history(source.lake).position == SNAPSHOT_LSN
+
+
+def test_a_change_without_its_key_is_left_to_spark(tmp_path: Path) -> None:
+    """Only Spark's message says why the table is parked."""
+    source = Source(Lake(tmp_path))
+    stream(source, snapshot(A), {110: [Insert((None, "2024-02-29"), row("x"))]})
+    with pytest.raises(NotFolded):
+        merge_embedded(tail_of(source.lake))
+    assert the_history(source.lake).position == SNAPSHOT_LSN
+
+
+@pytest.mark.parametrize("theirs", [115, 120])
+def test_a_fold_planned_before_another_commit_is_refused(tmp_path: Path, theirs: int) -> None:
+    """The position has moved: to within the tail, or to its end."""
+    source = Source(Lake(tmp_path))
+    stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))], 115: [Delete(B)], 120: [Update(A, A, row("y"))]})
+    planned = tail_of(source.lake)
+    apply_pending(without_spark, source.lake, Lsn(theirs))
+    with pytest.raises(LakeConflict, match="another process applies"):
+        merge_embedded(planned)
+    apply_pending(without_spark, source.lake)
+    assert Counter(held_versions(source.lake)) == Counter(
+        [
+            version(A, row("old"), (100, "snapshot", None), (110, "update")),
+            version(A, row("x"), (110, "update", 0), (120, "update")),
+            version(A, row("y"), (120, "update", 0)),
+            version(B, row("old"), (100, "snapshot", None), (115, "delete")),
+        ]
+    )
+
+
+def test_a_compaction_meanwhile_makes_the_tail_be_planned_again(tmp_path: Path) -> None:
+    """A commit that leaves the position as it is overtakes the plan, not the process."""
+    source = Source(Lake(tmp_path))
+    stream(source, snapshot(A), {110: [Update(A, A, row("x"))]})
+    planned = tail_of(source.lake)
+    assert fence(the_history(source.lake))
+    with pytest.raises(Overtaken):
+        merge_embedded(planned)
+    apply_pending(without_spark, source.lake)
+    assert the_history(source.lake).position == 110
