@@ -83,8 +83,9 @@ def before_commit_of_jvm(number: int) -> None:
 
 def merging() -> None:
     """Apply by Delta's MERGE, as tails that are too large for memory."""
-    from auditlake.apply import merge  # noqa: PLC0415 - imports `put_commit`, which is replaced before
+    from auditlake.apply import apply, embedded_fold, merge  # noqa: PLC0415 - imports `put_commit`, replaced before
 
+    mock.patch.object(apply, "merge_embedded", side_effect=embedded_fold.NotFolded).start()
     mock.patch.object(merge, "choose_plan", return_value=merge.Plan.MERGE).start()
 
 

@@ -48,7 +48,7 @@ from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW, NOT_ASKED
-from auditlake.spark.session import interpreted_if_wide
+from auditlake.spark.session import interpreted_if_wide, is_submitted
 from auditlake.values.types import is_built_in
 
 # More concurrent plans only cost memory of the driver.
@@ -136,7 +136,7 @@ def _position_after(lake: Lake, tail: Tail) -> Lsn:
 
 
 def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail]) -> list[Parked]:
-    left = _merge_embedded(lake, tails)
+    left = tails if is_submitted() else _merge_embedded(lake, tails)  # a cluster has the memory, not its driver
     return merge_all(start_spark(), lake, left) if left else []
 
 

@@ -114,11 +114,16 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
         return SparkSession.builder.config(map={**wanted}).getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the first python3 on the PATH
     with _interrupt_handler_kept():
-        if "PYSPARK_GATEWAY_PORT" in os.environ:
+        if is_submitted():
             _join_submitted(wanted)
         else:
             _start(wanted)
     return SparkSession.builder.getOrCreate()
+
+
+def is_submitted() -> bool:
+    """Return whether spark-submit started this process, as the driver of a Spark that runs already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def session_for_questions(settings: Mapping[str, str]) -> SparkSession:

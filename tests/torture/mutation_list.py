@@ -44,12 +44,18 @@ def _apply(name: str, tables: str, *edits: tuple[str, str, str]) -> Mutation:
     return Mutation(name, Stage.APPLY, tuple(Edit(*edit) for edit in edits), tuple(tables.split()))
 
 
+def _apply_by_spark(name: str, tables: str, *edits: tuple[str, str, str]) -> Mutation:
+    """Have Spark fold every tail, not only those that are not ordinary."""
+    return _apply(name, tables, *edits, (f"{_EMBEDDED}:is_ordinary", "", "return False"))
+
+
 _CAPTURE = "capture.capture:Capture"
 _WRITER = "capture.capture:Writer"
 _LOG = "capture.change_log:CaptureLog"
 _DECODER = "pgoutput.batch_decoder:_changes"
 _DDL = "capture.shape_watch:DdlRecorder"
 _FOLD = "apply.fold"
+_EMBEDDED = "apply.embedded_fold"
 _MARK = "apply.deletion_vector_writer"
 _REPLACE = "new java.nio.file.CopyOption[] {java.nio.file.StandardCopyOption.REPLACE_EXISTING}"
 
@@ -129,7 +135,7 @@ MUTATIONS = (
         "verify only that the server answers",
         ("source.snapshot_session:SnapshotHolder.verify", "", "connect(self._source).close()"),
     ),
-    _apply(
+    _apply_by_spark(
         "replace Spark's log entry instead of linking it",
         "accounts",
         (
@@ -148,19 +154,21 @@ MUTATIONS = (
             "Parked(name, Cause.APPLY, _1, _1, reason, remedy, renewable=renewable)",
         ),
     ),
-    _apply("stop folding a table without parking it", "retyped", ("apply.apply:_merge_one", "park(_1, _2)", "None")),
-    _apply(
+    _apply_by_spark(
+        "stop folding a table without parking it", "retyped", ("apply.apply:_merge_one", "park(_1, _2)", "None")
+    ),
+    _apply_by_spark(
         "order changes by xid",
         "accounts",
         (f"{_FOLD}:_net", "_1.orderBy('lsn', 'ordinal')", "_1.orderBy('xid', 'ordinal')"),
         (f"{_FOLD}:_net", "Window.partitionBy(*key).orderBy('lsn')", "Window.partitionBy(*key).orderBy('xid')"),
     ),
-    _apply(
+    _apply_by_spark(
         "order changes by their ordinal alone",
         "accounts",
         (f"{_FOLD}:_net", "_1.orderBy('lsn', 'ordinal')", "_1.orderBy('ordinal', 'lsn')"),
     ),
-    _apply(
+    _apply_by_spark(
         "make a version of every change",
         "accounts",
         (f"{_FOLD}:_net", "F.col('following_lsn').isNull() | _1", "F.lit(True)"),
@@ -171,23 +179,23 @@ MUTATIONS = (
         ("apply.tails:FOLDED_OPS", "'truncate'", "'none'"),
     ),
     _apply("skip TRUNCATE of a table without a key", "bags", ("apply.tails:FOLDED_OPS", "'truncate'", "'none'")),
-    _apply(
+    _apply_by_spark(
         "read unchanged TOAST values as NULL",
         "notes",
         (f"{_FOLD}:_in_context", "effects = filled(effects, columns, shape)", "pass"),
         (f"{_FOLD}:_state", "F.when(state.isNotNull(), state['value']).otherwise(missing)", "state['value']"),
     ),
-    _apply(
+    _apply_by_spark(
         "take unchanged TOAST values from the key instead of the row",
         "notes",
         (f"{_FOLD}:filled", "shape.has_key_change", "False"),
     ),
-    _apply(
+    _apply_by_spark(
         "leave the old key open after a key change",
         "accounts notes",
         (f"{_FOLD}:_effects", "F.array(dies, born)", "F.array(born)"),
     ),
-    _apply(
+    _apply_by_spark(
         "end no version at DELETE",
         "accounts",
         (
@@ -218,7 +226,7 @@ MUTATIONS = (
         "accounts",
         (f"{_MARK}:_not_deleted", "_1 not in gone[_2]", "True"),
     ),
-    _apply(
+    _apply_by_spark(
         "begin the tail at its position",
         "accounts orders",
         (
@@ -227,12 +235,12 @@ MUTATIONS = (
             "F.struct('lsn') >= _lsn(tail.table.position)",
         ),
     ),
-    _apply(
+    _apply_by_spark(
         "keep closed versions in the open partition",
         "accounts",
         (f"{_FOLD}:_rows", "F.coalesce(F.date_format(_1, _2), F.lit(OPEN_PART))", "F.lit(OPEN_PART)"),
     ),
-    _apply(
+    _apply_by_spark(
         "end a version with the batch instead of the next change",
         "accounts",
         (f"{_FOLD}:_rows", "of_end('lsn', 'lsn')", "F.when(ends_before, F.col('lsn'))"),
@@ -251,11 +259,57 @@ MUTATIONS = (
             "F.when(copy >= 1, F.lit(1)).otherwise(missing)",
         ),
     ),
-    _apply("record every birth as an update", "accounts", (f"{_FOLD}:_rows", "F.col('begin_op')", "F.lit('update')")),
-    _apply(
+    _apply_by_spark(
+        "record every birth as an update", "accounts", (f"{_FOLD}:_rows", "F.col('begin_op')", "F.lit('update')")
+    ),
+    _apply_by_spark(
         "record the first transaction of a version as its last",
         "accounts",
         (f"{_FOLD}:_rows", "of_end('xid', 'xid')", "F.when(end_time.isNotNull(), F.col('xid'))"),
+    ),
+    _apply(
+        "without Spark: make a version of every change",
+        "accounts",
+        (f"{_EMBEDDED}:_NET", "where following_lsn is null or following_lsn <> lsn", ""),
+    ),
+    _apply(
+        "without Spark: order changes by their ordinal alone",
+        "accounts",
+        (
+            f"{_EMBEDDED}:_NET",
+            "by_key as (partition by {key} order by lsn, ordinal)",
+            "by_key as (partition by {key} order by ordinal, lsn)",
+        ),
+    ),
+    _apply(
+        "without Spark: leave the old key open after a key change",
+        "accounts",
+        (f"{_EMBEDDED}:_NET", "where op = 'delete' or {moved}", "where op = 'delete'"),
+    ),
+    _apply(
+        "without Spark: begin the tail at its position",
+        "accounts",
+        (f"{_EMBEDDED}:_CHANGES", "lsn > {after}", "lsn >= {after}"),
+    ),
+    _apply(
+        "without Spark: record every birth as an update",
+        "accounts",
+        (f"{_EMBEDDED}:_NET", "begin_op as _op", "'update' as _op"),
+    ),
+    _apply(
+        "without Spark: end a version with the batch instead of the next change",
+        "accounts",
+        (f"{_EMBEDDED}:_NET", "until.lsn as _to_lsn", "case when kind = '{close}' then until.lsn end as _to_lsn"),
+    ),
+    _apply(
+        "without Spark: read unchanged TOAST values as NULL",
+        "notes",
+        (f"{_EMBEDDED}:_Fold._filled", "", "return rows"),
+    ),
+    _apply(
+        "without Spark: take unchanged TOAST values from the key instead of the row",
+        "notes",
+        (f"{_EMBEDDED}:_Fold._is_sent", "pc.or_(pc.equal(op, 'insert'), moves)", "pc.equal(op, 'insert')"),
     ),
     _reshaped(
         "shift no LSN inside of the messages of another source",
