@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys
 from auditlake.apply.errors import cannot_fold, conflict, contradiction, fold_failure
-from auditlake.apply.fold import ENDS, Folded, Kind
+from auditlake.apply.fold import ENDS, KIND, Folded, Kind
 from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.commit_failures import Overtaken
@@ -104,7 +104,7 @@ def mark(files: Files, computed: Computed, upto: Lsn, *, inserts_only: bool, res
     """
     table, rows = files.table, computed.rows
     closed, places = _closed_versions(files, rows.slice(0, 0) if inserts_only else rows, computed)
-    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows["_kind"], Kind.CLOSE))).drop_columns("_kind")
+    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows[KIND], Kind.CLOSE))).drop_columns(KIND)
     actions = [*_added(table, pa.concat_tables([begun, closed])), *marked(files, places)]
     reach(After.ROWS_WRITTEN)
     _commit(table, [*moved({HISTORY_APP: upto}), *reshaping, *actions])
@@ -121,8 +121,8 @@ def _collect(rows: DataFrame) -> pa.Table:
 
 def _closed_versions(files: Files, rows: pa.Table, computed: Computed) -> tuple[pa.Table, Mapping[str, BitMap64]]:
     """Return the closed versions as rows of the history, and the rows that they were, per file."""
-    edges = rows.filter(pc.not_equal(rows["_kind"], Kind.VERSION))
-    kinds, shape = edges["_kind"], rows.schema.remove(rows.schema.get_field_index("_kind"))
+    edges = rows.filter(pc.not_equal(rows[KIND], Kind.VERSION))
+    kinds, shape = edges[KIND], rows.schema.remove(rows.schema.get_field_index(KIND))
     met = open_versions(files, edges, computed.columns, computed.find_open)
     if met is None:
         _require_agreement(files.table, kinds, kinds.slice(0, 0))

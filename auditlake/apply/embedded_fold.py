@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from auditlake.apply import keys
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, TooLarge, mark, open_versions
-from auditlake.apply.fold import Kind
+from auditlake.apply.fold import KIND, Kind
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.tails import FOLDED_OPS, Tail
 from auditlake.lake.duckdb_rows import VIRTUAL_COLUMNS, connect, parquet_files, places_of, quoted, raw_entry, register
@@ -81,13 +81,13 @@ rows as (
          time, begin_op, until{last}
     from net where not died
 )
-select kind as _kind, number, {key}, lsn as _from_lsn, until.lsn as _to_lsn, time as _from_time,
+select kind, number, {key}, lsn as _from_lsn, until.lsn as _to_lsn, time as _from_time,
        until.time as _to_time, begin_op as _op, until.op as _end_op, xid as _xid, until.xid as _end_xid,
        ordinal as _ordinal, coalesce(strftime(until.time, '%Y-%m'), '{open}') as _part{last}
   from rows
 """
 _INSERTED = """
-select '{birth}' as _kind, number, {after}, lsn as _from_lsn, null::bigint as _to_lsn, time as _from_time,
+select '{birth}' as kind, number, {after}, lsn as _from_lsn, null::bigint as _to_lsn, time as _from_time,
        null::timestamptz as _to_time, op as _op, null::varchar as _end_op, xid as _xid, null::bigint as _end_xid,
        ordinal as _ordinal, '{open}' as _part
   from {changes}
@@ -174,7 +174,7 @@ class _Fold:
             if column.stored not in values:
                 values[column.stored] = pa.nulls(net.num_rows, arrow_type(type_of(column)))
         period = {name: net[name] for name, _ in PERIOD_COLUMNS if name != _RAW}
-        rows = pa.table(values | period | {_RAW: raw_map(raws, net.num_rows), "_kind": net["_kind"]})
+        rows = pa.table(values | period | {_RAW: raw_map(raws, net.num_rows), KIND: net["kind"]})
         return self._filled(rows, net, raws)
 
     def _read(self) -> pa.Table:
@@ -191,7 +191,7 @@ class _Fold:
         return changes.append_column("number", pa.array(np.arange(changes.num_rows)))
 
     def _net(self, changes: pa.Table) -> pa.Table:
-        """Return the net changes: `_kind`, key (`k0`, `r0`, …), period, and `number` of the change with the values.
+        """Return the net changes: `kind`, key (`k0`, `r0`, …), period, and `number` of the change with the values.
 
         `n<place>` is the number of the last change that sent the value of a column that some change omits.
         """
@@ -267,7 +267,7 @@ class _Fold:
 
     def _filled(self, rows: pa.Table, net: pa.Table, raws: dict[str, pa.Array]) -> pa.Table:
         """Return the rows with the values that no change of their key sent: those of the open version."""
-        begins = pc.not_equal(rows["_kind"], Kind.CLOSE).to_numpy()
+        begins = pc.not_equal(rows[KIND], Kind.CLOSE).to_numpy()
         unknown = {place: begins & pc.is_null(net[f"n{place}"]).to_numpy() for place in self._omitted}
         unknown = {place: mask for place, mask in unknown.items() if mask.any()}
         if not unknown:
@@ -303,12 +303,12 @@ class _Fold:
             same = " and ".join(_same(number, column) for number, column in enumerate(self._key))
             places = places_of(self._connection, files)
             met = self._connection.sql(
-                f"select h.*, w.edge from ({places}) h join {wanted} w on {same}"
+                f"select h.*, w.edge as _part from ({places}) h join {wanted} w on {same}"
             ).to_arrow_table()
         file = pa.array(list(files.by_name), pa.string()).take(met["file_index"].combine_chunks())
-        place = [file, met["file_row_number"].combine_chunks(), met["edge"].combine_chunks()]
+        place = [file, met["file_row_number"].combine_chunks(), met["_part"].combine_chunks()]
         part = pa.StructArray.from_arrays(place, names=["file", "row", "edge"])
-        return met.drop_columns([*VIRTUAL_COLUMNS, "edge"]).append_column("_part", part)
+        return met.drop_columns([*VIRTUAL_COLUMNS, "_part"]).append_column("_part", part)
 
 
 def _named(columns: Sequence[str], names: Sequence[str]) -> str:

@@ -89,6 +89,10 @@ ENDS = ("_to_lsn", "_to_time", "_end_op", "_end_xid", "_part")
 _CLOSE_COLUMNS = ("_raw", *ENDS)
 
 
+KIND = "~5fkind"
+"""Column of the kind of a row; no column of a history has this name, an escape without need (`lake.column_names`)."""
+
+
 class Kind(StrEnum):
     """Kind of a row in `Folded.rows`."""
 
@@ -102,7 +106,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Result of a fold: `rows` have a history's columns and `_kind`; a close sets only key and end of its version."""
+    """Result of a fold: `rows` have a history's columns and KIND; a close sets only key and end of its version."""
 
     rows: DataFrame
     columns: tuple[Column, ...]
@@ -116,12 +120,12 @@ class Folded:
         A table without a key has the columns that identify a version (`keys.BEGIN`) in its place.
         """
         key = [keys.source(column.stored) for column in keys.key_of(self.columns)] or [F.col(n) for n in keys.BEGIN]
-        return self.rows.where(F.col("_kind") == Kind.CLOSE).select(*key, *_CLOSE_COLUMNS)
+        return self.rows.where(keys.source(KIND) == Kind.CLOSE).select(*key, *_CLOSE_COLUMNS)
 
     @property
     def versions(self) -> DataFrame:
         """Return the history rows that begin in the tail."""
-        return self.rows.where(F.col("_kind") != Kind.CLOSE).drop("_kind")
+        return self.rows.where(keys.source(KIND) != Kind.CLOSE).drop(KIND)
 
 
 def needs_open_versions(columns: Sequence[Column], shape: TailShape) -> bool:
@@ -407,8 +411,8 @@ def _kinds() -> Expression:
 
 
 def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFrame:
-    rows = net.withColumn("_kind", F.explode("kinds"))
-    ends_before = F.col("_kind") == Kind.CLOSE
+    rows = net.withColumn(KIND, F.explode("kinds"))
+    ends_before = keys.source(KIND) == Kind.CLOSE
     if shape.inserts_only:
         ends_before = F.lit(False)
     else:
@@ -438,7 +442,7 @@ def _rows(net: DataFrame, columns: Sequence[Column], shape: TailShape) -> DataFr
         began = {"_from_lsn": F.col("began.lsn"), "_ordinal": F.col("began.ordinal")}
         period |= {name: F.when(ends_before, place).otherwise(period[name]) for name, place in began.items()}
     values = [F.col(f"v{p}").alias(column.stored) for p, column in enumerate(columns)]
-    return rows.select(*values, *(period[name].alias(name) for name, _ in PERIOD_COLUMNS), "_kind")
+    return rows.select(*values, *(period[name].alias(name) for name, _ in PERIOD_COLUMNS), keys.source(KIND))
 
 
 def _states(columns: Sequence[Column], shape: TailShape) -> list[tuple[Expression, Expression]]:
@@ -457,7 +461,7 @@ def _state(column: Column, position: int, shape: TailShape) -> tuple[Expression,
     if position not in shape.unchanged:
         text = F.col("new")[position]
         return typed_values.value(column, text), text
-    state, begins = F.col(f"f{position}"), F.col("_kind") != Kind.CLOSE
+    state, begins = F.col(f"f{position}"), keys.source(KIND) != Kind.CLOSE
     missing = F.raise_error(F.lit(f"an unchanged value of column {column.name} has no earlier version"))
     value = F.when(state.isNotNull(), state["value"]).otherwise(missing)
     return F.when(begins, value), F.when(begins, state["raw"])

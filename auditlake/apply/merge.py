@@ -57,7 +57,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from auditlake.apply import keys
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, TooLarge, computed_by_spark, mark
 from auditlake.apply.errors import CLOSED_WITHOUT_OPEN, OPENED_TWICE, cannot_fold, conflict, contradiction, fold_failure
-from auditlake.apply.fold import BROADCAST_ROWS, ENDS, Folded, Kind
+from auditlake.apply.fold import BROADCAST_ROWS, ENDS, KIND, Folded, Kind
 from auditlake.apply.tail_fold import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
 from auditlake.delta.commit_failures import Overtaken
@@ -140,7 +140,7 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
     with _position_in_commit(spark, tail.upto) as commit_id, _one_applier(spark, table, held, commit_id):
         match plan:
             case Plan.APPEND:
-                rows = _checked(spark, table, folded.rows.drop("_kind"))
+                rows = _checked(spark, table, folded.rows.drop(KIND))
                 rows.write.format("delta").mode("append").save(str(table.path))
             case Plan.MERGE | Plan.MARK:
                 checked = replace(folded, rows=_checked(spark, table, folded.rows))
@@ -197,8 +197,9 @@ def _merge(
     filled: Sequence[AddedColumn],
     physical: Sequence[Column],
 ) -> None:
-    kind = F.col("s._kind")
-    condition = f"t._part = '{OPEN_PART}' and s._kind != '{Kind.VERSION}' and {keys.same(folded.columns, 't', 's')}"
+    kind = keys.source(KIND, "s")
+    is_edge = f"s.{spark_identifier(KIND)} != '{Kind.VERSION}'"
+    condition = f"t._part = '{OPEN_PART}' and {is_edge} and {keys.same(folded.columns, 't', 's')}"
     ends = {name: F.col(f"s.{name}") for name in ENDS}
     merging = (
         SparkDeltaTable.forPath(spark, str(table.path))
@@ -310,19 +311,19 @@ def whole_source(spark: SparkSession, table: HistoryTable, folded: Folded) -> So
     """Stage the source: the rows of a fold, and the open versions at the table version that it was folded on."""
     rows, columns, history = folded.rows, folded.columns, read_version(spark, str(table.path), table.delta_version)
     staged = rows.localCheckpoint()
-    edges = staged.where(F.col("_kind") != Kind.VERSION)
+    edges = staged.where(keys.source(KIND) != Kind.VERSION)
     wanted = [column.stored for column in whole_number_keys(columns)]
-    edge_keys = edges.select("_kind", *map(keys.source, wanted)).toArrow()
+    edge_keys = edges.select(keys.source(KIND), *map(keys.source, wanted)).toArrow()
     bounds = conditions(edge_keys, columns, open_bounds(table, wanted))
     is_open = f"t._part = '{OPEN_PART}'"
     condition = " and ".join([is_open, *bounds, keys.same(columns, "t", "s")])
     if edge_keys.num_rows <= BROADCAST_ROWS:
         edges = F.broadcast(edges)
     met = history.alias("t").join(edges.alias("s"), on=F.expr(condition)).select(*_ended(rows)).localCheckpoint()
-    versions = staged.where(F.col("_kind") != Kind.CLOSE)
-    contradicts = contradiction(edge_keys["_kind"], met.select("_kind").toArrow()["_kind"])
+    versions = staged.where(keys.source(KIND) != Kind.CLOSE)
+    contradicts = contradiction(edge_keys[KIND], met.select(keys.source(KIND)).toArrow()[KIND])
     # Otherwise every task of the join writes a file of its own.
-    source = versions.unionByName(met).drop("_kind").coalesce(1 + edge_keys.num_rows // _ROWS_IN_A_FILE)
+    source = versions.unionByName(met).drop(KIND).coalesce(1 + edge_keys.num_rows // _ROWS_IN_A_FILE)
     return Source(source, condition, contradicts, staged.count() <= BROADCAST_ROWS)
 
 
@@ -338,9 +339,9 @@ def write_source(source: Source, path: str) -> None:
 
 
 def _ended(rows: DataFrame) -> list[Expression]:
-    names = [name for name in rows.columns if name not in {*ENDS, "_kind"}]
+    names = [name for name in rows.columns if name not in {*ENDS, KIND}]
     kept = [keys.source(name, "t").alias(name) for name in names]
-    return [*kept, *(F.col(f"s.{name}").alias(name) for name in (*ENDS, "_kind"))]
+    return [*kept, *(keys.source(name, "s").alias(name) for name in (*ENDS, KIND))]
 
 
 Ranges = Sequence[tuple[int, int]]

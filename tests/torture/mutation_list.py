@@ -282,11 +282,6 @@ MUTATIONS = (
         ),
     ),
     _apply(
-        "without Spark: leave the old key open after a key change",
-        "accounts",
-        (f"{_EMBEDDED}:_NET", "where op = 'delete' or {moved}", "where op = 'delete'"),
-    ),
-    _apply(
         "without Spark: begin the tail at its position",
         "accounts",
         (f"{_EMBEDDED}:_CHANGES", "lsn > {after}", "lsn >= {after}"),

@@ -229,3 +229,23 @@ def test_a_compaction_meanwhile_makes_the_tail_be_planned_again(tmp_path: Path) 
         merge_embedded(planned)
     apply_pending(without_spark, source.lake)
     assert the_history(source.lake).position == 110
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["_kind", "edge", "number", "kind", "k0", "v0", "n0", "until", "lsn", "new", "_"])
+def test_a_column_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Also one that a column has while a tail is folded, without Spark and in it."""
+    columns = (Column("id", 23, -1, key=True), Column(name, 25, -1, key=False))
+    source, twin = Source(Lake(tmp_path / "lake"), columns=columns), Lake(tmp_path / "twin")
+    source.start()
+    place = {"ordinal": 0, "xid": 1, "schema": NAME.schema, "table": NAME.table, "relation": 1}
+    source.capture([place | {"lsn": 110, "time": time_of(110), "op": "insert", "new": ["1", "a"]}])
+    source.capture([place | {"lsn": 120, "time": time_of(120), "op": "update", "new": ["1", "b"]}])
+    shutil.copytree(source.lake.root, twin.root)
+    for upto in (110, 120):
+        apply_pending(without_spark, source.lake, Lsn(upto))
+        with only_spark():
+            apply_pending(lambda: spark, twin, Lsn(upto))
+    rows = all_rows(spark, source.lake)
+    assert rows == all_rows(spark, twin)
+    assert [part for row_ in rows for part in ("'a'", "'b'") if f"{part}" in row_] == ["'a'", "'b'"]
