@@ -10,6 +10,8 @@ WITHOUT_PANDAS = frozenset(
     {
         "bootstrap",
         "capture",
+        "apply",
+        "follow",
         "log",
         "show",
         "row",

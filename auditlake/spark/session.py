@@ -35,6 +35,7 @@ from auditlake.spark import connect
 from auditlake.spark import log_store as logstore
 from auditlake.spark.jars import delta_jars, s3_jars
 from auditlake.spark.java import driver_options, launch, require_java
+from auditlake.startup import whole
 from auditlake.store.objects import S3_FILE_SYSTEM
 
 _DEFAULTS = {
@@ -106,6 +107,7 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     Raises ConfigError if Java or the Delta jars are missing, the JVM refuses its settings, or they name a Spark Connect
     server.
     """
+    whole()  # Spark needs pandas
     wanted = settings or {}
     connect.refuse(wanted)
     for name in LOGGERS_OF_ROWS:

@@ -1,4 +1,4 @@
-"""Runs with nothing to apply start no JVM: proved by a JAVA_HOME without a Java."""
+"""Runs with nothing to apply, or nothing that needs Spark, start no JVM: proved by a JAVA_HOME without a Java."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from tests.capture_lake import make_lake
 pytestmark = pytest.mark.pg
 
 
-def test_a_run_with_nothing_to_apply_starts_no_jvm(database: str, tmp_path: Path) -> None:
-    """`follow` and `apply` to a target end with 0; once a change waits, Java is needed."""
+def test_a_run_that_needs_no_spark_starts_no_jvm(database: str, tmp_path: Path) -> None:
+    """`follow` and `apply` end with 0 with nothing to do, and after rows were changed; a TRUNCATE needs Java."""
     with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute("create table t (id int primary key)")
+        conn.execute("create table t (id int primary key, name text)")
         lake = make_lake(database, tmp_path / "lake")
         follow: list[str | Path] = ["follow", "--until-current", "--source", database, "--lake", lake.root]
         apply: list[str | Path] = ["apply", "--until-current", "--lake", lake.root]
@@ -22,7 +22,13 @@ def test_a_run_with_nothing_to_apply_starts_no_jvm(database: str, tmp_path: Path
         for arguments in (follow, apply):
             done = command.run(arguments, no_java)
             assert done.code == 0, done.stderr
-        conn.execute("insert into t values (1)")
+        conn.execute("insert into t select n, repeat(n::text, 3000) from generate_series(1, 9) n")
+        conn.execute(
+            "update t set id = id + 100 where id < 3; update t set name = 'x' where id = 3; delete from t where id = 4"
+        )
+        done = command.run(follow, no_java)
+        assert (done.code, "applied 13 changes" in done.stderr) == (0, True), done.stderr
+        conn.execute("truncate t")
         for arguments in (follow, apply):
             done = command.run(arguments, no_java)
             assert (done.code, "JAVA_HOME" in done.stderr) == (3, True), done.stderr
