@@ -43,6 +43,7 @@ from psycopg import sql
 from auditlake.lake.layout import Lake
 from auditlake.snapshot.bootstrap import Target
 from auditlake.snapshot.new_tables import find_new, fnmatch_escape
+from auditlake.snapshot.plan import survey
 from auditlake.source.catalog import FollowedTable
 from auditlake.source.connection import connect
 from auditlake.source.preflight import check_table
@@ -304,7 +305,8 @@ class Campaign:
         with closing(connect(self.dsn)) as conn:
             target = Target(self.dsn, self.lake, "auditlake", "auditlake", None)
             found = find_new(conn, target)
-            obstacles = {table.name: check_table(table, chosen_version()) for table in found}
+            chosen = survey(conn, None, "auditlake", "auditlake").chosen
+            obstacles = {table.name: check_table(table, chosen_version()) for table in (*chosen, *found)}
         evidence.left_out = {fnmatch_escape(f"{n.schema}.{n.table}") for n, obstacle in obstacles.items() if obstacle}
         return [table for table in found if not obstacles[table.name]]
 
