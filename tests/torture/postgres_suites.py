@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _CALL = re.compile(r"\$node_(?:publisher|pub|pub_sub|A|twoways)->safe_psql\(\s*'postgres',\s*")
+_SUB = re.compile(r"(?ms)^sub (\w+)\s*\{(.*?)^\}")
 _ASSIGNED = re.compile(r"\$(\w+)\s*=\s*(?=[\"']|qq?\b)")
 _QUOTED = re.compile(r"(qq|q)\s*([({\[|/])|([\"'])")
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
@@ -51,12 +52,21 @@ def sent_to_publishers(suite: Path, folder: Path) -> Iterator[Path]:
 def statements(perl: str) -> Iterator[str]:
     """Return what a test sends to its publishers; not what depends on values of its run."""
     assigned: dict[str, str | None] = {}
+    perl = _inlined(perl)
     for found in sorted([*_ASSIGNED.finditer(perl), *_CALL.finditer(perl)], key=lambda match: match.start()):
         text = _concatenated(perl, found.end(), assigned)
         if found.re is _ASSIGNED:
             assigned[found[1]] = text
         elif text is not None:
             yield text
+
+
+def _inlined(perl: str) -> str:
+    """Put the bodies of functions where they are called; they are defined before the tables that they need exist."""
+    text = _SUB.sub("", perl)
+    for name, body in _SUB.findall(perl):
+        text = re.compile(rf"(?ms)^\s*{name}\(.*?\);").sub(body.replace("\\", r"\\"), text)
+    return text
 
 
 def _concatenated(perl: str, at: int, assigned: Mapping[str, str | None]) -> str | None:

@@ -11,6 +11,14 @@ SENT = {
     "my $ddl = q{create table t ()};\n$node_publisher->safe_psql('postgres', $ddl . ';');": ["create table t ();"],
     "$node_publisher->safe_psql('postgres', \"select $known_only_at_run_time\");": [],
     "$node_subscriber->safe_psql('postgres', 'select 2');": [],
+    """
+sub changes
+{
+	$node_publisher->safe_psql('postgres', 'insert');
+}
+$node_publisher->safe_psql('postgres', 'create');
+changes($node_publisher);
+""": ["create", "insert"],
 }
 WAITS = {
     "after the tables of a group": (
