@@ -32,7 +32,8 @@ select nspname, relname, c.oid, relkind = 'r' from pg_class c join pg_namespace 
  order by 1, 2
 """
 _COLUMNS = """
-select attname, atttypid in ('bpchar'::regtype, 'inet'::regtype) from pg_attribute
+select attname, coalesce(nullif(typbasetype, 0), t.oid) in ('bpchar'::regtype, 'inet'::regtype, 'bool'::regtype)
+  from pg_attribute join pg_type t on t.oid = atttypid
  where attrelid = %s and attnum > 0 and not attisdropped and (attgenerated = '' or (attgenerated = 's' and %s))
  order by attnum
 """
@@ -76,7 +77,7 @@ def _shown(conn: Conn, name: TableName, oid: int, *, alone: bool) -> Shown:
     """Read a table; `alone` without the tables that inherit from it, which have histories of their own."""
     published = conn.execute(_PUBLISHES_GENERATED).fetchone()
     columns = conn.execute(_COLUMNS, [oid, published and published[0]]).fetchall()
-    # A cast of character(n) to text would lose spaces; one of inet would add the length of the mask.
+    # A cast to text would lose spaces of character(n), add the length of the mask to inet, and write out booleans.
     as_sent, plain = sql.SQL("case when {0} is not null then format('%%s', {0}) end"), sql.SQL("{}::text")
     texts = sql.SQL(", ").join(
         (as_sent if differs else plain).format(sql.Identifier(each)) for each, differs in columns
