@@ -34,7 +34,7 @@ from auditlake.lake.duckdb_rows import VIRTUAL_COLUMNS, connect, parquet_files, 
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, type_of
 from auditlake.lake.history_files import Files, find_files
 from auditlake.relation import Column
-from auditlake.sql_names import standard_literal
+from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.values.exact_text import arrow_type, outside, raw_map, typed_values
 from auditlake.values.types import Kind as TypeKind
 
@@ -303,19 +303,23 @@ class _Fold:
 
     def _find_open(self, files: Files, edges: pa.Table) -> pa.Table:
         """Return the rows of some files with the key of an edge, as `Computed` says."""
+        sought = {f"k{number}": edges[column.stored] for number, column in enumerate(self._key)}
+        edge = pa.array(np.arange(edges.num_rows, dtype=np.int32))
+        same = " and ".join(_same(number, column) for number, column in enumerate(self._key))
+        # Delta's writers put `_part` into the files, too; ours do not.
+        own = [name for name, _ in PERIOD_COLUMNS if name != "_part"]
+        names = [*(column.stored for column in files.table.columns), *own]
+        shown = ", ".join(f"h.{standard_identifier(name)}" for name in names)
         with _not_folded():
-            sought = {f"k{number}": edges[column.stored] for number, column in enumerate(self._key)}
-            edge = pa.array(np.arange(edges.num_rows, dtype=np.int32))
             wanted = register(self._connection, pa.table(sought | {"raw": edges[_RAW], "edge": edge}))
-            same = " and ".join(_same(number, column) for number, column in enumerate(self._key))
-            places = places_of(self._connection, files)
             met = self._connection.sql(
-                f"select h.*, w.edge as _part from ({places}) h join {wanted} w on {same}"
+                f"select {shown}, h.file_index, h.file_row_number, w.edge"
+                f" from ({places_of(self._connection, files)}) h join {wanted} w on {same}"
             ).to_arrow_table()
-        file = pa.array(list(files.by_name), pa.string()).take(met["file_index"].combine_chunks())
-        place = [file, met["file_row_number"].combine_chunks(), met["_part"].combine_chunks()]
-        part = pa.StructArray.from_arrays(place, names=["file", "row", "edge"])
-        return met.drop_columns([*VIRTUAL_COLUMNS, "_part"]).append_column("_part", part)
+        *values, number, row, edge = (column.combine_chunks() for column in met.columns)
+        file = pa.array(list(files.by_name), pa.string()).take(number)
+        part = pa.StructArray.from_arrays([file, row, edge], names=["file", "row", "edge"])
+        return pa.table({**dict(zip(names, values, strict=True)), "_part": part})
 
 
 def _named(columns: Sequence[str], names: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.embedded_fold import NotFolded, is_ordinary, merge_embedded
 from auditlake.apply.errors import CannotFold
+from auditlake.apply.merge import Plan
 from auditlake.apply.tails import Tail, find_tails, open_log
 from auditlake.delta.commit_failures import Overtaken
 from auditlake.errors import LakeConflict
@@ -30,6 +31,7 @@ from tests.spark.apply.harness import (
     NeedsSpark,
     Source,
     all_rows,
+    apply_as,
     held_versions,
     only_spark,
     the_history,
@@ -149,6 +151,35 @@ def _changes(
         if key not in rows:
             rows[key] = new
             yield change | {"op": "insert", "new": new}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("plan", [Plan.MERGE, Plan.REPLACE, Plan.MARK])
+def test_tails_are_folded_with_and_without_spark_in_turn(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
+    """Files of Delta's writers have a column more than ours."""
+    source = Source(Lake(tmp_path))
+    changes = [
+        Update(A, A, row("x")),
+        Update(B, B, row("y")),
+        Update(A, A, row(UNCHANGED, "1.00")),
+        Update(B, B, row("z")),
+    ]
+    stream(source, snapshot(A, B), {110 + 10 * number: [change] for number, change in enumerate(changes)})
+    for upto in (110, 120, 130, 140):
+        if upto in (110, 130):
+            apply_as(spark, source.lake, upto, plan)
+        else:
+            apply_pending(without_spark, source.lake, Lsn(upto))
+    assert Counter(held_versions(source.lake)) == Counter(
+        [
+            version(A, row("old"), (100, "snapshot", None), (110, "update")),
+            version(A, row("x"), (110, "update", 0), (130, "update")),
+            version(A, row("x", "1.00"), (130, "update", 0)),
+            version(B, row("old"), (100, "snapshot", None), (120, "update")),
+            version(B, row("y"), (120, "update", 0), (140, "update")),
+            version(B, row("z"), (140, "update", 0)),
+        ]
+    )
 
 
 @pytest.mark.parametrize(
