@@ -1,10 +1,10 @@
 """Fold of an ordinary tail in DuckDB and Arrow, without a JVM: the rules and the result of `fold`, the reference.
 
 An ordinary tail is small, of a table with a key, and has neither a TRUNCATE nor a change of columns (`is_ordinary`).
-Most tails are, and to start Spark for one takes many times as long as to fold it: 400,000 changes of TPC-B take 4.3 s
-and 3.6 CPU-s from the start of `apply`, instead of 32.9 s and 35 CPU-s (2026-11-23, bench/cold_follow.py). Spark folds
-every other tail, and one that fails here because a value cannot be read or memory is short (`NotFolded`): only Spark's
-errors say why a table is parked.
+Most tails are, and to start Spark for one takes many times as long as to fold it: 400,000 changes of TPC-B took 32.9 s
+and 35 CPU-s from the start of `apply` in Spark; they take 2.2 s and 3.1 CPU-s (2026-11-23, bench/cold_follow.py). Spark
+folds every other tail, and one that fails here because a value cannot be read or memory is short (`NotFolded`): only
+Spark's errors say why a table is parked.
 
 1. DuckDB reads the changes from the files of `changes`.
 2. Arrow types the key of each change before and after it (`values.exact_text.typed_values`, which tests compare with
