@@ -86,7 +86,7 @@ def merging() -> None:
     from auditlake.apply import apply, embedded_fold, merge  # noqa: PLC0415 - imports `put_commit`, replaced before
 
     mock.patch.object(apply, "merge_embedded", side_effect=embedded_fold.NotFolded).start()
-    mock.patch.object(merge, "choose_plan", return_value=merge.Plan.MERGE).start()
+    mock.patch.object(apply, "choose_plan", return_value=merge.Plan.MERGE).start()
 
 
 def optimizing() -> None:
