@@ -15,6 +15,11 @@ _FRAMES = frozenset({"pandas", "polars"})
 """pyarrow imports the first; the ADBC driver imports both."""
 
 
+def is_submitted() -> bool:
+    """Return whether spark-submit started this process, as the driver of a Spark that runs already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def lean() -> None:
     """Prepare the interpreter for a fast start; call it before slow imports, in a process that runs only our code."""
     gc.set_threshold(_GARBAGE)

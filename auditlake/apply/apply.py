@@ -48,7 +48,8 @@ from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW, NOT_ASKED
-from auditlake.spark.session import interpreted_if_wide, is_submitted
+from auditlake.spark.session import interpreted_if_wide
+from auditlake.startup import is_submitted
 from auditlake.values.types import is_built_in
 
 # More concurrent plans only cost memory of the driver.

@@ -30,7 +30,6 @@ from auditlake.query.statement import LakeState, PreparedQuery, prepare_statemen
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.resources import Busy, Resources
-from auditlake.startup import whole
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
@@ -108,7 +107,6 @@ class Statements:
             return *as_texts(rows.columns, schema, list(fetched)), "DuckDB"
 
     def _run_in_spark(self, resources: Resources, query: PreparedQuery) -> "_Found":
-        whole()  # Spark needs pandas
         from auditlake.query.spark_engine import batches, plan  # noqa: PLC0415 - pyspark takes a second to import
         from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 from auditlake.errors import AuditlakeError, LakeUnusable
 from auditlake.messages import report_bug
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
-from auditlake.startup import lean
+from auditlake.startup import is_submitted, lean
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -59,7 +59,7 @@ class Workers(Protocol):
 
 def local_count(settings: Mapping[str, str]) -> int | None:
     """Return the number of workers for a local master; None if Spark distributes tasks over machines."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Spark already
+    if is_submitted():
         return None
     local = _LOCAL.fullmatch(settings.get("spark.master", "local[*]"))
     if local is None:

@@ -35,7 +35,7 @@ from auditlake.spark import connect
 from auditlake.spark import log_store as logstore
 from auditlake.spark.jars import delta_jars, s3_jars
 from auditlake.spark.java import driver_options, launch, require_java
-from auditlake.startup import whole
+from auditlake.startup import is_submitted, whole
 from auditlake.store.objects import S3_FILE_SYSTEM
 
 _DEFAULTS = {
@@ -123,16 +123,12 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     return SparkSession.builder.getOrCreate()
 
 
-def is_submitted() -> bool:
-    """Return whether spark-submit started this process, as the driver of a Spark that runs already."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def session_for_questions(settings: Mapping[str, str]) -> SparkSession:
     """Return a session that need not commit: on a Spark Connect server if the settings name one, else as above.
 
     Raises ConfigError.
     """
+    whole()  # as above
     url = connect.remote_of(settings)
     return spark_session(settings) if url is None else connect.connect(url, settings)
 

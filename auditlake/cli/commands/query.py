@@ -179,9 +179,6 @@ class _Started:
 
 
 def _start_spark(settings: Settings) -> "SparkSession":
-    from auditlake.startup import whole
-
-    whole()  # Spark needs pandas
     from auditlake.spark.session import session_for_questions
 
     return session_for_questions(settings.spark)
