@@ -3,7 +3,7 @@
 Order of effects, for every table with a tail (others get no commit):
   1. Read its changes in (position, upto] from one version of `changes`. Its watermark is the upper limit, so half a
      transaction is never folded.
-  2. Fold them (`tail_fold`).
+  2. Fold them: in DuckDB if the tail is ordinary (`embedded_fold`), else in Spark (`tail_fold`).
   3. Add columns that the history lacks, NULL in every row, in a commit of their own.
   4. Commit the folded versions together with the new position (`merge`). For added columns, this commit also sets the
      values that older rows show in them, in open versions.
@@ -18,8 +18,8 @@ A table that cannot be folded is parked (`lake.parking`); all others continue.
     first such commit. Each half is a fold and a commit, so the table is parked right before the commit that fails.
   - With `retry`, parked tables are tried again: by a new process, or when more is known about added columns.
 
-Tables are independent and processed concurrently: as many as Spark has cores, at least two, because the many small jobs
-of one MERGE leave half of even a small machine idle.
+Tables are independent and processed concurrently: without Spark two; with it as many as it has cores, at least two,
+because the many small jobs of one MERGE leave half of even a small machine idle.
 """
 
 import random
@@ -337,25 +337,27 @@ def _merge_in(session: SparkSession, lake: Lake, tail: Tail) -> None:
     Raises LakeConflict, CannotFold.
     """
 
-    def write(tail: Tail) -> bool:
+    def write(tail: Tail) -> None:
         folded = fold_tail(session, tail)
-        if folded is not None:
-            merge(tail, folded, choose_plan(tail))
-        elif tail.is_reshaped:
+        if folded is None and not tail.is_reshaped:
+            return
+        if folded is None:
             reshape(tail)
-        return folded is not None or tail.is_reshaped
+        else:
+            merge(tail, folded, choose_plan(tail))
+        reach(After.TABLE_MERGED)
 
     _commit(write, lake, tail)
 
 
-def _commit(write: Callable[[Tail], bool], lake: Lake, tail: Tail) -> None:
+def _commit(write: Callable[[Tail], None], lake: Lake, tail: Tail) -> None:
     """Have a tail written; if another commit was first, plan it again, after growing pauses.
 
     Raises LakeConflict after too many attempts.
     """
     for attempt in range(_ATTEMPTS):
         try:
-            is_committed = write(tail)
+            write(tail)
         except (*COMMIT_CONFLICTS, LakeConflict) as exc:  # files were compacted meanwhile; the position is the same
             if isinstance(exc, LakeConflict) and not _is_resynced(lake, tail.table):
                 raise
@@ -365,8 +367,6 @@ def _commit(write: Callable[[Tail], bool], lake: Lake, tail: Tail) -> None:
                 return
             (tail,) = again
         else:
-            if is_committed:
-                reach(After.TABLE_MERGED)
             return
     raise LakeConflict(
         f"{_ATTEMPTS} attempts to commit to the history of {tail.table.name} lost against commits of other processes",

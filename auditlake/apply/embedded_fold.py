@@ -30,7 +30,8 @@ from auditlake.apply.deletion_vector_writer import HELD_BYTES, Computed, TooLarg
 from auditlake.apply.fold import KIND, Kind
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.tails import FOLDED_OPS, Tail
-from auditlake.lake.duckdb_rows import VIRTUAL_COLUMNS, connect, parquet_files, places_of, quoted, raw_entry, register
+from auditlake.failpoints import After, reach
+from auditlake.lake.duckdb_rows import VIRTUAL_COLUMNS, connect, parquet_files, places_of, register, same_key
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, type_of
 from auditlake.lake.history_files import Files, find_files
 from auditlake.relation import Column
@@ -115,8 +116,8 @@ class NotFolded(Exception):
     """The tail was not folded here; nothing was written."""
 
 
-def merge_embedded(tail: Tail) -> bool:
-    """Commit an ordinary tail to its history; return True.
+def merge_embedded(tail: Tail) -> None:
+    """Commit an ordinary tail to its history.
 
     Raises:
         NotFolded: if Spark has to fold it; nothing was written.
@@ -133,7 +134,7 @@ def merge_embedded(tail: Tail) -> bool:
             mark(opened, computed, tail.upto, inserts_only=tail.inserts_only)
         except TooLarge as exc:
             raise NotFolded from exc
-    return True
+    reach(After.TABLE_MERGED)
 
 
 @contextmanager
@@ -303,18 +304,19 @@ class _Fold:
 
     def _find_open(self, files: Files, edges: pa.Table) -> pa.Table:
         """Return the rows of some files with the key of an edge, as `Computed` says."""
-        sought = {f"k{number}": edges[column.stored] for number, column in enumerate(self._key)}
-        edge = pa.array(np.arange(edges.num_rows, dtype=np.int32))
-        same = " and ".join(_same(number, column) for number, column in enumerate(self._key))
+        sought = {"edge": pa.array(np.arange(edges.num_rows, dtype=np.int32))}
+        for number, column in enumerate(self._key):
+            sought[f"k{number}"] = edges[column.stored]
+            sought[f"r{number}"] = pc.map_lookup(edges[_RAW], column.stored, "first")
         # Delta's writers put `_part` into the files, too; ours do not.
         own = [name for name, _ in PERIOD_COLUMNS if name != "_part"]
         names = [*(column.stored for column in files.table.columns), *own]
         shown = ", ".join(f"h.{standard_identifier(name)}" for name in names)
         with _not_folded():
-            wanted = register(self._connection, pa.table(sought | {"raw": edges[_RAW], "edge": edge}))
+            wanted = register(self._connection, pa.table(sought))
             met = self._connection.sql(
                 f"select {shown}, h.file_index, h.file_row_number, w.edge"
-                f" from ({places_of(self._connection, files)}) h join {wanted} w on {same}"
+                f" from ({places_of(self._connection, files)}) h join {wanted} w on {same_key(self._key, 'w')}"
             ).to_arrow_table()
         *values, number, row, edge = (column.combine_chunks() for column in met.columns)
         file = pa.array(list(files.by_name), pa.string()).take(number)
@@ -324,10 +326,3 @@ class _Fold:
 
 def _named(columns: Sequence[str], names: Sequence[str]) -> str:
     return ", ".join(f"{column} as {name}" for column, name in zip(columns, names, strict=True))
-
-
-def _same(number: int, column: Column) -> str:
-    if not type_of(column).may_not_fit:
-        return f"h.{quoted(column)} = w.k{number}"
-    entry = f"w.raw[{standard_literal(column.stored)}]"
-    return f"h.{quoted(column)} is not distinct from w.k{number} and {raw_entry(column)} is not distinct from {entry}"

@@ -41,6 +41,7 @@ from auditlake.lake.duckdb_rows import (
     raw_entry,
     register,
     rows_of,
+    same_key,
     sql_type,
 )
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, type_of
@@ -330,7 +331,7 @@ class _State:
             cells = [f'coalesce(g."{name}", h.{name}) as {name}' if name in _ENDS else f"h.{name}" for name in shown]
             history = (
                 f"select {', '.join(cells)} from ({history}) h left join {gone} g"
-                f" on h._to_lsn is null and {self._same_key()}"
+                f" on h._to_lsn is null and {same_key(self._table.key, 'g')}"
             )
         values = [version.values or {} for version in begun]
         names = dict.fromkeys(self._own(column) for column in self._columns)
@@ -350,22 +351,13 @@ class _State:
             typed[f"r{number}"] = outside(texts, held)
         return typed
 
-    def _same_key(self) -> str:
-        same = [
-            f'h.{quoted(column)} is not distinct from g."k{n}" and {raw_entry(column)} is not distinct from g."r{n}"'
-            if type_of(column).may_not_fit
-            else f'h.{quoted(column)} = g."k{n}"'
-            for n, column in enumerate(self._table.key)
-        ]
-        return " and ".join(same)
-
     def _untouched(self, keys: pa.Table) -> str:
         """Return a query of the rows of the history whose keys the tail does not touch."""
         gone = register(self._connection, pa.table(self._typed_keys(keys)))
         needed = [*self._shown, *(quoted(column) for column in self._table.key)]
         needed += [_RAW] if any(type_of(column).may_not_fit for column in self._table.key) else []
         rows = self._history(list(dict.fromkeys(needed)))
-        return f"select {', '.join(self._shown)} from ({rows}) h anti join {gone} g on {self._same_key()}"
+        return f"select {', '.join(self._shown)} from ({rows}) h anti join {gone} g on {same_key(self._table.key, 'g')}"
 
     def _history(self, shown: Sequence[str]) -> str:
         """Return a query of the history's rows in the state at the LSN, or at its position if that is lower."""

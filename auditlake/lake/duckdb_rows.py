@@ -152,6 +152,19 @@ def apart(column: Column, value: str) -> str:
     )
 
 
+def same_key(key: Sequence[Column], other: str) -> str:
+    """Return SQL that compares the key of the rows `h` with `k0`, `r0`, `k1`, … of `other`: typed values and texts.
+
+    A text is that of a value that its type cannot represent, else NULL.
+    """
+    same = []
+    for n, column in enumerate(key):
+        partial = type_of(column).may_not_fit
+        same.append(f"h.{quoted(column)} {'is not distinct from' if partial else '='} {other}.k{n}")
+        same += [f"{raw_entry(column)} is not distinct from {other}.r{n}"] if partial else []
+    return " and ".join(same)
+
+
 def raw_entry(column: Column) -> str:
     """Return SQL for the entry of a column in `_raw` of the rows `h`."""
     return f"h.{_RAW}[{standard_literal(column.stored)}]"
