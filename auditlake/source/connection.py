@@ -27,7 +27,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any, LiteralString, TypeAlias
 
@@ -406,27 +406,29 @@ def fetch(conn: psycopg.Connection[Row], query: LiteralString, *args: object) ->
     Functions such as pg_get_publication_tables open each relation of the catalog's snapshot, and fail with an internal
     error if one does not exist any more. A transaction cannot go on after that: there `fetch_in_savepoint` is needed.
     """
-    with translated_errors():
-        for left in reversed(range(_ATTEMPTS)):
-            try:
-                return conn.execute(query, args or None).fetchall()
-            except psycopg.errors.InternalError_:
-                if not left or conn.info.transaction_status != pq.TransactionStatus.IDLE:
-                    raise
-    raise AssertionError  # the last attempt returns or raises
+    return _repeated(conn, lambda: conn.execute(query, args or None).fetchall())
 
 
 def fetch_in_savepoint(conn: psycopg.Connection[Row], query: LiteralString, *args: object) -> list[Row]:
     """Run one query as `fetch` does; a transaction can go on even after a failed attempt."""
     if conn.info.transaction_status != pq.TransactionStatus.INTRANS:
         return fetch(conn, query, *args)
+
+    def attempt() -> list[Row]:
+        with conn.transaction():
+            return conn.execute(query, args or None).fetchall()
+
+    return _repeated(conn, attempt)
+
+
+def _repeated(conn: psycopg.Connection[Row], attempt: Callable[[], list[Row]]) -> list[Row]:
+    repeatable = {pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS}
     with translated_errors():
         for left in reversed(range(_ATTEMPTS)):
             try:
-                with conn.transaction():
-                    return conn.execute(query, args or None).fetchall()
+                return attempt()
             except psycopg.errors.InternalError_:
-                if not left:
+                if not left or conn.info.transaction_status not in repeatable:
                     raise
     raise AssertionError  # the last attempt returns or raises
 
