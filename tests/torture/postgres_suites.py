@@ -17,9 +17,8 @@ _VARIABLE = re.compile(r"(?<!\\)\$(\w+)")
 _ESCAPED = re.compile(r"\\([$@\"\\])")
 _LEFT_OUT = re.compile(r"(?is)\b(create|alter|drop)\s+(publication|subscription|system)\b[^;]*(;|$)")
 
-_DOLLAR_QUOTE = re.compile(r"\$[a-z_]*\$", re.IGNORECASE)
+_OPENING = re.compile(r"--|'|\$[a-z_]*\$", re.IGNORECASE)
 _COPIES_IN = re.compile(r"(?i)copy\b.*\bfrom\s+stdin\b")
-_COMMENT = re.compile(r"\s*--.*$")
 _SENDS = re.compile(r"\\(g\w*|crosstabview|watch|parse|bind\w*|sendpipeline)\b")
 _BEGINS = re.compile(r"(?i)(begin|start\s+transaction)\b")
 _ENDS = re.compile(r"(?i)(commit|end|abort|prepare\s+transaction|rollback)\b(?!\s+(work\s+)?(to|prepared)\b)")
@@ -162,7 +161,7 @@ class _Place:
                 _, found, rest = rest.partition(self._quote)
                 self._quote = None if found else self._quote
                 continue
-            opening = re.compile(r"--|'|\$[a-z_]*\$", re.IGNORECASE).search(rest)
+            opening = _OPENING.search(rest)
             outside += rest[: opening.start()] if opening else rest
             if opening is None or opening[0] == "--":
                 break

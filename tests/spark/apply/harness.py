@@ -19,7 +19,7 @@ from auditlake.apply.apply import apply_pending
 from auditlake.apply.embedded_fold import NotFolded
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tail_fold import fold_tail
-from auditlake.apply.tails import find_tails, open_log
+from auditlake.apply.tails import Tail, find_tails, open_log
 from auditlake.lake.duckdb_rows import connect, rows_of
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, create_history, open_history
 from auditlake.lake.history_files import find_files, part_of
@@ -141,11 +141,17 @@ def the_history(lake: Lake) -> HistoryTable:
     return table
 
 
-def apply_as(spark: SparkSession, lake: Lake, upto: int, plan: Plan) -> None:
-    """Apply the table's tail up to `upto` by this plan, regardless of its size."""
+def tail_of(lake: Lake, upto: int) -> Tail:
+    """Return the only tail of the lake."""
     table, log = the_history(lake), open_log(lake)
     assert log is not None
     (tail,) = find_tails(lake, log, {table: table.position}, Lsn(upto))
+    return tail
+
+
+def apply_as(spark: SparkSession, lake: Lake, upto: int, plan: Plan) -> None:
+    """Apply the table's tail up to `upto` by this plan, regardless of its size."""
+    tail = tail_of(lake, upto)
     folded = fold_tail(spark.newSession(), tail)
     assert folded is not None
     merge(tail, folded, plan)

@@ -15,7 +15,6 @@ from auditlake.apply.apply import apply_pending
 from auditlake.apply.embedded_fold import NotFolded, is_ordinary, merge_embedded
 from auditlake.apply.errors import CannotFold
 from auditlake.apply.merge import Plan
-from auditlake.apply.tails import Tail, find_tails, open_log
 from auditlake.delta.commit_failures import Overtaken
 from auditlake.errors import LakeConflict
 from auditlake.lake.compaction import fence
@@ -34,12 +33,13 @@ from tests.spark.apply.harness import (
     apply_as,
     held_versions,
     only_spark,
+    tail_of,
     the_history,
     time_of,
     without_spark,
 )
 from tests.spark.apply.test_fold_cases import A, B, C, capture, row, snapshot, stream, version
-from tests.spark.apply.test_fold_property import Features, Writer
+from tests.spark.apply.test_fold_property import Features, captured_history
 
 _KEYS = {
     "whole": (20, -1, ("-9223372036854775808", "0", "7")),
@@ -62,14 +62,6 @@ _VALUES = {
 }
 
 
-def tail_of(lake: Lake, upto: int | None = None) -> Tail:
-    """Return the only tail of the lake."""
-    table, log = the_history(lake), open_log(lake)
-    assert log is not None
-    (tail,) = find_tails(lake, log, {table: table.position}, log.watermark if upto is None else Lsn(upto))
-    return tail
-
-
 def test_a_history_equals_the_model(tmp_path: Path) -> None:
     """In three batches of random transactions, with every shape of tail that is ordinary; no JVM starts."""
     for seed in random_seeds():
@@ -84,19 +76,11 @@ def _check_history(folder: Path, seed: int) -> None:
         unchanged=seed % 2 > 0 or seed % 3 == 0,
         full=seed % 2 > 0,
     )
-    writer, source = Writer(seed, features), Source(Lake(folder), full=features.full)
-    writer.fill()
-    begun = {
-        key: model.Version(key, values, SNAPSHOT_LSN, time_of(SNAPSHOT_LSN), "snapshot", xid=None, ordinal=None)
-        for key, values in writer.rows.items()
-    }
-    source.start(begun.values())
-    expected, transactions = model.Model(open=begun), list(writer.transactions(90))
-    source.capture([change for each, before in transactions for change in source.changes(each, before)])
+    source, expected, transactions = captured_history(folder, seed, features, 90)
     for first, last in pairwise((0, 30, 60, 90)):
-        for transaction, _ in transactions[first:last]:
+        for transaction in transactions[first:last]:
             expected.commit(transaction)
-        upto = transactions[last - 1][0].lsn
+        upto = transactions[last - 1].lsn
         assert is_ordinary(tail_of(source.lake, upto))
         apply_pending(without_spark, source.lake, Lsn(upto))
         assert the_history(source.lake).position == upto
@@ -205,7 +189,7 @@ def test_a_change_that_contradicts_the_history_is_refused(tmp_path: Path, operat
     source.start(version(key, row("old"), (SNAPSHOT_LSN, "snapshot", None)) for key in (A, C))
     capture(source, snapshot(B, C), {110: [operation, Update(C, C, row("secret"))]})
     with pytest.raises(CannotFold, match="contradict the history") as caught:
-        merge_embedded(tail_of(source.lake))
+        merge_embedded(tail_of(source.lake, 110))
     assert "secret" not in caught.value.message
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
@@ -217,7 +201,7 @@ def test_a_value_that_was_never_sent_is_left_to_spark(tmp_path: Path) -> None:
     (change,) = source.changes(model.Transaction(120, 1120, time_of(120), [Update(B, B, row(UNCHANGED))]), snapshot(B))
     source.capture([change | {"op": "insert"}])
     with pytest.raises(NotFolded):
-        merge_embedded(tail_of(source.lake))
+        merge_embedded(tail_of(source.lake, 120))
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
 
@@ -226,7 +210,7 @@ def test_a_change_without_its_key_is_left_to_spark(tmp_path: Path) -> None:
     source = Source(Lake(tmp_path))
     stream(source, snapshot(A), {110: [Insert((None, "2024-02-29"), row("x"))]})
     with pytest.raises(NotFolded):
-        merge_embedded(tail_of(source.lake))
+        merge_embedded(tail_of(source.lake, 110))
     assert the_history(source.lake).position == SNAPSHOT_LSN
 
 
@@ -235,7 +219,7 @@ def test_a_fold_planned_before_another_commit_is_refused(tmp_path: Path, theirs:
     """The position has moved: to within the tail, or to its end."""
     source = Source(Lake(tmp_path))
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))], 115: [Delete(B)], 120: [Update(A, A, row("y"))]})
-    planned = tail_of(source.lake)
+    planned = tail_of(source.lake, 120)
     apply_pending(without_spark, source.lake, Lsn(theirs))
     with pytest.raises(LakeConflict, match="another process applies"):
         merge_embedded(planned)
@@ -254,7 +238,7 @@ def test_a_compaction_meanwhile_makes_the_tail_be_planned_again(tmp_path: Path) 
     """A commit that leaves the position as it is overtakes the plan, not the process."""
     source = Source(Lake(tmp_path))
     stream(source, snapshot(A), {110: [Update(A, A, row("x"))]})
-    planned = tail_of(source.lake)
+    planned = tail_of(source.lake, 110)
     assert fence(the_history(source.lake))
     with pytest.raises(Overtaken):
         merge_embedded(planned)

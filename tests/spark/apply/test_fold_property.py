@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.merge import Plan
 from auditlake.apply.tail_fold import fold_tail
-from auditlake.apply.tails import TailShape, find_tails, open_log
+from auditlake.apply.tails import TailShape
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import overlay
@@ -28,6 +28,7 @@ from tests.spark.apply.harness import (
     all_rows,
     apply_as,
     delta_version,
+    tail_of,
     the_history,
     time_of,
     versions_in,
@@ -147,25 +148,31 @@ def test_a_history_with_all_features_equals_the_model(spark: SparkSession, tmp_p
         check_history(spark, tmp_path / str(seed), seed, features)
 
 
-def check_history(spark: SparkSession, folder: Path, seed: int, features: Features) -> None:
-    """Apply a random history in two batches, and compare after each."""
-    writer = Writer(seed, features)
-    source = Source(Lake(folder), full=features.full)
+def captured_history(
+    folder: Path, seed: int, features: Features, count: int
+) -> tuple[Source, model.Model, list[model.Transaction]]:
+    """Write a lake with a snapshot and captured random transactions; return also the model of the snapshot."""
+    writer, source = Writer(seed, features), Source(Lake(folder), full=features.full)
     writer.fill()
     begun = {
         key: model.Version(key, values, SNAPSHOT_LSN, time_of(SNAPSHOT_LSN), "snapshot", xid=None, ordinal=None)
         for key, values in writer.rows.items()
     }
     source.start(begun.values())
-    expected = model.Model(open=begun)
-    transactions = list(writer.transactions(60))
+    transactions = list(writer.transactions(count))
     source.capture([row for each, before in transactions for row in source.changes(each, before)])
+    return source, model.Model(open=begun), [each for each, _ in transactions]
+
+
+def check_history(spark: SparkSession, folder: Path, seed: int, features: Features) -> None:
+    """Apply a random history in two batches, and compare after each."""
+    source, expected, transactions = captured_history(folder, seed, features, 60)
     cut = random.Random(seed).randrange(len(transactions) - 1)  # noqa: S311 - not for secrets
     for first, last in ((0, cut), (cut + 1, len(transactions) - 1)):
-        for transaction, _ in transactions[first : last + 1]:
+        for transaction in transactions[first : last + 1]:
             expected.commit(transaction)
         # Only once: such a plan takes much longer, and is the same for every tail.
-        check_batch(spark, source.lake, transactions[last][0].lsn, expected, pessimistic=first == 0 and features.full)
+        check_batch(spark, source.lake, transactions[last].lsn, expected, pessimistic=first == 0 and features.full)
 
 
 def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Model, *, pessimistic: bool) -> None:
@@ -173,10 +180,7 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
 
     If `pessimistic`, the overlay is planned without tail statistics; the merge always has them.
     """
-    table = the_history(lake)
-    log = open_log(lake)
-    assert log is not None
-    (tail,) = find_tails(lake, log, {table: table.position}, Lsn(upto))
+    table, tail = the_history(lake), tail_of(lake, upto)
     assert tail.shape is not None
     if pessimistic:
         tail = replace(tail, shape=TailShape.anything(tail.shape.rows, COLUMNS))
