@@ -286,13 +286,16 @@ def _with_first(
 def _without_mixed(
     table: HistoryTable, followed: Followed, groups: Iterable[dict[str, Any]], relations: Mapping[int, Relation]
 ) -> Followed:
-    """Refuse a transaction that changes rows before and after it changes the key: their old rows have other keys."""
+    """Refuse a transaction that changes rows before it changes the key: its old rows do not have the key at its end.
+
+    An UPDATE of a column that becomes part of the key has no old row at all, so it would seem to be of another row.
+    """
     lsn = followed.rekeyed_at
     if lsn is None:
         return followed
     numbers = {row["relation"] for row in groups if row["first_lsn"] <= lsn <= row["last_lsn"]}
     keys = {_stored_key(followed, number, relations[number]) for number in numbers & followed.layouts.keys()}
-    if len(keys) <= 1:
+    if keys <= {frozenset(column.stored for column in followed.columns if column.key)}:
         return followed
     refusal = Unsupported(f"the key of {table.name} changed at {lsn}, in a transaction that changed rows before", ANEW)
     return replace(follow(table, [], {}), refusal=refusal, refused_at=lsn)

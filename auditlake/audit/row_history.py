@@ -20,7 +20,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from auditlake.audit.changes import UNKNOWN, Change, States, Values, changes_of
+from auditlake.audit.changes import Change, States, Values, changes_of
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail
 from auditlake.audit.row_key import Key
@@ -36,7 +36,7 @@ from auditlake.audit.versions import (
     same_in_history,
     versions_from,
 )
-from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 
@@ -127,7 +127,8 @@ class Book:
     def _before(self, version: Version) -> Version | None:
         """Return the row's version before this one, None if the row began with this one, or under another key.
 
-        Raises NotAnswerable if that is not known.
+        No transaction that changes rows before it changes the key is applied (`apply.tails`), so every change read here
+        has the whole key.
         """
         if version.begin.lsn < self._rekeyed:
             return None
@@ -143,11 +144,6 @@ class Book:
                 return next((v for v in self._reads.versions(key) if v.end and v.end.lsn == version.begin.lsn), None)
             ordinal = births[-1].ordinal
             key = births[-1].key_before(self._names) if births[-1].op == "update" else None
-            if key is not None and UNKNOWN in key:
-                raise NotAnswerable(
-                    f"the transaction at {version.begin.lsn} changed this row before it changed the key of the table",
-                    f"auditlake show {version.begin.lsn} lists its changes.",
-                )
         return None
 
     def _after(self, version: Version) -> tuple[Version | None, str]:

@@ -264,8 +264,10 @@ class _Walk:
         known = {column.stored for column in self._table.columns}
         kept = (by_stored.get(column.stored, column) for column in self._table.columns)
         physical = (*kept, *(column for column in self._folded if column.stored not in known))
-        # Whole rows without a key are compared in the columns that they have in the end.
-        folded = tuple(self._folded if any(column.key for column in self._live) else self._live)
+        # Whole rows without a key are compared in the columns that they have in the end. No change of the tail has a
+        # column that was dropped together with the key that it was in.
+        keyed = any(column.key for column in self._live)
+        folded = tuple(replace(c, key=c.key and c.until is None) for c in (self._folded if keyed else self._live))
         added = tuple(
             AddedColumn(by_stored[new.column.stored], new.missing)
             for new in self._added

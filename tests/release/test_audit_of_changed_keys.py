@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.pg, pytest.mark.spark]
 
 _CREATE = "create table t (id int primary key, n int not null, v text, rid int)"
 _AGAIN = "create table t (rid int, v text, id int primary key, n int not null)"
-# Each with a row after it: without one, apply waits for a new snapshot.
+# Each with a row after it, by which a lake without the trigger knows the transaction.
 _ROW = "insert into t (id, n, v, rid) values ({0}, {0}, 'new key', {0})"
 _BY_N = f"alter table t drop constraint t_pkey, add primary key (n); {_ROW.format(900)}"
 _BY_BOTH = f"alter table t drop constraint t_pkey, add primary key (id, n); {_ROW.format(901)}"

@@ -10,12 +10,21 @@ from auditlake.apply.apply import apply_pending
 from auditlake.lake.layout import Lake
 from tests.capture_once import capture
 from tests.command import run_here
-from tests.server import execute
+from tests.server import execute, install_trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark]
+
+_MADE = "create table t (id int primary key, n int not null, v text)"
+_ROWS = "insert into t values (1, 10, 'a'), (2, 20, 'b')"
+_BY_N, _BY_ID = (f"alter table t drop constraint t_pkey, add primary key ({name})" for name in ("n", "id"))
+BEFORE_THE_KEY = {
+    "the new key, without old rows": f"update t set n = 20 where id = 1; update t set n = 10 where id = 1; {_BY_N}",
+    "a row that is deleted": f"delete from t where id = 1; {_BY_N}",
+    "under a key in between": f"{_BY_N}; update t set id = 3 where n = 10; update t set id = 1 where n = 10; {_BY_ID}",
+}
 
 
 def _bootstrapped(database: str, root: Path, *statements: str) -> Lake:
@@ -53,6 +62,39 @@ def test_a_transaction_that_changes_rows_before_the_key_is_refused(
     refused = run_here(["deleted", "t", "--lake", lake.root])
     assert (refused.code, refused.stdout) == (7, "")
     assert "in a transaction that changed rows before" in refused.stderr
+
+
+@pytest.mark.parametrize("changes", BEFORE_THE_KEY.values(), ids=BEFORE_THE_KEY)
+def test_a_transaction_that_changes_rows_only_before_the_key_is_refused(
+    database: str, spark: "SparkSession", tmp_path: Path, changes: str
+) -> None:
+    """The DDL trigger reports the change at the commit of these rows, although none in the new shape is sent."""
+    lake = _bootstrapped(database, tmp_path, _MADE, _ROWS)
+    install_trigger(database)
+    execute(database, changes)
+    capture(database, lake)
+    for apply in (lambda: None, lambda: apply_pending(lambda: spark, lake)):
+        apply()
+        asked = run_here(["sql", "select * from t", "--engine", "spark", "--lake", lake.root])
+        assert (asked.code, asked.stdout) == (7, "")
+        assert "in a transaction that changed rows before" in asked.stderr
+
+
+@pytest.mark.parametrize("trigger", [True, False])
+@pytest.mark.parametrize("rekey", [_BY_N, "alter table t drop column id, add primary key (n)"])
+def test_rows_are_followed_under_a_new_key(
+    database: str, spark: "SparkSession", tmp_path: Path, rekey: str, *, trigger: bool
+) -> None:
+    """No row is in the transaction that changes the key, and later ones do not have a column that it dropped."""
+    lake = _bootstrapped(database, tmp_path, _MADE, _ROWS)
+    if trigger:
+        install_trigger(database)
+    execute(database, rekey, "update t set n = 30, v = 'c' where n = 10; delete from t where n = 20")
+    capture(database, lake)
+    for apply in (lambda: None, lambda: apply_pending(lambda: spark, lake)):
+        apply()
+        asked = run_here(["sql", "select n, v from t", "--format", "csv", "--engine", "spark", "--lake", lake.root])
+        assert (asked.code, asked.stdout) == (0, "n,v\n30,c\n")
 
 
 @pytest.mark.parametrize("change", ["delete from t where id = 1", "update t set v = 'c' where id = 1"])

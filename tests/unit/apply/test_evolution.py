@@ -183,6 +183,9 @@ def test_a_tail_is_cut_where_rows_are_not_comparable() -> None:
     assert _kept(_KNOWN, (110, keyed), first_change=Lsn(105)).cut_at == 110
     found = _kept(_KNOWN, (110, keyed), first_change=Lsn(110))
     assert (found.cut_at, found.rekeyed_at, [column.key for column in found.physical]) == (None, 110, [False, True])
+    alone = _relation(replace(_V, key=True, attnum=2))
+    found = _kept(_KNOWN, (110, alone), first_change=Lsn(110))
+    assert ([c.key for c in found.folded], [c.key for c in found.physical]) == ([False, True], [True, True])
     bag = replace(_KNOWN, columns=_numbered(replace(_ID, key=False), _V))
     fewer = _relation(*_numbered(_ID), identity=ReplicaIdentity.FULL)
     assert _kept(bag, (110, fewer), first_change=Lsn(105)).cut_at == 110
