@@ -125,11 +125,18 @@ def ask_sql(engine: str) -> Ask:
 
 @dataclass
 class Verdict:
-    """Answers counted; `wrong` names each, `refused` counts the reasons."""
+    """Answers counted; `wrong` names each, `refused` counts the reasons, `names` has the tables of each reason."""
 
     right: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    names: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def refuse(self, name: TableName, message: str) -> None:
+        """Count a refusal."""
+        reason = _VARYING.sub("…", message)
+        self.refused[reason] += 1
+        self.names.setdefault(reason, Counter())[str(name)] += 1
 
     def __str__(self) -> str:
         return f"{self.right} right, {self.refused.total()} refused, {len(self.wrong)} wrong"
@@ -150,7 +157,7 @@ def _compare_one(lake: Lake, moment: Moment, name: TableName, ask: Ask, verdict:
         found = ask(lake, name, moment.lsn)
     except Refused as exc:
         if expected is not None:
-            verdict.refused[_VARYING.sub("…", str(exc))] += 1
+            verdict.refuse(name, str(exc))
         return
     if expected == found:
         verdict.right += 1

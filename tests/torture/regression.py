@@ -32,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -58,6 +58,7 @@ _SETTINGS = {"max_connections": "60", "max_prepared_transactions": "20", "statem
 _FILE_S, _STOP_S, _VERIFY_S, _POLL_S = 180, 600, 3600, 0.01
 _COPIED_S, _ALL_COPIED_S = 60, 600
 _DONE, _BUG, _UNVERIFIED = 0, 1, 7
+_NAMED = 100
 _SETTLED = {0, 3}  # 3: a table is parked
 _EVERYTHING = "create publication auditlake for all tables with (publish_via_partition_root = true{})"
 _STORED_GENERATED = ", publish_generated_columns = stored"
@@ -368,11 +369,18 @@ def run(source: Path, chosen: Sequence[str], folder: Path, mode: Mode) -> int:
         "verify": verified,
         "states": str(verdict),
         "refused": dict(verdict.refused.most_common()),
+        "refused for": {reason: _shortened(verdict.names[reason]) for reason, _ in verdict.refused.most_common()},
         "wrong": verdict.wrong,
         "broken": evidence.broken,
     }
     print(json.dumps(facts, indent=2), flush=True)  # noqa: T201
     return 1 if verdict.wrong or evidence.broken or verified not in {None, _DONE, _UNVERIFIED} else 0
+
+
+def _shortened(names: Mapping[str, int]) -> str:
+    """Return the tables with the number of their refusals; of many, the first."""
+    listed = [f"{name} {count}" for name, count in sorted(names.items())[:_NAMED]]
+    return ", ".join(listed + ([f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []))
 
 
 def main() -> None:
