@@ -221,7 +221,7 @@ class Lake:
     def _reader(self, *tables: str) -> Reader:
         """Read the lake; for a question about the named tables alone, if there are any."""
         asked = mentioned(*tables) if tables else ALL
-        return Reader(self._lake, datetime.now(UTC), read_known(self._lake, asked=asked))
+        return Reader(self._lake, datetime.now(UTC), read_known(self._lake, asked=asked, by_commits=True))
 
 
 class Moment:

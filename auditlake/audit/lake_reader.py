@@ -14,7 +14,6 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from auditlake.audit.columns_over_time import Later, TableShapes
-from auditlake.delta.append_table import open_to_read
 from auditlake.delta.table import open_entry
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap
@@ -132,7 +131,7 @@ class Reader:
         """Read the state of the lake, unless it is given."""
         self.lake = lake
         self.now = now
-        known = known or read_known(lake)
+        known = known or read_known(lake, by_commits=True)
         self._shapes = _ShapesOfTables(known)
         self.known = replace(known, tables=_InnerTables(self._shapes), as_read=known.tables)
         self._tables: dict[Place, DeltaTable] = {}
@@ -178,7 +177,7 @@ class Reader:
     @cached_property
     def transactions(self) -> DeltaTable | None:
         """`transactions` at its latest version: a query must limit it to the watermark."""
-        return open_to_read(self.lake.transactions) if self.watermark else None
+        return self.known.open_transactions() if self.watermark else None
 
     def history(self, table: HistoryTable) -> DeltaTable:
         """Open a table's history at the pinned version."""

@@ -29,7 +29,7 @@ from auditlake.audit.row_key import Key
 from auditlake.audit.versions import HERE, THERE, row_values, same_in_history, versions_of
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
-from auditlake.lake.parking import Cause, read_records
+from auditlake.lake.parking import Cause
 from auditlake.lake.relations import ShapeSource, attnums_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Relation, TableName
@@ -296,7 +296,7 @@ def _first(reader: Reader, table: HistoryTable, now: Relation) -> Relation:
 
 
 def _drops(reader: Reader) -> Iterator[SchemaChange]:
-    for parked in read_records(reader.lake):
+    for parked in reader.known.records:
         table = reader.known.tables.get(parked.table)
         if not parked.ended or table is None or parked.cause not in {Cause.DDL, Cause.PUBLICATION}:
             continue

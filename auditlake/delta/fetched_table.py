@@ -30,7 +30,7 @@ def fetch_table(place: Remote, version: int, etag: str) -> DeltaTable | None:
 
     It is for reading only: another caller may have the same object.
     """
-    found = list_with(place, version)
+    found = list_with(place, version, etag)
     if found is None or found.entries.get(version) != etag:
         return None
     named = _log_files(place, found, version)

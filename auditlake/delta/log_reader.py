@@ -155,10 +155,16 @@ def list_newest(table: Place) -> Listing:
         return Listing(0, {}, {})
 
 
-def list_with(table: Place, version: int) -> Listing | None:
-    """List a log from a checkpoint or its first entry on, up to a version at least; None if it begins later."""
-    listing = _list_log(table / "_delta_log", version)
-    return listing if listing.is_enough(version) else None
+def list_with(table: Place, version: int, etag: str) -> Listing | None:
+    """List a log from a checkpoint or its first entry on, up to a version at least; None if it begins later.
+
+    `etag` is that of the version's entry in a store. The last listing that shows it is used, if there is one.
+    """
+    log = table / "_delta_log"
+    last = _last_listed.get(log)
+    if last is None or last.entries.get(version) != etag or not last.is_enough(version):
+        last = _list_log(log, version)
+    return last if last.is_enough(version) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +204,12 @@ def _transactions(entry_file: Place, etag: str | None) -> Iterator[tuple[str, in
 
 def _list_newest(log: Place) -> Listing:
     """List at least the last `_TAIL_ENTRIES` entries; in a store, from where the newest one was the last time."""
-    seen = _newest_seen.get(log)
-    listing = Listing(0, {}, {}) if seen is None else _list_since(log, max(0, seen - _TAIL_ENTRIES))
+    last = _last_listed.get(log)
+    listing = Listing(0, {}, {}) if last is None else _list_since(log, max(0, last.newest - _TAIL_ENTRIES))
     if not listing.entries:  # not listed before, or created again
         listing = _list_log(log)
     if isinstance(log, Remote) and listing.entries:
-        _newest_seen[log] = max(listing.entries)
+        _last_listed[log] = listing
     return listing
 
 
@@ -277,8 +283,8 @@ class _Replays:
 
 
 _replays = _Replays()
-_newest_seen: dict[Place, int] = {}
-"""The newest version of each log in a store when it was listed last."""
+_last_listed: dict[Place, Listing] = {}
+"""Each log in a store when its newest entries were listed last."""
 
 
 def _identity(action: Add) -> tuple[str, ...]:

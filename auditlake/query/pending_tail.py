@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from auditlake.apply.tails import Log, Schemas, Tail, find_tails
-from auditlake.delta.append_table import open_to_read, select
+from auditlake.delta.append_table import select
 from auditlake.delta.table import open_entry
 from auditlake.errors import NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_as
@@ -108,7 +108,7 @@ def _up_to(known: Known, tables: Collection[HistoryTable], last: Lsn) -> list[Ta
 
 def _touched(known: Known, lowest: Lsn, last: Lsn) -> dict[str, int]:
     """Return the first LSN in (`lowest`, `last`] at which each table was changed, by the table's name."""
-    transactions = open_to_read(known.lake.transactions)
+    transactions = known.open_transactions()
     if transactions is None:
         return {}
     query = _TOUCHED.format(lowest=f"{lowest:d}", upto=f"{last:d}")

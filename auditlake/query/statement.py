@@ -33,10 +33,11 @@ from auditlake.query.system_time import Reading, Selection, State, last_lsn, sel
 from auditlake.relation import TableName
 from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, mentioned
-from auditlake.temporal.when import When, parse_when
+from auditlake.temporal.when import AtTime, AtXid, When, parse_when
 
 _DEFINES = re.compile(r"CREATE( OR REPLACE)?( TEMPORARY| TEMP)? VIEW ")
 _LONGEST_HEAD = 6
+_BY_PERIOD = "system_time"
 JSON_TEXT = b"auditlake.json"
 """Marks a field whose texts are JSON."""
 LSN = b"auditlake.lsn"
@@ -184,7 +185,8 @@ def read_state(
     now = datetime.now(zone)
     when = None if as_of is None else parse_when(as_of, now)
     asked = ALL if script is None else mentioned(script)
-    known = read_known(lake, allow_gaps=allow_gaps, asked=asked)
+    by_commits = isinstance(when, AtTime | AtXid) or (script is not None and _BY_PERIOD in script.casefold())
+    known = read_known(lake, allow_gaps=allow_gaps, asked=asked, by_commits=by_commits)
     return LakeState(known, now, when, known.now_lsn if when is None else resolve(known, when))
 
 

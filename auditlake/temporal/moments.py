@@ -10,12 +10,13 @@ LSN. T must not be later than the currency of capture, because a later commit ma
 A moment outside the known range raises NotAnswerable, which names both; it is never replaced by the nearest moment.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import assert_never
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from auditlake.delta.append_table import open_to_read, select
 from auditlake.errors import LakeUnusable, NotAnswerable
@@ -47,6 +48,8 @@ class Known:
 
     `allow_gaps`: questions about a moment inside a gap are answered, and marked, instead of refused.
     `as_read` are the same tables, with equal names and LSNs, before a reader gave their columns own names, if it did.
+    `records` are those of parked tables, in force or not. `open_transactions` opens that table once, for rows up to the
+    watermark.
     """
 
     lake: Lake
@@ -54,8 +57,10 @@ class Known:
     tables: Mapping[TableName, HistoryTable]
     versions: Versions
     answers: Answers
+    open_transactions: Callable[[], DeltaTable | None]
     gaps: tuple[Gap, ...] = ()
     copying: tuple[TableName, ...] = ()
+    records: Sequence[Parked] = ()
     parked: Mapping[TableName, Parked] = field(default_factory=dict)
     allow_gaps: bool = False
     as_read: Mapping[TableName, HistoryTable] | None = None
@@ -150,14 +155,15 @@ class Known:
         return min(lsn, self.positions.watermark)
 
 
-def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL) -> Known:
+def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL, by_commits: bool = False) -> Known:
     """Read the state of a lake; with `allow_gaps`, questions inside a gap are answered and marked.
 
-    `asked` are the tables that the question may be about; in a store, others are not looked at (`lake.history`).
+    `asked` are the tables that the question may be about; in a store, others are not looked at (`lake.history`). For a
+    question `by_commits`, which needs `transactions`, these are opened in a store together with the rest.
 
     Raises LakeUnusable if it holds no table.
     """
-    positions, rest = _read_state(lake, asked)
+    positions, rest = _read_state(lake, asked, by_commits=by_commits)
     histories, copying = rest.histories, rest.copying
     tables = _with_pending_names(lake, histories, rest.versions, positions.known_lsn)
     if asked is not ALL and (left := _asked_after_all(rest.records, tables, histories, asked)):
@@ -166,7 +172,19 @@ def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL) -> K
     if not tables:
         raise LakeUnusable(f"the lake {lake.root} holds no table yet", "Run auditlake bootstrap.")
     parked = in_force(rest.records, tables.values())
-    return Known(lake, positions, tables, rest.versions, rest.answers, rest.gaps, tuple(copying), parked, allow_gaps)
+    return Known(
+        lake,
+        positions,
+        tables,
+        rest.versions,
+        rest.answers,
+        rest.open_transactions,
+        rest.gaps,
+        tuple(copying),
+        rest.records,
+        parked,
+        allow_gaps,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +197,16 @@ class _Rest:
     records: Sequence[Parked]
     gaps: tuple[Gap, ...]
     answers: Answers
+    open_transactions: Callable[[], DeltaTable | None]
 
 
 _last_positions: dict[Place, tuple[int, str]] = {}
 """Version and ETag of the positions of each lake in a store when this process read them last."""
+_by_commits: set[Place] = set()
+"""The lakes of which this process needed `transactions` before, and probably will again."""
 
 
-def _read_state(lake: Lake, asked: Asked) -> tuple[Positions, _Rest]:
+def _read_state(lake: Lake, asked: Asked, *, by_commits: bool) -> tuple[Positions, _Rest]:
     """Read the positions before the rest, so that no table, name, gap or parked table up to them is missed.
 
     If the positions are those that this process read for an earlier question, they were known before the rest of this
@@ -193,21 +214,31 @@ def _read_state(lake: Lake, asked: Asked) -> tuple[Positions, _Rest]:
     """
     last = _last_positions.get(lake.root)
     with AtOnce(lake.root) as at_once:
-        early = None if last is None else at_once.start(_read_rest, lake, asked)
+        early = None if last is None else at_once.start(_read_rest, lake, asked, by_commits)
         positions = read_positions(lake) or _NOTHING
     read = positions.delta_version, positions.etag
-    rest = early.result() if early is not None and read == last else _read_rest(lake, asked)
+    rest = early.result() if early is not None and read == last else _read_rest(lake, asked, by_commits)
     if positions.etag is not None:
         _last_positions[lake.root] = positions.delta_version, positions.etag
     return positions, rest
 
 
-def _read_rest(lake: Lake, asked: Asked) -> _Rest:
+def _read_rest(lake: Lake, asked: Asked, by_commits: bool) -> _Rest:  # noqa: FBT001 - of a function that is started
+    open_transactions = cache(partial(_open_transactions, lake))
     with AtOnce(lake.root) as at_once:
+        if isinstance(lake.root, Remote) and (by_commits or lake.root in _by_commits):
+            at_once.start(open_transactions)  # if it fails, it is tried again when it is needed
         histories = at_once.start(_read_asked, lake, asked)
         versions, records = at_once.start(read_versions, lake), at_once.start(read_records, lake)
         gaps, answers = at_once.start(read_gaps, lake), at_once.start(read_added, lake)
-    return _Rest(*histories.result(), versions.result(), records.result(), gaps.result(), answers.result())
+    return _Rest(
+        *histories.result(), versions.result(), records.result(), gaps.result(), answers.result(), open_transactions
+    )
+
+
+def _open_transactions(lake: Lake) -> DeltaTable | None:
+    _by_commits.add(lake.root)
+    return open_to_read(lake.transactions)
 
 
 def _read_asked(lake: Lake, asked: Asked) -> tuple[list[HistoryTable], list[TableName]]:
@@ -390,7 +421,7 @@ def _check_clock(known: Known, when: AtTime) -> None:
 
     Raises NotAnswerable.
     """
-    transactions = open_to_read(known.lake.transactions)
+    transactions = known.open_transactions()
     if transactions is None:
         return
     asked, known_up_to = _timestamp(when.time_us), f"lsn <= {known.positions.watermark:d}"
@@ -458,7 +489,7 @@ def snapshot_times(known: Known) -> dict[int, int | None]:
 
 def _last_transaction(known: Known, condition: str) -> Lsn | None:
     """Return the LSN of the newest transaction that meets `condition`, SQL made of numbers only."""
-    transactions = open_to_read(known.lake.transactions)
+    transactions = known.open_transactions()
     if transactions is None:
         return None
     query = f"select max(lsn) as lsn from transactions where lsn <= {known.positions.watermark:d} and {condition}"

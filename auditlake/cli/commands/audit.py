@@ -34,7 +34,8 @@ def _reader(settings: Settings, *tables: str) -> "Reader":
     lake = Lake(settings.lake)
     require_manifest(lake)
     asked = mentioned(*tables) if tables else ALL
-    return Reader(lake, datetime.now(settings.zone), read_known(lake, allow_gaps=settings.allow_gap, asked=asked))
+    known = read_known(lake, allow_gaps=settings.allow_gap, asked=asked, by_commits=True)
+    return Reader(lake, datetime.now(settings.zone), known)
 
 
 @click.command()

@@ -3,8 +3,8 @@
 import itertools
 import os
 import threading
-from collections.abc import Callable, Collection
-from datetime import UTC
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +42,7 @@ from auditlake.store.files import remove_folder
 from auditlake.store.place import Remote
 from auditlake.temporal import moments
 from tests.faulty_store import FaultyStore
+from tests.small_lake import T0, write_lake_with_manifest
 
 _NAMES = [TableName("public", f"orders_{letter}") for letter in "abcd"]
 _A, _B, _C, _ = _NAMES
@@ -192,6 +193,25 @@ def test_an_unchanged_table_is_asked_again_by_listings_alone(lake: Lake, monkeyp
     for name in ("get", "get_range", "head"):
         monkeypatch.setattr(objects, name, lambda *given: pytest.fail(f"{given} is known"))
     assert _ask(lake) == [1]
+
+
+def test_a_question_as_of_a_time_lists_each_log_once(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of `transactions`, which three parts of the answer need: the moment, the clock, and the tail."""
+    lake = write_lake_with_manifest(cast("Path", remote_folder))
+    moment = f"{T0 + timedelta(seconds=40):%Y-%m-%dT%H:%M:%S}Z"
+    expected = prepare_sql(lake, "select * from customers", moment).tails.found.keys()
+    listed: list[str] = []
+    real = objects.etags
+
+    def etags(bucket: str, prefix: str, *, after: str = "") -> Iterator[tuple[str, str | None]]:
+        listed.append(prefix)
+        return real(bucket, prefix, after=after)
+
+    monkeypatch.setattr(objects, "etags", etags)
+    found = prepare_sql(lake, "select * from customers", moment).tails.found.keys()
+    assert ([(str(table.name), lsn) for table, lsn in found], len(expected)) == ([("public.customers", 0x300)], 1)
+    assert len([prefix for prefix in listed if "/transactions/" in prefix]) == 1
+    assert len(listed) == len(set(listed))
 
 
 def test_positions_that_moved_are_older_than_the_rest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
