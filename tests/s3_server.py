@@ -21,16 +21,22 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from auditlake.lake.layout import Lake
 from auditlake.store import files, objects
 from auditlake.store.place import Place, Remote, parse
 
 CHOSEN = os.environ.get("AUDITLAKE_TEST_STORE", "disk")
-"""Where `tests.capture_lake` makes lakes: `disk`, or `s3` for a bucket."""
+"""Where tests make their lakes: `disk`, or `s3` for a bucket."""
 NAME = os.environ.get("AUDITLAKE_TEST_S3", "moto")
 _buckets: list[str] = []
 _START_TIMEOUT_S = 60.0
 _NOT_IN_KEYS = re.compile(r"[^\w./-]")
 SECRET = "s3-secret-of-the-tests"
+
+
+def on_disk(reason: str) -> pytest.MarkDecorator:
+    """Mark a test that needs a lake on a disk."""
+    return pytest.mark.skipif(CHOSEN == "s3", reason=f"needs a disk: {reason}")
 
 
 def chosen_store(root: Path) -> Path:
@@ -40,11 +46,46 @@ def chosen_store(root: Path) -> Path:
     return cast("Path", parse(f"{_buckets[-1]}/{_NOT_IN_KEYS.sub('-', '/'.join(root.parts[-3:]))}"))
 
 
+def chosen_lake(folder: Path) -> Lake:
+    """Name a lake in the store that AUDITLAKE_TEST_STORE names; always the same for the same folder."""
+    return Lake(chosen_store(folder))
+
+
 def versions(folder: Place) -> dict[str, object]:
     """Return what is below a folder, in either store, with what changes when it is written."""
     if isinstance(folder, Remote):
         return dict(files.list_versioned(folder, ""))
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def names(folder: Place) -> list[str]:
+    """Return the names of the files below a folder, relative to it."""
+    if isinstance(folder, Remote):
+        return [name for name, _ in files.list_versioned(folder, "")]
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+
+
+def copy_file(place: Place, to: Place) -> None:
+    """Copy a file to another name in the same store."""
+    if isinstance(place, Remote) and isinstance(to, Remote):
+        objects.copy(place.bucket, place.key, to.key)
+    else:
+        Path(str(to)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(str(place), str(to))
+
+
+def overwrite(place: Place, content: bytes) -> None:
+    """Replace a file that a lake never replaces; `forget` what this process has read of it."""
+    if isinstance(place, Remote):
+        objects.put(place.bucket, place.key, content)
+    else:
+        place.write_bytes(content)
+
+
+def forget() -> None:
+    """Forget the objects that never change, as another process would not know them."""
+    objects._cache = objects._Cache()  # noqa: SLF001 - outside of tests they never change
+    objects._sizes.clear()  # noqa: SLF001
 
 
 def copy_folder(folder: Place, to: Place) -> Path:
@@ -54,6 +95,11 @@ def copy_folder(folder: Place, to: Place) -> Path:
     for name in versions(folder):
         objects.copy(folder.bucket, (folder / name).key, (to / name).key)
     return cast("Path", to)
+
+
+def copy_lake(lake: Lake, folder: Path) -> Lake:
+    """Copy a lake to another folder of the same store."""
+    return Lake(copy_folder(lake.root, chosen_store(folder)))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from auditlake.delta.log_writer import (
     Creation,
     create_table,
     moved,
-    put_commit,
+    put_entry,
     removed,
     require_plain,
     with_configuration,
@@ -208,7 +208,7 @@ class AppendLog:
     def _put(self, operation: str, actions: Sequence[Action]) -> None:
         with self._translated_errors():
             self._require_checkpointed()
-            put_commit(self._path, self._version + 1, operation, actions)
+            put_entry(self._path, self._version + 1, operation, actions)
             self._version += 1
             if self._version % _CHECKPOINT_EVERY == 0:
                 self._start_checkpoint()

@@ -2,7 +2,8 @@
 
 Order of effects, so that the log can be read after a crash or a power failure at any point:
 1. write the checkpoint and fsync it;
-2. delete entries and checkpoints of expired versions, but none from the second newest checkpoint on.
+2. delete entries and checkpoints of expired versions in order, but none from the second newest checkpoint on. So if an
+   entry was deleted, the one before is gone, too, by which `log_writer.put_commit` recognizes a version that was used.
 
 So there is always an older checkpoint with all entries since then. If the newest cannot be read, `set_aside_unreadable`
 takes it out of the log, and every reader (also deltalake and Spark) uses the older one.
@@ -48,7 +49,7 @@ def _delete_expired(log: Place, before_s: float) -> None:
     for version in checkpoints(log)[1:]:
         if _expired(log, version, before_s) and is_readable(checkpoint_file(log, version)):
             sync(checkpoint_file(log, version), log)  # Spark writes checkpoints too, without fsync
-            for file in _files_before(log, version):
+            for file in sorted(_files_before(log, version), key=lambda file: file.name.lstrip(".")):
                 file.unlink(missing_ok=True)
             break
     for file in log.glob(f".*{UNFINISHED}"):

@@ -15,6 +15,12 @@ I2  Files, then deletion vectors, then the entry reach the disk before the entry
     without an entry are orphans, which a vacuum deletes.
 I3  An entry carries a unique id, `txnId` in its `commitInfo`. If an error is reported although the entry was written (a
     request that was repeated because the reply was lost), it is recognized as our own by its content.
+I4  A version is used once. If a process is suspended before its commit for longer than entries are kept, the entry of
+    the version that it planned may be deleted by then (`checkpoints`). Its own would take the name, and no reader would
+    see it, because a later checkpoint exists. Entries are deleted in order, so the one before is missing, too:
+    `put_commit` looks for it, and withdraws an entry that is not in effect. Commits of capture (`put_entry`) need not
+    look: the process that made the later ones took their writer's slot, so it can acknowledge nothing. Nor do Spark's:
+    a merge or a compaction without effect is made again, because every batch begins with what is in the history.
 
 Write only to tables created here: `require_plain` checks that capture's tables have no table feature,
 `has_own_features` that a history has no other than its own.
@@ -22,6 +28,7 @@ Write only to tables created here: `require_plain` checks that capture's tables 
 Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Actions", "Table Features"
 """
 
+import errno
 import json
 import time
 import uuid
@@ -31,6 +38,7 @@ from urllib.parse import quote
 
 from deltalake import DeltaTable, Field, Schema
 
+from auditlake.delta.log_reader import entries_since
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import make_folder, put_if_absent
 from auditlake.store.place import Place
@@ -78,12 +86,37 @@ def recreate_table(path: Place, version: int, replaced: Iterable[Mapping[str, ob
 def put_commit(path: Place, version: int, operation: str, actions: Iterable[Action]) -> None:
     """Write the entry of a version.
 
-    Raises FileExistsError if another commit has that version. After any other OSError the commit may or may not have
-    been made: read the log again before going on.
+    Raises FileExistsError if another commit has that version, or had it. After any other OSError the commit may or may
+    not have been made: read the log again before going on.
     """
+    put_entry(path, version, operation, actions)
+    _withdraw_late(path, version)
+
+
+def _withdraw_late(path: Place, version: int) -> None:
+    """Take an entry back that is not in effect, because another commit had its version.
+
+    Raises FileExistsError then.
+    """
+    log = path / "_delta_log"
+    late = FileExistsError(errno.EEXIST, "Another commit had this version", str(_entry(log, version)))
+    if version == 0:  # the entries of a table are deleted after its second checkpoint
+        if (log / "_last_checkpoint").exists():
+            raise late
+    elif not _entry(log, version - 1).exists() and entries_since(path, version + 1):
+        _entry(log, version).unlink(missing_ok=True)
+        raise late
+
+
+def put_entry(path: Place, version: int, operation: str, actions: Iterable[Action]) -> None:
+    """Write the entry of a version as `put_commit`, by a process that makes all commits of the table."""
     info = {"timestamp": _now_ms(), "operation": operation, "engineInfo": "auditlake", "txnId": str(uuid.uuid4())}
     lines = (json.dumps(action) for action in ({"commitInfo": info}, *actions))
-    put_if_absent(path / "_delta_log" / f"{version:020}.json", "".join(f"{line}\n" for line in lines).encode())
+    put_if_absent(_entry(path / "_delta_log", version), "".join(f"{line}\n" for line in lines).encode())
+
+
+def _entry(log: Place, version: int) -> Place:
+    return log / f"{version:020}.json"
 
 
 def commit_id_of(entry: Place) -> str | None:

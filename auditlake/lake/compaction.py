@@ -93,7 +93,11 @@ def rearrange(files: Files, added: Sequence[Action]) -> bool:
 def _touched(files: Files, version: int) -> bool:
     """Return whether a version removes one of the files, marks rows of it, changes metadata or protocol, or fences."""
     paths = {file.add["path"] for file in files.by_name.values()}
-    for action in entry(files.table.path, version):
+    try:
+        actions = [*entry(files.table.path, version)]
+    except FileNotFoundError:  # deleted: this process was suspended for longer than entries are kept
+        return True
+    for action in actions:
         if "metaData" in action or "protocol" in action or action.get("remove", {}).get("path") in paths:
             return True
         if action.get("commitInfo", {}).get("operation") == _FENCE:

@@ -356,7 +356,11 @@ def set_columns(table: HistoryTable, columns: Sequence[Column], names: Sequence[
         try:
             put_commit(table.path, version, "ADD COLUMN", actions)
         except FileExistsError:
-            if any("metaData" in action or "protocol" in action for action in entry(table.path, version)):
+            try:
+                theirs = [*entry(table.path, version)]
+            except FileNotFoundError:  # deleted: this process was suspended for longer than entries are kept
+                raise _columns_conflict(table.name) from None
+            if any("metaData" in action or "protocol" in action for action in theirs):
                 raise _columns_conflict(table.name) from None
             version += 1
         else:

@@ -30,12 +30,12 @@ log._TIDY_EVERY = 12
 LOST_REPLY = """
 import itertools
 import auditlake.delta.append_table as log
-written, count = log.put_commit, itertools.count(1)
+written, count = log.put_entry, itertools.count(1)
 def lose(*arguments):
     written(*arguments)
     if next(count) == {times}:
         raise OSError("the reply was lost")
-log.put_commit = lose
+log.put_entry = lose
 """
 _PLACES = {
     After.RELATIONS: 3,

@@ -1,8 +1,10 @@
 """Commits written without deltalake: readable by others, written once, never lost, recognized by their id."""
 
 import os
+import re
 import threading
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 import pyarrow as pa
@@ -10,8 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from auditlake.delta.append_table import AppendLog
-from auditlake.delta.log_writer import commit_id_of, put_commit
+from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.log_writer import commit_id_of, moved, put_commit
 from auditlake.errors import LakeUnusable
+from auditlake.store.place import Place
 
 SCHEMA = pa.schema(
     [
@@ -60,6 +64,52 @@ def test_a_version_is_written_once(tmp_path: Path) -> None:
         put_commit(tmp_path, 1, "WRITE", [])
     assert DeltaTable(tmp_path).transaction_version("app") == 1
     assert not list((tmp_path / "_delta_log").glob(".*"))
+
+
+def expire(path: Place, version: int) -> None:
+    """Make commits and checkpoints, until every entry up to a version is deleted."""
+    log = AppendLog(cast("Path", path), SCHEMA)
+    for number in range(1, version + 4):
+        log.append(rows(), {"app": number})
+        checkpoint(path, kept_for_s=-60)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_a_version_whose_entry_was_deleted_is_not_written_again(tmp_path: Path, version: int) -> None:
+    """No reader would see the commit of a process that planned it before: a later checkpoint exists."""
+    expire(tmp_path, 3)
+    before = DeltaTable(tmp_path)
+    entries = sorted((tmp_path / "_delta_log").glob("*.json"))
+    assert entries[0].name == f"{5:020}.json"
+    with pytest.raises(FileExistsError, match="had this version"):
+        put_commit(tmp_path, version, "WRITE", moved({"app": 99}))
+    kept = [tmp_path / "_delta_log" / f"{0:020}.json"] if version == 0 else []
+    assert sorted((tmp_path / "_delta_log").glob("*.json")) == [*kept, *entries]
+    after = DeltaTable(tmp_path)
+    assert (after.version(), after.transaction_version("app")) == (before.version(), before.transaction_version("app"))
+    put_commit(tmp_path, before.version() + 1, "WRITE", moved({"app": 99}))
+    assert DeltaTable(tmp_path).transaction_version("app") == 99
+
+
+def test_entries_are_deleted_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed while it deletes them leaves the later ones: no version is free between two entries."""
+    deleted: list[str] = []
+    unlink = Path.unlink
+
+    def recorded(path: Path, *, missing_ok: bool = False) -> None:
+        deleted.append(path.name)
+        unlink(path, missing_ok=missing_ok)
+
+    log = AppendLog(tmp_path, SCHEMA)
+    for number in range(1, 31):
+        log.append(rows(), {"app": number})
+    checkpoint(tmp_path)
+    log.append(rows(), {"app": 31})
+    monkeypatch.setattr(Path, "unlink", recorded)
+    checkpoint(tmp_path, kept_for_s=-60)
+    entries = [name for name in deleted if re.fullmatch(r"\d{20}\.json", name)]
+    assert entries == sorted(entries)
+    assert len(entries) == 30
 
 
 @pytest.mark.parametrize("error", [FileExistsError, OSError])

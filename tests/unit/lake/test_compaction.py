@@ -11,18 +11,21 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from pyroaring import BitMap64
 
+from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.data_files import DataFile, write_part
 from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import entry, file_path
 from auditlake.delta.log_writer import put_commit, removed
 from auditlake.delta.row_groups import held_bytes
-from auditlake.lake import compaction
+from auditlake.errors import LakeConflict
+from auditlake.lake import compaction, history
 from auditlake.lake.compaction import fits, fitting, has_large_rows, join
 from auditlake.lake.history import HistoryTable, add_columns, create_history, history_schema, open_history
 from auditlake.lake.history_files import Files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
+from tests.s3_server import chosen_lake
 from tests.small_lake import files_of
 
 NAME = TableName("public", "t")
@@ -92,7 +95,7 @@ def join_all(files: Files) -> bool:
 
 def test_compaction_leaves_the_same_rows_in_one_file_of_each_partition(tmp_path: Path) -> None:
     """Deleted rows are dropped, columns missing in an older file are NULL, closed versions are sorted."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     begin(lake)
     before = read(lake)
     assert [(row["id"], row["_from_lsn"]) for row in before] == [(1, 100), (2, 100), (2, 160), (3, 110), (3, 130)]
@@ -118,7 +121,7 @@ def test_compaction_leaves_the_same_rows_in_one_file_of_each_partition(tmp_path:
 
 def test_compaction_is_no_change_of_data(tmp_path: Path) -> None:
     """Streaming readers skip the commit."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     begin(lake)
     assert join_all(the_files(lake))
     actions = [*entry(lake.history(NAME), 5), *entry(lake.history(NAME), 6)]
@@ -130,7 +133,7 @@ def test_compaction_is_no_change_of_data(tmp_path: Path) -> None:
 
 def test_compaction_follows_a_commit_that_touched_none_of_its_files(tmp_path: Path) -> None:
     """It takes the next free version, and rows that others appended stay."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     begin(lake)
     found, path = the_files(lake), lake.history(NAME)
     late = {"id": 4, "_from_lsn": 170, "_to_lsn": 180}
@@ -158,18 +161,26 @@ def add_last_column(lake: Lake) -> None:
     add_columns(the_table(lake), [Column("last", 23, -1, key=False, since=Lsn(170))])
 
 
+def let_expire(lake: Lake) -> None:
+    """Make commits that touch none of the files, until the entries of the first of them are deleted."""
+    for _ in range(4):
+        path = lake.history(NAME)
+        put_commit(path, the_table(lake).delta_version + 1, "WRITE", [])
+        checkpoint(path, kept_for_s=-60)
+
+
 def open_file(lake: Lake) -> DataFile:
     """Return the open file without a deletion vector."""
     (file,) = (file for file in the_files(lake).of_part("open").by_name.values() if not file.is_marked)
     return file
 
 
-@pytest.mark.parametrize("commit", [mark_row, remove_file, add_last_column])
+@pytest.mark.parametrize("commit", [mark_row, remove_file, add_last_column, let_expire])
 def test_compaction_is_refused_after_a_commit_that_touched_its_files(
     tmp_path: Path, commit: Callable[[Lake], None]
 ) -> None:
     """Nothing is committed, and the files stay due."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     begin(lake)
     found = the_files(lake).of_part("open")
     commit(lake)
@@ -178,9 +189,26 @@ def test_compaction_is_refused_after_a_commit_that_touched_its_files(
     assert read(lake) == before
 
 
+def test_columns_are_not_set_in_a_version_that_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may have changed them since; the table as it is now gets no column."""
+    lake = chosen_lake(tmp_path)
+    begin(lake)
+    table = the_table(lake)
+
+    def late(*commit: Any) -> None:
+        monkeypatch.undo()
+        let_expire(lake)
+        put_commit(*commit)
+
+    monkeypatch.setattr(history, "put_commit", late)
+    with pytest.raises(LakeConflict, match="another process changes the columns"):
+        add_columns(table, [Column("last", 23, -1, key=False, since=Lsn(170))])
+    assert the_table(lake).columns == table.columns
+
+
 def test_a_partition_with_only_deleted_rows_gets_no_file(tmp_path: Path) -> None:
     """No file without rows is written."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     begin(lake)
     files = the_files(lake)
     opened = [file for file in files.by_name.values() if is_open(file)]
@@ -194,7 +222,7 @@ def test_a_partition_with_only_deleted_rows_gets_no_file(tmp_path: Path) -> None
 
 def test_files_are_chosen_by_their_size_before_compression(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest that fit together; a group of few rows that is larger than that has large rows."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     begin(lake)
     long = [{"id": 9, "tags": ["x" * 100_000], "_from_lsn": 100}]
     added = [write_part(lake.history(NAME), rows(COLUMNS, *long), ["id"], OPEN)]

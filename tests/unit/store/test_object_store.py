@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from auditlake.delta.append_table import AppendLog, select
 from auditlake.delta.log_reader import TailTransactions, live_files, tail_transactions
-from auditlake.delta.log_writer import put_commit
+from auditlake.delta.log_writer import moved, put_commit
 from auditlake.delta.small_tables import read_rows
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict, LakeUnusable
@@ -34,6 +34,7 @@ from auditlake.store.failures import as_lake_error
 from auditlake.store.place import Place, Remote
 from tests.faulty_store import RESET, FaultyStore
 from tests.s3_server import SECRET
+from tests.unit.delta.test_log_writer import expire
 
 SCHEMA = pa.schema([("lsn", pa.int64()), ("text", pa.string())])
 _HOLDER = """
@@ -272,6 +273,19 @@ def test_no_commit_of_many_writers_is_lost(remote_folder: Remote) -> None:
     _at_once(4, write)
     assert sorted(versions) == list(range(1, 13))
     assert open_table(remote_folder).version() == 12
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_version_whose_entry_was_deleted_is_not_written_again(remote_folder: Remote, version: int) -> None:
+    """No reader would see the commit of a process that planned it before: a later checkpoint exists."""
+    expire(remote_folder, 3)
+    with pytest.raises(FileExistsError, match="had this version"):
+        put_commit(remote_folder, version, "WRITE", moved({"app": 99}))
+    entries = [name for name, _ in files.list_versioned(remote_folder / "_delta_log", "") if name.endswith(".json")]
+    expected = [f"{each:020}.json" for each in (5, 6)]
+    assert entries == ([f"{0:020}.json"] if version == 0 else []) + expected
+    put_commit(remote_folder, open_table(remote_folder).version() + 1, "WRITE", moved({"app": 99}))
+    assert open_table(remote_folder).transaction_version("app") == 99
 
 
 def test_a_lease_is_held_by_one_process_and_free_once_it_has_died(remote_folder: Remote) -> None:
