@@ -45,13 +45,13 @@ from auditlake.lake.history import LSNS, OPEN_PART, HistoryTable, adopt_rows, hi
 from auditlake.lake.history_files import Files, part_of
 from auditlake.lake.history_rows import read_rows
 from auditlake.lake.layout import HISTORY_APP
+from auditlake.spark.log_store import FENCE
 from auditlake.store.files import modified_s, parquet, remove_folder
 
 _FILE_BYTES = 16 << 20
 _FOLDER = "unordered-"
 _ABANDONED_S = 24 * 3600.0
 _ATTEMPTS = 20
-_FENCE = "VACUUM START"
 _UNITS = 64
 AGES = _UNITS.bit_length() + 1
 """Maximum number of age classes."""
@@ -69,7 +69,7 @@ def fence(table: HistoryTable) -> bool:
         position = delta.transaction_version(HISTORY_APP)
         assert position is not None  # noqa: S101 - a table without one is in no list of histories
         with suppress(FileExistsError):
-            put_commit(table.path, delta.version() + 1, _FENCE, moved({HISTORY_APP: position}))
+            put_commit(table.path, delta.version() + 1, FENCE, moved({HISTORY_APP: position}))
             return True
     return False
 
@@ -100,7 +100,7 @@ def _touched(files: Files, version: int) -> bool:
     for action in actions:
         if "metaData" in action or "protocol" in action or action.get("remove", {}).get("path") in paths:
             return True
-        if action.get("commitInfo", {}).get("operation") == _FENCE:
+        if action.get("commitInfo", {}).get("operation") == FENCE:
             return True
     return False
 

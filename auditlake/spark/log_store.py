@@ -12,8 +12,11 @@ I3  A writer that gets an error after its entry appeared recognizes the entry as
     unique id (`txnId` in `commitInfo`).
 
 Every commit that is planned conflicts with the one that is made before a vacuum (`lake/compaction`, `fence`), except an
-OPTIMIZE, which Delta then makes as the next version. A vacuum may have deleted its files by then, if it was suspended
-for longer than they are kept: the store refuses a commit whose files are missing.
+OPTIMIZE, which Delta then makes as the next version, whatever the fence contains. A vacuum may delete its files before
+or after that, if it was suspended for longer than they are kept. So the stores refuse an OPTIMIZE with a fence between
+the time of its files and its version. All entries before a version exist when it is attempted, and never change: a
+fence is either among them, or comes later, and then the vacuum reads of these files in the log. They also refuse a
+commit whose files are missing.
 
 In S3, `PutLogStore` does the same by a put with the condition that the key is absent. Delta's own store for S3 checks
 and then puts, and Hadoop's `create(path, overwrite=False)` does so too: of two processes both succeed, and the second
@@ -59,9 +62,46 @@ _JOINED = r"""
     }
 """
 
+_UNFENCED = r"""
+    /** Refuse files that are older than a fence: a vacuum may take them for those of a killed process. */
+    private void requireUnfenced(Path path, List added, Configuration configuration) throws IOException {
+        long written = Long.MAX_VALUE;
+        for (Iterator each = added.iterator(); each.hasNext();) {
+            AddFile file = (AddFile) Action.fromJson((String) each.next());
+            if (!file.dataChange()) { // other commits conflict with a fence
+                written = Math.min(written, file.modificationTime());
+            }
+        }
+        FileSystem files = path.getFileSystem(configuration);
+        long version = written == Long.MAX_VALUE ? 0 : Long.parseLong(path.getName().substring(0, 20));
+        while (--version >= 0) {
+            Path before = new Path(path.getParent(), String.format("%020d.json", new Object[] {Long.valueOf(version)}));
+            try {
+                if (files.getFileStatus(before).getModificationTime() < written) {
+                    return;
+                }
+            } catch (FileNotFoundException expired) {
+                throw new FileNotFoundException("VACUUMED " + path);
+            }
+            CloseableIterator actions = read(before, configuration);
+            try {
+                while (actions.hasNext()) {
+                    String action = (String) actions.next();
+                    if (action.startsWith("{\"commitInfo\"") && action.contains("\"FENCE\"")) {
+                        throw new FileNotFoundException("VACUUMED " + path);
+                    }
+                }
+            } finally {
+                actions.close();
+            }
+        }
+    }
+"""
+
 _LINK_STORE = r"""
 package auditlake;
 
+import io.delta.storage.CloseableIterator;
 import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -80,6 +120,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.delta.actions.Action;
 import org.apache.spark.sql.delta.actions.AddFile;
@@ -106,6 +147,7 @@ public class LinkLogStore extends io.delta.storage.LocalLogStore {
                 throw new FileNotFoundException("VACUUMED " + file.path());
             }
         }
+        requireUnfenced(path, added, configuration);
         java.nio.file.Path entry = local(path);
         java.nio.file.Path unfinished = entry.resolveSibling("." + UUID.randomUUID() + ".unfinished");
         try {
@@ -173,6 +215,7 @@ public class LinkLogStore extends io.delta.storage.LocalLogStore {
 _PUT_STORE = r"""
 package auditlake;
 
+import io.delta.storage.CloseableIterator;
 import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -211,6 +254,7 @@ public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
                 requireFile(files, path.getParent().getParent(), file);
             }
         }
+        requireUnfenced(path, added, configuration);
         try {
             put(files, path, content);
         } catch (IOException error) {
@@ -267,9 +311,13 @@ public class PutLogStore extends io.delta.storage.S3SingleDriverLogStore {
 }
 """
 
+FENCE = "VACUUM START"
+"""Operation of the commit that is made before a vacuum."""
 _VACUUMED = "deleted by a vacuum before its commit:"
 SOURCE, S3_SOURCE = (
-    store.replace("    /* joined */", _JOINED.strip("\n")).replace("VACUUMED", _VACUUMED)
+    store.replace("    /* joined */", f"{_JOINED}{_UNFENCED}".strip("\n"))
+    .replace("VACUUMED", _VACUUMED)
+    .replace("FENCE", FENCE)
     for store in (_LINK_STORE, _PUT_STORE)
 )
 

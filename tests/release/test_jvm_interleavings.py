@@ -6,6 +6,10 @@ process was killed meanwhile may still commit, or finds that another process did
 
 import pytest
 
+from auditlake.delta.log_reader import entry
+from auditlake.lake.compaction import fence
+from auditlake.lake.history import list_histories
+from auditlake.spark.log_store import FENCE
 from tests.interleaved import AND_ON, Site, Writer, check_overtaken, shown, suspended_before_commit
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
@@ -58,4 +62,16 @@ def test_a_jvm_that_wakes_late_commits_nothing(site: Site, first: str, second: l
         version = site.version
         process.resume_orphan()
     assert site.version == version
+    site.check()
+
+
+def test_no_optimize_that_was_planned_before_a_vacuum_is_committed(site: Site) -> None:
+    """A vacuum may delete its files right after Delta has seen them, so it may not go on with the next version."""
+    with suspended_before_commit(site, Writer("optimize")) as process:
+        (history,) = list_histories(site.lake)
+        assert fence(history)
+        code, messages = process.resume()
+    assert (code, "another process commits to it, run this again" in messages) == (0, True), messages
+    infos = [action["commitInfo"] for action in entry(history.path, site.version) if "commitInfo" in action]
+    assert [info["operation"] for info in infos] == [FENCE]
     site.check()

@@ -1,6 +1,7 @@
 """Tests of commits through Spark: none replaces another, and a commit whose reply was lost is recognized."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,9 @@ from pyspark.sql import SparkSession
 import auditlake.apply.merge as merging
 from auditlake.apply.merge import Plan
 from auditlake.errors import ConfigError
-from auditlake.lake.layout import Lake
 from auditlake.spark import log_store as logstore
 from tests.model import Insert, Update
+from tests.s3_server import chosen_lake
 from tests.spark.apply.harness import Source, all_rows, apply_as, the_history
 from tests.spark.apply.test_fold_cases import A, B, row, snapshot, stream
 
@@ -118,12 +119,38 @@ def test_an_entry_that_adds_a_missing_file_is_refused(spark: SparkSession, tmp_p
     assert list(log.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("age_s", "data_change", "is_refused"), [(60, False, True), (60, True, False), (-60, False, False)]
+)
+def test_an_optimize_with_a_fence_after_its_files_is_refused(
+    spark: SparkSession, tmp_path: Path, age_s: int, *, data_change: bool, is_refused: bool
+) -> None:
+    """Even if a vacuum has not deleted them yet; other commits conflict with the fence themselves."""
+    log, now_s = tmp_path / "_delta_log", int(time.time())
+    log.mkdir()
+    (tmp_path / "new.parquet").touch()
+    for version, operation in enumerate(["CREATE TABLE", logstore.FENCE, "WRITE"]):
+        info = {"commitInfo": {"timestamp": 1, "operation": operation}}
+        (log / f"{version:020}.json").write_text(f"{json.dumps(info)}\n")
+    written = {"modificationTime": 1000 * (now_s - age_s), "dataChange": data_change}
+    add = {"add": {"path": "new.parquet", "partitionValues": {}, "size": 1, **written}}
+    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to it
+    actions = jvm.java.util.Collections.singletonList(json.dumps(add)).iterator()
+    if is_refused:
+        with pytest.raises(Py4JJavaError) as refused:
+            put(spark, log / f"{3:020}.json", actions)
+        assert logstore.is_vacuumed(refused.value)
+    else:
+        put(spark, log / f"{3:020}.json", actions)
+    assert len(list(log.iterdir())) == (3 if is_refused else 4)
+
+
 @pytest.mark.parametrize("plan", [Plan.MERGE, Plan.APPEND, Plan.REPLACE])
 def test_a_commit_whose_reply_is_lost_is_not_repeated(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan
 ) -> None:
     """The tail is in the history once, and the moved position is not reported as a conflict."""
-    source = Source(Lake(tmp_path / "lake"))
+    source = Source(chosen_lake(tmp_path / "lake"))
     change = Insert(B, row("b")) if plan is Plan.APPEND else Update(A, A, row("b"))
     stream(source, snapshot(A), {110: [change]})
     written = merging._one_applier  # noqa: SLF001 - the context that judges failures

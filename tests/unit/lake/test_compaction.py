@@ -19,7 +19,7 @@ from auditlake.delta.log_writer import put_commit, removed
 from auditlake.delta.row_groups import held_bytes
 from auditlake.errors import LakeConflict
 from auditlake.lake import compaction, history
-from auditlake.lake.compaction import fits, fitting, has_large_rows, join
+from auditlake.lake.compaction import fence, fits, fitting, has_large_rows, join
 from auditlake.lake.history import HistoryTable, add_columns, create_history, history_schema, open_history
 from auditlake.lake.history_files import Files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
@@ -169,13 +169,18 @@ def let_expire(lake: Lake) -> None:
         checkpoint(path, kept_for_s=-60)
 
 
+def fence_off(lake: Lake) -> None:
+    """Begin a vacuum."""
+    assert fence(the_table(lake))
+
+
 def open_file(lake: Lake) -> DataFile:
     """Return the open file without a deletion vector."""
     (file,) = (file for file in the_files(lake).of_part("open").by_name.values() if not file.is_marked)
     return file
 
 
-@pytest.mark.parametrize("commit", [mark_row, remove_file, add_last_column, let_expire])
+@pytest.mark.parametrize("commit", [mark_row, remove_file, add_last_column, let_expire, fence_off])
 def test_compaction_is_refused_after_a_commit_that_touched_its_files(
     tmp_path: Path, commit: Callable[[Lake], None]
 ) -> None:
@@ -202,7 +207,7 @@ def test_columns_are_not_set_in_a_version_that_expired(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(history, "put_commit", late)
     with pytest.raises(LakeConflict, match="another process changes the columns"):
-        add_columns(table, [Column("last", 23, -1, key=False, since=Lsn(170))])
+        add_columns(table, [Column("newest", 23, -1, key=False, since=Lsn(170))])
     assert the_table(lake).columns == table.columns
 
 
