@@ -16,7 +16,7 @@ from auditlake.source.connection import connect, connect_replication
 from auditlake.source.publication import create_publication
 from auditlake.source.server import wal_end
 from auditlake.source.slot import Waiting, create_slot
-from tests.s3_server import chosen_store
+from tests.s3_server import chosen_lake
 
 
 def make_lake(  # noqa: PLR0913 - each has a default
@@ -32,7 +32,7 @@ def make_lake(  # noqa: PLR0913 - each has a default
 
     Unless `copied`, only the log is made, and the tables may hold rows.
     """
-    lake = Lake(chosen_store(root))
+    lake = chosen_lake(root)
     with connect(dsn, lsn_offset) as control:
         tables = [table for table in read_tables(control) if table.name.table not in without]
         write_manifest(lake, current_manifest(control, name, name))

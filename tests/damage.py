@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pyarrow.parquet as pq
 
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import find_files
+from auditlake.store.files import parquet
+from tests.s3_server import overwrite
 
 
 def file_of(table: HistoryTable, number: int, part: str = "open") -> Path:
@@ -18,7 +21,7 @@ def file_of(table: HistoryTable, number: int, part: str = "open") -> Path:
     assert files is not None
     for name, file in files.of_part(part).by_name.items():
         path = table.path / f"_part={part}" / name
-        ids = pq.ParquetFile(path).read(["id"])["id"].to_pylist()
+        ids = pq.ParquetFile(parquet(path)).read(["id"])["id"].to_pylist()
         if any(each == number and place not in files.gone(name) for place, each in enumerate(ids)):
             assert file.size_bytes == path.stat().st_size
             return path
@@ -27,8 +30,10 @@ def file_of(table: HistoryTable, number: int, part: str = "open") -> Path:
 
 def rewrite(table: HistoryTable, path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     """Replace the rows of a file, and its size and number of rows in the log."""
-    rows = change(pq.ParquetFile(path).read())
-    pq.write_table(rows, path)
+    rows = change(pq.ParquetFile(parquet(path)).read())
+    content = BytesIO()
+    pq.write_table(rows, content)
+    overwrite(path, content.getvalue())
 
     def corrected(add: dict[str, Any]) -> dict[str, Any]:
         if Path(add["path"]).name != path.name:
@@ -44,4 +49,4 @@ def edit_log(table: HistoryTable, change: Callable[[dict[str, Any]], Mapping[str
     for entry in (table.path / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         changed = [{**action, "add": change(action["add"])} if "add" in action else action for action in actions]
-        entry.write_text("".join(f"{json.dumps(action)}\n" for action in changed))
+        overwrite(entry, "".join(f"{json.dumps(action)}\n" for action in changed).encode())

@@ -30,7 +30,7 @@ from auditlake.relation import Column, TableName
 from auditlake.serve.access import Access
 from auditlake.serve.resources import Limits, Resources
 from auditlake.serve.server import create_app
-from tests.s3_server import chosen_store
+from tests.s3_server import chosen_lake
 from tests.small_lake import T0, T0_US, version, write_history, write_log, write_small_lake
 
 HOST = "127.0.0.1:8640"
@@ -47,7 +47,7 @@ _COLUMNS = (
 
 def write_lake(root: Path) -> Lake:
     """Write the small lake, its manifest, and the table `hostile`."""
-    write_manifest(Lake(chosen_store(root)), Manifest("7", 1, "shop", "auditlake", "auditlake"))
+    write_manifest(chosen_lake(root), Manifest("7", 1, "shop", "auditlake", "auditlake"))
     lake = write_small_lake(root)
     rows = [
         _row(1, SCRIPT, Decimal("1.50"), date(2026, 1, 2), {}),

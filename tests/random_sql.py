@@ -24,6 +24,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.exact_text import exact_text
 from auditlake.values.types import column_type
+from tests.s3_server import chosen_lake
 from tests.small_lake import T0_US, version, write_history, write_log
 
 
@@ -135,7 +136,7 @@ def _row(draw: random.Random, number: int) -> dict[str, Any]:
 
 def write_lake(root: Path, seed: int, rows: int, *, tail: bool = True) -> Lake:
     """Write two tables of random rows; in the tail a third of them is deleted or changed, and some are inserted."""
-    draw, lake = random.Random(seed), Lake(root)  # noqa: S311 - values, not secrets
+    draw, lake = random.Random(seed), chosen_lake(root)  # noqa: S311 - values, not secrets
     columns = tuple(Column(name, *of, key=name == "id") for name, of in _TYPES.items())
     relations, changes = RelationsLog(lake), []
     for oid, table in enumerate(TABLES, 1):

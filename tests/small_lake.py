@@ -40,7 +40,7 @@ from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from tests.s3_server import chosen_store
+from tests.s3_server import chosen_lake
 
 T0 = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
 T0_US = 1_795_251_600_000_000  # date -u -d 2026-11-21T09:00:00Z +%s
@@ -59,13 +59,13 @@ _AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
 def write_lake_with_manifest(root: Path, system_identifier: str = "1") -> Lake:
     """Write the same lake, with its manifest."""
-    write_manifest(Lake(chosen_store(root)), Manifest(system_identifier, 1, "d", "s", "p"))
+    write_manifest(chosen_lake(root), Manifest(system_identifier, 1, "d", "s", "p"))
     return write_small_lake(root)
 
 
 def write_small_lake(root: Path) -> Lake:
     """Write the lake of this module's docstring; needs no JVM."""
-    lake = Lake(chosen_store(root))
+    lake = chosen_lake(root)
     write_history(
         lake, ORDERS, ORDER_COLUMNS, _orders(), {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     )

@@ -7,11 +7,11 @@ import pytest
 
 from auditlake.failpoints import After
 from auditlake.lake.history import list_histories
-from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from tests import oracle
 from tests.capture_once import capture
 from tests.crash.killed import finished, killed_at
+from tests.s3_server import chosen_lake
 from tests.writers import LEDGER, SCHEMA, TABLES, Writers
 
 pytestmark = [pytest.mark.pg, pytest.mark.crash]
@@ -33,7 +33,7 @@ def test_a_killed_bootstrap_continues_with_the_same_slot(database: str, tmp_path
     """The slot is created once and kept, and the states at three moments are PostgreSQL's."""
     with psycopg.connect(database) as conn:
         conn.execute(SCHEMA + FILLED)
-    lake = Lake(tmp_path / "lake")
+    lake = chosen_lake(tmp_path / "lake")
     bootstrap: list[str | Path] = [
         *("bootstrap", "--source", database, "--lake", lake.root, "--table", f"!public.{LEDGER}")
     ]

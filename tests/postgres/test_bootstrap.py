@@ -22,6 +22,7 @@ from auditlake.snapshot import ctid_ranges as ranges
 from tests import command, oracle
 from tests.full_disk import file_size_limit
 from tests.running import await_true
+from tests.s3_server import chosen_lake
 from tests.server import install_trigger
 
 pytestmark = pytest.mark.pg
@@ -78,7 +79,7 @@ def bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def site(database: str, tmp_path: Path) -> Site:
     """An empty database."""
-    return Site(database, Lake(tmp_path / "lake"))
+    return Site(database, chosen_lake(tmp_path / "lake"))
 
 
 def test_tables_that_fail_are_named_and_the_others_copied(site: Site) -> None:
@@ -220,7 +221,7 @@ def test_drop_removes_what_bootstrap_created(site: Site) -> None:
     """Afterwards bootstrap names the missing slot; without a lake nothing is dropped."""
     site.execute("create table t (id int primary key)")
     assert site.bootstrap().code == 0
-    elsewhere = Site(site.dsn, Lake(site.lake.root.parent / "elsewhere"))
+    elsewhere = Site(site.dsn, chosen_lake(site.lake.root.parent / "elsewhere"))
     assert _drop(elsewhere).code == 6
     assert _left(site) == (["auditlake"], ["auditlake"])
     install_trigger(site.dsn)
@@ -243,9 +244,9 @@ def test_drop_keeps_objects_it_did_not_create_or_others_may_use(site: Site) -> N
     assert "publication auditlake stays" in done.stderr
 
     site.execute("drop publication auditlake")
-    second = Site(site.dsn, Lake(site.lake.root.parent / "second"))
+    second = Site(site.dsn, chosen_lake(site.lake.root.parent / "second"))
     assert second.bootstrap().code == 0
-    third = Site(site.dsn, Lake(site.lake.root.parent / "third"))
+    third = Site(site.dsn, chosen_lake(site.lake.root.parent / "third"))
     assert third.bootstrap("--slot", "other").code == 0
     install_trigger(site.dsn)
     done = _drop(second)

@@ -17,6 +17,7 @@ from auditlake.snapshot.bootstrap import Target
 from auditlake.source.connection import connect
 from tests import command, oracle
 from tests.running import Running, await_true
+from tests.s3_server import chosen_lake
 
 pytestmark = pytest.mark.pg
 
@@ -72,7 +73,7 @@ class Site:
 def site(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A database without tables; looks come often."""
     monkeypatch.setattr(new_tables, "_INTERVAL_S", 0.1)
-    return Site(database, Lake(tmp_path / "lake"))
+    return Site(database, chosen_lake(tmp_path / "lake"))
 
 
 def test_an_empty_database_is_a_valid_start(site: Site) -> None:

@@ -17,6 +17,7 @@ from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.page import Page
 from tests.running import Running, await_true
+from tests.s3_server import chosen_lake
 
 pytestmark = pytest.mark.pg
 
@@ -84,7 +85,7 @@ def require_found(page: Page, name: str, before: str) -> None:
 def test_tables_have_the_names_of_the_moment(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page shows no name of a history; a mask of a table's former name masks it."""
     monkeypatch.setattr(new_tables, "_INTERVAL_S", 0.1)
-    lake = Lake(tmp_path / "lake")
+    lake = chosen_lake(tmp_path / "lake")
     before = _rename_and_recreate(database, lake)
     _require_names(Page(lake), before)
     masked = Tools(LakeApi(lake.root), Limits(10, ("public.t.v", "public.r.v")))

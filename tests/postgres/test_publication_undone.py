@@ -9,6 +9,7 @@ from auditlake.lake.layout import Lake
 from auditlake.temporal.moments import read_known
 from tests import command
 from tests.running import Running, await_true, inserted
+from tests.s3_server import chosen_lake
 from tests.server import execute, install_trigger
 
 pytestmark = pytest.mark.pg
@@ -77,7 +78,7 @@ def undone(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> tup
     """A lake with a publication that was copied, and the change that is undone."""
     kind = str(request.param)
     execute(database, _SETUP, f"create publication auditlake {_UNDONE[kind][0]}")
-    lake = Lake(tmp_path / "lake")
+    lake = chosen_lake(tmp_path / "lake")
     done = command.run_here(["bootstrap", "--source", database, "--lake", lake.root])
     assert done.code == 0, done.stderr
     _capture(database, lake)
@@ -122,7 +123,7 @@ def test_a_table_that_was_in_another_schema_is_parked(database: str, tmp_path: P
     execute(database, _SETUP, f"create publication auditlake {_SCHEMA}")
     if with_trigger:
         install_trigger(database)
-    lake = Lake(tmp_path / "lake")
+    lake = chosen_lake(tmp_path / "lake")
     assert command.run_here(["bootstrap", "--source", database, "--lake", lake.root]).code == 0
     _capture(database, lake)
     execute(
@@ -140,7 +141,7 @@ def test_a_table_that_was_in_another_schema_is_parked(database: str, tmp_path: P
 def test_a_renamed_or_moved_table_is_not_parked(database: str, tmp_path: Path) -> None:
     """From one published schema to another, also while nothing captures; new schemas and tables change nothing."""
     execute(database, _SETUP, "create publication auditlake for tables in schema s, elsewhere")
-    lake = Lake(tmp_path / "lake")
+    lake = chosen_lake(tmp_path / "lake")
     assert command.run_here(["bootstrap", "--source", database, "--lake", lake.root]).code == 0
     _capture(database, lake)
     execute(

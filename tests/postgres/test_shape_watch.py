@@ -31,6 +31,7 @@ from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.postgres.test_ddl_trigger import BREAKS
 from tests.running import Running, await_true
+from tests.s3_server import chosen_lake
 from tests.server import install_trigger, oid_of
 
 pytestmark = pytest.mark.pg
@@ -515,7 +516,7 @@ def test_a_trigger_that_fails_hides_nothing(site: Site, broken: str) -> None:
 
 def test_a_key_that_changes_before_the_first_row_is_left_to_spark(database: str, tmp_path: Path) -> None:
     """DuckDB reads the rows that are not applied yet by the key of the history, so they would not end its versions."""
-    site = Site(database, Lake(tmp_path / "lake"))
+    site = Site(database, chosen_lake(tmp_path / "lake"))
     site.execute("create table k (id int primary key, a int not null, v text)", "insert into k values (1, 10, 'x')")
     assert command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root]).code == 0
     site.execute("alter table k drop constraint k_pkey, add primary key (a)", "update k set id = 2, v = 'y'")
@@ -554,7 +555,7 @@ def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monke
 
 def test_rows_of_a_partitioned_table_prove_no_name(database: str, tmp_path: Path) -> None:
     """PostgreSQL sends no Relation message after the root was renamed: rows of its partitions have the former name."""
-    site = Site(database, Lake(tmp_path / "lake"))
+    site = Site(database, chosen_lake(tmp_path / "lake"))
     site.execute(
         "create table root (id int primary key, a int, b int) partition by range (id)",
         "create table leaf partition of root default",

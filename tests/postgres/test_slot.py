@@ -21,7 +21,7 @@ from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.interleaved import end_walsender
 from tests.running import Running, inserted
-from tests.s3_server import chosen_store, copy_folder
+from tests.s3_server import copy_lake
 from tests.server import Server, chosen_version
 
 pytestmark = pytest.mark.pg
@@ -129,7 +129,7 @@ def test_a_slot_with_removed_wal_is_refused(site: Site) -> None:
 
 def test_only_the_first_of_two_copies_of_a_lake_continues(site: Site, tmp_path: Path) -> None:
     """The other one lacks the changes from then on."""
-    copy = Site(site.dsn, Lake(copy_folder(site.lake.root, chosen_store(tmp_path / "copy"))))
+    copy = Site(site.dsn, copy_lake(site.lake, tmp_path / "copy"))
     site.execute("insert into t values (2)")
     assert site.capture().code == 0
     copy.refused(f"stands at {site.read(CONFIRMED)}, this lake at {copy.end}", "another client has read the changes")

@@ -39,7 +39,7 @@ from tests import command
 from tests.capture_lake import make_lake
 from tests.full_disk import file_size_limit
 from tests.running import await_true
-from tests.s3_server import chosen_store
+from tests.s3_server import chosen_lake
 from tests.server import Server, chosen_version, execute
 
 pytestmark = pytest.mark.pg
@@ -295,7 +295,7 @@ def test_a_lost_holder_fails_the_tables_that_are_not_committed(
     for name, rows in (("a", 2000), ("b", 500), ("c", 5)):
         execute(database, f"create table {name} (id int primary key)")
         execute(database, f"insert into {name} select generate_series(1, {rows})")
-    lake, progress = Lake(chosen_store(tmp_path / "lake")), Progress()
+    lake, progress = chosen_lake(tmp_path / "lake"), Progress()
     target = Target(database, lake, "auditlake", "auditlake", None)
     with pytest.raises(SourceUnreachable, match=r"public\.b was not copied.*public\.c was not copied"):
         bootstrap(target, lambda: _InterruptedWorkers(database, lake), lambda _: None, progress)
@@ -328,7 +328,7 @@ def _slowly_copied(database: str, tmp_path: Path) -> Lake:
         "create table t (id int primary key, v text)",
         "insert into t select n, repeat(md5(n::text), 20) from generate_series(1, 1500) n",
     )
-    return Lake(chosen_store(tmp_path / "lake"))
+    return chosen_lake(tmp_path / "lake")
 
 
 def _slow(database: str, lake: Lake) -> Target:

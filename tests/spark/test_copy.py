@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 import psycopg
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 from psycopg import sql
 
+from auditlake.delta.table import open_table
 from auditlake.follow import follow
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
@@ -24,6 +25,7 @@ from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.worker_pool import LocalWorkers, SparkWorkers
 from tests import oracle
 from tests.running import Running, await_true
+from tests.s3_server import chosen_lake
 from tests.writers import SCHEMA, TABLES, Writers
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def test_a_copy_with_concurrent_writers_equals_its_snapshot(
     monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 2)
     with psycopg.connect(database) as conn:
         conn.execute((SCHEMA + _FILLED).encode())
-    lake, exported, progress = Lake(tmp_path / "lake"), list[_State](), Progress()
+    lake, exported, progress = chosen_lake(tmp_path / "lake"), list[_State](), Progress()
     with Writers(database) as writers:
 
         def start_workers() -> SparkWorkers:
@@ -65,7 +67,7 @@ def test_a_copy_with_concurrent_writers_equals_its_snapshot(
         bootstrap(_target(database, lake, patterns), start_workers, lambda _: None, progress)
         for name in _FIRST:
             assert exported[0][name] == _copied(lake, name), name
-        assert len(DeltaTable(lake.history(TableName("public", "accounts"))).file_uris()) > 4
+        assert len(open_table(lake.history(TableName("public", "accounts"))).file_uris()) > 4
         state = progress.state()
         assert (state.done_bytes, state.failed) == (state.expected_bytes, ())
         assert state.rows == sum(sum(exported[0][name].values()) for name in _FIRST)
@@ -142,7 +144,7 @@ def _copied(lake: Lake, name: str) -> Counter[tuple[Any, ...]]:
     history = open_history(lake, TableName("public", name))
     assert history is not None
     listed = ", ".join(f'"{column.name}"' for column in history.columns)
-    query = QueryBuilder().register("t", DeltaTable(history.path)).execute(f"select {listed} from t")
+    query = QueryBuilder().register("t", open_table(history.path)).execute(f"select {listed} from t")
     return Counter(tuple(row.values()) for row in pa.table(query.read_all()).to_pylist())
 
 

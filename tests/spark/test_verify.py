@@ -5,7 +5,6 @@ Every value is `secret`, which no output may contain.
 """
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from auditlake.verify import source_side as source
 from tests import command
 from tests.damage import edit_log, file_of, rewrite
 from tests.running import Running, await_true
+from tests.s3_server import chosen_lake, copy_lake, forget, overwrite
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Site:
 def site(server: Server, tmp_path_factory: pytest.TempPathFactory, spark: "SparkSession") -> Iterator[Site]:
     """Bootstrap and change all tables; those to be damaged are merged twice, others have a tail."""
     database = server.create_database("verify")
-    site = Site(server.dsn(database), Lake(tmp_path_factory.mktemp("verify") / "lake"))
+    site = Site(server.dsn(database), chosen_lake(tmp_path_factory.mktemp("verify") / "lake"))
     site.execute(_KINDS)
     for name in _DAMAGED:
         site.execute(f"create table {name} (id int primary key, v text)")
@@ -140,6 +140,7 @@ def site(server: Server, tmp_path_factory: pytest.TempPathFactory, spark: "Spark
             apply_pending(lambda: spark, site.lake)
         for name in _DAMAGED:
             _DAMAGE[name](_history(site, name))
+        forget()
         yield site
     server.drop_database(database)
 
@@ -192,8 +193,8 @@ def test_a_table_truncated_meanwhile_is_unverified(site: Site, monkeypatch: pyte
 
 def test_a_lake_that_does_not_catch_up_is_reported(site: Site, tmp_path: Path) -> None:
     """After the timeout the error names both LSNs, the slot and its reader."""
-    shutil.copytree(site.lake.root, tmp_path / "lake")
-    done = site.verify("--lake", tmp_path / "lake", "--table", "cleared", "--timeout", "0.1")
+    copy = copy_lake(site.lake, tmp_path / "lake")
+    done = site.verify("--lake", copy.root, "--table", "cleared", "--timeout", "0.1")
     assert done.code == 7
     assert "the snapshot is at" in done.stderr
     assert "reads slot auditlake" in done.stderr
@@ -210,7 +211,7 @@ def _garble(path: Path) -> None:
     """Change bytes of the first pages; size and footer stay the same."""
     content = bytearray(path.read_bytes())
     content[4:200] = bytes(byte ^ 0x5A for byte in content[4:200])
-    path.write_bytes(content)
+    overwrite(path, bytes(content))
 
 
 def _with_value(number: int) -> Callable[[pa.Table], pa.Table]:

@@ -1,7 +1,5 @@
 """Race with another process's commit: it arrives after everything has been read, so only our commit can detect it."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -19,6 +17,8 @@ from auditlake.apply.tails import Tail
 from auditlake.delta.log_writer import Action, put_commit
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
+from auditlake.store.files import move
+from tests.s3_server import copy_file, names
 from tests.spark.apply.harness import NAME, the_history
 
 Put = Callable[[Path, int, str, Iterable[Action]], None]
@@ -30,12 +30,12 @@ def committed_while_read(theirs: Lake, ours: Lake) -> Check:
 
     That commit arrives between the begin and the end of Delta's transaction, once.
     """
-    waiting, committed = map(str, _copy_commit(theirs, ours))
+    waiting, committed = _copy_commit(theirs, ours)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
-        if os.path.exists(waiting):  # noqa: PTH110 - runs in a worker process without other imports
-            os.rename(waiting, committed)  # noqa: PTH104
+        if waiting.exists():
+            move(waiting, committed)
 
     def checked(spark: SparkSession, table: HistoryTable, rows: DataFrame) -> DataFrame:
         plain = _checked(spark, table, rows).coalesce(1).toDF(*(f"c{place}" for place, _ in enumerate(rows.columns)))
@@ -50,7 +50,7 @@ def committed_before_entry(theirs: Lake, ours: Lake) -> Put:
 
     def put(path: Path, version: int, operation: str, actions: Iterable[Action]) -> None:
         if waiting.exists():
-            waiting.rename(committed)
+            move(waiting, committed)
         put_commit(path, version, operation, actions)
 
     return put
@@ -73,8 +73,10 @@ def planned_versions(monkeypatch: pytest.MonkeyPatch, plan: Plan, theirs: Lake, 
 
 def _copy_commit(theirs: Lake, ours: Lake) -> tuple[Path, Path]:
     """Copy the files of their commit into our table; return the commit's own copy, and its path in our log."""
-    log = Path("_delta_log", f"{the_history(theirs).delta_version:020}.json")
+    log = f"_delta_log/{the_history(theirs).delta_version:020}.json"
     there, here = theirs.history(NAME), ours.history(NAME)
-    shutil.copytree(there, here, ignore=shutil.ignore_patterns("_delta_log"), dirs_exist_ok=True)
-    shutil.copy(there / log, here / "their commit")
+    for name in names(there):
+        if not name.startswith("_delta_log"):
+            copy_file(there / name, here / name)
+    copy_file(there / log, here / "their commit")
     return here / "their commit", here / log

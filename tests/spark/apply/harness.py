@@ -1,6 +1,5 @@
 """Lake with one table, written as capture and snapshot write it; its history is read back as the model's versions."""
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, NoReturn
 from unittest import mock
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 import auditlake.apply.apply as applying
@@ -20,6 +19,7 @@ from auditlake.apply.embedded_fold import NotFolded
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_tails, open_log
+from auditlake.delta.table import open_table
 from auditlake.lake.duckdb_rows import connect, rows_of
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, create_history, open_history
 from auditlake.lake.history_files import find_files, part_of
@@ -30,7 +30,10 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.spark.session import read_version
 from auditlake.sql_names import standard_identifier
+from auditlake.store.objects import options
+from auditlake.store.place import Place
 from tests import model
+from tests.s3_server import chosen_lake, copy_lake
 
 NAME = TableName("public", "it's odd")
 COLUMNS = (
@@ -90,13 +93,12 @@ class Source:
                 {"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key or self.full} for c in columns
             ],
         }
-        write_deltalake(self.lake.relations, pa.Table.from_pylist([row], schema=RELATIONS_SCHEMA), mode="append")
+        _append(self.lake.relations, pa.Table.from_pylist([row], schema=RELATIONS_SCHEMA))
 
     def capture(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append changes and move the watermark to the last of them."""
-        properties = CommitProperties(app_transactions=[Transaction(CHANGES_APP, rows[-1]["lsn"])])
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=CHANGES_SCHEMA)
-        write_deltalake(self.lake.changes, table, mode="append", commit_properties=properties)
+        _append(self.lake.changes, table, Transaction(CHANGES_APP, rows[-1]["lsn"]))
 
     def changes(self, transaction: model.Transaction, rows: dict[model.Key, model.Values]) -> list[dict[str, Any]]:
         """Apply a transaction to `rows`, and return its changes as pgoutput would send them."""
@@ -124,6 +126,11 @@ class Source:
 
     def _old(self, key: model.Key, rows: Mapping[model.Key, model.Values]) -> list[str | None]:
         return texts(key, rows[key] if self.full else (None,) * len(REST))
+
+
+def _append(place: Place, rows: pa.Table, *positions: Transaction) -> None:
+    properties = CommitProperties(app_transactions=list(positions))
+    write_deltalake(str(place), rows, mode="append", commit_properties=properties, storage_options=options())
 
 
 def texts(key: Any, values: model.Values) -> list[str | None]:
@@ -175,8 +182,7 @@ def only_spark() -> Iterator[None]:
 
 def versions_without_spark(lake: Lake, folder: Path) -> list[model.Version] | None:
     """Apply the tail to a copy of the lake, in a new folder, without Spark; None if Spark has to fold it."""
-    twin = Lake(folder)
-    shutil.copytree(lake.root, twin.root)
+    twin = copy_lake(lake, folder)
     try:
         apply_pending(without_spark, twin)
     except NeedsSpark:
@@ -211,7 +217,7 @@ def all_rows(spark: SparkSession, lake: Lake) -> list[str]:
 
 def the_lake(folder: Path) -> Lake:
     """Return a lake in an empty folder."""
-    return Lake(folder)
+    return chosen_lake(folder)
 
 
 def versions_in(history: DataFrame) -> list[model.Version]:
@@ -290,4 +296,4 @@ def _typed(column: Column, text: str) -> Any:
 
 def delta_version(lake: Lake) -> int:
     """Return the version of the history table."""
-    return DeltaTable(lake.history(NAME)).version()
+    return open_table(lake.history(NAME)).version()

@@ -19,6 +19,7 @@ from auditlake.query.as_of import overlay
 from auditlake.spark.session import read_version
 from tests import model
 from tests.random_seeds import random_seeds
+from tests.s3_server import chosen_lake
 from tests.spark.apply.harness import (
     COLUMNS,
     NAME,
@@ -117,7 +118,7 @@ def _check_history(spark: SparkSession, folder: Path, seed: int) -> None:
         operation = bag.numbered(model.Insert(row, ()))
         assert isinstance(operation, model.Insert)
         expected.open[operation.key] = model.Version(operation.key, operation.values, *begun)
-    source = Source(Lake(folder), full=True, columns=NO_KEY)
+    source = Source(chosen_lake(folder), full=True, columns=NO_KEY)
     source.start(_shown(expected))
     transactions = list(writer.transactions(50))
     source.capture([row for _, sent in transactions for row in sent])
@@ -162,7 +163,7 @@ def _same(expected: model.Model, actual: list[model.Version]) -> None:
 def test_ending_more_copies_than_exist_parks_the_table(spark: SparkSession, tmp_path: Path) -> None:
     """Two deletes of a row with one copy contradict the history: nothing is merged."""
     row = _texts(ROWS[0])
-    source = Source(Lake(tmp_path), full=True, columns=NO_KEY)
+    source = Source(chosen_lake(tmp_path), full=True, columns=NO_KEY)
     begun = model.Version(*ROWS[0], SNAPSHOT_LSN, time_of(SNAPSHOT_LSN), "snapshot", None, 0)
     source.start([begun])
     place = {"lsn": 110, "xid": 1, "time": time_of(110), "schema": NAME.schema, "table": NAME.table, "relation": 1}
@@ -174,11 +175,11 @@ def test_ending_more_copies_than_exist_parks_the_table(spark: SparkSession, tmp_
 
 def test_a_first_key_parks_the_table_at_its_commit(spark: SparkSession, tmp_path: Path) -> None:
     """Whole rows are compared before it; a new snapshot is to identify rows by the key afterwards."""
-    source = Source(Lake(tmp_path), full=True, columns=NO_KEY)
+    source = Source(chosen_lake(tmp_path), full=True, columns=NO_KEY)
     rows = (ROWS[0], ROWS[0], ROWS[2])
     time = time_of(SNAPSHOT_LSN)
     source.start([model.Version(*row, SNAPSHOT_LSN, time, "snapshot", None, n) for n, row in enumerate(rows)])
-    keyed = Source(Lake(tmp_path), full=False, columns=COLUMNS)
+    keyed = Source(chosen_lake(tmp_path), full=False, columns=COLUMNS)
     keyed.register(2, COLUMNS)
     place = {"xid": 1, "schema": NAME.schema, "table": NAME.table, "op": "delete", "ordinal": 0}
     sent = [

@@ -1,7 +1,6 @@
 """Property tests of the fold without Spark: against the model, and against the fold in Spark for keys of every kind."""
 
 import random
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -18,12 +17,12 @@ from auditlake.apply.merge import Plan
 from auditlake.delta.commit_failures import Overtaken
 from auditlake.errors import LakeConflict
 from auditlake.lake.compaction import fence
-from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from tests import model
 from tests.model import UNCHANGED, Delete, Insert, Operation, Truncate, Update
 from tests.random_seeds import random_seeds
+from tests.s3_server import chosen_lake, copy_lake
 from tests.spark.apply.harness import (
     NAME,
     SNAPSHOT_LSN,
@@ -96,12 +95,11 @@ def test_keys_of_every_kind_are_compared_as_in_spark(spark: SparkSession, tmp_pa
         names = chance.sample(sorted(_KEYS), 2)
         kinds = {name: _KEYS[name] for name in names} | _VALUES
         columns = tuple(Column(name, oid, typmod, name in names) for name, (oid, typmod, _) in kinds.items())
-        source = Source(Lake(tmp_path / str(seed)), full=chance.random() < 0.5, columns=columns)
+        source = Source(chosen_lake(tmp_path / str(seed)), full=chance.random() < 0.5, columns=columns)
         source.start()
-        twin = Lake(tmp_path / f"{seed}-spark")
         changes = list(_changes(chance, columns, [kinds[column.name][2] for column in columns], full=source.full))
         source.capture(changes)
-        shutil.copytree(source.lake.root, twin.root)
+        twin = copy_lake(source.lake, tmp_path / f"{seed}-spark")
         for upto in (changes[len(changes) // 2]["lsn"], changes[-1]["lsn"]):
             apply_pending(without_spark, source.lake, Lsn(upto))
             with only_spark():
@@ -141,7 +139,7 @@ def _changes(
 @pytest.mark.parametrize("plan", [Plan.MERGE, Plan.REPLACE, Plan.MARK])
 def test_tails_are_folded_with_and_without_spark_in_turn(spark: SparkSession, tmp_path: Path, plan: Plan) -> None:
     """Files of Delta's writers have a column more than ours."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     changes = [
         Update(A, A, row("x")),
         Update(B, B, row("y")),
@@ -171,7 +169,7 @@ def test_tails_are_folded_with_and_without_spark_in_turn(spark: SparkSession, tm
 )
 def test_a_tail_that_is_not_ordinary_is_left_to_spark(tmp_path: Path, operation: Operation) -> None:
     """A TRUNCATE, and an unchanged TOAST value of a row whose key changes."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A), {110: [operation]})
     with pytest.raises(NeedsSpark):
         apply_pending(without_spark, source.lake)
@@ -185,7 +183,7 @@ def test_a_tail_that_is_not_ordinary_is_left_to_spark(tmp_path: Path, operation:
 )
 def test_a_change_that_contradicts_the_history_is_refused(tmp_path: Path, operation: Operation) -> None:
     """Closing a version that is not open, or opening one that is, writes nothing and shows no value."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     source.start(version(key, row("old"), (SNAPSHOT_LSN, "snapshot", None)) for key in (A, C))
     capture(source, snapshot(B, C), {110: [operation, Update(C, C, row("secret"))]})
     with pytest.raises(CannotFold, match="contradict the history") as caught:
@@ -196,7 +194,7 @@ def test_a_change_that_contradicts_the_history_is_refused(tmp_path: Path, operat
 
 def test_a_value_that_was_never_sent_is_left_to_spark(tmp_path: Path) -> None:
     """An UPDATE into a row filter arrives as INSERT, without unchanged values; the row has no open version."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A, B), {110: [Update(B, B, row(UNCHANGED))]})
     (change,) = source.changes(model.Transaction(120, 1120, time_of(120), [Update(B, B, row(UNCHANGED))]), snapshot(B))
     source.capture([change | {"op": "insert"}])
@@ -207,7 +205,7 @@ def test_a_value_that_was_never_sent_is_left_to_spark(tmp_path: Path) -> None:
 
 def test_a_change_without_its_key_is_left_to_spark(tmp_path: Path) -> None:
     """Only Spark's message says why the table is parked."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A), {110: [Insert((None, "2024-02-29"), row("x"))]})
     with pytest.raises(NotFolded):
         merge_embedded(tail_of(source.lake, 110))
@@ -217,7 +215,7 @@ def test_a_change_without_its_key_is_left_to_spark(tmp_path: Path) -> None:
 @pytest.mark.parametrize("theirs", [115, 120])
 def test_a_fold_planned_before_another_commit_is_refused(tmp_path: Path, theirs: int) -> None:
     """The position has moved: to within the tail, or to its end."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))], 115: [Delete(B)], 120: [Update(A, A, row("y"))]})
     planned = tail_of(source.lake, 120)
     apply_pending(without_spark, source.lake, Lsn(theirs))
@@ -236,7 +234,7 @@ def test_a_fold_planned_before_another_commit_is_refused(tmp_path: Path, theirs:
 
 def test_a_compaction_meanwhile_makes_the_tail_be_planned_again(tmp_path: Path) -> None:
     """A commit that leaves the position as it is overtakes the plan, not the process."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A), {110: [Update(A, A, row("x"))]})
     planned = tail_of(source.lake, 110)
     assert fence(the_history(source.lake))
@@ -251,12 +249,12 @@ def test_a_compaction_meanwhile_makes_the_tail_be_planned_again(tmp_path: Path) 
 def test_a_column_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Also one that a column has while a tail is folded, without Spark and in it."""
     columns = (Column("id", 23, -1, key=True), Column(name, 25, -1, key=False))
-    source, twin = Source(Lake(tmp_path / "lake"), columns=columns), Lake(tmp_path / "twin")
+    source = Source(chosen_lake(tmp_path / "lake"), columns=columns)
     source.start()
     place = {"ordinal": 0, "xid": 1, "schema": NAME.schema, "table": NAME.table, "relation": 1}
     source.capture([place | {"lsn": 110, "time": time_of(110), "op": "insert", "new": ["1", "a"]}])
     source.capture([place | {"lsn": 120, "time": time_of(120), "op": "update", "new": ["1", "b"]}])
-    shutil.copytree(source.lake.root, twin.root)
+    twin = copy_lake(source.lake, tmp_path / "twin")
     for upto in (110, 120):
         apply_pending(without_spark, source.lake, Lsn(upto))
         with only_spark():

@@ -22,6 +22,7 @@ from auditlake.lsn import Lsn
 from auditlake.spark.session import read_version
 from auditlake.temporal.moments import check_parked, read_known
 from tests.model import UNCHANGED, Delete, Insert, Operation, Transaction, Truncate, Update, Values, Version
+from tests.s3_server import chosen_lake
 from tests.spark.apply.harness import (
     COLUMNS,
     NAME,
@@ -93,7 +94,7 @@ def history(spark: SparkSession, lake: Lake) -> set[Version]:
 
 def test_one_transaction_has_one_version_per_key(spark: SparkSession, tmp_path: Path) -> None:
     """The last change of a key in a transaction determines the state; births and deaths determine `_op`, `_end_op`."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(
         source,
         snapshot(A, B, C),
@@ -126,7 +127,7 @@ def test_one_transaction_has_one_version_per_key(spark: SparkSession, tmp_path: 
 
 def test_truncate_closes_the_versions_open_at_its_place(spark: SparkSession, tmp_path: Path) -> None:
     """Rows before it end, including those without a change in the tail; later rows live; dead ones do not end again."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(
         source,
         snapshot(A, B, C),
@@ -149,7 +150,7 @@ def test_truncate_closes_the_versions_open_at_its_place(spark: SparkSession, tmp
 
 def test_unchanged_toast_values_follow_the_row(spark: SparkSession, tmp_path: Path) -> None:
     """The value comes from the open version through two key changes, and never from another row of the key."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(
         source,
         snapshot(A, note="from the snapshot") | snapshot(E, note="of another row"),
@@ -175,7 +176,7 @@ def test_unchanged_toast_values_follow_the_row(spark: SparkSession, tmp_path: Pa
 
 def test_rows_that_swap_keys_swap_their_values(spark: SparkSession, tmp_path: Path) -> None:
     """Two rows exchange their keys through a third key, which has no version."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(
         source,
         snapshot(A, note="a") | snapshot(B, note="b"),
@@ -191,7 +192,7 @@ def test_rows_that_swap_keys_swap_their_values(spark: SparkSession, tmp_path: Pa
 
 def test_an_old_tuple_with_the_same_key_is_no_key_change(spark: SparkSession, tmp_path: Path) -> None:
     """REPLICA IDENTITY FULL always sends the old tuple, which has the unchanged values."""
-    source = Source(Lake(tmp_path), full=True)
+    source = Source(chosen_lake(tmp_path), full=True)
     stream(source, snapshot(A), {110: [Update(A, A, row(UNCHANGED, "1.00"))]})
     assert history(spark, source.lake) == {
         version(A, row("old"), (100, "snapshot", None), (110, "update")),
@@ -201,7 +202,7 @@ def test_an_old_tuple_with_the_same_key_is_no_key_change(spark: SparkSession, tm
 
 def test_a_tail_of_inserts_is_appended_once(spark: SparkSession, tmp_path: Path) -> None:
     """A tail of inserts adds open versions in one commit with the position; applied again it changes nothing."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A), {110: [Insert(B, row("b", "NaN"))], 120: [Insert(C, row("c"))]})
     expected = {
         version(A, row("old"), (100, "snapshot", None)),
@@ -233,7 +234,7 @@ def test_a_change_that_contradicts_the_history_stops_the_apply(
     spark: SparkSession, tmp_path: Path, operation: Operation, plan: Plan
 ) -> None:
     """Closing a version that is not open, or opening one that is, writes nothing and shows no value."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     source.start(version(key, row("old"), (SNAPSHOT_LSN, "snapshot", None)) for key in (A, C))
     capture(source, snapshot(B, C), {110: [operation, Update(C, C, row("secret"))]})
     with pytest.raises(InvariantBroken, match="contradict the history") as caught:
@@ -247,7 +248,7 @@ def test_text_that_is_not_a_value_of_its_type_parks_the_table(
     spark: SparkSession, tmp_path: Path, column: int, text: str
 ) -> None:
     """Invalid bytea, numeric, timestamptz or boolean text never becomes NULL, and is not shown."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     values = [*row("x")]
     values[column] = text
     stream(source, snapshot(A), {110: [Insert(B, tuple(values))]})
@@ -266,7 +267,7 @@ def test_a_fold_planned_before_another_commit_is_refused(
     spark: SparkSession, tmp_path: Path, theirs: int, plan: Plan
 ) -> None:
     """If another process has moved the position since, partly or completely, the fold is not written."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     first: list[Operation] = [Insert(B, row("b"))] if plan is Plan.APPEND else [Update(A, A, row("b"))]
     stream(source, snapshot(A), {110: first, 120: [Insert(C, row("c"))]})
     log, table = open_log(source.lake), the_history(source.lake)
@@ -285,7 +286,7 @@ def test_a_fold_planned_before_another_commit_is_refused(
 
 def test_a_changed_table_is_applied_up_to_the_schema_change(spark: SparkSession, tmp_path: Path) -> None:
     """The transactions before an unsupported schema change are folded; the error names table, LSN and columns."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A), {110: [Update(A, A, row("x"))]})
     changed = (*COLUMNS[:-1], replace(COLUMNS[-1], type_oid=25))
     source.register(2, changed)
@@ -305,7 +306,7 @@ def test_a_changed_table_is_applied_up_to_the_schema_change(spark: SparkSession,
 
 def test_a_value_that_was_never_sent_parks_the_table(spark: SparkSession, tmp_path: Path) -> None:
     """An UPDATE into a row filter arrives as an INSERT; an omitted value never comes from an earlier row of the key."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A, note="of another row"), {110: [Delete(A)]})
     ((sent,),) = [source.changes(Transaction(120, 1120, time_of(120), [Insert(A, row(None))]), {})]
     source.capture([{**sent, "unchanged": [0]}])
@@ -316,7 +317,7 @@ def test_a_value_that_was_never_sent_parks_the_table(spark: SparkSession, tmp_pa
 
 def test_a_contradiction_parks_the_table_right_before_its_commit(spark: SparkSession, tmp_path: Path) -> None:
     """Earlier commits are folded; the parked table is skipped until a retry, and resumes if that succeeds."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     inserts: dict[int, Sequence[Operation]] = {
         lsn: [Insert(("9", f"2026-01-{lsn - 100:02}"), row("x"))] for lsn in range(110, 118)
     }

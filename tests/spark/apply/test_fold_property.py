@@ -1,7 +1,6 @@
 """Property tests of the fold and the merge against the reference model, on random histories."""
 
 import random
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from auditlake.query.as_of import overlay
 from auditlake.spark.session import read_version
 from tests import model
 from tests.random_seeds import random_seeds
+from tests.s3_server import chosen_lake, copy_lake
 from tests.spark.apply.harness import (
     COLUMNS,
     REST,
@@ -152,7 +152,7 @@ def captured_history(
     folder: Path, seed: int, features: Features, count: int
 ) -> tuple[Source, model.Model, list[model.Transaction]]:
     """Write a lake with a snapshot and captured random transactions; return also the model of the snapshot."""
-    writer, source = Writer(seed, features), Source(Lake(folder), full=features.full)
+    writer, source = Writer(seed, features), Source(chosen_lake(folder), full=features.full)
     writer.fill()
     begun = {
         key: model.Version(key, values, SNAPSHOT_LSN, time_of(SNAPSHOT_LSN), "snapshot", xid=None, ordinal=None)
@@ -191,7 +191,7 @@ def check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mode
 
     twin = Lake(lake.root.with_name(f"{lake.root.name}-{upto}"))
     if table.position > SNAPSHOT_LSN:  # only once, too
-        shutil.copytree(lake.root, twin.root)
+        copy_lake(lake, twin.root)
         apply_as(spark, twin, upto, Plan.REPLACE if pessimistic else Plan.MERGE)
     apply_as(spark, lake, upto, Plan.MARK)
     after = the_history(lake)

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 import auditlake.apply.deletion_vector_writer as marking
 from auditlake.apply.apply import apply_pending
 from auditlake.follow import Applier
-from auditlake.lake.layout import Lake
 from tests.model import Delete, Update
+from tests.s3_server import chosen_lake
 from tests.spark.apply.harness import Source, only_spark, the_history
 from tests.spark.apply.test_fold_cases import A, B, capture, history, row, snapshot, stream, version
 
@@ -45,7 +45,7 @@ def _writer(path: Path, version: int) -> str:
 
 def test_small_tails_are_written_without_delta(spark: SparkSession, tmp_path: Path) -> None:
     """Both commits are our own, also if Spark folds."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     with only_spark():
         assert applied_twice(spark, source) == ["auditlake", "auditlake"]
     assert history(spark, source.lake) == EXPECTED
@@ -68,7 +68,7 @@ def test_a_tail_above_a_limit_is_merged_by_delta(
             monkeypatch.setattr("auditlake.apply.merge.HELD_BYTES", 0)
         case _:
             monkeypatch.setattr("pyspark.sql.classic.dataframe.DataFrame.toArrow", refused)
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     with only_spark():
         assert applied_twice(spark, source) == ["Apache-Spark", "Apache-Spark"]
     monkeypatch.undo()
@@ -78,7 +78,7 @@ def test_a_tail_above_a_limit_is_merged_by_delta(
 def test_a_backlog_is_applied_in_windows(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each window is a commit of its own, in order, up to the end; a stop takes effect after the current window."""
     monkeypatch.setattr("auditlake.apply.tails.WINDOW_BYTES", 1)
-    source, said, stop = Source(Lake(tmp_path)), list[str](), threading.Event()
+    source, said, stop = Source(chosen_lake(tmp_path)), list[str](), threading.Event()
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))], 120: [Update(A, A, row("y")), Delete(B)]})
     stop.set()
     applier = Applier(source.lake, lambda: spark, said.append)
@@ -91,7 +91,7 @@ def test_a_backlog_is_applied_in_windows(spark: SparkSession, tmp_path: Path, mo
 
 def test_a_table_with_a_foreign_feature_is_written_by_delta(spark: SparkSession, tmp_path: Path) -> None:
     """A CHECK constraint, added by a user, must be enforced by its writer."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
     table = the_history(source.lake)
     spark.sql(f"alter table delta.`{table.path}` add constraint begun check (_from_lsn > 0)")

@@ -1,10 +1,8 @@
 """Tests of compaction and clustering of a history, alone and during a merge."""
 
-import shutil
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from auditlake.apply.apply import apply_pending
@@ -12,12 +10,13 @@ from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import find_tails, open_log
 from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.table import open_table
 from auditlake.lake import maintenance as upkeep
 from auditlake.lake.history_files import data_files, part_of
-from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Due, maintain, rewrite
 from auditlake.lsn import Lsn
 from tests.model import Delete, Insert, Update
+from tests.s3_server import chosen_lake, copy_lake
 from tests.spark.apply import between
 from tests.spark.apply.harness import Source, all_rows, apply_as, delta_version, the_history
 from tests.spark.apply.test_fold_cases import A, B, C, D, capture, history, row, snapshot, stream, version
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 def test_maintenance_changes_files_only(spark: SparkSession, tmp_path: Path) -> None:
     """Rows, position and horizon stay; the open partition is one file, closed versions are sorted by start LSN."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     lake = source.lake
     stream(source, snapshot(A, B, C), {110: [Update(A, A, row("x"))]})
     apply_as(spark, lake, 110, Plan.MERGE)
@@ -44,7 +43,7 @@ def test_maintenance_changes_files_only(spark: SparkSession, tmp_path: Path) -> 
     assert (after.position, after.horizon) == (before.position, before.horizon)
     assert len(data_files(after)) == len({part_of(file) for file in data_files(before)}) < len(data_files(before))
     assert said == [f"maintained {after.name}: {len(data_files(before))} files are {len(data_files(after))}"]
-    assert DeltaTable(after.path).transaction_version("auditlake/history") == 130
+    assert open_table(after.path).transaction_version("auditlake/history") == 130
 
     maintain(spark, lake, said.append)
     assert data_files(the_history(lake)) == data_files(after)
@@ -55,7 +54,7 @@ def test_large_partitions_are_compacted_by_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, known: bool, whole: bool
 ) -> None:
     """Rows stay the same for partitions above the memory limit, and for tables changed by other software."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
     apply_pending(lambda: spark, lake)
@@ -77,7 +76,7 @@ def test_large_partitions_are_compacted_by_spark(
 
 def test_a_merge_finds_rows_compacted_since_its_plan(spark: SparkSession, tmp_path: Path) -> None:
     """No version is lost or duplicated if files are compacted after the fold was planned."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
     apply_pending(lambda: spark, lake)
@@ -101,13 +100,12 @@ def test_a_compaction_during_a_write_makes_the_tail_be_planned_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan
 ) -> None:
     """The first commit is refused; the second writes each version once, with one position."""
-    source = Source(Lake(tmp_path / "ours"))
+    source = Source(chosen_lake(tmp_path / "ours"))
     lake = source.lake
     stream(source, snapshot(A, B), {110: [Insert(C, row("c"))]})
     apply_pending(lambda: spark, lake)
     capture(source, snapshot(A, B, C), {120: [Update(A, A, row("y")), Insert(D, row("d"))]})
-    theirs = Lake(tmp_path / "theirs")
-    shutil.copytree(lake.root, theirs.root)
+    theirs = copy_lake(lake, tmp_path / "theirs")
     assert rewrite(spark.newSession, the_history(theirs), Due(open_part=True, closed_parts=()))
     before, planned = delta_version(lake), between.planned_versions(monkeypatch, plan, theirs, lake)
     apply_pending(lambda: spark, lake)

@@ -1,7 +1,6 @@
 """Tests of a vacuum while another process is suspended before its commit for longer than files are kept."""
 
 import os
-import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Due, expire, rewrite
 from tests.model import Insert, Operation, Update
+from tests.s3_server import chosen_lake, copy_lake, on_disk
 from tests.spark.apply import between
 from tests.spark.apply.harness import NAME, Source, all_rows, delta_version, the_history
 from tests.spark.apply.test_fold_cases import A, B, C, D, history, row, snapshot, stream, version
@@ -50,11 +50,12 @@ def _missing(lake: Lake) -> list[Path]:
     return [path for path in files.paths if not path.exists()]
 
 
+@on_disk("an object has the time of its put")
 def test_a_fold_whose_files_a_vacuum_deleted_is_written_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first commit is refused although nobody else changed the table; otherwise versions would be lost."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))]})
     monkeypatch.setattr(marking, "put_commit", _vacuumed_once_before(spark, source.lake))
     apply_pending(lambda: spark, source.lake)
@@ -66,11 +67,12 @@ def test_a_fold_whose_files_a_vacuum_deleted_is_written_again(
     }
 
 
+@on_disk("an object has the time of its put")
 def test_a_compaction_whose_file_a_vacuum_deleted_is_not_committed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stays due; otherwise all rows of the open partition would be lost."""
-    source = Source(Lake(tmp_path))
+    source = Source(chosen_lake(tmp_path))
     stream(source, snapshot(A, B), {110: [Insert(C, row("c"))]})
     apply_pending(lambda: spark, source.lake)
     rows = all_rows(spark, source.lake)
@@ -86,14 +88,13 @@ def test_a_fence_makes_every_plan_be_planned_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan
 ) -> None:
     """Also the commits of Spark, which goes on with the next version if a commit concerns other rows only."""
-    source = Source(Lake(tmp_path / "ours"))
+    source = Source(chosen_lake(tmp_path / "ours"))
     lake = source.lake
     tail: list[Operation] = (
         [Insert(D, row("d"))] if plan is Plan.APPEND else [Update(A, A, row("y")), Insert(D, row("d"))]
     )
     stream(source, snapshot(A, B), {110: tail})
-    theirs = Lake(tmp_path / "theirs")
-    shutil.copytree(lake.root, theirs.root)
+    theirs = copy_lake(lake, tmp_path / "theirs")
     assert compaction.fence(the_history(theirs))
     before, planned = delta_version(lake), between.planned_versions(monkeypatch, plan, theirs, lake)
     apply_pending(lambda: spark, lake)

@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
+from deltalake import CommitProperties, QueryBuilder, Transaction
 from pyspark.sql import SparkSession
 
 import auditlake
 from auditlake.delta.data_files import write_part
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import put_commit
+from auditlake.delta.table import open_table
 from auditlake.lake import compaction as order
 from auditlake.lake import maintenance as upkeep
 from auditlake.lake.history import create_history, history_schema
@@ -25,6 +26,8 @@ from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, 
 from auditlake.lake.maintenance import find_due, rewrite
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
+from auditlake.store.files import parquet
+from tests.s3_server import chosen_lake, on_disk
 from tests.small_lake import files_of
 
 pytestmark = pytest.mark.spark
@@ -73,7 +76,7 @@ def make(lake: Lake) -> list[dict[str, Any]]:
 
 def read(lake: Lake) -> list[dict[str, Any]]:
     """Return all rows, read by deltalake."""
-    found = pa.table(QueryBuilder().register("t", DeltaTable(lake.history(NAME))).execute("select * from t"))
+    found = pa.table(QueryBuilder().register("t", open_table(lake.history(NAME))).execute("select * from t"))
     return sorted(found.to_pylist(), key=lambda row: row["id"])
 
 
@@ -81,7 +84,7 @@ def test_clustering_separates_versions_by_start_and_age(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of a month do not overlap, old versions have their own files, and every file has statistics."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     make(lake)
     before = read(lake)
     monkeypatch.setattr(upkeep, "fits", lambda _: False)
@@ -109,7 +112,7 @@ def test_clustering_separates_versions_by_start_and_age(
         assert all(one and other and one[1] <= other[0] for one, other in pairwise(bounds))
         assert len(laid) > order.AGES
         for file in laid:
-            rows = pq.read_table(file_path(lake.history(NAME), file.add), partitioning=None)
+            rows = pq.read_table(parquet(file_path(lake.history(NAME), file.add)), partitioning=None)
             begins, ends = (rows[name].to_pylist() for name in ("_from_lsn", "_to_lsn"))
             assert [*zip(begins, ends, strict=True)] == sorted(zip(begins, ends, strict=True))
             assert file.rows == rows.num_rows
@@ -117,9 +120,10 @@ def test_clustering_separates_versions_by_start_and_age(
                 assert file.bounds(name) == (min(rows[name].to_pylist()), max(rows[name].to_pylist()))
 
 
+@on_disk("an object has the time of its put")
 def test_files_of_a_killed_clustering_are_deleted_after_a_day(spark: SparkSession, tmp_path: Path) -> None:
     """Including Spark's hidden files; files that another process is writing stay."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     make(lake)
     before = read(lake)
     table = files_of(lake, NAME).table
@@ -138,7 +142,7 @@ def test_a_state_of_clustered_files_has_the_right_versions(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With files read whole and files read by LSN, in one stage and each alone."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     rows = make(lake)
     monkeypatch.setattr(upkeep, "fits", lambda _: False)
     monkeypatch.setattr(order, "_FILE_BYTES", 4_000)

@@ -25,7 +25,7 @@ from auditlake.snapshot.bootstrap import Target as First
 from auditlake.snapshot.bootstrap import bootstrap
 from auditlake.snapshot.worker_pool import LocalWorkers
 from tests import oracle
-from tests.s3_server import chosen_store
+from tests.s3_server import chosen_lake
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Site:
 def site(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Site]:
     """Bootstrap the tables."""
     name = server.create_database("resync")
-    made = Site(server.dsn(name), Lake(chosen_store(tmp_path / "lake")), spark)
+    made = Site(server.dsn(name), chosen_lake(tmp_path / "lake"), spark)
     try:
         made.run(SCHEMA)
         bootstrap(First(made.dsn, made.lake, "resync", "resync", None), lambda: LocalWorkers(1), lambda _: None)

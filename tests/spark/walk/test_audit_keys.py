@@ -10,6 +10,7 @@ from auditlake.apply.apply import apply_pending
 from auditlake.lake.layout import Lake
 from tests.capture_once import capture
 from tests.command import run_here
+from tests.s3_server import chosen_lake
 from tests.server import execute, install_trigger
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ BEFORE_THE_KEY = {
 
 def _bootstrapped(database: str, root: Path, *statements: str) -> Lake:
     execute(database, *statements)
-    assert run_here(["bootstrap", "--table", "public.*", "--source", database, "--lake", root]).code == 0
-    return Lake(root)
+    lake = chosen_lake(root)
+    assert run_here(["bootstrap", "--table", "public.*", "--source", database, "--lake", lake.root]).code == 0
+    return lake
 
 
 def test_a_row_is_not_followed_to_before_other_columns_became_the_key(

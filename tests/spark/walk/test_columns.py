@@ -36,6 +36,7 @@ from auditlake.snapshot.worker_pool import SparkWorkers
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
 from tests.arrow_state import texts_at
+from tests.s3_server import chosen_lake
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Walk:
 def walk(server: Server, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     """Bootstrap, and execute the steps; capture after the second and the last; apply nothing."""
     name = server.create_database("columns")
-    made = Walk(server.dsn(name), Lake(tmp_path_factory.mktemp("columns") / "lake"), [])
+    made = Walk(server.dsn(name), chosen_lake(tmp_path_factory.mktemp("columns") / "lake"), [])
     with connect(made.conninfo) as conn:
         conn.execute(_SCHEMA)
         bootstrap(

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
 import auditlake
 from auditlake.apply.apply import apply_pending
 from auditlake.audit.lake_reader import Reader
 from auditlake.capture.supervisor import make_task, run_capture
+from auditlake.delta.table import open_table
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -32,6 +33,7 @@ from auditlake.source.connection import connect, fetch
 from auditlake.source.server import wal_end
 from auditlake.sql_names import standard_identifier
 from tests.arrow_state import texts_at
+from tests.s3_server import chosen_lake
 from tests.server import Server, chosen_version
 
 if TYPE_CHECKING:
@@ -176,7 +178,7 @@ def walk(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Walk
     """Bootstrap, execute every step, and capture; apply nothing yet."""
     name = server.create_database("kinds")
     conninfo = server.dsn(name)
-    made = Walk(Lake(tmp_path / "lake"), [], [], [])
+    made = Walk(chosen_lake(tmp_path / "lake"), [], [], [])
     with connect(conninfo) as conn:
         conn.execute(_SCHEMA)
         bootstrap(
@@ -244,7 +246,7 @@ def _check_histories(walk: Walk) -> None:
     for table in _TABLES:
         columns = [column.name for column in _history(walk, table).columns]
         listed = ", ".join(f'"{name}"' for name in [*columns, "_from_lsn", "_to_lsn"])
-        query = QueryBuilder().register("t", DeltaTable(_history(walk, table).path)).execute(f"select {listed} from t")
+        query = QueryBuilder().register("t", open_table(_history(walk, table).path)).execute(f"select {listed} from t")
         versions = [tuple(row.values()) for row in pa.table(query.read_all()).to_pylist()]
         assert all(end is None or begin < end for *_, begin, end in versions)
         for lsn, states in walk.moments:

@@ -30,6 +30,7 @@ from auditlake.snapshot.worker_pool import LocalWorkers
 from auditlake.source.connection import connect, fetch
 from auditlake.source.server import wal_end
 from tests.arrow_state import texts_at
+from tests.s3_server import chosen_lake
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def walk(server: Server, tmp_path: Path) -> Iterator[Walk]:
     """Bootstrap, execute every step, and capture; apply nothing yet."""
     name = server.create_database("walk")
     conninfo = server.dsn(name)
-    lake = Lake(tmp_path / "lake")
+    lake = chosen_lake(tmp_path / "lake")
     with connect(conninfo) as conn:
         conn.execute(_SCHEMA)
         bootstrap(Target(conninfo, lake, "walk", "walk", None), lambda: LocalWorkers(2), lambda _: None)

@@ -29,6 +29,7 @@ from auditlake.source.ddl_trigger import install
 from auditlake.source.server import wal_end
 from auditlake.temporal.moments import read_known
 from auditlake.values.escapes import text_of
+from tests.s3_server import chosen_lake
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Site:
 def site(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Site]:
     """Bootstrap, change the tables, and capture."""
     name = server.create_database("parked")
-    lake, dsn = Lake(tmp_path / "lake"), server.dsn(name)
+    lake, dsn = chosen_lake(tmp_path / "lake"), server.dsn(name)
     try:
         with connect(dsn) as conn:
             conn.execute(_SCHEMA.encode())

@@ -16,6 +16,7 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot, write_catalog_snapshot
 from auditlake.schema.missing_values import Added, CatalogSnapshot, Existing, Question, read_added
+from tests.s3_server import chosen_lake
 
 _NAME = TableName("public", "T")
 _ID, _C, _D = Column("id", 23, -1, key=True), Column("c", 1114, -1, key=False), Column("C", 25, -1, key=False)
@@ -25,7 +26,7 @@ _NOTHING = pa.RecordBatch.from_pylist([], schema=CHANGES_SCHEMA)
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """A lake whose slot starts at 100, with one empty history from 100 on."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     CaptureLog(lake).start_at(Lsn(100))
     table = create_history(lake, _NAME, (_ID,))
     positions = CommitProperties(app_transactions=[Transaction(HISTORY_APP, 100), Transaction(SNAPSHOT_APP, 100)])

@@ -17,6 +17,7 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
 from auditlake.pgoutput.batch_layout import DdlReport, Described
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from tests.s3_server import chosen_lake
 
 
 def _changes(*lsns: int) -> pa.RecordBatch:
@@ -44,7 +45,7 @@ def _mono(lake: Lake) -> list[int]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """A lake whose slot starts at 100."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     CaptureLog(lake).start_at(Lsn(100))
     return lake
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import (
     LSN_OFFSET_UNIT,
     EarlierSource,
@@ -15,11 +14,12 @@ from auditlake.lake.manifest import (
     write_manifest,
 )
 from auditlake.lsn import Lsn
+from tests.s3_server import chosen_lake
 
 
 def test_a_lake_with_an_offset_has_another_format(tmp_path: Path) -> None:
     """Releases without offsets refuse it; the sources before are recorded with their ends."""
-    lake, first = Lake(tmp_path / "lake"), Manifest("7", 1, "shop", "s", "p")
+    lake, first = chosen_lake(tmp_path / "lake"), Manifest("7", 1, "shop", "s", "p")
     assert read_lsn_offset(lake) == 0
     write_manifest(lake, first)
     assert read_earlier_sources(lake) == ()

@@ -12,12 +12,13 @@ from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, La
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA, TRANSACTIONS_SCHEMA
+from tests.s3_server import chosen_lake
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Write a lake as capture does: one entry with all positions, then one with only some of them."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     log = CaptureLog(lake)
     log.start_at(Lsn(0x100))
     changes, transactions = (
@@ -57,6 +58,6 @@ def test_positions_missing_from_the_last_entries_are_read_from_the_table(
 
 def test_there_are_no_positions_before_the_first_capture(tmp_path: Path) -> None:
     """Without a table, and with a table without positions, the result is None."""
-    assert read_positions(Lake(tmp_path)) is None
-    CaptureLog(Lake(tmp_path))
-    assert read_positions(Lake(tmp_path)) is None
+    assert read_positions(chosen_lake(tmp_path)) is None
+    CaptureLog(chosen_lake(tmp_path))
+    assert read_positions(chosen_lake(tmp_path)) is None

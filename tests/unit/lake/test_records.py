@@ -6,45 +6,47 @@ from pathlib import Path
 import pytest
 
 from auditlake.errors import LakeUnusable
-from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, read_manifest, record_timeline, write_manifest
 from auditlake.lake.records import read_state, write_state
+from tests.s3_server import chosen_lake, on_disk, overwrite
 
 
 def test_the_last_state_is_read_back(tmp_path: Path) -> None:
     """It is None before the first write, and the file is the only one left in the folder."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     assert read_state(lake) is None
     write_state(lake, "trying again", "the source is away")
     write_state(lake, "running")
     state = read_state(lake)
     assert state is not None
     assert (state.state, state.problem) == ("running", None)
-    assert [path.name for path in tmp_path.iterdir()] == ["capture.json"]
+    assert [path.name for path in lake.root.iterdir()] == ["capture.json"]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"state": "running", "mood": "good"}'])
 def test_an_invalid_capture_status_is_reported(tmp_path: Path, text: str) -> None:
     """The error has a hint with the next step."""
-    (tmp_path / "capture.json").write_text(text)
+    lake = chosen_lake(tmp_path)
+    overwrite(lake.capture_state, text.encode())
     with pytest.raises(LakeUnusable, match=r"capture\.json") as refusal:
-        read_state(Lake(tmp_path))
+        read_state(lake)
     assert refusal.value.hint is not None
     assert "Remove it" in refusal.value.hint
 
 
+@on_disk("a bucket has no folders")
 def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     """The error names the folder."""
     with pytest.raises(LakeUnusable, match="cannot be written"):
-        write_state(Lake(tmp_path / "gone"), "running")
+        write_state(chosen_lake(tmp_path / "gone"), "running")
 
 
 def test_recording_a_timeline_changes_no_other_entry(tmp_path: Path) -> None:
     """All other entries stay, including those unknown to this version."""
-    lake = Lake(tmp_path / "lake")
+    lake = chosen_lake(tmp_path / "lake")
     write_manifest(lake, Manifest("7", 1, "shop", "s", "p"))
     before = json.loads(lake.manifest.read_text()) | {"note": "of a later version"}
-    lake.manifest.write_text(json.dumps(before))
+    overwrite(lake.manifest, json.dumps(before).encode())
     record_timeline(lake, 3)
     assert json.loads(lake.manifest.read_text()) == before | {"timeline": 3}
     assert read_manifest(lake) == Manifest("7", 3, "shop", "s", "p")

@@ -16,6 +16,7 @@ from auditlake.lake.relations import (
 )
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from tests.s3_server import chosen_lake
 
 _ID, _A, _B = (Column(name, 23, -1, key=name == "id") for name in ("id", "a", "b"))
 
@@ -37,7 +38,7 @@ def _log(lake: Lake) -> list[tuple[int, int, tuple[int, ...] | None]]:
 
 def test_a_replayed_transaction_gets_the_same_versions(tmp_path: Path) -> None:
     """A transaction that changes the shape to and fro is recorded once, however often the stream sends it."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     stream = ((_ONE, 100), (_ONE, 110), (_TWO, 110), (_ONE, 110), (_TWO, 120))
     for _ in range(3):
         log = RelationsLog(lake, _numbers)
@@ -50,7 +51,7 @@ def test_a_replayed_transaction_gets_the_same_versions(tmp_path: Path) -> None:
 
 def test_columns_of_the_same_name_with_other_numbers_are_another_version(tmp_path: Path) -> None:
     """The stream shows no difference; what the catalog shows is recorded, or that it does not identify the columns."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     answers: list[tuple[int, ...] | None] = [(1, 2), (1, 2), (1, 4), None]
     log = RelationsLog(lake, lambda _, __, ___: answers.pop(0))
     assert [log.register(_ONE, Lsn(lsn)) for lsn in (100, 110, 120, 130)] == [1, 1, 2, 3]
@@ -60,7 +61,7 @@ def test_columns_of_the_same_name_with_other_numbers_are_another_version(tmp_pat
 
 def test_what_the_trigger_reports_needs_no_question(tmp_path: Path) -> None:
     """The Relation message that follows has the version of the trigger; its source and command are kept."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     log = RelationsLog(lake, lambda _, __, ___: None)
     reported = with_attnums(_ONE, (1, 5))
     assert log.record(reported, Lsn(100), source=ShapeSource.DDL_TRIGGER, command="ALTER TABLE") == 1
@@ -74,7 +75,7 @@ def test_what_the_trigger_reports_needs_no_question(tmp_path: Path) -> None:
 
 def test_a_lake_of_an_earlier_release_gets_the_new_columns(tmp_path: Path) -> None:
     """Its versions have unknown numbers, until the stream sends the relation again."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     schema = pa.schema([RELATIONS_SCHEMA.field(name) for name in RELATIONS_SCHEMA.names[:7]])
     columns = [{"name": c.name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key} for c in _ONE.columns]
     row = {"relation": 1, "lsn": 90, "oid": 7, "schema": "public", "table": "t", "replica_identity": "d"}

@@ -17,6 +17,7 @@ from auditlake.snapshot.ctid_ranges import SnapshotMark
 from auditlake.snapshot.scheduler import begin_table, commit_table
 from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import AtTime
+from tests.s3_server import chosen_lake
 
 T0 = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
 HOUR_S = 3600
@@ -48,7 +49,7 @@ def at(seconds: float) -> int:
 @pytest.fixture
 def jumped(tmp_path: Path, clock: Clock) -> tuple[Lake, CaptureLog]:
     """Commit 1 s, 10 s, 11 s and 12 s after the snapshot; the second commit has a time one hour later."""
-    lake = Lake(tmp_path / "lake")
+    lake = chosen_lake(tmp_path / "lake")
     commit_table(begin_table(lake, TableName("public", "t"), (Column("id", 23, -1, key=True),)), [], mark())
     log = CaptureLog(lake)
     log.start_at(Lsn(0x101))

@@ -30,6 +30,7 @@ from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.store.files import remove_folder
 from auditlake.temporal.table_lookup import SYSTEM_TABLES
 from tests.random_sql import write_lake as write_random_lake
+from tests.s3_server import chosen_lake
 from tests.small_lake import T0, T0_US, version, write_history, write_log, write_small_lake
 
 _OWN = [("auditlake", name.table) for name in SYSTEM_TABLES]
@@ -230,7 +231,7 @@ def test_versions_of_a_tail_are_the_states_of_the_table(tmp_path: Path, seed: in
 
     The states are those of a dictionary that the same changes are applied to.
     """
-    draw, lake, name = random.Random(seed), Lake(tmp_path / "lake"), TableName("public", "rows")  # noqa: S311 - a test
+    draw, lake, name = random.Random(seed), chosen_lake(tmp_path / "lake"), TableName("public", "rows")  # noqa: S311 - a test
     state: dict[int, str] = {1: "a", 2: "b", 3: "c"}
     positions = {HISTORY_APP: 0x100, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     first = [{"id": n, "body": body} | version(0x100, None, "snapshot", None) for n, body in state.items()]

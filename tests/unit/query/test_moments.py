@@ -15,6 +15,7 @@ from auditlake.query.system_time import Bounds, State, Versions
 from auditlake.relation import Column, TableName
 from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.when import parse_when
+from tests.s3_server import chosen_lake
 from tests.small_lake import CUSTOMERS, ORDERS, T0, write_small_lake
 
 # Versions of orders as (_from_lsn, _to_lsn), hand-made from the docstring of the small lake.
@@ -124,7 +125,7 @@ def test_without_changes_only_the_snapshots_can_be_read(tmp_path: Path) -> None:
 def test_an_empty_folder_is_no_lake(tmp_path: Path) -> None:
     """The error names the folder and the next command."""
     with pytest.raises(LakeUnusable) as caught:
-        read_known(Lake(tmp_path))
+        read_known(chosen_lake(tmp_path))
     assert "bootstrap" in str(caught.value.hint)
 
 
