@@ -21,7 +21,7 @@ folded: the snapshot has their result, and what the table was between two of the
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ from auditlake.snapshot.plan import Plan, publish, read_source
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.scheduler import Copier, Limits, exported
 from auditlake.snapshot.worker_pool import Workers
-from auditlake.source.catalog import FollowedTable, choose, read_sizes
+from auditlake.source.catalog import FollowedTable, TableSize, choose, read_sizes
 from auditlake.source.catalog import Source as CatalogSource
 from auditlake.source.connection import Row, connect, connect_replication
 from auditlake.source.lock_waits import LOCK_TIMEOUT_S
@@ -292,7 +292,7 @@ def _copy(
             slot = target.renewal.manifest.slot
             ensure_failover(run.control, target.conninfo, slot, wanted=target.failover, report=run.report)
         todo = {name: table for name, table in todo.items() if name in columns}
-        sizes = read_sizes(holder.connection, [part.relation.oid for table in todo.values() for part in table.parts])
+        sizes = _sizes(holder, todo.values())
         staging = _Staging(target.lake, columns, todo)
         snapshot = exported(target.conninfo, holder, snapshot_id, mark)
         capture = _capture(run, beside)
@@ -303,6 +303,11 @@ def _copy(
         else:
             _await_passed(target.lake, created.consistent_point)
     return staging
+
+
+def _sizes(holder: SnapshotHolder, tables: Iterable[FollowedTable]) -> dict[int, TableSize]:
+    with holder.catalog() as conn:
+        return read_sizes(conn, [part.relation.oid for table in tables for part in table.parts])
 
 
 def _time_us(run: _Run, holder: SnapshotHolder) -> int:
@@ -372,7 +377,8 @@ def _comparable(
 ) -> dict[TableName, tuple[Column, ...]]:
     """Return the columns in which each table is compared with its history, as it is under the snapshot."""
     histories = {table.name: table for table in list_histories(run.target.lake)}
-    source = read_source(holder.connection, require_manifest(run.target.lake).publication)
+    with holder.catalog() as conn:
+        source = read_source(conn, require_manifest(run.target.lake).publication)
     names = {table.name for table in todo.values()}
     now = {table.name: table for table in choose(source, lambda table: table.name in names)}
     columns = {}

@@ -217,9 +217,9 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
         snapshot_id = holder.import_snapshot(created.snapshot_id)
         run.progress.record_snapshot()
         mark = SnapshotMark(created.snapshot_lsn, holder.time_us())
-        source = read_source(holder.connection, target.publication)
-        todo = _unchanged(run, todo, chosen_of(source, target.patterns))
-        sizes = read_sizes(holder.connection, [part.relation.oid for table in todo for part in table.parts])
+        with holder.catalog() as conn:
+            todo = _unchanged(run, todo, chosen_of(read_source(conn, target.publication), target.patterns))
+            sizes = read_sizes(conn, [part.relation.oid for table in todo for part in table.parts])
         replication.finish()
         ensure_failover(run.control, target.conninfo, target.slot, wanted=target.failover, report=run.report)
         is_first = created.name == target.slot

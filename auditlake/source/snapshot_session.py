@@ -22,7 +22,8 @@ Authority: postgresql.org/docs/current/functions-admin.html, "Snapshot Synchroni
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, cast
 
@@ -168,14 +169,28 @@ class SnapshotHolder:
         session = fetch_one(self._conn, _SESSION)
         if self._session is None or session != self._session:
             return f"expected session {self._session}, found {session}"
-        locked = {cast("int", oid) for (oid,) in fetch(self._conn, _LOCKED)} if oids else set()
+        locked: set[int] = set()
+        if oids:
+            with self.catalog() as conn:
+                locked = {cast("int", oid) for (oid,) in fetch(conn, _LOCKED)}
         missing = sorted({*oids} - locked)
         return f"relations {', '.join(map(str, missing))} are no longer locked" if missing else None
 
     @property
     def connection(self) -> psycopg.Connection[Row]:
-        """Return the connection, to read the catalog in the snapshot; locked tables cannot have changed since."""
+        """Return the connection, for what it knows of the server; queries are those of `catalog`."""
         return self._conn
+
+    @contextmanager
+    def catalog(self) -> Iterator[psycopg.Connection[Row]]:
+        """Lend the connection to read the catalog in the snapshot; locked tables cannot have changed since.
+
+        Locks of the queries end with the block. VACUUM FULL pg_class would wait for them as long as the copy takes, and
+        every session behind it, also the one that would give way.
+        """
+        self._conn.execute("savepoint catalog")
+        yield self._conn
+        self._conn.execute("rollback to savepoint catalog; release savepoint catalog")
 
     def time_us(self) -> int:
         """Read the server's clock, in microseconds since 1970."""

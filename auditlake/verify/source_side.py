@@ -178,7 +178,8 @@ def snapshot(conninfo: str, manifest: Manifest, load: Load, waiting: Waiting) ->
             snapshot_id = holder.import_snapshot(created.snapshot_id)
         finally:
             replication.finish()
-        chosen = chosen_of(read_source(holder.connection, manifest.publication), None)
+        with holder.catalog() as conn:
+            chosen = chosen_of(read_source(conn, manifest.publication), None)
         tables = {table.name: table for table in chosen}
         complete = for_other_machines(conninfo, control)
         limits = {**_limits(load), **unlimited(control.info.server_version)}
