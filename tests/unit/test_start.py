@@ -1,4 +1,4 @@
-"""Start of the program: the command is recognised, and a quick one imports little."""
+"""Start of the program: a quick command imports little."""
 
 import subprocess
 import sys
@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from auditlake.cli.main import auditlake
-from auditlake.cli.start import WITHOUT_PANDAS, command_of
 from tests.small_lake import write_lake_with_manifest
 
 _RUN = """
@@ -20,26 +18,6 @@ except SystemExit as exc:
 heavy = [name for name in ("pandas", "pyspark", "psycopg") if name in sys.modules]
 print(*heavy, file=sys.stderr)
 """
-
-
-@pytest.mark.parametrize(
-    ("arguments", "command"),
-    [
-        (["log", "--table", "t"], "log"),
-        (["--config", "log", "sql", "select 1"], "sql"),
-        (["--config=log", "status"], "status"),
-        (["--help"], None),
-        ([], None),
-    ],
-)
-def test_the_command_is_found(arguments: list[str], command: str | None) -> None:
-    """The first argument that is neither an option nor the value of one."""
-    assert command == command_of(arguments)
-
-
-def test_quick_commands_exist() -> None:
-    """Each is a command of the program."""
-    assert set(auditlake.commands) >= WITHOUT_PANDAS
 
 
 @pytest.mark.parametrize(
