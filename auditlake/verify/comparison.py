@@ -174,7 +174,8 @@ class Comparison:
         deadline, reported = time.monotonic() + self._bounds.timeout_s, False
         while (known := self._known_lsn()) < self._source.lsn:
             if not reported:
-                self._notify(f"waiting until capture, at {known}, has passed {self._source.lsn}")
+                reads, advice = self._slot_reader("Start auditlake follow.", "auditlake status shows the lag.")
+                self._notify(f"waiting until capture, at {known}, has passed {self._source.lsn}: {reads}. {advice}")
                 reported = True
             if time.monotonic() > deadline:
                 raise self._too_late(known)
@@ -185,14 +186,23 @@ class Comparison:
         return Lsn(0) if positions is None else positions.known_lsn
 
     def _too_late(self, known: Lsn) -> NotAnswerable:
-        reader = self._source.slot_reader()
-        reads = "no process reads" if reader is None else f"pid {reader} reads"
+        reads, advice = self._slot_reader(
+            "Start auditlake follow and run auditlake verify again.",
+            "Run auditlake verify again with a longer --timeout; auditlake status shows the lag.",
+        )
         return NotAnswerable(
             f"after {self._bounds.timeout_s:g} s the lake has every commit up to {known}, the snapshot is at"
-            f" {self._source.lsn}; {reads} slot {self._source.slot}",
-            "Start auditlake follow and run auditlake verify again."
+            f" {self._source.lsn}; {reads}",
+            advice,
+        )
+
+    def _slot_reader(self, if_none: str, otherwise: str) -> tuple[str, str]:
+        """Return who reads the slot, and one of two sentences."""
+        reader, slot = self._source.slot_reader(), self._source.slot
+        return (
+            (f"no process reads slot {slot}", if_none)
             if reader is None
-            else "Run auditlake verify again with a longer --timeout; auditlake status shows the lag.",
+            else (f"pid {reader} reads slot {slot}", otherwise)
         )
 
     def _compare(self, known: Known, history: HistoryTable, side: _Side) -> TableReport:
