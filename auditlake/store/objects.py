@@ -40,6 +40,8 @@ _Reply = TypeVar("_Reply")
 S3_FILE_SYSTEM = "spark.hadoop.fs.s3.impl"
 """Spark's setting for the file system of s3://."""
 _RETRY_S = 60
+_RETRIES = 40
+"""Pauses between them are random and hardly grow: 40 take at least seven seconds, ten may be over after 1.5."""
 _PAUSE_S = 0.2
 _LOST = re.compile(r"\bkind: (?:Interrupted|Timeout)\b")
 """In an error of obstore: a connection that ended, or no reply in time. The request may have taken effect."""
@@ -82,10 +84,10 @@ def endpoint() -> str | None:
 
 def options() -> dict[str, str]:
     """Return what deltalake needs beyond the environment; no credentials."""
-    url = endpoint()
+    url, retries = endpoint(), {"max_retries": str(_RETRIES), "retry_timeout": f"{_RETRY_S}s"}
     if url is None:
-        return {}
-    return {"AWS_ENDPOINT_URL": url, **({"AWS_ALLOW_HTTP": "true"} if url.startswith("http://") else {})}
+        return retries
+    return {"AWS_ENDPOINT_URL": url, **({"AWS_ALLOW_HTTP": "true"} if url.startswith("http://") else {}), **retries}
 
 
 @lru_cache(maxsize=16)
@@ -100,7 +102,7 @@ def _access() -> dict[str, Any]:
     return {
         "config": {"endpoint": url} if url else {},
         "client_options": {"allow_http": bool(url and url.startswith("http://"))},
-        "retry_config": {"max_retries": 10, "retry_timeout": timedelta(seconds=_RETRY_S)},
+        "retry_config": {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)},
         **_profile(),
     }
 
