@@ -400,11 +400,15 @@ class RandomDdl:
         new = [*old, other.sql] if self._chance.random() < 0.6 else [other.sql]
         fill = "" if other.not_null else f"update {table.sql} set {other.sql} = {self._value(_filled(other))}"
         fill = f"{fill} where {other.sql} is null; " if fill else ""
-        drop = (
-            "do $$ begin execute (select format('alter table %s drop constraint %I', conrelid::regclass, conname)"
-            f" from pg_constraint where conrelid = {table.oid} and contype = 'p'); end $$"
+        dropped = (
+            "select format('alter table %s drop constraint %I', conrelid::regclass, conname)"
+            f" from pg_constraint where conrelid = {table.oid} and contype = 'p'"
         )
-        return f"{fill}{drop}; alter table {table.sql} add primary key ({', '.join(dict.fromkeys(new))})"
+        add = f"add primary key ({', '.join(dict.fromkeys(new))})"
+        if self._chance.random() < 0.5:  # in one command, the table is never without a key
+            literal = f", {add}".replace("'", "''")
+            return f"{fill}do $$ begin execute ({dropped}) || '{literal}'; end $$"
+        return f"{fill}do $$ begin execute ({dropped}); end $$; alter table {table.sql} {add}"
 
     def replica_identity(self, table: Table) -> str:
         what = self._chance.choice(("full", "default")) if table.key else "full"
