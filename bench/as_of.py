@@ -115,7 +115,7 @@ def main() -> None:
     try:
         _make(spark, lake, _columns(arguments.columns), (arguments.open, arguments.closed))
         if not arguments.untidy:
-            maintain(spark, lake, print)
+            maintain(lambda: spark, lake, print)
         files = len(DeltaTable(lake.history(_NAME)).file_uris())
         print(f"{arguments.open:,} open, {arguments.closed:,} closed, {files} files, {os.cpu_count()} cores")
         for lsn in (_END, (_BEGIN + _END) // 2, _BEGIN + _END // 10):

@@ -13,4 +13,4 @@ if __name__ == "__main__":
     with exit_on_errors():
         lake = Lake.at(sys.argv[1])
         require_manifest(lake)
-        maintain(spark_session(settings_for_spark(lake.root)), lake, say)
+        maintain(lambda: spark_session(settings_for_spark(lake.root)), lake, say)

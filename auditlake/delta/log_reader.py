@@ -19,7 +19,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -30,7 +30,7 @@ from auditlake.store.files import AtOnce, list_versioned, parquet, read_each, re
 from auditlake.store.place import Place, Remote
 
 Add = Mapping[str, Any]
-"""The content of an `add` action."""
+"""The content of an `add` action, or of a `remove`."""
 
 AnyPlace = TypeVar("AnyPlace", bound=Place)
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -39,9 +39,11 @@ _TAIL_ENTRIES = 32
 _PAGE = 1000
 """So many names are listed by one request."""
 _REPLAYED_FILES = 50_000
+_LISTED_LOGS = 64
 _Adds = dict[tuple[str, ...], Add]
 """Logical files by `_identity`."""
 _FIELDS = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector")
+_REMOVE_FIELDS = ("path", "deletionTimestamp", "deletionVector")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +97,39 @@ def _continued(log: Place, known: "_Replay | None", version: int) -> "tuple[int,
     return known.version, dict(known.files), listing
 
 
+def removed_files(table: Place, version: int, etag: str | None) -> list[Add]:
+    """List the `remove` actions of the newest checkpoint up to a version, and of the entries after it.
+
+    A checkpoint has those of the retention of the table. `etag` is that of the version's entry in a store.
+
+    Raises FileNotFoundError as `live_files`.
+    """
+    log = table / "_delta_log"
+    start, actions, listing = _read_checkpoint(log, version, list_with(table, version, etag), "remove", _REMOVE_FIELDS)
+    entries = read_entries(table, {number: listing.entries.get(number) for number in range(start + 1, version + 1)})
+    return [*actions, *(action["remove"] for action in entries if "remove" in action)]
+
+
 def _from_checkpoint(log: Place, version: int, listing: Listing | None) -> "tuple[int, _Adds, Listing]":
-    """Read the newest checkpoint that can be read, with its version; no files and -1 if there is none."""
+    """Return the files of the newest checkpoint that can be read, with its version; none and -1 if there is none."""
+    number, adds, listing = _read_checkpoint(log, version, listing, "add", _FIELDS)
+    return number, {_identity(add): add for add in adds}, listing
+
+
+def _read_checkpoint(
+    log: Place, version: int, listing: Listing | None, kind: str, fields: Sequence[str]
+) -> tuple[int, list[Add], Listing]:
+    """Read the actions of a kind from the newest checkpoint that can be read; none and -1 if there is none."""
     import pyarrow as pa  # noqa: PLC0415 - readers of the tail do not need it
 
     listing = listing if listing is not None and listing.is_enough(version) else _list_log(log, version)
     for number in sorted(listing.checkpoints, reverse=True):
         if number <= version:
             try:
-                return number, {_identity(add): add for add in _checkpointed(checkpoint_file(log, number))}, listing
+                return number, list(_checkpointed(checkpoint_file(log, number), kind, fields)), listing
             except (pa.ArrowException, OSError):
                 continue  # entries are kept since an older checkpoint
-    return -1, {}, listing
+    return -1, [], listing
 
 
 def entry(table: Place, version: int) -> Iterator[Mapping[str, Any]]:
@@ -155,7 +178,7 @@ def list_newest(table: Place) -> Listing:
         return Listing(0, {}, {})
 
 
-def list_with(table: Place, version: int, etag: str) -> Listing | None:
+def list_with(table: Place, version: int, etag: str | None) -> Listing | None:
     """List a log from a checkpoint or its first entry on, up to a version at least; None if it begins later.
 
     `etag` is that of the version's entry in a store. The last listing that shows it is used, if there is one.
@@ -204,13 +227,22 @@ def _transactions(entry_file: Place, etag: str | None) -> Iterator[tuple[str, in
 
 def _list_newest(log: Place) -> Listing:
     """List at least the last `_TAIL_ENTRIES` entries; in a store, from where the newest one was the last time."""
-    last = _last_listed.get(log)
-    listing = Listing(0, {}, {}) if last is None else _list_since(log, max(0, last.newest - _TAIL_ENTRIES))
+    seen = _newest_seen.get(log)
+    listing = Listing(0, {}, {}) if seen is None else _list_since(log, max(0, seen - _TAIL_ENTRIES))
     if not listing.entries:  # not listed before, or created again
         listing = _list_log(log)
     if isinstance(log, Remote) and listing.entries:
-        _last_listed[log] = listing
+        _newest_seen[log] = listing.newest
+        _keep_listing(log, listing)
     return listing
+
+
+def _keep_listing(log: Place, listing: Listing) -> None:
+    with _keeping:
+        _last_listed[log] = listing
+        _last_listed.move_to_end(log)
+        if len(_last_listed) > _LISTED_LOGS:
+            _last_listed.popitem(last=False)
 
 
 def _list_log(log: Place, upto: int | None = None) -> Listing:
@@ -283,8 +315,11 @@ class _Replays:
 
 
 _replays = _Replays()
-_last_listed: dict[Place, Listing] = {}
-"""Each log in a store when its newest entries were listed last."""
+_newest_seen: dict[Place, int] = {}
+"""The newest version of each log in a store when it was listed last."""
+_last_listed = OrderedDict[Place, Listing]()
+"""The last listing of the logs in a store whose newest entries were listed last."""
+_keeping = threading.Lock()
 
 
 def _identity(action: Add) -> tuple[str, ...]:
@@ -294,11 +329,11 @@ def _identity(action: Add) -> tuple[str, ...]:
     return (action["path"], *marks)
 
 
-def _checkpointed(checkpoint: Place) -> Iterator[Add]:
+def _checkpointed(checkpoint: Place, kind: str, fields: Sequence[str]) -> Iterator[Add]:
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    rows = pq.ParquetFile(parquet(checkpoint)).read(columns=[f"add.{field}" for field in _FIELDS])["add"]
+    rows = pq.ParquetFile(parquet(checkpoint)).read(columns=[f"{kind}.{field}" for field in fields])[kind]
     for row in rows.filter(pc.is_valid(rows)).to_pylist():
         add = {name: value for name, value in row.items() if value is not None}
         yield {**add, **{name: dict(add[name]) for name in ("partitionValues", "tags") if name in add}}

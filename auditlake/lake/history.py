@@ -94,6 +94,7 @@ PERIOD_COLUMNS = (
 RESERVED = frozenset(name for name, _ in PERIOD_COLUMNS)
 LSNS = ("_from_lsn", "_to_lsn")
 
+_RETENTION = "delta.deletedFileRetentionDuration"
 _OID, _NAMES, _FORMER_OIDS = "auditlake.oid", "auditlake.names", "auditlake.former_oids"
 _PERIOD_BOUNDS = (*LSNS, "_from_time", "_to_time")
 _WHOLE_NUMBERS = ("smallint", "int", "bigint")
@@ -280,7 +281,7 @@ def _creation(name: TableName, columns: tuple[Column, ...], oid: int | None, cal
     schema = Schema([*map(_source_field, columns), *_period_fields()])
     configuration = {
         "delta.enableDeletionVectors": "true",
-        "delta.deletedFileRetentionDuration": KEPT_FOR,
+        _RETENTION: KEPT_FOR,
         "delta.logRetentionDuration": KEPT_FOR,
         # Spark deletes entries although its checkpoint may not be on the disk yet; `delta.checkpoints` deletes them.
         "delta.enableExpiredLogCleanup": "false",
@@ -397,6 +398,12 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     path, at, since = lake.history(name), Lsn(position), Lsn(horizon)
     taken_us = delta.transaction_version(SNAPSHOT_TIME_APP)
     return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us)
+
+
+def has_own_retention(table: HistoryTable) -> bool:
+    """Return whether a table keeps deleted files for as long as those that are created here."""
+    delta = open_metadata(table.path)
+    return delta is not None and delta.metadata().configuration.get(_RETENTION) == KEPT_FOR
 
 
 def history_of(recorded: Membership | None, relation: Relation) -> TableName:

@@ -11,7 +11,7 @@ that touch the same files, one is refused and planned again.
   once its unclustered files reach half the size of the clustered ones; this bounds write amplification. Until then, its
   small files are compacted with files of similar size, for the same reason.
 - Expiry: files that no version has had for `checkpoints.KEPT_FOR`, and the log entries of those versions, are deleted.
-  A query pins its version and must end within that time.
+  A query pins its version and must end within that time. No JVM is needed (`delta.expired_files`).
 
 Capture maintains `changes` and its other tables itself, because only capture may write them.
 
@@ -29,9 +29,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.checkpoints import KEPT_FOR_S, checkpoint
 from auditlake.delta.commit_failures import COMMIT_CONFLICTS, writing
 from auditlake.delta.data_files import DataFile
+from auditlake.delta.expired_files import expired_files
 from auditlake.failpoints import After, reach
 from auditlake.lake.compaction import (
     AGES,
@@ -44,13 +45,14 @@ from auditlake.lake.compaction import (
     has_large_rows,
     join,
 )
-from auditlake.lake.history import OPEN_PART, HistoryTable, list_histories, open_history
+from auditlake.lake.history import OPEN_PART, HistoryTable, has_own_retention, list_histories, open_history
 from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.relation import TableName
 from auditlake.spark.log_store import is_vacuumed, require
 from auditlake.sql_names import spark_literal
+from auditlake.store.files import remove_files
 
 _SMALL_BYTES = 8 << 20
 _OPEN_FILE_BYTES = 128 << 20
@@ -226,40 +228,48 @@ def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: in
     return SparkDeltaTable.forPath(spark, str(table.path)).optimize().where(f"_part = '{part}'")
 
 
-def expire(spark: SparkSession, table: HistoryTable) -> None:
+def expire(open_session: OpenSession, table: HistoryTable) -> None:
     """Delete the files that no version has had for the table's retention, and what killed writers left.
 
     A process that was suspended since it wrote its files may still commit them, so a fence comes before the deletion.
-    The session's settings turn off VACUUM's own commits, which do not conflict with any other.
+    Spark starts only for a table that other programs have given features or another retention.
     """
+    before_s = time.time() - KEPT_FOR_S
+    if find_files(table) is None or not has_own_retention(table):
+        _vacuum(open_session(), table)
+    elif expired_files(table.path, before_s) and fence(table):
+        remove_files(expired_files(table.path, before_s))
+    delete_abandoned(table)
+
+
+def _vacuum(spark: SparkSession, table: HistoryTable) -> None:
+    """Expire as Delta does; the session's settings turn off its own commits, which do not conflict with any other."""
     expired = spark.sql(f"vacuum {spark_literal(str(table.path))} dry run")
     if not expired.isEmpty() and fence(table):
         SparkDeltaTable.forPath(spark, str(table.path)).vacuum()
-    delete_abandoned(table)
 
 
 # To list a table's folder takes seconds on an object store, and files are kept for hours anyway.
 _EXPIRE_EVERY_S = 3 * 3600.0
 
 
-def maintain(spark: SparkSession, lake: Lake, report: Callable[[str], None]) -> None:
+def maintain(start_spark: OpenSession, lake: Lake, report: Callable[[str], None]) -> None:
     """Compact and cluster every history as far as possible, write checkpoints and delete expired files."""
-    session = spark.newSession()
+
+    def open_session() -> SparkSession:
+        return start_spark().newSession()
+
     with hold(lake, "maintain", Stage.MAINTAIN):
-        _maintain_all(session, lake, report)
+        for table in list_histories(lake):
+            with writing(f"the history of {table.name}"):
+                _maintain_one(open_session, lake, table, report)
 
 
-def _maintain_all(session: SparkSession, lake: Lake, report: Callable[[str], None]) -> None:
-    for table in list_histories(lake):
-        with writing(f"the history of {table.name}"):
-            _maintain_one(session, lake, table, report)
-
-
-def _maintain_one(session: SparkSession, lake: Lake, table: HistoryTable, report: Callable[[str], None]) -> None:
+def _maintain_one(open_session: OpenSession, lake: Lake, table: HistoryTable, report: Callable[[str], None]) -> None:
     files = data_files(table)
-    done = rewrite(lambda: session, table, find_due(files, everything=True))
+    done = rewrite(open_session, table, find_due(files, everything=True))
     checkpoint(table.path)
-    expire(session, table)
+    expire(open_session, table)
     current = open_history(lake, table.name) or table
     remark = "" if done else "; another process commits to it, run this again"
     report(f"maintained {table.name}: {len(files):,} files are {len(data_files(current)):,}{remark}")
@@ -288,7 +298,7 @@ class Upkeep:
         now_s = time.monotonic()
         if now_s - self._expired_s.get(table.name, self._started_s) > _EXPIRE_EVERY_S:
             self._expired_s[table.name] = now_s
-            expire(self._open_session(), table)
+            expire(self._open_session, table)
 
     def _open_session(self) -> SparkSession:
         return self._start_spark().newSession()

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, ParamSpec, Self, TypeVar
 
@@ -244,6 +244,28 @@ def file_versions(folder: Place) -> dict[str, object]:
             return {file.name: (file.inode(), file.stat().st_mtime_ns) for file in files}
     except FileNotFoundError:
         return {}
+
+
+def list_written(folder: Place) -> Iterator[tuple[str, float]]:
+    """Yield the files below a folder by their relative names, with the time when each was written, in seconds."""
+    if isinstance(folder, Remote):
+        prefix = f"{folder.key}/"
+        yield from ((key.removeprefix(prefix), time_s) for key, time_s in objects.written(folder.bucket, prefix))
+        return
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # another process has deleted it
+            if file.is_file():
+                yield relative_name(file, folder), file.stat().st_mtime
+
+
+def remove_files(places: Sequence[Place]) -> None:
+    """Delete files of one disk or bucket, also those that do not exist."""
+    for place in places:
+        if isinstance(place, Path):
+            place.unlink(missing_ok=True)
+    remote = [place for place in places if isinstance(place, Remote)]
+    for begin in range(0, len(remote), _DELETED_AT_ONCE):
+        objects.delete(remote[0].bucket, [place.key for place in remote[begin : begin + _DELETED_AT_ONCE]])
 
 
 def modified_s(folder: Place) -> float:

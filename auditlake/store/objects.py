@@ -325,6 +325,12 @@ def etags(bucket: str, prefix: str, *, after: str = "") -> Iterator[tuple[str, s
         yield meta["path"], meta["e_tag"]
 
 
+def written(bucket: str, prefix: str) -> Iterator[tuple[str, float]]:
+    """Yield the keys below a prefix in order, with the time when each was written, in seconds since 1970."""
+    for meta in _listed(bucket, prefix, None, _PAGE):
+        yield meta["path"], meta["last_modified"].timestamp()
+
+
 def _listed(bucket: str, prefix: str, offset: str | None, page: int) -> Iterator["ObjectMeta"]:
     import obstore  # noqa: PLC0415 - as above
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.pg
 
 
 def test_a_run_that_needs_no_spark_starts_no_jvm(database: str, tmp_path: Path) -> None:
-    """`follow` and `apply` end with 0 with nothing to do, and after rows were changed; a TRUNCATE needs Java."""
+    """With nothing to do, after rows were changed, and to maintain their history; a TRUNCATE needs Java."""
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table t (id int primary key, name text)")
         lake = make_lake(database, tmp_path / "lake")
@@ -28,6 +28,8 @@ def test_a_run_that_needs_no_spark_starts_no_jvm(database: str, tmp_path: Path) 
         )
         done = command.run(follow, no_java)
         assert (done.code, "applied 13 changes" in done.stderr) == (0, True), done.stderr
+        done = command.run(["maintain", "--lake", lake.root], no_java)
+        assert (done.code, "maintained public.t" in done.stderr) == (0, True), done.stderr
         conn.execute("truncate t")
         for arguments in (follow, apply):
             done = command.run(arguments, no_java)

@@ -127,7 +127,7 @@ def maintain(settings: Settings) -> None:
     lake = Lake(settings.lake)
     require_manifest(lake)
     with hold(lake, "maintain", Stage.MAINTAIN):
-        stage.maintain(spark_session(settings.spark), lake, say)
+        stage.maintain(lambda: spark_session(settings.spark), lake, say)
 
 
 @click.command()

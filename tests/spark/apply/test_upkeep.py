@@ -37,7 +37,7 @@ def test_maintenance_changes_files_only(spark: SparkSession, tmp_path: Path) -> 
     before, rows = the_history(lake), all_rows(spark, lake)
     said: list[str] = []
 
-    maintain(spark, lake, said.append)
+    maintain(lambda: spark, lake, said.append)
     after = the_history(lake)
     assert all_rows(spark, lake) == rows
     assert (after.position, after.horizon) == (before.position, before.horizon)
@@ -45,7 +45,7 @@ def test_maintenance_changes_files_only(spark: SparkSession, tmp_path: Path) -> 
     assert said == [f"maintained {after.name}: {len(data_files(before))} files are {len(data_files(after))}"]
     assert open_table(after.path).transaction_version("auditlake/history") == 130
 
-    maintain(spark, lake, said.append)
+    maintain(lambda: spark, lake, said.append)
     assert data_files(the_history(lake)) == data_files(after)
 
 

@@ -35,7 +35,7 @@ def _vacuumed_once_before(spark: SparkSession, lake: Lake) -> between.Put:
             waiting.pop()
             for file in lake.history(NAME).rglob("*"):
                 os.utime(file, (time.time() - 2 * KEPT_FOR_S,) * 2)
-            expire(spark.newSession(), the_history(lake))
+            expire(spark.newSession, the_history(lake))
         put_commit(path, number, operation, actions)
 
     return put
