@@ -15,6 +15,7 @@ from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.messages import say
 from auditlake.terminal import console_for, plain_table, show
 from tests.command import start
+from tests.s3_server import on_disk
 from tests.small_lake import write_small_lake
 
 _LONG = "x" * 200
@@ -83,6 +84,7 @@ def test_messages_of_several_threads_are_whole_lines(monkeypatch: pytest.MonkeyP
     assert sorted(writes) == sorted(f"auditlake: copied table {number}\n" for number in range(100))
 
 
+@on_disk("renames a folder")
 @pytest.mark.parametrize("arguments", [["log"], ["log", "--json"], ["diff", "0/180"]])
 def test_a_closed_pipe_ends_a_command_with_0(tmp_path: Path, arguments: list[str]) -> None:
     """And without a message."""

@@ -15,6 +15,7 @@ from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
 from auditlake.lake import layout
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lsn import Lsn
+from tests.s3_server import on_disk
 from tests.small_lake import ORDERS, T0, write_lake_with_manifest
 
 _AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -166,6 +167,7 @@ assert not {"pyspark", "polars", "mcp"} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
 
 
+@on_disk("a bucket has no relative names")
 def test_the_folder_may_be_relative(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on the command line."""
     monkeypatch.chdir(folder.parent)

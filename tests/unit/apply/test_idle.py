@@ -24,7 +24,6 @@ from auditlake.lake.history import Histories, create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
-from tests.s3_server import chosen_lake
 
 NAMES = [TableName("public", f"table_{number}") for number in range(4)]
 
@@ -32,7 +31,7 @@ NAMES = [TableName("public", f"table_{number}") for number in range(4)]
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Return a lake with four histories at position 100 and one being copied, without changes since."""
-    lake = chosen_lake(tmp_path)
+    lake = Lake(tmp_path)
     for name in [*NAMES, TableName("public", "copied")]:
         create_history(lake, name, (Column("id", 20, -1, key=True),))
     for name in NAMES:

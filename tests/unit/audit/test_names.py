@@ -19,6 +19,7 @@ from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
+from tests.s3_server import overwrite
 from tests.small_lake import ORDERS, T0, T0_US, write_small_lake
 
 _NAME = TableName("public", "odd")
@@ -53,7 +54,7 @@ def test_a_name_that_a_table_may_have_got_is_refused(tmp_path: Path) -> None:
     refused = r"no table purchases .*public.orders, perhaps the name, was changed"
     with pytest.raises(NotAnswerable, match=refused):
         Reader(lake, datetime.now(UTC)).table("purchases")
-    lake.manifest.write_text(json.dumps({"format_version": 1, **_MANIFEST}))
+    overwrite(lake.manifest, json.dumps({"format_version": 1, **_MANIFEST}).encode())
     with pytest.raises(NotAnswerable, match=refused):
         Request(tables=("purchases",)).open(lake)
 

@@ -20,6 +20,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import write_state
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
+from tests.s3_server import on_disk
 from tests.small_lake import write_small_lake
 
 _Names = Sequence[str]
@@ -256,6 +257,7 @@ def test_a_span_includes_both_ends(reader: Reader, since: str | None, until: str
     assert span == (found.after, found.upto)
 
 
+@on_disk("makes a folder")
 def test_questions_without_an_exact_answer_are_refused(reader: Reader, tmp_path: Path) -> None:
     """Before the horizon, past the watermark, about what does not exist or is not completely copied."""
     table = reader.table("orders")

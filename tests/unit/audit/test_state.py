@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from auditlake.audit.columns_over_time import Later
 from auditlake.audit.lake_reader import Reader
@@ -15,6 +14,7 @@ from auditlake.audit.state import Filter, Page, open_state
 from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import live_files
 from auditlake.delta.log_writer import added_file, put_commit
+from auditlake.delta.table import open_table
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import add_columns, open_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
@@ -132,7 +132,7 @@ def test_rows_that_a_deletion_vector_marks_are_left_out(tmp_path: Path) -> None:
     lake = write_small_lake(tmp_path / "lake")
     path = lake.history(TableName("public", "orders"))
     (add,) = [
-        each for each in live_files(path, DeltaTable(path).version()) if each["partitionValues"]["_part"] == "open"
+        each for each in live_files(path, open_table(path).version()) if each["partitionValues"]["_part"] == "open"
     ]
     _mark(lake, add, 1)
     reader = Reader(lake, _NOW)
@@ -140,7 +140,7 @@ def test_rows_that_a_deletion_vector_marks_are_left_out(tmp_path: Path) -> None:
     marked = Reader(lake, _NOW).table("orders")
     assert len(rows) == 1
     assert rows[0][0] in {1, 3}
-    assert marked.delta_version == DeltaTable(path).version()
+    assert marked.delta_version == open_table(path).version()
 
 
 def _mark(lake: Lake, add: Any, row: int) -> None:
@@ -151,7 +151,7 @@ def _mark(lake: Lake, add: Any, row: int) -> None:
     again = {"add": {**added_file(add["path"], add["partitionValues"], add["size"], add["stats"])["add"]}}
     again["add"]["deletionVector"] = vector
     removed = {"remove": {**{k: add[k] for k in ("path", "partitionValues", "size")}, "dataChange": True}}
-    put_commit(path, DeltaTable(path).version() + 1, "UPDATE", [removed, again])
+    put_commit(path, open_table(path).version() + 1, "UPDATE", [removed, again])
 
 
 def test_a_column_that_no_file_has_is_null(tmp_path: Path) -> None:

@@ -76,12 +76,13 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """The small lake, with a manifest; no delay between attempts."""
     made = write_lake_with_manifest(tmp_path / "lake")
     monkeypatch.setenv(webhook.SECRET, _SECRET)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(webhook, "_FIRST_DELAY_S", 0.01)
     return made
 
 
 def _send(lake: Lake, url: str, *more: str) -> Any:
-    state = str(lake.root.parent / "state.json")
+    state = str(Path.cwd() / "state.json")
     return run_here(["webhook", url, "--until-current", "--state", state, "--lake", lake.root, *more])
 
 
@@ -110,10 +111,10 @@ def test_a_request_is_repeated_until_it_is_received(lake: Lake) -> None:
     assert [done.stderr.count(f"answered {status};") for status in (500, 404, 301, 503)] == [1, 1, 1, 1]
     assert [(each["lsn"], len(each["changes"])) for each in receiver.transactions()] == [("0/200", 1), ("0/300", 1)]
     with _receiving(410) as gone:
-        (lake.root.parent / "state.json").write_text(json.dumps({"cursor": "1:0/200"}))
+        Path("state.json").write_text(json.dumps({"cursor": "1:0/200"}))
         done = _send(lake, gone.url)
     assert (done.code, "410 Gone" in done.stderr) == (3, True)
-    assert json.loads((lake.root.parent / "state.json").read_text()) == {"cursor": "1:0/200"}
+    assert json.loads(Path("state.json").read_text()) == {"cursor": "1:0/200"}
 
 
 def test_a_large_transaction_is_sent_in_parts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def test_a_large_transaction_is_sent_in_parts(lake: Lake, monkeypatch: pytest.Mo
 
 def test_a_killed_sender_sends_again_and_skips_nothing(lake: Lake) -> None:
     """Killed while the receiver fails: the next run starts after the last transaction that was received."""
-    state = lake.root.parent / "state.json"
+    state = Path.cwd() / "state.json"
     state.write_text(json.dumps({"cursor": f"1:{Lsn(0x200)}"}))
     environment = {webhook.SECRET: _SECRET}
     with _receiving(*[500] * 100) as receiver:

@@ -16,7 +16,7 @@ from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot, write_catalog_snapshot
 from auditlake.schema.missing_values import Added, CatalogSnapshot, Existing, Question, read_added
-from tests.s3_server import chosen_lake
+from tests.s3_server import chosen_lake, overwrite
 
 _NAME = TableName("public", "T")
 _ID, _C, _D = Column("id", 23, -1, key=True), Column("c", 1114, -1, key=False), Column("C", 25, -1, key=False)
@@ -88,6 +88,6 @@ def test_a_catalog_snapshot_reads_back_as_written(lake: Lake) -> None:
     assert read_catalog_snapshot(lake, _NAME) is None
     write_catalog_snapshot(lake, _NAME, snapshot)
     assert read_catalog_snapshot(lake, _NAME) == snapshot
-    lake.look(_NAME).write_text("{}")
+    overwrite(lake.look(_NAME), b"{}")
     with pytest.raises(LakeUnusable, match="cannot be read"):
         read_catalog_snapshot(lake, _NAME)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
+from deltalake import CommitProperties, QueryBuilder, Transaction
 from pyroaring import BitMap64
 
 from auditlake.delta.checkpoints import checkpoint
@@ -17,6 +17,7 @@ from auditlake.delta.deletion_vectors import write_vectors
 from auditlake.delta.log_reader import entry, file_path
 from auditlake.delta.log_writer import put_commit, removed
 from auditlake.delta.row_groups import held_bytes
+from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict
 from auditlake.lake import compaction, history
 from auditlake.lake.compaction import fence, fits, fitting, has_large_rows, join
@@ -82,7 +83,7 @@ def begin(lake: Lake) -> None:
 
 def read(lake: Lake) -> list[dict[str, Any]]:
     """Read all rows with deltalake."""
-    reader = QueryBuilder().register("t", DeltaTable(lake.history(NAME)))
+    reader = QueryBuilder().register("t", open_table(lake.history(NAME)))
     found = pa.table(reader.execute("select * from t")).to_pylist()
     return sorted(found, key=lambda row: (row["id"], row["_from_lsn"]))
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from auditlake.capture.change_log import CaptureLog, CommitEnd
 from auditlake.delta import log_reader
+from auditlake.delta.table import open_table
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lake.positions import Positions, read_positions
 from auditlake.lsn import Lsn
@@ -31,7 +31,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def read_by_deltalake(lake: Lake) -> Positions:
     """Read the positions with deltalake."""
-    table = DeltaTable(lake.changes)
+    table = open_table(lake.changes)
     watermark, acknowledged, current = (
         table.transaction_version(app) or 0 for app in (CHANGES_APP, ACKNOWLEDGED_APP, CURRENT_APP)
     )
@@ -48,7 +48,7 @@ def test_positions_missing_from_the_last_entries_are_read_from_the_table(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Entries may have been deleted after a checkpoint, or be too old to be read."""
-    DeltaTable(lake.changes).create_checkpoint()
+    open_table(lake.changes).create_checkpoint()
     for version in (0, 1, 2):
         (lake.changes / "_delta_log" / f"{version:020}.json").unlink()
     assert read_positions(lake) == read_by_deltalake(lake)

@@ -15,7 +15,7 @@ from auditlake.query.system_time import Bounds, State, Versions
 from auditlake.relation import Column, TableName
 from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.when import parse_when
-from tests.s3_server import chosen_lake
+from tests.s3_server import chosen_lake, on_disk
 from tests.small_lake import CUSTOMERS, ORDERS, T0, write_small_lake
 
 # Versions of orders as (_from_lsn, _to_lsn), hand-made from the docstring of the small lake.
@@ -111,6 +111,7 @@ def test_a_snapshot_ahead_of_capture_delays_only_its_own_table(tmp_path: Path) -
         prepare_sql(lake, "select * from late")
 
 
+@on_disk("renames a folder")
 def test_without_changes_only_the_snapshots_can_be_read(tmp_path: Path) -> None:
     """Before the first capture no time is known."""
     lake = write_small_lake(tmp_path / "lake")

@@ -18,6 +18,7 @@ from auditlake.query.exported_views import ENGINES, Choice, Reach, live_views, p
 from auditlake.relation import Column, TableName
 from auditlake.temporal.moments import read_known, resolve
 from auditlake.temporal.when import parse_when
+from tests.s3_server import on_disk
 from tests.small_lake import T0, write_small_lake
 
 LIVE = Choice(None, open_end=False, parametrised=False)
@@ -45,6 +46,7 @@ def made(reader: "duckdb.DuckDBPyConnection", lake: Lake, choice: Choice) -> Non
     reader.execute(view_script(lake, "duckdb", choice).removeprefix("install delta;\nload delta;\n"))
 
 
+@on_disk("DuckDB needs another extension")
 def test_live_views_show_open_versions_and_all_versions(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
     """Open versions are the state at the position, 0x200; versions have their periods, open ones without an end."""
     made(reader, lake, LIVE)
@@ -59,6 +61,7 @@ def test_live_views_show_open_versions_and_all_versions(reader: "duckdb.DuckDBPy
     ]
 
 
+@on_disk("DuckDB needs another extension")
 def test_an_open_version_can_end_in_9999(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
     """For queries that compare with BETWEEN."""
     made(reader, lake, Choice(None, open_end=True, parametrised=False))
@@ -66,6 +69,7 @@ def test_an_open_version_can_end_in_9999(reader: "duckdb.DuckDBPyConnection", la
     assert ends == [(2**63 - 1, 9999)]
 
 
+@on_disk("DuckDB needs another extension")
 def test_views_of_one_moment_show_its_state(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
     """A moment that is not applied yet, or not known for every table, is refused."""
     made(reader, lake, Choice("0/180", open_end=False, parametrised=False))
@@ -76,6 +80,7 @@ def test_views_of_one_moment_show_its_state(reader: "duckdb.DuckDBPyConnection",
             view_script(lake, "duckdb", Choice(when, open_end=False, parametrised=False))
 
 
+@on_disk("DuckDB needs another extension")
 def test_a_function_of_an_lsn_returns_its_state(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
     """One table at two moments in one query; an LSN that is not applied raises an error."""
     made(reader, lake, PARAMETRISED)
@@ -87,6 +92,7 @@ def test_a_function_of_an_lsn_returns_its_state(reader: "duckdb.DuckDBPyConnecti
             reader.execute(f"select * from public.orders_as_of({lsn})")
 
 
+@on_disk("DuckDB needs another extension")
 def test_a_function_of_a_time_resolves_it_as_when_does(reader: "duckdb.DuckDBPyConnection", lake: Lake) -> None:
     """A time before the lake, or after its currency, raises an error."""
     made(reader, lake, PARAMETRISED)

@@ -16,6 +16,7 @@ from auditlake.serve.held_tables import Held, HeldTables, Rows
 from auditlake.serve.resources import Limits
 from auditlake.store.place import parse
 from tests.page import LONG, SCRIPT, Page, write_lake
+from tests.s3_server import chosen_store
 from tests.small_lake import T0_US
 
 _ROWS: dict[str, list[list[str | None]]] = {
@@ -321,7 +322,7 @@ def test_a_missing_file_is_a_problem_of_the_lake(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str], store: str
 ) -> None:
     """Status 503 and no report of a bug; the list of tables names the problem, and counts the others."""
-    root = tmp_path / "lake" if store == "disk" else cast("Path", request.getfixturevalue("remote_folder"))
+    root = chosen_store(tmp_path / "lake") if store == "disk" else request.getfixturevalue("remote_folder")
     page = Page(write_lake(root))
     for file in (root / "history/public/hostile").glob("_part*/*"):
         file.unlink()

@@ -13,6 +13,7 @@ from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, 
 from auditlake.relation import Column, TableName
 from auditlake.serve.held_tables import HeldTables
 from tests.page import Page, write_lake
+from tests.s3_server import on_disk
 from tests.small_lake import T0_US
 
 _ROWS = 300_000  # DuckDB inserts more than 122,880 rows in several threads
@@ -113,6 +114,7 @@ def test_the_table_used_last_stays_in_bounded_memory(lake: Lake) -> None:
     assert found["rows"][0]["values"] == ["1000", "0.00", "note 0"]
 
 
+@on_disk("one of a bucket is held")
 def test_a_small_table_is_read_from_its_files(tmp_path: Path) -> None:
     """Tables of less than 20,000 rows are not held."""
     page = Page(write_lake(tmp_path / "lake"))

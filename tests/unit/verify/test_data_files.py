@@ -9,7 +9,9 @@ from auditlake.delta.data_files import check_files
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lsn import Lsn
+from auditlake.store.files import relative_name
 from auditlake.verify.report import Finding, Report, TableReport, as_json_lines, as_lines
+from tests.s3_server import forget, overwrite
 from tests.small_lake import ORDERS, write_small_lake
 
 
@@ -38,14 +40,16 @@ def test_a_missing_file_is_named(orders: HistoryTable) -> None:
     """Its path is that of the log."""
     file = _a_file(orders)
     file.unlink()
+    forget()
     (finding,) = check_files(orders.path, orders.delta_version)
-    assert (finding.kind, finding.file) == ("missing file", str(file.relative_to(orders.path)))
+    assert (finding.kind, finding.file) == ("missing file", relative_name(file, orders.path))
 
 
 def test_a_truncated_file_is_named(orders: HistoryTable) -> None:
     """Its size differs, and without its footer it cannot be read."""
     file = _a_file(orders)
-    file.write_bytes(file.read_bytes()[:-10])
+    overwrite(file, file.read_bytes()[:-10])
+    forget()
     assert _kinds(orders) == ["file size", "unreadable file"]
 
 
@@ -53,8 +57,9 @@ def test_a_replaced_file_is_named(orders: HistoryTable) -> None:
     """The file of another partition has other rows."""
     one, other = sorted(orders.path.glob("_part=*/*.parquet"))
     content = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(content)
+    overwrite(one, other.read_bytes())
+    overwrite(other, content)
+    forget()
     assert "file size" in _kinds(orders)
 
 
