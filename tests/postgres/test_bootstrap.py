@@ -22,7 +22,7 @@ from auditlake.snapshot import ctid_ranges as ranges
 from tests import command, oracle
 from tests.full_disk import file_size_limit
 from tests.running import await_true
-from tests.s3_server import chosen_lake
+from tests.s3_server import chosen_lake, on_disk
 from tests.server import install_trigger
 
 pytestmark = pytest.mark.pg
@@ -82,6 +82,7 @@ def site(database: str, tmp_path: Path) -> Site:
     return Site(database, chosen_lake(tmp_path / "lake"))
 
 
+@on_disk("no object is too large for a file")
 def test_tables_that_fail_are_named_and_the_others_copied(site: Site) -> None:
     """No privilege, dropped before its lock, unreadable, unwritable; after a fix a second run copies them."""
     role = f"{conninfo_to_dict(site.dsn)['dbname']}_role"
@@ -121,6 +122,7 @@ def test_tables_that_fail_are_named_and_the_others_copied(site: Site) -> None:
     site.assert_copied("fine", "private", "unreadable", "unwritable")
 
 
+@on_disk("an object exists once it is complete")
 def test_a_killed_worker_fails_only_its_own_tables(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bootstrap that is killed while workers run leaves no session."""
     monkeypatch.setattr(ranges, "_BUNDLE_COUNT", 1)
@@ -196,6 +198,7 @@ def test_the_sql_of_check_removes_every_finding(site: Site) -> None:
     assert (again.code, again.stderr.count("\n"), "DDL trigger" in again.stderr) == (0, 1, True), again
 
 
+@on_disk("an object exists once it is complete")
 def test_an_interrupted_bootstrap_reports_what_is_kept(site: Site) -> None:
     """One line and exit code 130; the next run copies the rest."""
     site.execute("create table large (id int primary key, v text); create table small (id int primary key)")

@@ -26,6 +26,7 @@ from auditlake.lake.history_files import Files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
+from auditlake.store.files import parquet
 from tests.s3_server import chosen_lake
 from tests.small_lake import files_of
 
@@ -111,9 +112,9 @@ def test_compaction_leaves_the_same_rows_in_one_file_of_each_partition(tmp_path:
     (closed,) = (file for file in files if not is_open(file))
     assert closed.bounds("_from_lsn") == (100, 130)
     path = lake.history(NAME)
-    in_order = pq.read_table(path / closed.add["path"], partitioning=None)["_from_lsn"].to_pylist()
+    in_order = pq.read_table(parquet(path / closed.add["path"]), partitioning=None)["_from_lsn"].to_pylist()
     assert in_order == [100, 110, 130]
-    footer = pq.read_metadata(path / closed.add["path"])
+    footer = pq.read_metadata(parquet(path / closed.add["path"]))
     chunks = [footer.row_group(0).column(number) for number in range(footer.num_columns)]
     assert all(chunk.has_offset_index for chunk in chunks), "readers can skip pages"
     assert {chunk.path_in_schema for chunk in chunks if chunk.has_column_index} >= {"id", "_from_lsn", "_to_lsn"}
