@@ -23,9 +23,10 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from auditlake.errors import AuditlakeError, NotAnswerable, SourceUnreachable, SourceUnready, Unsupported
-from auditlake.lake.history import HistoryTable, type_of
+from auditlake.lake.history import HistoryTable, list_histories, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
+from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
@@ -89,12 +90,17 @@ class Comparison:
         self._source = source
         self._bounds = bounds
         self._notify = notify
-        self._columns: dict[TableName, set[str]] = defaultdict(set)
+        self._columns: dict[int, set[str]] = defaultdict(set)
         for relation in read_relations(lake).values():
-            self._columns[relation.name] |= {column.name for column in relation.columns}
+            self._columns[relation.oid] |= {column.name for column in relation.columns}
+        self._oids: dict[TableName, int | None] = {}
+        self._by_oid: dict[int, FollowedTable] = {}
 
     def run(self, histories: Sequence[HistoryTable]) -> Iterator[TableReport]:
         """Compare these tables."""
+        recorded = read_recorded(self._lake)
+        self._by_oid = {table.relation.oid: table for table in self._source.tables.values()}
+        self._oids = {table.name: table.oid_in(recorded) for table in list_histories(self._lake)}
         planned = {table.name: self._plan(table) for table in histories}
         yield from (side for side in planned.values() if isinstance(side, TableReport))
         sides = {name: side for name, side in planned.items() if isinstance(side, _Side)}
@@ -108,14 +114,25 @@ class Comparison:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             yield from pool.map(lambda arguments: self._compare(*arguments), ready)
 
+    def _table_of(self, history: HistoryTable) -> FollowedTable | None:
+        """Return the source's table of a history, whatever its name is now; None if the publication has none.
+
+        A table that has the name of a history, and is in no other one, will continue it.
+        """
+        found = self._by_oid.get(self._oids.get(history.name) or 0)
+        named = self._source.tables.get(history.name)
+        if found is not None or named is None or named.relation.oid in self._oids.values():
+            return found
+        return named
+
     def _plan(self, history: HistoryTable) -> _Side | TableReport:
         """Choose the columns by name, and cut the table into ranges."""
         name = str(history.name)
-        table = self._source.tables.get(history.name)
+        table = self._table_of(history)
         if table is None:
             reason = f"publication {self._source.publication} of the source does not contain it"
             return TableReport(name, reason=reason, skipped=True)
-        held = self._columns[history.name] | {column.name for column in history.current}
+        held = self._columns[table.relation.oid] | {column.name for column in history.current}
         columns = tuple(column for column in table.relation.columns if column.name in held)
         names = [column.name for column in columns]
         if lost := [column.name for column in history.key if column.name not in names]:
