@@ -108,9 +108,9 @@ def test_an_argument_that_is_neither_moment_nor_table_is_refused(reader: Reader)
 def test_while_capture_runs_the_hint_is_to_wait(tmp_path: Path, state: str, hint: str, *, lives: bool) -> None:
     """A second `follow` would be refused; a killed one leaves its last status behind."""
     lake = write_small_lake(tmp_path / "lake")
-    command = "from pathlib import Path; import os, sys; from auditlake.lake.layout import Lake\n"
+    command = "import os, sys; from auditlake.lake.layout import Lake\n"
     command += "from auditlake.lake.stage_lock import Stage, hold\n"
-    command += "with hold(Lake(Path(sys.argv[1])), 'follow', Stage.CAPTURE): os._exit(0)"
+    command += "with hold(Lake.at(sys.argv[1]), 'follow', Stage.CAPTURE): os._exit(0)"
     with ExitStack() as held:
         if lives:
             held.enter_context(hold(lake, "follow", Stage.CAPTURE))
