@@ -10,7 +10,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,15 @@ from tests import command
 
 Conn = psycopg.Connection[Any]
 _BAD_USAGE, _NOT_ANSWERABLE = 2, 7
+_WRITTEN = {"t": "true", "f": "false", None: None}
 _TABLES = """
 select nspname, relname, c.oid, relkind = 'r' from pg_class c join pg_namespace n on n.oid = relnamespace
  where relkind in ('r', 'p') and (not relispartition or %s) and relpersistence <> 't' and nspname = any(%s)
  order by 1, 2
 """
 _COLUMNS = """
-select attname, coalesce(nullif(typbasetype, 0), t.oid) in ('bpchar'::regtype, 'inet'::regtype, 'bool'::regtype)
+select attname, coalesce(nullif(typbasetype, 0), t.oid) in ('bpchar'::regtype, 'inet'::regtype, 'bool'::regtype),
+       coalesce(nullif(typbasetype, 0), t.oid) = 'bool'::regtype
   from pg_attribute join pg_type t on t.oid = atttypid
  where attrelid = %s and attnum > 0 and not attisdropped and (attgenerated = '' or (attgenerated = 's' and %s))
  order by attnum
@@ -43,10 +45,22 @@ _VARYING = re.compile(r"[0-9A-F]+/[0-9A-F]+|\b\w+\.\w+\b|\b\d+\b")
 
 @dataclass(frozen=True)
 class Shown:
-    """Columns of a table in their order, and its rows as texts, counted."""
+    """Columns of a table in their order, and its rows as texts, counted; `booleans` are the places of such columns.
+
+    Texts are as the server sends them, or, `in_sql`, booleans are written out.
+    """
 
     columns: tuple[str, ...]
     rows: Counter[tuple[str | None, ...]]
+    booleans: frozenset[int] = field(default=frozenset(), compare=False)
+    in_sql: bool = field(default=False, compare=False)
+
+    def written_out(self) -> "Shown":
+        """Return the same with booleans as SQL writes them."""
+        rows = Counter[tuple[str | None, ...]]()
+        for row, count in self.rows.items():
+            rows[tuple(_WRITTEN[c] if n in self.booleans else c for n, c in enumerate(row))] += count
+        return replace(self, rows=rows, in_sql=True)
 
 
 @dataclass(frozen=True)
@@ -80,11 +94,12 @@ def _shown(conn: Conn, name: TableName, oid: int, *, alone: bool) -> Shown:
     # A cast to text would lose spaces of character(n), add the length of the mask to inet, and write out booleans.
     as_sent, plain = sql.SQL("case when {0} is not null then format('%%s', {0}) end"), sql.SQL("{}::text")
     texts = sql.SQL(", ").join(
-        (as_sent if differs else plain).format(sql.Identifier(each)) for each, differs in columns
+        (as_sent if differs else plain).format(sql.Identifier(each)) for each, differs, _ in columns
     )
     only = sql.SQL("only " if alone else "")
     rows = conn.execute(sql.SQL("select {} from {}{}").format(texts, only, sql.Identifier(*name)), []).fetchall()
-    return Shown(tuple(column for column, _ in columns), Counter(rows))
+    booleans = frozenset(place for place, (*_, is_boolean) in enumerate(columns) if is_boolean)
+    return Shown(tuple(column for column, *_ in columns), Counter(rows), booleans)
 
 
 class Refused(Exception):
@@ -118,7 +133,8 @@ def ask_sql(engine: str) -> Ask:
         assert done.code == 0, done.stderr
         header, *rows = csv.reader(io.StringIO(done.stdout))
         # The reader returns nothing of a line without a character, which is a NULL in the only column.
-        return Shown(tuple(header), Counter(tuple(cell or None for cell in row or [""]) for row in rows))
+        texts = Counter(tuple(cell or None for cell in row or [""]) for row in rows)
+        return Shown(tuple(header), texts, in_sql=True)
 
     return ask
 
@@ -159,6 +175,8 @@ def _compare_one(lake: Lake, moment: Moment, name: TableName, ask: Ask, verdict:
         if expected is not None:
             verdict.refuse(name, str(exc))
         return
+    if expected is not None and found.in_sql:
+        expected = expected.written_out()
     if expected == found:
         verdict.right += 1
     else:

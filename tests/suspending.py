@@ -5,8 +5,8 @@
 """
 
 import contextlib
-import os
 import signal
+import threading
 from collections.abc import Iterable
 from unittest import mock
 
@@ -39,6 +39,7 @@ _PAUSE = r"""
         String pid = new java.io.File("/proc/self").getCanonicalFile().getName();
         try {
             new ProcessBuilder(new String[] {"kill", "-STOP", pid}).start().waitFor();
+            Thread.sleep(2000L); // until the thread that gets the signal has run, and stopped this one
         } catch (InterruptedException error) {
             throw new IOException(error);
         }
@@ -57,6 +58,14 @@ def without_locks() -> None:
     mock.patch.object(stage_lock, "hold", return_value=contextlib.nullcontext()).start()
 
 
+def suspend() -> None:
+    """Suspend this process, and this thread at once.
+
+    A signal to the process may be taken by another thread, on a busy machine after this one has gone on.
+    """
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+
 def before_commit(number: int) -> None:
     """Suspend the process right before its `number`-th commit to the history, if Python makes it."""
     written, commits = log_writer.put_commit, 0
@@ -65,7 +74,7 @@ def before_commit(number: int) -> None:
         nonlocal commits
         commits += path.name == _TABLE
         if path.name == _TABLE and commits == number:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            suspend()
         written(path, version, operation, actions)
 
     mock.patch.object(log_writer, "put_commit", put_commit).start()

@@ -29,9 +29,10 @@ lease.lives = lambda holder: None
 lease.RENEW_S, lease.EXPIRY_S, lease._WATCH_S = 0.5, 3.0, 0.2
 """
 _SUSPENDED = f"""{_ELSEWHERE}
-import signal, types
+import os, types
 import auditlake.failpoints as failpoints
-failpoints.signal = types.SimpleNamespace(SIGKILL=signal.SIGSTOP)
+from tests.suspending import suspend
+failpoints.os = types.SimpleNamespace(environ=os.environ, getpid=os.getpid, kill=lambda *_: suspend())
 """
 
 
