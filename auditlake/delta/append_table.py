@@ -63,8 +63,10 @@ _CONFIGURATION = {
 }
 
 
-def open_delta(path: Place) -> DeltaTable | None:
+def open_delta(path: Place, *, again: bool = True) -> DeltaTable | None:
     """Open a Delta table; None if it does not exist. A checkpoint that cannot be read is set aside.
+
+    It is tried `again` after an error: a copy that begins anew deletes the folder of its history.
 
     Raises LakeUnusable.
     """
@@ -75,6 +77,8 @@ def open_delta(path: Place) -> DeltaTable | None:
     except DeltaError as exc:
         if set_aside_unreadable(path):
             return open_delta(path)
+        if again:
+            return open_delta(path, again=False)
         reason = " ".join(str(exc).split())
         raise LakeUnusable(f"the Delta log of {path} cannot be read: {reason}", "Restore the folder.") from exc
 

@@ -1,15 +1,18 @@
 """Append-only tables: few files and entries however many appends, and one writer."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
 
 from auditlake.delta import log_writer as commits
 from auditlake.delta.append_table import AppendLog, open_delta
+from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict
 
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -109,3 +112,19 @@ def test_the_retention_of_an_older_table_is_raised(tmp_path: Path) -> None:
     AppendLog(tmp_path, SCHEMA).append(rows(1), {"app": 1})
     assert DeltaTable(tmp_path).metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 6 hours"
     assert AppendLog(tmp_path, SCHEMA).table.version() == 2
+
+
+def test_a_folder_that_is_deleted_while_it_is_opened_is_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of a new table that begins anew deletes what a killed one left; a question meanwhile goes on."""
+    AppendLog(tmp_path / "t", SCHEMA)
+
+    def deleted(path: Path) -> DeltaTable:
+        if path.exists():
+            shutil.rmtree(path)
+            raise DeltaError(f"File not found: {path}/_delta_log/00000000000000000000.json")
+        return open_table(path)
+
+    monkeypatch.setattr("auditlake.delta.append_table.open_table", deleted)
+    assert open_delta(tmp_path / "t") is None
