@@ -84,10 +84,15 @@ def endpoint() -> str | None:
 
 def options() -> dict[str, str]:
     """Return what deltalake needs beyond the environment; no credentials."""
-    url, retries = endpoint(), {"max_retries": str(_RETRIES), "retry_timeout": f"{_RETRY_S}s"}
+    return {**endpoint_options(), "max_retries": str(_RETRIES), "retry_timeout": f"{_RETRY_S}s"}
+
+
+def endpoint_options() -> dict[str, str]:
+    """Return the storage options that name a store other than AWS's, as deltalake and polars take them."""
+    url = endpoint()
     if url is None:
-        return retries
-    return {"AWS_ENDPOINT_URL": url, **({"AWS_ALLOW_HTTP": "true"} if url.startswith("http://") else {}), **retries}
+        return {}
+    return {"AWS_ENDPOINT_URL": url, **({"AWS_ALLOW_HTTP": "true"} if url.startswith("http://") else {})}
 
 
 @lru_cache(maxsize=16)

@@ -33,7 +33,7 @@ from auditlake.relation import Column, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import SparkWorkers
 from auditlake.source.connection import connect
-from auditlake.store.objects import options
+from auditlake.store.objects import endpoint_options
 from auditlake.values.exact_text import exact_texts, held_in
 from auditlake.values.types import BUILT_IN
 from tests.s3_server import chosen_lake, on_disk
@@ -208,7 +208,7 @@ def _by_deltalake(_: "SparkSession", path: Path) -> pa.Table:
 
 
 def _by_polars(_: "SparkSession", path: Path) -> pa.Table:
-    return pl.scan_delta(str(path), storage_options=options()).sort("id").collect().to_arrow()
+    return pl.scan_delta(str(path), storage_options=endpoint_options()).sort("id").collect().to_arrow()
 
 
 def _by_duckdb(_: "SparkSession", path: Path) -> pa.Table:
