@@ -24,6 +24,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import read_ddl_trigger
+from auditlake.source.server import wal_end
 from auditlake.store import files
 from auditlake.temporal.moments import check_parked, read_known
 from auditlake.temporal.when import AtLsn, AtNow
@@ -120,11 +121,9 @@ class Site:
         return [version for version in read_versions(self.lake) if version.relation.name.table != "u"]
 
     def end(self) -> Lsn:
-        """Return the end of the log."""
-        with psycopg.connect(self.dsn) as conn:
-            row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
-        assert row is not None
-        return Lsn.parse(row[0])
+        """Return the end of the log: every commit so far starts before it."""
+        with connect(self.dsn) as conn:
+            return wal_end(conn).lsn
 
     def parked(self, cause: Cause) -> Lsn | None:
         """Return the LSN up to which `t` is known for this cause."""
