@@ -45,7 +45,7 @@ import pyarrow.compute as pc
 from auditlake.capture.change_log import CaptureLog, CommitEnd, RecordDdl, TableMessages
 from auditlake.capture.partition_watch import Held, PartitionWatch
 from auditlake.capture.preconditions import Claim, Report, Source, check_slot
-from auditlake.capture.shape_watch import DdlRecorder, ShapeWatch
+from auditlake.capture.shape_watch import DdlProof, DdlRecorder, ShapeWatch
 from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import list_histories
@@ -54,6 +54,7 @@ from auditlake.lake.manifest import record_timeline
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
+from auditlake.pgoutput.ddl_message import Prove
 from auditlake.replication.stream import FrameBuffer, Limits, ReplicationStream
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
@@ -83,10 +84,10 @@ _TARGET_COMMIT_S = 1.0
 class Writer:
     """Makes frames durable in the background; its descriptor is readable when a job has ended."""
 
-    def __init__(self, log: CaptureLog, record_ddl: RecordDdl) -> None:
+    def __init__(self, log: CaptureLog, record_ddl: RecordDdl, prove_ddl: Prove) -> None:
         self._log = log
         self._record_ddl = record_ddl
-        self._decoder = ChangeDecoder()
+        self._decoder = ChangeDecoder(prove_ddl)
         self._partial = log.partial()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="auditlake-writer")
         self._job: Future[None] | None = None
@@ -193,7 +194,8 @@ class Capture:
         self._snapshots, self._partitions, self.reader = opened.snapshots, opened.partitions, opened.reader
         self._shapes = opened.shapes
         self._heartbeat = Heartbeat(source.heartbeat_s)
-        self._writer = Writer(self._log, self._shapes.recorder)
+        prove_ddl = DdlProof(source.conninfo, claim.timeouts.silence_s, report)
+        self._writer = Writer(self._log, self._shapes.recorder, prove_ddl)
         self._frames = FrameBuffer()
         self._in_parts = _NO_XIDS
         """The xid of the transaction that is written in parts, without its Commit yet; empty if there is none."""

@@ -8,7 +8,8 @@ for each message in the order of the stream, before the changes after it are wri
 2. If rows were rewritten, or the table became unlogged, the table is parked just before this commit, because its rows
    changed without row messages. If it was dropped, its history ends here.
 
-A message may be sent again after a crash; its versions and records then exist already.
+A message may be sent again after a crash; its versions and records then exist already. Only messages get here that the
+trigger has sent (`DdlProof`): any role may send others, which have no effect.
 
 `ShapeWatch` compares shapes with their record before the watermark moves. Without messages, a schema change is in the
 stream with the table's next row, or never, and some change rows without row messages (`auditlake.table_shape`). So the
@@ -34,7 +35,8 @@ catalog is compared before every batch and every idle stretch becomes durable:
 One query per batch, of about 1 ms for 50 tables (`source.catalog`); others only after a change.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
@@ -51,13 +53,13 @@ from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.pgoutput.batch_layout import DdlReport
-from auditlake.pgoutput.ddl_message import DdlMessage
+from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
 from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, Part, decide
 from auditlake.source.catalog import read_composites, read_digest, read_shapes, read_table_digests, read_types
-from auditlake.source.connection import Row
-from auditlake.source.ddl_trigger import read_ddl_trigger
+from auditlake.source.connection import Row, answering_within, connect
+from auditlake.source.ddl_trigger import are_sealed, read_ddl_trigger
 from auditlake.source.publication import Entries, read_entries
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.store.files import file_versions, fingerprint, read_each
@@ -71,7 +73,6 @@ _LEFT = "it may have been in another schema, which the publication may not carry
 _PENDING = "its definition was changed, and the stream has not reached that yet"
 _CHANGED_BEFORE = "its definition was changed before it was dropped, and is not known in between"
 _REMEDY = "Run auditlake resync: it copies the table again and keeps its history."
-_FAILED = b'{"failed"'
 _STORED = "r"  # relkind of a table that is neither partitioned nor foreign
 _PARTITIONED = "p"
 
@@ -80,6 +81,37 @@ _PARTITIONED = "p"
 class _Commit:
     lsn: Lsn
     time_us: int
+
+
+@dataclass(slots=True)
+class DdlProof:
+    """Asks the source which messages the DDL trigger has sent; reports once that there are others."""
+
+    conninfo: str
+    silence_s: float
+    report: Callable[[str], None]
+    _reported: bool = False
+
+    def __call__(self, messages: Sequence[tuple[int, bytes]]) -> list[bool]:
+        """Return of each message, given as xid and content, whether the trigger has sent it.
+
+        Raises SourceUnreachable.
+        """
+        seals = [seal_of(xid, content) for xid, content in messages]
+        sealed = [seal for seal in seals if seal is not None]
+        right = self._right(sealed) if sealed else frozenset[Seal]()
+        if not self._reported and not right.issuperset(seals):
+            self._reported = True
+            self.report(
+                f"a message with the prefix {PREFIX} is ignored: the DDL trigger has not sent it, or is of another"
+                " release; auditlake check shows whether it is installed. Others are ignored without a message"
+            )
+        return [seal in right for seal in seals]
+
+    def _right(self, seals: Sequence[Seal]) -> frozenset[Seal]:
+        with closing(connect(self.conninfo)) as conn, answering_within(conn, self.silence_s):
+            found = are_sealed(conn, seals)
+        return frozenset(seal for seal, is_right in zip(seals, found, strict=True) if is_right)
 
 
 @dataclass(slots=True)
@@ -97,7 +129,7 @@ class DdlRecorder:
     _reported: dict[int, Shape] = field(default_factory=dict)
     _repeated_to: int = 0
     failed: bool = False
-    """Whether the trigger has failed for some command: from then on it is no proof that nothing was changed."""
+    """Whether the trigger has failed for some command: from then on its silence proves nothing."""
 
     def __post_init__(self) -> None:
         # After a restart the server sends again everything that was not acknowledged.
@@ -112,18 +144,13 @@ class DdlRecorder:
         """Record a message."""
         message = report.message
         if message is None:
-            self.failed |= report.content.startswith(_FAILED)
+            self.failed = True
             return
         commit = _Commit(report.lsn, report.time_us)
         for shape in message.shapes:
             if shape.relation.oid in self.tables:
                 self._follow(shape, message, commit)
-        for oid, shape in self.shapes.items():
-            if shape.shows(message.labels):
-                name = self.tables[oid]
-                self._reported.setdefault(oid, replace(shape, types={}))
-                reason = f"{message.tag} changed the text of existing rows of {name}: a label or column of a type"
-                self._park(commit, name, reason, _REMEDY)
+        self._follow_rows(message, commit)
         for each in message.dropped:
             if not each.attnum and each.oid in self.tables:
                 self._end(self.tables[each.oid], commit)
@@ -140,6 +167,18 @@ class DdlRecorder:
         if not (message.plain and before is not None and _is_lossless(before, shape, message)):
             self._park_rewritten(shape, message, commit)
 
+    def _follow_rows(self, message: DdlMessage, commit: _Commit) -> None:
+        """Park the tables whose rows a message without their shapes reports as changed."""
+        unshaped = message.rewritten.keys() - {shape.relation.oid for shape in message.shapes}
+        for oid, shape in self.shapes.items():
+            if unshaped & shape.files.keys():
+                self._park_rewritten(shape, message, commit)
+            if shape.shows(message.labels):
+                name = self.tables[oid]
+                self._reported.setdefault(oid, replace(shape, types={}))
+                reason = f"{message.tag} changed the text of existing rows of {name}: a label or column of a type"
+                self._park(commit, name, reason, _REMEDY)
+
     def _tell_missing_values(self, former: Shape, shape: Shape, message: DdlMessage, commit: _Commit) -> None:
         """Decide what older rows show in added columns, where the message and the shape before it prove it."""
         oid, had = shape.relation.oid, {column.attnum for column in former.relation.columns}
@@ -151,7 +190,7 @@ class DdlRecorder:
             found = {each.relation.oid: _part(each, column.name) for each in parts}
             before = CatalogSnapshot(oid, Lsn(0), 0, former.files)
             existing = decide(before, ColumnEntry(column.attnum, 0, found), Lsn(commit.lsn), column.attnum)
-            if existing.problem is None and (message.rendered or existing.value is None):
+            if existing.problem is None:
                 self.log.tell_missing_value(oid, column.attnum, existing)
 
     def take(self, oid: int, now: Shape) -> bool:

@@ -48,6 +48,7 @@ from auditlake.pgoutput.batch_layout import (
     lay_out,
     require,
 )
+from auditlake.pgoutput.ddl_message import Prove
 from auditlake.pgoutput.decoder import Begin, Boundary, Commit, Message, decode
 from auditlake.relation import Relation, ReplicaIdentity
 from auditlake.values.escapes import texts_of
@@ -108,7 +109,9 @@ class Decoded:
 class ChangeDecoder:
     """Decoder for the messages of one replication stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, prove: Prove = lambda messages: [False] * len(messages)) -> None:
+        """Start without relations; `prove` decides which messages are the DDL trigger's, by default none."""
+        self._prove = prove
         self._relations: dict[int, Relation] = {}
         self._base_types: dict[int, int] = {}
         self._open: OpenTransaction | None = None
@@ -133,7 +136,7 @@ class ChangeDecoder:
             raise _explain(payloads, refused.problem, self._relations, self.open_lsn) from None
 
     def _decode(self, frames: Frames) -> Decoded:
-        descriptions = Descriptions(self._relations, self._base_types)
+        descriptions = Descriptions(self._relations, self._base_types, self._prove)
         layout = lay_out(frames, self._open, descriptions)
         totals = _add_up(layout)
         commit = _last_commit(frames, layout.spans)

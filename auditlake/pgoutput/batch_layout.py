@@ -32,7 +32,7 @@ from auditlake.attribution import Scope
 from auditlake.errors import DecodeError, InvariantBroken, Unsupported
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
-from auditlake.pgoutput.ddl_message import DdlMessage, parse_ddl_message
+from auditlake.pgoutput.ddl_message import DdlMessage, Prove, joined, parse_ddl_message
 from auditlake.pgoutput.decoder import (
     EPOCH_UNIX_US,
     MAX_TIME_US,
@@ -329,9 +329,11 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class DdlReport:
-    """A DDL message, and LSN and time (microseconds since 1970) of its commit; `message` is None if unreadable."""
+    """A message of the DDL trigger, and LSN and time (microseconds since 1970) of its commit.
 
-    content: bytes
+    `message` is None if the trigger failed, or sent what this release cannot read.
+    """
+
     message: DdlMessage | None
     lsn: Lsn
     time_us: int
@@ -362,7 +364,8 @@ class Descriptions:
     of one slot are read together.
     """
 
-    def __init__(self, latest: Mapping[int, Relation], base_types: Mapping[int, int]) -> None:
+    def __init__(self, latest: Mapping[int, Relation], base_types: Mapping[int, int], prove: Prove) -> None:
+        self._prove = prove
         self.latest = dict(latest)
         self.base_types = dict(base_types)
         self.relations: list[Relation] = list(latest.values())
@@ -380,19 +383,32 @@ class Descriptions:
         An unchanged relation gets a new entry: another column may have the name of a dropped one. If the root of
         partitions gets another name, the server sends no Relation message for partitions that it has described.
         """
-        reports = [(number, message) for number, message in rare.messages if message.prefix == DDL_PREFIX]
-        for number, message in sorted([*rare.described, *reports], key=lambda each: each[0]):
-            transaction = spans.of[number]
-            lsn = Lsn(spans.lsn[transaction])
+        for number, message in sorted([*rare.described, *self._reports(rare, spans)], key=lambda each: each[0]):
+            lsn = Lsn(spans.lsn[spans.of[number]])
             if isinstance(message, Type):
                 self.base_types[message.oid] = base_type(message.oid, message.schema, message.name)
-            elif isinstance(message, LogicalMessage):
-                ddl = parse_ddl_message(message.content)
-                self.entries.append(DdlReport(message.content, ddl, lsn, int(spans.time[transaction])))
-                for relation in self._renamed(ddl.shapes if ddl is not None else ()):
+            elif isinstance(message, DdlReport):
+                self.entries.append(message)
+                for relation in self._renamed(message.message.shapes if message.message is not None else ()):
                     self._describe(number, Described(relation, lsn))
             else:
                 self._describe(number, Described(self._resolved(message), lsn))
+
+    def _reports(self, rare: Rare, spans: Spans) -> list[tuple[int, DdlReport]]:
+        """Return the messages that the DDL trigger has sent; any role may send others with its prefix."""
+        found = [(number, message.content) for number, message in rare.messages if message.prefix == DDL_PREFIX]
+        if not found:
+            return []
+        proved = self._prove([(int(spans.xid[spans.of[number]]), content) for number, content in found])
+        ours = [
+            (number, int(spans.of[number]), parse_ddl_message(content))
+            for (number, content), is_ours in zip(found, proved, strict=True)
+            if is_ours
+        ]
+        return [
+            (number, DdlReport(message, Lsn(spans.lsn[transaction]), int(spans.time[transaction])))
+            for number, transaction, message in joined(ours)
+        ]
 
     def _renamed(self, shapes: Iterable[Shape]) -> Iterator[Relation]:
         """Yield the relations that a DDL message shows under another name than the last, and else the same."""

@@ -1,9 +1,9 @@
 """DDL message: the content of the logical messages that the DDL event triggers send, parsed. Pure.
 
-`source.ddl_trigger` sends one transactional message per command, with prefix `auditlake:ddl` and this JSON in UTF-8:
+`source.ddl_trigger` sends transactional messages with prefix `auditlake:ddl`. The content is the form (`3`), a seal of
+64 hexadecimal digits, and this JSON in UTF-8, separated by blanks:
 
-    v, tag, session_user     2, the command tag, the role that logged in; in version 1 missing values are rendered by
-                             the settings of the session that ran the command, in the encoding of the database
+    tag, session_user        the command tag, the role that logged in
     plain                    the client's query was one ALTER TABLE without USING; its text is not sent
     relations                tables changed by the command and their partitions, each with its shape after it: oid,
                              schema, name, kind, persistence, identity, file (relfilenode), partition, parents, columns
@@ -15,25 +15,50 @@
     rewritten                [OID, reason]: 1 persistence, 2 default value, 4 column type, 8 access method
     types                    types changed by the command: oid, array, schema, name, kind, base, labels, attributes
 
-A missing member is empty. The message stands in the stream where the command ran: rows before it have the former shape,
-except those of CREATE TABLE AS, which come before its message.
+or {"failed": true}. A missing member is empty. The message stands in the stream where the command ran: rows before it
+have the former shape, except those of CREATE TABLE AS, which come before its message. What a command rewrites comes in
+a message of its own, before those with the shapes; `joined` joins them.
 
-Any role can send a message with this prefix, so its content is checked, and content that is not as described here is
-reported as None: then the catalog has to explain the change.
+Any role can send a message with this prefix. One without a seal (`seal_of`), or whose seal the source does not
+recognize, is none of the triggers': it is not parsed, and has no effect.
 """
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.table_shape import Shape
 from auditlake.values.types import base_type
 
 PREFIX = "auditlake:ddl"
-_VERSIONS, _RENDERED = {1, 2}, 2
+FORM = "3"
+_SEALED = re.compile(rb"%s ([0-9a-f]{64}) " % FORM.encode())
 _COLUMN_MEMBERS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a message is sealed with: the xid of its transaction, the hash of its content, and the seal itself."""
+
+    xid: int
+    digest: bytes
+    seal: bytes
+
+
+def seal_of(xid: int, content: bytes) -> Seal | None:
+    """Return the seal of a message; None if it has none."""
+    found = _SEALED.match(content)
+    if found is None:
+        return None
+    return Seal(xid, hashlib.sha256(content[found.end() :]).digest(), bytes.fromhex(found[1].decode()))
+
+
+Prove: TypeAlias = Callable[[Sequence[tuple[int, bytes]]], Sequence[bool]]
+"""Function that returns of each message, given as xid and content, whether the triggers sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +76,7 @@ class DdlMessage:
     """One command: its tag, the role that ran it, and what it changed.
 
     `rewritten` has reasons by OID, `labels` the labels of changed enum types, None for other types, by the OIDs of the
-    type and its array. `plain`: it was an ALTER TABLE without USING. `rendered`: missing values are rendered as rows.
+    type and its array. `plain`: it was an ALTER TABLE without USING.
     """
 
     tag: str
@@ -61,15 +86,13 @@ class DdlMessage:
     rewritten: Mapping[int, int]
     labels: Mapping[int, frozenset[str] | None]
     plain: bool
-    rendered: bool = True
 
 
 def parse_ddl_message(content: bytes) -> DdlMessage | None:
-    """Parse the content of a message; None if it is not as described in the module's header."""
+    """Parse the content of a message; None if it is not as described in the module's header, or that one failed."""
+    header = _SEALED.match(content)
     try:
-        found = json.loads(content)
-        if found["v"] not in _VERSIONS:
-            return None
+        found = json.loads(content[header.end() if header else 0 :])
         return DdlMessage(
             str(found["tag"]),
             str(found["session_user"]),
@@ -78,10 +101,30 @@ def parse_ddl_message(content: bytes) -> DdlMessage | None:
             {int(oid): int(reason) for oid, reason in found.get("rewritten", ())},
             _labels(found.get("types", ())),
             found.get("plain") is True,
-            found["v"] >= _RENDERED,
         )
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def joined(messages: Iterable[tuple[int, int, DdlMessage | None]]) -> Iterator[tuple[int, int, DdlMessage | None]]:
+    """Yield messages, each with two numbers, the second that of its transaction, with what was rewritten before them.
+
+    A rewrite without a later message of its transaction about the table comes last.
+    """
+    rewritten: dict[tuple[int, int], tuple[int, int, DdlMessage]] = {}
+    for number, transaction, message in messages:
+        if message is None:
+            yield number, transaction, None
+            continue
+        about = {shape.relation.oid for shape in message.shapes}
+        earlier = [(transaction, oid) for oid in about if (transaction, oid) in rewritten]
+        found = {oid: rewritten.pop((transaction, oid))[2].rewritten[oid] for _, oid in earlier}
+        for oid in message.rewritten.keys() - about:
+            alone = replace(message, shapes=(), dropped=(), labels={}, rewritten={oid: message.rewritten[oid]})
+            rewritten[transaction, oid] = number, transaction, alone
+        if message.shapes or message.dropped or message.labels:
+            yield number, transaction, replace(message, rewritten={**message.rewritten, **found})
+    yield from rewritten.values()
 
 
 def _shapes(entries: Sequence[Mapping[str, Any]]) -> tuple[Shape, ...]:
@@ -89,11 +132,12 @@ def _shapes(entries: Sequence[Mapping[str, Any]]) -> tuple[Shape, ...]:
     parents = {int(entry["oid"]): [int(parent) for parent in entry.get("parents", ())] for entry in entries}
     files: dict[int, dict[int, int]] = {oid: {} for oid in parents}
     for entry in entries:
-        above = {int(entry["oid"])}
+        above, seen = {int(entry["oid"])}, set[int]()
         while above:
             for oid in above & files.keys():
                 files[oid][int(entry["oid"])] = int(entry["file"])
-            above = {parent for oid in above for parent in parents.get(oid, ())}
+            seen |= above
+            above = {parent for oid in above for parent in parents.get(oid, ())} - seen
     return tuple(parse_shape(entry, files[int(entry["oid"])]) for entry in entries)
 
 

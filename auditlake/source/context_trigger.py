@@ -51,15 +51,17 @@ select n.nspname::text, c.relname::text
   join pg_catalog.pg_class c on c.oid = t.tgrelid
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
  where t.tgname = 'auditlake_observe' and t.tgenabled <> 'D'
-   and t.tgfoid = pg_catalog.to_regprocedure('auditlake.observe()')
+   and t.tgfoid in (select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_namespace s on s.oid = p.pronamespace
+                     where s.nspname = 'auditlake' and p.proname = 'observe' and p.pronargs = 0)
 """
 _FUNCTION_RIGHTS = """
 select current_user::text, pg_catalog.current_database()::text,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create'),
        (select pg_catalog.has_schema_privilege(n.oid, 'create') and pg_catalog.has_schema_privilege(n.oid, 'usage')
           from pg_catalog.pg_namespace n where n.nspname = 'auditlake'),
-       (select p.proowner::regrole::text from pg_catalog.pg_proc p
-         where p.oid = pg_catalog.to_regprocedure('auditlake.observe()')
+       (select p.proowner::regrole::text
+          from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+         where n.nspname = 'auditlake' and p.proname = 'observe' and p.pronargs = 0
            and not pg_catalog.pg_has_role(p.proowner, 'usage'))
 """
 # CREATE TRIGGER takes SHARE ROW EXCLUSIVE. As long as it waits for that, every writer of the table waits behind it.

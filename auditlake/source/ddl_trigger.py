@@ -1,111 +1,112 @@
 """DDL event triggers (optional): send the shape of every changed table into the stream, in its transaction.
 
 The stream shows a schema change only with the table's next row, and some never. Three event triggers, which need no
-extension, send one transactional logical message with prefix `auditlake:ddl` per command:
+extension, send transactional logical messages with prefix `auditlake:ddl`:
 
-1. `table_rewrite` and `sql_drop` fire during the command. Only they know what is rewritten and dropped, so they save
-   that in a transaction-local setting. A rollback, also of a savepoint, reverts the setting.
-2. `ddl_command_end` reads the catalog, adds what the other two saved, and sends the message.
+1. `table_rewrite` sends, during the command, which table is rewritten and why. Only it knows that.
+2. `sql_drop` sends what the command dropped, and the shapes of tables that lost a column.
+3. `ddl_command_end` sends the shapes of the tables, and the types, that the command changed.
 
-The content is JSON, described in `pgoutput.ddl_message`. Temporary and system objects are left out, and a command that
-changes neither a table nor a type sends nothing.
+The content is described in `pgoutput.ddl_message`. Temporary and system objects are left out, and a command that
+changes neither a table nor a type sends nothing. Nothing is kept in the session between the events: it could change it.
+
+Any role may send a message with this prefix, so each is sealed: it begins with a hash of its content, its transaction
+and a key, which only the owner of the function may read. The key is in a materialized view, because neither a
+publication nor a dump carries that, and nobody can lock it. Capture does not know the key: it asks `sealed_ddl`, which
+answers for any role whether a hash is right (`are_sealed`). Triggers, functions and key must have one owner; only a
+superuser can create an event trigger, so nobody else can put objects of these names in their place.
 
 The triggers never fail the application's command. All statements are inside an exception block; the worst result is a
 WARNING that names the SQLSTATE, and then capture finds the change in the catalog. Only a cancelled or timed-out
-statement is not caught, and that one fails anyway. They read catalogs through indexes, call no function that locks a
-table, and wait for nothing.
+statement is not caught, and that one fails anyway. They read catalogs through indexes, and call no function that locks
+a table. They take ACCESS SHARE on the key alone, and wait for that for 0.2 s at most.
 
 They fire ALWAYS, also under session_replication_role = replica. With event_triggers = off (17) PostgreSQL runs none.
 
-Authority: postgresql.org/docs/current/event-trigger-definition.html; functions-event-triggers.html
+Authority: postgresql.org/docs/current/event-trigger-definition.html; functions-event-triggers.html;
+sql-creatematerializedview.html
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import psycopg
 
 from auditlake.errors import SourceUnready
-from auditlake.pgoutput.ddl_message import PREFIX
+from auditlake.pgoutput.ddl_message import FORM, PREFIX, Seal
 from auditlake.source.catalog import SHAPE
-from auditlake.source.connection import PINNED, Row, fetch_one
+from auditlake.source.connection import PINNED, Row, fetch, fetch_one
 from auditlake.sql_names import display_identifier
 
 # The settings of our own connections, by which PostgreSQL renders missing values as it renders rows in the stream.
 _SETTINGS = (
     "datestyle", "intervalstyle", "timezone", "bytea_output", "extra_float_digits", "lc_monetary",
-    "quote_all_identifiers",
+    "quote_all_identifiers", "standard_conforming_strings",
 )  # fmt: skip
 _RENDERING = " ".join(f"set {name} = '{PINNED[name]}'" for name in _SETTINGS)
+_SEAL = "sha256(k.key || {digest} || int8send({xid}))"
+# By its owner, because the name may mean a relation that the owner of the schema has put in its place.
+_KEY = "auditlake.ddl_key k join pg_class c on c.oid = k.tableoid and pg_get_userbyid(c.relowner) = current_user"
 # SECURITY DEFINER, so that a role without USAGE on this schema or EXECUTE on pg_logical_emit_message is recorded, too.
 _FUNCTION = rf"""create or replace function auditlake.record_ddl() returns event_trigger
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set jit = off
+set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '200ms'
 {_RENDERING} as $$
 declare
-  pending jsonb;
+  context text;
   tables oid[];
   types oid[];
   tree oid[];
-  message jsonb;
+  message jsonb := '{{}}';
+  content bytea;
+  seal bytea;
 begin
-  pending := coalesce(nullif(current_setting('auditlake.ddl', true), ''), '{{}}');
-  if tg_event = 'table_rewrite' then
-    if (select relpersistence <> 't' from pg_class where oid = pg_event_trigger_table_rewrite_oid()) then
-      perform set_config('auditlake.ddl', jsonb_set(pending, '{{rewritten}}', coalesce(pending -> 'rewritten', '[]')
-        || jsonb_build_array(jsonb_build_array(pg_event_trigger_table_rewrite_oid()::bigint,
-                                               pg_event_trigger_table_rewrite_reason())))::text, true);
-    end if;
-    return;
-  elsif tg_event = 'sql_drop' then
-    message := (
-      select jsonb_agg(jsonb_build_array(d.object_type, d.objid::bigint, d.objsubid, to_jsonb(d.address_names)))
+  begin
+    get diagnostics context = pg_context;
+    if tg_event = 'table_rewrite' then
+      if (select relpersistence <> 't' from pg_class where oid = pg_event_trigger_table_rewrite_oid()) then
+        message := jsonb_build_object('rewritten', jsonb_build_array(jsonb_build_array(
+          pg_event_trigger_table_rewrite_oid()::bigint, pg_event_trigger_table_rewrite_reason())));
+      end if;
+    elsif tg_event = 'sql_drop' then
+      select array_agg(d.objid), case when count(*) = 0 then '{{}}' else jsonb_build_object('dropped', jsonb_agg(
+                 jsonb_build_array(d.object_type, d.objid::bigint, d.objsubid, to_jsonb(d.address_names)))) end
+        into tables, message
         from pg_event_trigger_dropped_objects() d
-       where d.object_type in ('table', 'table column') and not d.is_temporary);
-    if message is not null then
-      perform set_config('auditlake.ddl', jsonb_set(pending, '{{dropped}}', coalesce(pending -> 'dropped', '[]')
-        || message)::text, true);
+       where d.object_type in ('table', 'table column') and not d.is_temporary;
+    else
+      select array_agg(c.objid) filter (where c.classid = 'pg_class'::regclass),
+             array_agg(c.objid) filter (where c.classid = 'pg_type'::regclass)
+        into tables, types
+        from pg_event_trigger_ddl_commands() c
+       where c.objid is not null and c.command_tag not in ('GRANT', 'REVOKE', 'COMMENT', 'SECURITY LABEL');
+      if tg_tag = 'ALTER SCHEMA' then
+        tables := array(
+          select t.oid from pg_class t
+           where t.relkind in ('r', 'p')
+             and t.relnamespace in (select c.objid from pg_event_trigger_ddl_commands() c
+                                     where c.classid = 'pg_namespace'::regclass));
+      end if;
+      -- ALTER TYPE of a composite type reports its relation.
+      types := types || array(select t.reltype from pg_class t where t.oid = any (tables) and t.relkind = 'c');
+      if exists (select from pg_type where oid = any (types) and typtype = 'c') then
+        tables := tables || array(select t.oid from pg_class t where t.reloftype = any (types));
+      end if;
     end if;
-    return;
-  end if;
 
-  if pending <> '{{}}' then
-    perform set_config('auditlake.ddl', '', true);
-  end if;
-  select array_agg(c.objid) filter (where c.classid = 'pg_class'::regclass),
-         array_agg(c.objid) filter (where c.classid = 'pg_type'::regclass)
-    into tables, types
-    from pg_event_trigger_ddl_commands() c
-   where c.objid is not null and c.command_tag not in ('GRANT', 'REVOKE', 'COMMENT', 'SECURITY LABEL');
-  if tg_tag = 'ALTER SCHEMA' then
-    tables := array(
-      select t.oid from pg_class t
-       where t.relkind in ('r', 'p')
-         and t.relnamespace in (select c.objid from pg_event_trigger_ddl_commands() c
-                                 where c.classid = 'pg_namespace'::regclass));
-  end if;
-  -- ALTER TYPE of a composite type reports its relation.
-  types := types || array(select t.reltype from pg_class t where t.oid = any (tables) and t.relkind = 'c');
-  if exists (select from pg_type where oid = any (types) and typtype = 'c') then
-    tables := tables || array(select t.oid from pg_class t where t.reloftype = any (types));
-  end if;
-  if tables is null and types is null and pending = '{{}}' then
-    return;
-  end if;
-  tables := tables || array(select (d ->> 1)::oid from jsonb_array_elements(pending -> 'dropped') d)
-                   || array(select (r ->> 0)::oid from jsonb_array_elements(pending -> 'rewritten') r);
-  tree := array(
-    with recursive members (oid) as (
-      select t.oid from pg_class t
-       where t.oid = any (tables) and t.relkind in ('r', 'p') and t.relpersistence <> 't'
-         and t.relnamespace not in ('pg_catalog'::regnamespace, 'pg_toast'::regnamespace)
-         and t.relnamespace <> coalesce(to_regnamespace('information_schema')::oid, 0)
-      union
-      select i.inhrelid from members m join pg_inherits i on i.inhparent = m.oid)
-    select oid from members);
-
-  message := pending || jsonb_strip_nulls(jsonb_build_object(
+    if tables is not null or types is not null then
+      tree := array(
+        with recursive members (oid) as (
+          select t.oid from pg_class t
+           where t.oid = any (tables) and t.relkind in ('r', 'p') and t.relpersistence <> 't'
+             and t.relnamespace not in ('pg_catalog'::regnamespace, 'pg_toast'::regnamespace)
+             and t.relnamespace <> coalesce(to_regnamespace('information_schema')::oid, 0)
+          union
+          select i.inhrelid from members m join pg_inherits i on i.inhparent = m.oid)
+        select oid from members);
+      message := message || jsonb_strip_nulls(jsonb_build_object(
     'relations', (
       select jsonb_agg({SHAPE} order by t.oid)
         from pg_class t join pg_namespace n on n.oid = t.relnamespace
@@ -121,50 +122,122 @@ begin
                           where a.attrelid = nullif(y.typrelid, 0) and a.attnum > 0 and not a.attisdropped)))
         from pg_type y join pg_namespace n on n.oid = y.typnamespace
        where y.oid = any (types))));
-  if message <> '{{}}' then
-    -- The stream does not convert messages.
-    perform pg_logical_emit_message(true, '{PREFIX}', convert_to((message || jsonb_build_object(
-      'v', 2, 'tag', tg_tag, 'session_user', session_user,
-      'plain', current_query() ~* '^\s*alter\s+table\s[^;]*;?\s*$' and current_query() !~* '\musing\M'))::text,
-      'UTF8'));
-    -- Decoding orders a message by the end of its WAL record, a row by the start: if they are adjacent and in
-    -- different subtransactions, the row may come first. This record, which belongs to no transaction, separates them.
-    perform pg_logical_emit_message(false, '{PREFIX}', '');
-  end if;
+    end if;
+    if message = '{{}}' then
+      return;
+    end if;
+    -- A command inside a function has another query than the client's.
+    message := message || jsonb_build_object(
+      'tag', tg_tag, 'session_user', session_user,
+      'plain', position(E'\n' in context) = 0
+           and current_query() ~* '^\s*alter\s+table\s[^;]*;?\s*$' and current_query() !~* '\musing\M');
+  exception when others then
+    raise warning 'auditlake could not record this command in the stream (SQLSTATE %)', sqlstate;
+    message := '{{"failed": true}}';
+  end;
+
+  -- The stream does not convert messages.
+  content := convert_to(message::text, 'UTF8');
+  select {_SEAL.format(digest="sha256(content)", xid="pg_current_xact_id()::text::bigint & 4294967295")}
+    into strict seal from {_KEY};
+  content := convert_to('{FORM} ' || encode(seal, 'hex') || ' ', 'UTF8') || content;
+  perform pg_logical_emit_message(true, '{PREFIX}', content);
+  -- Decoding orders a message by the end of its WAL record, a row by the start: if they are adjacent and in different
+  -- subtransactions, the row may come first. This record, which belongs to no transaction, separates them.
+  perform pg_logical_emit_message(false, '{PREFIX}', '');
 exception when others then
   raise warning 'auditlake could not record this command in the stream (SQLSTATE %)', sqlstate;
-  begin
-    perform pg_logical_emit_message(true, '{PREFIX}', '{{"failed": true}}');
-  exception when others then
-    null;
-  end;
+end $$;"""
+# It compares hashes of the hashes, so that the time it takes shows nothing.
+_CHECKING = f"""create or replace function auditlake.sealed_ddl(xids bigint[], digests bytea[], seals bytea[])
+returns boolean[] language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select array_agg(
+           coalesce(sha256(m.seal) = sha256({_SEAL.format(digest="m.digest", xid="m.xid")}), false) order by m.n)
+    from {_KEY}, unnest(xids, digests, seals) with ordinality m (xid, digest, seal, n)
+$$;"""
+# Default privileges may have granted the key to others.
+_MAKE_KEY = """do $$
+declare
+  grantee text;
+begin
+  if exists (select from pg_class c where c.oid = to_regclass('auditlake.ddl_key') and c.relkind = 'm'
+                                      and pg_get_userbyid(c.relowner) <> current_user) then
+    drop materialized view auditlake.ddl_key;
+  end if;
+  create materialized view if not exists auditlake.ddl_key as
+    select sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')) as key;
+  for grantee in
+    select distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
+      from pg_class c, aclexplode(c.relacl) a
+     where c.oid = 'auditlake.ddl_key'::regclass and a.grantee <> c.relowner
+  loop
+    execute 'revoke all on auditlake.ddl_key from ' || grantee;
+  end loop;
 end $$;"""
 
 _EVENTS = ("table_rewrite", "sql_drop", "ddl_command_end")
 _TRIGGERS = {event: f"auditlake_{event}" for event in _EVENTS}
 
-# A function that was replaced or altered, or whose owner may not send messages, reports nothing.
-_BODY_MD5 = hashlib.md5(_FUNCTION.split("$$")[1].encode(), usedforsecurity=False).hexdigest()
-_INSTALLED = """
-select array(select t.evtname::text from pg_catalog.pg_event_trigger t
-              where t.evtfoid = pg_catalog.to_regprocedure('auditlake.record_ddl()') and t.evtenabled = 'A'),
-       array(select t.evtname::text from pg_catalog.pg_event_trigger t
-              where t.evtfoid = pg_catalog.to_regprocedure('auditlake.record_ddl()') and t.evtenabled <> 'A'),
-       pg_catalog.current_setting('event_triggers', true),
-       (select pg_catalog.md5(p.prosrc) = %s and 'search_path=pg_catalog, pg_temp' = any (p.proconfig)
-               and (select bool_and(pg_catalog.has_function_privilege(p.proowner, f.oid, 'execute'))
-                      from pg_catalog.pg_proc f where f.proname = 'pg_logical_emit_message')
-          from pg_catalog.pg_proc p where p.oid = pg_catalog.to_regprocedure('auditlake.record_ddl()'))
+
+def _body_md5(function: str) -> str:
+    return hashlib.md5(function.split("$$")[1].encode(), usedforsecurity=False).hexdigest()
+
+
+_BODIES = (_body_md5(_FUNCTION), _body_md5(_CHECKING))
+# The objects by their places in the catalog: to resolve a name, a role needs USAGE on the schema. A function that was
+# replaced or altered, or whose owner may not send messages, reports nothing.
+_OBJECTS = """
+with record as (
+    select p.* from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+     where n.nspname = 'auditlake' and p.proname = 'record_ddl' and p.pronargs = 0),
+trusted as (
+    select r.oid, r.proowner, r.pronamespace,
+           pg_catalog.md5(r.prosrc) = %s and r.prosecdef and 'search_path=pg_catalog, pg_temp' = any (r.proconfig)
+               and (select pg_catalog.bool_and(pg_catalog.has_function_privilege(r.proowner, f.oid, 'execute'))
+                      from pg_catalog.pg_proc f where f.proname = 'pg_logical_emit_message') as sends
+      from record r
+      join pg_catalog.pg_proc s on s.pronamespace = r.pronamespace and s.proname = 'sealed_ddl'
+                               and s.proowner = r.proowner and s.prosecdef and pg_catalog.md5(s.prosrc) = %s
+                               and s.proconfig = array['search_path=pg_catalog, pg_temp']
+      join pg_catalog.pg_class k on k.relnamespace = r.pronamespace and k.relname = 'ddl_key'
+                                and k.relowner = r.proowner and k.relkind = 'm' and k.relispopulated
+     where exists (select from pg_catalog.pg_event_trigger t where t.evtfoid = r.oid and t.evtowner = r.proowner)
+       and not exists (select from pg_catalog.aclexplode(k.relacl) a where a.grantee <> k.relowner)
+       and not exists (select from pg_catalog.pg_attribute a where a.attrelid = k.oid and a.attacl is not null)
+       and pg_catalog.has_schema_privilege(r.pronamespace, 'usage')
+       and pg_catalog.has_function_privilege(s.oid, 'execute'))
 """
+_INSTALLED = f"""{_OBJECTS}
+select array(select t.evtname::text from pg_catalog.pg_event_trigger t, record r
+              where t.evtfoid = r.oid and t.evtenabled = 'A'),
+       array(select t.evtname::text from pg_catalog.pg_event_trigger t, record r
+              where t.evtfoid = r.oid and t.evtenabled <> 'A'),
+       pg_catalog.current_setting('event_triggers', true),
+       (select sends from trusted)
+"""
+_TRUSTED = f"{_OBJECTS} select 1 from trusted"
+_SEALED = "select auditlake.sealed_ddl(%s::bigint[], %s::bytea[], %s::bytea[])"
+# Its objects may be dropped, or privileges revoked, between two statements.
+_VANISHED = (
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ObjectNotInPrerequisiteState,
+)
 _RIGHTS = """
 select current_user::text, pg_catalog.current_database()::text,
        (select rolsuper from pg_catalog.pg_roles where rolname = current_user),
-       (select p.proowner::regrole::text from pg_catalog.pg_proc p
-         where p.oid = pg_catalog.to_regprocedure('auditlake.record_ddl()')
+       (select p.proowner::regrole::text
+          from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+         where n.nspname = 'auditlake' and p.proname = 'record_ddl' and p.pronargs = 0
            and not pg_catalog.pg_has_role(p.proowner, 'usage')),
-       pg_catalog.to_regnamespace('auditlake') is not null
+       (select pg_catalog.has_schema_privilege('public', n.oid, 'usage')
+          from pg_catalog.pg_namespace n where n.nspname = 'auditlake')
 """
 _LOCK_TIMEOUT_MS = 2000
+_CREATE_SCHEMA = "create schema if not exists auditlake;"
+_GRANT_SCHEMA = "grant usage on schema auditlake to public;"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +285,26 @@ class DdlTrigger:
 
 def read_ddl_trigger(conn: psycopg.Connection[Row]) -> DdlTrigger:
     """Read whether the event triggers are installed and enabled."""
-    active, inactive, fires, works = fetch_one(conn, _INSTALLED, _BODY_MD5)
+    active, inactive, fires, works = fetch_one(conn, _INSTALLED, *_BODIES)
     found, others = frozenset(cast("list[str]", active)), frozenset(cast("list[str]", inactive))
     if not works:
         found, others = frozenset(), found | others
     return DdlTrigger(found, others, fires in {None, "on", "true"})
+
+
+def are_sealed(conn: psycopg.Connection[Row], seals: Sequence[Seal]) -> list[bool]:
+    """Return of each seal whether it is the trigger's own; of none if the trigger is not there, or of another release.
+
+    Raises SourceUnreachable.
+    """
+    if not fetch(conn, _TRUSTED, *_BODIES):
+        return [False] * len(seals)
+    columns = [each.xid for each in seals], [each.digest for each in seals], [each.seal for each in seals]
+    try:
+        ((found,),) = fetch(conn, _SEALED, *columns)
+    except _VANISHED:
+        found = None
+    return [bool(each) for each in cast("list[bool]", found)] if found is not None else [False] * len(seals)
 
 
 def statements() -> list[str]:
@@ -224,9 +312,15 @@ def statements() -> list[str]:
     return [
         "begin;",
         f"set local lock_timeout = '{_LOCK_TIMEOUT_MS}ms';",
-        "create schema if not exists auditlake;",
+        _CREATE_SCHEMA,
+        _GRANT_SCHEMA,
         _FUNCTION,
+        "alter function auditlake.record_ddl() owner to current_user;",
         "revoke all on function auditlake.record_ddl() from public;",
+        _MAKE_KEY,
+        _CHECKING,
+        "alter function auditlake.sealed_ddl(bigint[], bytea[], bytea[]) owner to current_user;",
+        "grant execute on function auditlake.sealed_ddl(bigint[], bytea[], bytea[]) to public;",
         *(
             line
             for event, name in _TRIGGERS.items()
@@ -245,6 +339,8 @@ def removing_statements() -> list[str]:
     return [
         *(f"drop event trigger if exists {name};" for name in reversed(_TRIGGERS.values())),
         "drop function if exists auditlake.record_ddl();",
+        "drop function if exists auditlake.sealed_ddl(bigint[], bytea[], bytea[]);",
+        "drop materialized view if exists auditlake.ddl_key;",
     ]
 
 
@@ -253,14 +349,15 @@ def install(conn: psycopg.Connection[Row]) -> None:
 
     Raises SourceUnready if our role may not create them, or if another session holds a lock.
     """
-    role, database, is_superuser, owner, has_schema = fetch_one(conn, _RIGHTS)
+    role, database, is_superuser, owner, may_use = fetch_one(conn, _RIGHTS)
     if owner is not None:
         raise SourceUnready(
             f"role {role} may not replace function auditlake.record_ddl(), which {owner} owns",
             f"Run the same command as {owner}.",
         )
-    # CREATE SCHEMA IF NOT EXISTS needs the privilege even for a schema that exists.
-    wanted = [each for each in statements() if not (has_schema and each.startswith("create schema"))]
+    # Both need a privilege even if they change nothing.
+    needless = {_CREATE_SCHEMA: may_use is not None, _GRANT_SCHEMA: bool(may_use)}
+    wanted = [each for each in statements() if not needless.get(each, False)]
     _run(conn, wanted, str(role), str(database), is_superuser=bool(is_superuser))
 
 

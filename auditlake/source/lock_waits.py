@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import cast
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import pq
 
 from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
 from auditlake.relation import TableName
@@ -29,7 +29,9 @@ select l.pid, a.usename::text, case when l.granted then 'holds' else 'waits for'
        extract(epoch from pg_catalog.clock_timestamp() - a.xact_start)::bigint
   from pg_catalog.pg_locks l
   join pg_catalog.pg_stat_activity a on a.pid = l.pid
- where l.relation in (select pg_catalog.to_regclass(name) from unnest(%s::text[]) name)
+ where l.relation in (select c.oid from unnest(%s::text[], %s::text[]) named (schema, name)
+                        join pg_catalog.pg_namespace n on n.nspname = named.schema
+                        join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = named.name)
    and l.mode = any (%s) and l.pid <> pg_catalog.pg_backend_pid()
    and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
  order by l.granted desc, a.xact_start
@@ -70,7 +72,8 @@ def name_blockers(
     conn: psycopg.Connection[Row], tables: Iterable[TableName], modes: Sequence[str] = AGAINST_READING
 ) -> str:
     """Name the sessions that hold or await a lock of these modes on one of the tables; empty without any."""
-    rows = fetch(conn, _BLOCKERS, [sql.Identifier(*table).as_string() for table in tables], list(modes))
+    named = list(tables)
+    rows = fetch(conn, _BLOCKERS, [each.schema for each in named], [each.table for each in named], list(modes))
     sessions = [f"pid {pid} of {user}, which {has} {mode}{format_age(age)}" for pid, user, has, mode, age in rows]
     return ", ".join(dict.fromkeys(sessions))
 

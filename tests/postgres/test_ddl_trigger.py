@@ -42,16 +42,18 @@ class Source:
             match decode(bytes(data)):
                 case LogicalMessage(transactional=True, prefix=prefix, content=content):
                     assert prefix == PREFIX
-                    found.append(json.loads(content))
+                    found.append(json.loads(content.split(b" ", 2)[2]))
                 case Insert(new=new):
                     found.append(tuple(None if value is None else str(value) for value in new))
         return found
 
     def message(self, *statements: str) -> dict[str, Any]:
-        """Run statements that send one message, and return it."""
-        (message,) = self.stream(*statements)
-        assert isinstance(message, dict)
-        return message
+        """Run a command, and return what its messages contain."""
+        found: dict[str, Any] = {}
+        for message in self.stream(*statements):
+            assert isinstance(message, dict)
+            found |= message
+        return found
 
 
 def columns(message: dict[str, Any], place: int = 0) -> list[tuple[int, str]]:
@@ -102,6 +104,23 @@ def test_a_message_has_the_shape_after_the_command(source: Source) -> None:
     assert source.message("drop table s2.a")["dropped"] == [["table", oid, 0, ["s2", "a"]]]
 
 
+def test_a_session_can_neither_hide_nor_excuse_a_rewrite(source: Source) -> None:
+    """By a setting, or with a command inside a function, whose query is that of the client."""
+    source.stream(
+        "create function hides(numeric) returns int language plpgsql as"
+        " $$ begin perform set_config('auditlake.ddl', '', true); return -$1; end $$",
+        "create table r (id int primary key, n int)",
+        "create function rewrites() returns bool language plpgsql as"
+        " $$ begin alter table r alter n type bigint using -n; return true; end $$",
+        "insert into a values (1, 'x', 2)",
+    )
+    hidden = source.message("alter table a alter c type int using hides(c)")
+    assert hidden["rewritten"] == [[hidden["relations"][0]["oid"], 4]]
+    nested = source.stream("alter table a add check (rewrites())")
+    found = [message for message in nested if isinstance(message, dict) and "rewritten" in message]
+    assert [message["plain"] for message in found] == [False]
+
+
 def test_partitions_and_types_are_in_the_message(source: Source) -> None:
     """ATTACH reports the parent alone; the message has the whole tree. Types come with their labels and columns."""
     source.stream("create table p (id int primary key) partition by range (id)", "create table q (id int primary key)")
@@ -139,7 +158,7 @@ def test_the_trigger_fires_for_a_replica_too(source: Source) -> None:
 
 
 BREAKS = {
-    "invalid setting": "set auditlake.ddl = 'no json'",
+    "without its key": "drop materialized view auditlake.ddl_key",
     "privileges of its owner revoked": (
         "alter function auditlake.record_ddl() owner to {role};"
         " revoke execute on function pg_logical_emit_message(boolean, text, text{flush}) from public"

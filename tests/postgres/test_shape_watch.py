@@ -406,7 +406,7 @@ def test_a_table_that_the_catalog_shows_dropped_ends_before_it(site: Site) -> No
 def test_a_broken_trigger_leaves_it_to_the_catalog(site: Site) -> None:
     """The command goes through, and the change is found."""
     install_trigger(site.dsn)
-    site.execute("set auditlake.ddl = 'no json'; alter table t rename a to z")
+    site.execute("drop materialized view auditlake.ddl_key", "alter table t rename a to z")
     site.capture()
     assert [(each.source, columns(each)[1]) for each in site.versions()[1:]] == [(ShapeSource.CATALOG, (2, "z"))]
 
@@ -508,7 +508,7 @@ def test_a_trigger_that_fails_hides_nothing(site: Site, broken: str) -> None:
     if (last.source, columns(last)[-1]) != (ShapeSource.DDL_TRIGGER, (6, "m")):  # pg_catalog is always searched
         assert "its columns were changed, which the DDL trigger did not report" in site.refusal()
     with connect(site.dsn) as control:
-        assert read_ddl_trigger(control).records == broken.startswith("set auditlake.ddl")
+        assert not read_ddl_trigger(control).records
     with psycopg.connect(site.dsn, autocommit=True) as conn:
         conn.execute(f"drop owned by {role} cascade; drop role {role}".encode())
 

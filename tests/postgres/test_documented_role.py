@@ -1,0 +1,127 @@
+"""Every command with the role of docs/operating.md, beside each optional part that a superuser may have installed."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from auditlake.lake.layout import Lake
+from auditlake.lake.relations import ShapeSource, read_versions
+from auditlake.relation import TableName
+from auditlake.source.connection import connect
+from auditlake.source.heartbeat import PREFIX
+from auditlake.source.lock_waits import name_blockers
+from tests import command, oracle
+
+pytestmark = pytest.mark.pg
+
+_OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
+_TABLES = ("create table orders (id int primary key, v text)", "create table customers (id int primary key)")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A database prepared as the manual has it, and its role."""
+
+    dsn: str
+    role: str
+    lake: Path
+
+    def execute(self, *statements: str) -> None:
+        """Run statements as the superuser."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for statement in statements:
+                conn.execute(statement)
+
+    def run(self, *arguments: str | Path) -> command.Done:
+        """Run a command as the documented role, which must succeed."""
+        source = make_conninfo(self.dsn, user=self.role)
+        done = command.run_here([*arguments, "--source", source, "--lake", self.lake])
+        assert done.code == 0, (arguments, done.stdout, done.stderr)
+        return done
+
+
+def _documented() -> list[str]:
+    """Return the statements that the manual runs once as a superuser, except for the setting of the server."""
+    section = _OPERATING.read_text().partition("## The source")[2]
+    found = re.search(r"```sql\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    statements = [each.strip() for each in found[1].split(";") if each.strip()]
+    assert statements[0] == "alter system set wal_level = 'logical'"
+    return statements[1:]
+
+
+@pytest.fixture
+def site(database: str, tmp_path: Path) -> Iterator[Site]:
+    """Run the manual's statements, under a role name of this database's own."""
+    role = f"{conninfo_to_dict(database)['dbname']}_documented"
+    site = Site(database, role, tmp_path / "lake")
+    site.execute(*_TABLES)
+    roles = r"(role|to) auditlake\b"
+    site.execute(*(re.sub(roles, rf"\1 {role}", statement) for statement in _documented()))
+    yield site
+    site.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+    site.execute(f"drop owned by {role} cascade; drop role {role}")
+
+
+def _install(site: Site, *options: str) -> None:
+    """Install parts as the superuser."""
+    for option in options:
+        done = command.run_here(["check", option, "--yes", "--source", site.dsn])
+        assert done.code == 0, done.stderr
+
+
+_PARTS = {
+    "none": (),
+    "the DDL trigger": ("--install-ddl-trigger",),
+    "the context trigger": ("--install-context",),
+    "both": ("--install-context", "--install-ddl-trigger"),
+}
+
+
+@pytest.mark.parametrize("parts", _PARTS.values(), ids=_PARTS)
+def test_every_command_works_beside_each_part(
+    site: Site, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with heartbeats, and a slot that standbys synchronize (17). Those that need a JVM are left out."""
+    monkeypatch.setenv("AUDITLAKE_HEARTBEAT_S", "0.1")
+    monkeypatch.setenv("AUDITLAKE_FAILOVER", "true")
+    _install(site, *parts)
+    has_trigger = "--install-ddl-trigger" in parts
+    checked = site.run("check").stderr
+    assert ("the DDL trigger is installed" in checked) == has_trigger
+    site.execute("insert into orders values (1, 'x')")
+    site.run("bootstrap")
+    site.run("capture", "--until-current")
+    site.run("apply", "--until-current")
+    site.execute("update orders set v = 'z' where id = 1", "insert into customers values (1)")
+    site.run("follow", "--until-current")
+    status = json.loads(site.run("status", "--json").stdout)
+    assert status["ddl_trigger"] == ("installed" if has_trigger else "none")
+    horizon = status["tables"][0]["horizon"]
+    for question in (
+        ["log", "--json"],
+        ["row", "orders", "1"],
+        ["diff", horizon, "--stat"],
+        ["blame", "orders", "1"],
+        ["sql", "select id, v from public.orders order by id"],
+    ):
+        site.run(*question)
+    site.execute("alter table orders add w int default 7", "insert into orders values (2, 'y')")
+    site.run("capture", "--until-current")
+    last = read_versions(Lake(site.lake))[-1]
+    assert last.source == (ShapeSource.DDL_TRIGGER if has_trigger else ShapeSource.STREAM)
+    assert PREFIX in {row["prefix"] for row in oracle.changes(Lake(site.lake))}
+
+
+def test_blockers_are_named_for_a_table_in_a_schema_that_the_role_may_not_use(site: Site) -> None:
+    """To resolve its name would need USAGE on the schema."""
+    site.execute("create schema hidden", "create table hidden.t (id int)")
+    with psycopg.connect(site.dsn) as holder, connect(make_conninfo(site.dsn, user=site.role)) as conn:
+        holder.execute("lock table hidden.t in access exclusive mode")
+        assert f"pid {holder.info.backend_pid} " in name_blockers(conn, [TableName("hidden", "t")])
