@@ -1,4 +1,4 @@
-"""Exceptions of the JVM, as Py4J and PySpark raise them: their trace with all causes, and its classes.
+"""Exceptions of the JVM, as Py4J and PySpark raise them: their trace with all causes, its classes, and its end.
 
 Told by the names of their classes, so that no process imports Spark for it. Messages may quote rows; classes do not.
 
@@ -6,7 +6,13 @@ Authority: py4j.protocol, Py4JJavaError; pyspark.errors.exceptions.captured, Cap
 """
 
 import re
+import subprocess
+from dataclasses import dataclass
 
+_LOST = frozenset({"Py4JError", "ConnectionError"})
+"""Bases of what Py4J raises if the JVM does not answer any more."""
+_END_TIMEOUT_S = 5.0
+_STARTED: "list[tuple[subprocess.Popen[bytes], str]]" = []
 _KINDS = frozenset({"Py4JJavaError", "PySparkException"})
 _CLASS = re.compile(r"(?:\A|^: |^Caused by: )((?:[a-z]\w*\.)+[\w$]+(?:Exception|Error))(?=:|\s|$)", re.MULTILINE)
 
@@ -24,3 +30,27 @@ def trace_of(exc: BaseException) -> str | None:
 def classes_in(trace: str) -> list[str]:
     """Return the class of the exception and of each of its causes."""
     return list(dict.fromkeys(_CLASS.findall(trace)))
+
+
+def watch(jvm: "subprocess.Popen[bytes]", heap: str) -> None:
+    """Remember the JVM that this process has started, and the heap that it was given."""
+    _STARTED.append((jvm, heap))
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A JVM that has ended though it was needed: its exit code, negative for a signal, and the heap it was given."""
+
+    exit_code: int
+    heap: str
+
+
+def ended_jvm(exc: BaseException) -> Ended | None:
+    """Return the JVM whose end made Py4J raise `exc`; else None."""
+    if not _STARTED or not any(kind.__name__ in _LOST for kind in type(exc).__mro__):
+        return None
+    jvm, heap = _STARTED[-1]
+    try:
+        return Ended(jvm.wait(_END_TIMEOUT_S), heap)  # its sockets are closed a moment before
+    except subprocess.TimeoutExpired:
+        return None

@@ -1,9 +1,9 @@
 """MCP server: the audit questions as read-only tools for a language model, over stdio.
 
 Every tool is a question of `api.lake.Lake`, answered as JSON with PostgreSQL's text of every value. An answer has at
-most `rows` entries; `more` is true if there are others. Values of masked columns are replaced wherever
-they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused, because its
-answer would reveal it. Actor and reason are shown as the application wrote them.
+most `rows` entries; `more` is true if there are others. Values of masked columns (`audit.masked_columns`) are replaced
+wherever they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused,
+because its answer would reveal it. Actor and reason are shown as the application wrote them.
 
 `sql` answers what DuckDB answers exactly as Spark (`query.embedded`), for `STATEMENT_S` at most and without a JVM. It
 refuses a statement that reads a masked column anywhere, `*` included, and `auditlake.changes` if a column is masked:
@@ -18,7 +18,6 @@ Authority: modelcontextprotocol.io/specification, "Tools"
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import cache, wraps
 from itertools import islice
 from threading import Timer
@@ -28,10 +27,12 @@ from mcp.server.fastmcp import FastMCP
 from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
-from auditlake.api.lake import Lake
+from auditlake.api.lake import Lake, Rows
 from auditlake.api.results import Commit
 from auditlake.audit import json_output
-from auditlake.audit.lake_reader import split_name
+from auditlake.audit.lake_reader import Reader
+from auditlake.audit.masked_columns import MaskedColumns, masked_columns
+from auditlake.audit.transactions import Transaction
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.lake import layout
 from auditlake.lake.duckdb_rows import connect
@@ -39,8 +40,6 @@ from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.status import judge
-from auditlake.temporal.moments import read_known
-from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import format_us
 
 MASKED = "(masked)"
@@ -53,42 +52,26 @@ as 0/16B3748, xid:750 or now. Answers are exact; a question without an exact ans
 T = TypeVar("T")
 Fields = dict[str, Any]
 Texts = Mapping[str, str | None]
-Names = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """At most `rows` entries in an answer; `masked` are patterns of schema.table.column."""
+    """At most `rows` entries in an answer; `masked` are patterns of schema.table.column (`audit.masked_columns`)."""
 
     rows: int
     masked: tuple[str, ...] = ()
-
-    def masks(self, table: str, column: str) -> bool:
-        """Return whether a column of a table, `schema.table`, is masked."""
-        return any(fnmatchcase(f"{table}.{column}", pattern) for pattern in self.masked)
-
-    def hides(self, tables: Names, column: str) -> bool:
-        """Return whether a column is masked under one of the names of its table."""
-        return any(self.masks(table, column) for table in tables)
-
-    def row(self, tables: Names, texts: Texts | None) -> Fields | None:
-        """Return a row with masked values replaced."""
-        if texts is None:
-            return None
-        return {name: MASKED if self.hides(tables, name) else text for name, text in texts.items()}
-
-    def require_shown(self, tables: Names, columns: Iterable[str]) -> None:
-        """Require that a question does not depend on masked columns.
-
-        Raises BadUsage.
-        """
-        if hidden := [column for column in columns if self.hides(tables, column)]:
-            raise BadUsage(f"column {hidden[0]} of {min(tables)} is masked", "Ask without it.")
 
     def cut(self, found: Iterable[T], convert: Callable[[T], Fields]) -> Fields:
         """Return the first entries, and whether there are more."""
         first = list(islice(found, self.rows + 1))
         return {"found": [convert(each) for each in first[: self.rows]], "more": len(first) > self.rows}
+
+
+def _row(masked: MaskedColumns, texts: Texts | None) -> Fields | None:
+    """Return a row with masked values replaced."""
+    if texts is None:
+        return None
+    return {name: MASKED if masked.hides(name) else text for name, text in texts.items()}
 
 
 class Tools:
@@ -125,24 +108,27 @@ class Tools:
 
         Filters: a table, a row of it by key, a column of it whose value changed, the actor, a part of the reason.
         """
-        if table is not None:
-            self._limits.require_shown(self._names(table), [*(key or {}), *([column] if column else [])])
-        found = self._lake.log(
-            table=table,
-            key=key,
-            column=column,
-            actor=actor,
-            reason=reason,
-            since=since,
-            until=until,
-            limit=self._limits.rows + 1,
-        )
+
+        def question() -> Iterable[Transaction]:
+            return self._lake.log(
+                table=table,
+                key=key,
+                column=column,
+                actor=actor,
+                reason=reason,
+                since=since,
+                until=until,
+                limit=self._limits.rows + 1,
+            )
+
+        if table is None:
+            return self._limits.cut(question(), json_output.transaction)
+        found, _ = self._asked(table, [*(key or {}), *([column] if column else [])], question)
         return self._limits.cut(found, json_output.transaction)
 
     def row(self, table: str, key: dict[str, Any], since: str | None = None, until: str | None = None) -> Fields:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""
-        names = self._keyed(table, key)
-        found = self._lake.row(table, key, since=since, until=until)
+        found, masked = self._asked(table, key, lambda: self._lake.row(table, key, since=since, until=until))
         gaps = [{"from": str(gap.lsn_from), "to": str(gap.lsn_to), "reason": gap.reason} for gap in found.gaps]
         answer = self._limits.cut(
             found,
@@ -150,20 +136,20 @@ class Tools:
                 **_commit(each.commit),
                 "op": each.op,
                 "changed": list(each.changed),
-                "before": self._limits.row(names, each.before_texts),
-                "after": self._limits.row(names, each.after_texts),
+                "before": _row(masked, each.before_texts),
+                "after": _row(masked, each.after_texts),
             },
         )
         return {**answer, "changes_unknown": gaps}
 
     def blame(self, table: str, key: dict[str, Any], as_of: str | None = None) -> Fields:
         """Show for each column of a row its value, and who set it, when and why; for a deleted row, who deleted it."""
-        names = self._keyed(table, key)
+        found, masked = self._asked(table, key, lambda: self._lake.blame(table, key, as_of=as_of))
         return self._limits.cut(
-            self._lake.blame(table, key, as_of=as_of),
+            found,
             lambda each: {
                 "column": each.column,
-                "value": MASKED if self._limits.hides(names, each.column) else each.text,
+                "value": MASKED if masked.hides(each.column) else each.text,
                 **_commit(each.commit),
                 "deleted": None if each.deleted is None else _commit(each.deleted),
             },
@@ -171,23 +157,23 @@ class Tools:
 
     def deleted(self, table: str, since: str | None = None, as_of: str | None = None) -> Fields:
         """List deleted rows of a table with their last state, newest deletion first, and who deleted them."""
-        names = self._names(table)
+        found, masked = self._asked(table, (), lambda: self._lake.deleted(table, since=since, as_of=as_of))
         return self._limits.cut(
-            self._lake.deleted(table, since=since, as_of=as_of),
-            lambda each: {**_commit(each.commit), "op": each.op, "row": self._limits.row(names, each.texts)},
+            found, lambda each: {**_commit(each.commit), "op": each.op, "row": _row(masked, each.texts)}
         )
 
     def diff(self, before: str, after: str = "now", tables: list[str] | None = None) -> Fields:
         """Compare two moments, net: rows added, removed and modified, and the columns that differ."""
-        names = cache(self._names)
+        found = self._lake.diff(before, after, tables=tables or ())
+        masked = cache(self._masked)
         return self._limits.cut(
-            self._lake.diff(before, after, tables=tables or ()),
+            found,
             lambda each: {
                 "table": each.table,
                 "kind": each.kind,
                 "changed": list(each.changed),
-                "before": self._limits.row(names(each.table), each.before_texts),
-                "after": self._limits.row(names(each.table), each.after_texts),
+                "before": _row(masked(each.table), each.before_texts),
+                "after": _row(masked(each.table), each.after_texts),
             },
         )
 
@@ -205,18 +191,20 @@ class Tools:
         `where` are conditions [column, op, value], all of which must hold; op is =, <>, <, <=, >, >=, is null or
         is not null. `order_by` are columns, -name descending. Read on with `offset`.
         """
-        names = self._names(table)
         asked = [each[0] for each in where or ()] + [each.removeprefix("-") for each in order_by or ()]
-        self._limits.require_shown(names, asked)
-        found = self._lake.as_of(as_of).table(
-            table,
-            columns=columns,
-            where=[(column, op, value) for column, op, value in where or ()],
-            order_by=order_by or (),
-            limit=self._limits.rows + 1,
-            offset=offset,
-        )
-        return self._limits.cut(found.texts(), lambda each: self._limits.row(names, each) or {})
+
+        def question() -> Rows:
+            return self._lake.as_of(as_of).table(
+                table,
+                columns=columns,
+                where=[(column, op, value) for column, op, value in where or ()],
+                order_by=order_by or (),
+                limit=self._limits.rows + 1,
+                offset=offset,
+            )
+
+        found, masked = self._asked(table, asked, question)
+        return self._limits.cut(found.texts(), lambda each: _row(masked, each) or {})
 
     def sql(self, statement: str, as_of: str | None = None) -> Fields:
         """Answer one SELECT in Spark SQL, all tables as of a moment, now by default.
@@ -228,7 +216,7 @@ class Tools:
         state = read_state(layout.Lake.at(self._lake.location), as_of, UTC, script=statement)
         query = prepare_statement(state, statement, frozenset())
         connection = connect()
-        engine = Embedded({}, lambda: connection, self._limits.masks if self._limits.masked else None)
+        engine = Embedded({}, lambda: connection, self._limits.masked)
         timer = Timer(STATEMENT_S, connection.interrupt)
         timer.start()
         try:
@@ -259,16 +247,36 @@ class Tools:
             "tables": len(status.tables),
         }
 
-    def _names(self, table: str) -> Names:
-        """Return every name of the tables that a name means or meant: a mask of any of them is one of all."""
-        known = read_known(layout.Lake.at(self._lake.location))
-        found = find_table(split_name(table), known.names)
-        return frozenset(str(name) for each in known.had(found) for name in (each.name, *each.all_names))
+    def _masked(self, table: str) -> MaskedColumns:
+        """Return the masked columns of the tables that a name means or meant."""
+        reader = Reader(layout.Lake.at(self._lake.location), datetime.now(UTC))
+        return masked_columns(reader, reader.known.had(reader.named(table)), self._limits.masked)
 
-    def _keyed(self, table: str, key: Mapping[str, Any]) -> Names:
-        names = self._names(table)
-        self._limits.require_shown(names, key)
-        return names
+    def _asked(self, table: str, columns: Iterable[str], question: Callable[[], T]) -> tuple[T, MaskedColumns]:
+        """Ask a question that depends on some columns of a table; return its answer with the masked columns.
+
+        They are read again after the answer: a change of the table may be captured meanwhile.
+
+        Raises BadUsage if the question depends on a masked column.
+        """
+        asked = list(columns)
+        _require_shown(table, self._masked(table), asked)
+        answer = question()
+        masked = self._masked(table)
+        _require_shown(table, masked, asked)
+        return answer, masked
+
+
+def _require_shown(table: str, masked: MaskedColumns, columns: Sequence[str]) -> None:
+    """Require that a question does not depend on masked columns.
+
+    Raises BadUsage.
+    """
+    hidden = [column for column in columns if masked.hides(column)]
+    if any(column in masked.hidden for column in hidden):
+        raise BadUsage(f"column {hidden[0]} of {table} is masked", "Ask without it.")
+    if hidden:
+        raise BadUsage(f"{table} has no column {hidden[0]}", f"It has {', '.join(sorted(masked.shown))}.")
 
 
 def _commit(commit: Commit) -> Fields:
@@ -304,14 +312,9 @@ def make_server(lake: Lake, limits: Limits) -> FastMCP:
 
     Raises ConfigError if a pattern matches no column, because a misspelt one would mask nothing.
     """
-    columns = [
-        f"{name}.{column.name}"
-        for table in read_known(layout.Lake.at(lake.location)).tables.values()
-        for name in (table.name, *table.all_names)
-        for column in table.columns
-    ]
+    reader = Reader(layout.Lake.at(lake.location), datetime.now(UTC))
     for pattern in limits.masked:
-        if not any(fnmatchcase(column, pattern) for column in columns):
+        if not masked_columns(reader, reader.known.tables.values(), (pattern,)).hidden:
             raise ConfigError(f"mask {pattern!r} matches no column of the lake", "Write schema.table.column.")
     server = FastMCP("auditlake", instructions=_INSTRUCTIONS, log_level="WARNING")
     tools = Tools(lake, limits)

@@ -5,14 +5,15 @@ shown, its library captures these lines and prints them above the progress. Resu
 for byte; `click.echo` would remove escape sequences.
 """
 
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from auditlake.errors import AuditlakeError, BadUsage
-from auditlake.jvm_trace import classes_in, trace_of
+from auditlake.errors import AuditlakeError, BadUsage, ConfigError
+from auditlake.jvm_trace import classes_in, ended_jvm, trace_of
 from auditlake.store.failures import as_lake_error
 from auditlake.values.escapes import visible
 
@@ -34,13 +35,32 @@ def report_error(error: AuditlakeError) -> None:
 
 
 def report(error: BaseException) -> int:
-    """Report any error, and return its exit code; a failure of the store is one of the lake, all else is a bug."""
-    known = error if isinstance(error, AuditlakeError) else as_lake_error(error)
+    """Report any error, and return its exit code.
+
+    A failure of the store is one of the lake, a JVM that was killed one of the settings; all else is a bug.
+    """
+    known = error if isinstance(error, AuditlakeError) else as_lake_error(error) or _as_lost_jvm(error)
     if known is None:
         report_bug(error)
         return 1
     report_error(known)
     return known.exit_code
+
+
+def _as_lost_jvm(error: BaseException) -> ConfigError | None:
+    """Return the error to report if `error` was raised because the JVM had ended; None if it was not."""
+    ended = ended_jvm(error)
+    if ended is None:
+        return None
+    again = "then run the same command again; nothing was lost."
+    if ended.exit_code != -signal.SIGKILL:
+        how = f"was ended by {signal.Signals(-ended.exit_code).name}" if ended.exit_code < 0 else "ended"
+        message = f"the JVM under Spark {how} with exit code {ended.exit_code} while it was needed"
+        return ConfigError(message, f"Its messages are above; check [spark], {again}")
+    return ConfigError(
+        f"the JVM under Spark was killed (SIGKILL), its heap is {ended.heap}: the kernel does that if memory runs out",
+        f"Give it less heap (driver.memory under [spark], such as 2g) or the machine more memory, {again}",
+    )
 
 
 def report_bug(error: BaseException) -> None:

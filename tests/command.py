@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,16 @@ class Process(subprocess.Popen[str]):
         if kind is not None:
             self.kill()
         super().__exit__(kind, value, trace)
+
+
+def handle_ignored_signals() -> None:
+    """Handle the signals that this process inherited as ignored (nohup, `make test &`), by doing nothing.
+
+    Children inherit an ignored signal, but not a handler: those that tests start can be stopped by signals.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def start(

@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import Remote, parse
+from tests.command import handle_ignored_signals
 from tests.s3_server import CHOSEN, s3_server
 from tests.server import Server, chosen_version
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:  # pyspark costs the unit tests a second
 # A process that may not keep what it compiled compiles our modules at each start: 0.2 s of 1.4.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+handle_ignored_signals()
 
 settings.register_profile(
     "auditlake",

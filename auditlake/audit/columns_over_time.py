@@ -9,7 +9,7 @@ its missing value in older rows. Output as of a moment has the columns of that m
 `inner` is the history with columns of their own names, and `relations` are the relation versions, with the same.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -111,6 +111,21 @@ class TableShapes:
     def every_name(self) -> frozenset[TableName]:
         """Every name that the table had, also after a change that its history cannot follow."""
         return self.names | {version.relation.name for version in self.shapes.versions}
+
+    @cached_property
+    def names_of_columns(self) -> Sequence[frozenset[str]]:
+        """Every name of each column: at any moment, its own, and in the history, under each of its types.
+
+        Names after a change that the history cannot follow are among them.
+        """
+        found: dict[frozenset[str], set[str]] = {}
+        for column in self.followed.physical:
+            names = found.setdefault(self.same_column(column.stored), set())
+            names |= {column.name, column.stored, self.own_names[column.stored], *(each.name for each in column.former)}
+        for version in self.shapes.versions:
+            for described, stored in zip(version.relation.columns, self._stored(version, version.lsn), strict=True):
+                found.setdefault(self.same_column(stored), {stored}).add(described.name)
+        return [frozenset(names) for names in found.values()]
 
     def stored_as(self, name: str, lsn: Lsn) -> str | None:
         """Return the physical column that has a name at `lsn`, or this own name; None if none has."""

@@ -197,13 +197,21 @@ class Reader:
         for started in (TableName(*parts),) if len(parts) == len(TableName._fields) else ():
             if started not in self.known.tables and self.lake.history(started).exists():
                 raise NotAnswerable(f"{started} has not been completely copied yet", "Ask again after bootstrap.")
-        name_found = find_table(parts, self.known.names, self.known.in_doubt)
-        if name_found not in self.known.names:
-            raise BadUsage(f"{name_found} is not a table of the source, so it has no history", "Name one that is.")
+        name_found = self.named(name)
         had = self.known.had(name_found)
         lsn = self.known.last_lsn if upto is None else upto
         called = [(since, each) for each in had if (since := each.called_since(name_found, lsn)) is not None]
         return max(called, key=lambda pair: pair[0])[1] if called else self._nearest(had, lsn)
+
+    def named(self, name: str) -> TableName:
+        """Find the name of one or several tables of the source that a text on the command line means.
+
+        Raises BadUsage if there is none.
+        """
+        found = find_table(split_name(name), self.known.names, self.known.in_doubt)
+        if found not in self.known.names:
+            raise BadUsage(f"{found} is not a table of the source, so it has no history", "Name one that is.")
+        return found
 
     def table_at(self, name: str, lsn: Lsn) -> HistoryTable:
         """Find the table that has a name at `lsn`, to show its state then.
@@ -326,6 +334,14 @@ class Reader:
     def own_names(self, table: HistoryTable) -> Mapping[str, str]:
         """Return the own name of every column of a table, by the name under which its history stores it."""
         return self._shapes[table.name].own_names
+
+    def every_name(self, table: HistoryTable) -> frozenset[TableName]:
+        """Return every name that a table had, also after a change that its history cannot follow."""
+        return self._shapes[table.name].every_name
+
+    def names_of_columns(self, table: HistoryTable) -> Sequence[frozenset[str]]:
+        """Return every name of each column of a table, under whatever type, at any moment."""
+        return self._shapes[table.name].names_of_columns
 
     def shown_at(self, table: HistoryTable, lsn: Lsn, values: Mapping[str, str | None]) -> dict[str, str | None]:
         """Return a row of own names in the columns that the table had at `lsn`, under the names that they had then."""

@@ -14,7 +14,9 @@ The signature is that of the Standard Webhooks specification: `webhook-signature
 the URL, which may hold another one, appears in a message.
 
 Back-off doubles from a second to a minute, or is what the receiver asks for in Retry-After. Nothing waits for it: the
-feed only reads files. A receiver that answers 410 Gone ends the webhook.
+feed only reads files. A receiver that answers 410 Gone ends the webhook. The head of an answer decides. It must come
+within `_TIMEOUT_S`, and the time that the request takes at `_SLOWEST_BYTES_PER_S`; the rest of an answer is not needed.
+Once `stop` is set, a request that was sent has `_ENDING_S` to be answered (`feed.exchange`).
 
 Authority: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md
 """
@@ -27,9 +29,10 @@ import hmac
 import http.client
 import json
 import random
+import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -40,17 +43,20 @@ from urllib.parse import urlsplit
 from auditlake.audit.json_output import transaction
 from auditlake.errors import ConfigError, LakeConflict
 from auditlake.feed.change import ChangedTransaction, change_fields
+from auditlake.feed.exchange import Connection, Exchange, OutOfTime
 from auditlake.feed.feed import Feed
 from auditlake.lake.records import replace_file
 from auditlake.messages import say
 
 SECRET = "AUDITLAKE_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable
 _PREFIX = "whsec_"
-_TIMEOUT_S = 30.0
+_TIMEOUT_S, _SLOWEST_BYTES_PER_S = 30.0, 64 << 10
+_ENDING_S = 5.0
 _WAIT_S = 1.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 60.0
 _PART_CHANGES, _PART_CHARACTERS = 1_000, 1 << 20
 _PER_REQUEST = 100
+_PATH = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Target:
 
     scheme: str
     host: str
-    port: int | None
+    port: int
     path: str
     key: bytes
 
@@ -69,9 +75,16 @@ class Target:
 
         Raises ConfigError.
         """
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise ConfigError("the URL of the webhook has no valid host and port", "Write https://host/path.") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError("the URL of the webhook is not http:// or https://", "Write https://host/path.")
+        path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        if not _PATH.fullmatch(path):
+            raise ConfigError("the path of the webhook has characters that a URL cannot have", "Write them as %XX.")
         if not secret:
             raise ConfigError(f"{SECRET} is not set", "Set it to a secret that the receiver knows; it signs requests.")
         try:
@@ -79,8 +92,12 @@ class Target:
             key = base64.b64decode(encoded, validate=True) if secret.startswith(_PREFIX) else secret.encode()
         except binascii.Error:
             raise ConfigError(f"{SECRET} begins with {_PREFIX} but is not base64", "Correct it.") from None
-        path = parts.path or "/"
-        return cls(parts.scheme, parts.hostname, parts.port, f"{path}?{parts.query}" if parts.query else path, key)
+        standard = http.client.HTTPS_PORT if parts.scheme == "https" else http.client.HTTP_PORT
+        return cls(parts.scheme, parts.hostname, standard if port is None else port, path, key)
+
+    def connection(self) -> Connection:
+        """Return a connection to the receiver, which is opened by its first request."""
+        return Connection(self.host, self.port, _TIMEOUT_S, tls=self.scheme == "https")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +163,7 @@ class Sender:
     def __init__(self, target: Target, stop: threading.Event) -> None:
         self._target = target
         self._stop = stop
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Connection | None = None
         self._delay_s = _FIRST_DELAY_S
 
     def deliver(self, message: Message) -> bool:
@@ -176,8 +193,12 @@ class Sender:
             "webhook-timestamp": str(now),
             "webhook-signature": signature(self._target.key, identifier, now, body),
         }
+        most_s = _TIMEOUT_S + len(body) / _SLOWEST_BYTES_PER_S
         try:
-            answer = self._answer(body, headers)
+            answer = self._answer(body, headers, most_s)
+        except OutOfTime:
+            self.close()
+            return "was not answered: the command was stopped" if self._stop.is_set() else _unanswered(most_s), None
         except (OSError, http.client.HTTPException) as exc:
             self.close()
             return f"cannot be reached ({type(exc).__name__})", None
@@ -187,36 +208,47 @@ class Sender:
             return None, None
         return f"answered {answer.status}", _retry_after_s(answer.getheader("Retry-After"))
 
-    def _answer(self, body: bytes, headers: dict[str, str]) -> http.client.HTTPResponse:
+    def _answer(self, body: bytes, headers: dict[str, str], most_s: float) -> http.client.HTTPResponse:
         """Send one request; a connection that the receiver closed while it was idle is opened again."""
         reused = self._connection is not None
+        connection = self._connection = self._connection or self._target.connection()
+        exchange = Exchange(connection, self._target.path, body, headers)
         try:
-            connection = self._connection or self._connect()
-            connection.request("POST", self._target.path, body, headers)
-            answer = connection.getresponse()
-            answer.read()
+            answer = exchange.head(most_s, self._is_over())
         except (ConnectionError, http.client.BadStatusLine):
             self.close()
             if not reused:
                 raise
-            return self._answer(body, headers)
+            return self._answer(body, headers, most_s)
+        if not exchange.is_reusable(self._stop.is_set):
+            self.close()
         return answer
 
-    def _connect(self) -> http.client.HTTPConnection:
-        target = self._target
-        kind = http.client.HTTPSConnection if target.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(target.host, target.port, timeout=_TIMEOUT_S)
-        return self._connection
+    def _is_over(self) -> Callable[[], bool]:
+        """Return whether `stop` was set `_ENDING_S` ago: until then, a request may still be answered."""
+        stopped_at: list[float] = []
+
+        def is_over() -> bool:
+            if self._stop.is_set() and not stopped_at:
+                stopped_at.append(time.monotonic())
+            return bool(stopped_at) and time.monotonic() - stopped_at[0] > _ENDING_S
+
+        return is_over
 
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
+            self._connection.give_up()
             self._connection.close()
         self._connection = None
 
 
+def _unanswered(most_s: float) -> str:
+    return f"did not answer within {most_s:.0f} s"
+
+
 def _retry_after_s(value: str | None) -> float | None:
-    return min(float(value), _LONGEST_DELAY_S) if value is not None and value.isdigit() else None
+    return min(float(value), _LONGEST_DELAY_S) if value is not None and value.isascii() and value.isdigit() else None
 
 
 def read_state(path: Path) -> str | None:

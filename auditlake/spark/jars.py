@@ -45,10 +45,9 @@ _NEEDED_FOR_S3 = ("hadoop-aws-3.5.0.jar", "bundle-2.35.4.jar", "analyticsacceler
 _RESOLUTION_TIMEOUT_S = 900
 _RESOLVE = """
 import sys
-from pyspark import SparkConf
-from pyspark.java_gateway import launch_gateway
+from auditlake.spark.java import launch
 
-gateway = launch_gateway(SparkConf(loadDefaults=False).setAll([a.split("=", 1) for a in sys.argv[1:]]))
+gateway = launch(dict(a.split("=", 1) for a in sys.argv[1:]))
 print("\\n".join(gateway.jvm.System.getProperty("spark.jars").split(",")))
 """
 

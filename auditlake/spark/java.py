@@ -1,7 +1,10 @@
 """JVM of Spark: find a Java that Spark accepts, start Spark's gateway without its routine messages, start it sooner.
 
 `require_java` is cheap: it reads the `release` file of the runtime instead of starting it. `launch` forwards the JVM's
-standard error except for the few lines of every start, so that real failures stay visible.
+standard error except for the few lines of every start, so that real failures stay visible. It starts the JVM itself,
+because pyspark leaves one behind if it is interrupted meanwhile: it then deletes the folder into which the JVM is to
+write its port; the JVM's main thread fails there, before it reads the standard input with whose end it would exit, and
+its gateway runs for ever.
 
 The class-data archive holds the JVM's parsed classes in one mapped file, so that session and first query take 0.54 of
 the time (`bench/jvm_start.py`, two busy cores, 2026-11). `create_archive` runs a workload in a JVM that writes it when
@@ -13,29 +16,36 @@ also validates an archive itself and ignores one that does not fit. It archives 
 the Delta jars must be there (`spark.driver.extraClassPath`), not in `spark.jars`.
 
 Authority: JEP 350, "Dynamic CDS Archives"; the `java` command of Java 17, "Application Class Data Sharing";
-spark.apache.org/docs/4.2.0, "Downloading" (Java 17 and up); pyspark/java_gateway.py, launch_gateway
+spark.apache.org/docs/4.2.0, "Downloading" (Java 17 and up); pyspark/java_gateway.py, launch_gateway; Spark's
+PythonGatewayServer.scala
 """
 
 import hashlib
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import pyspark
 from py4j.java_gateway import JavaGateway
-from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
+from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from auditlake.errors import ConfigError
+from auditlake.jvm_trace import watch
+from auditlake.startup import is_submitted
 
 MINIMUM_JAVA = 17
 _HINT = (
@@ -59,6 +69,9 @@ _NOISE = re.compile(
     rb"|SLF4J: Defaulting to no-operation \(NOP\) logger implementation"
     rb"|SLF4J: See https?://www\.slf4j\.org/codes\.html#StaticLoggerBinder for further details\."
 )
+_HEAP = "spark.driver.memory"
+_POLL_S = 0.05
+_END_TIMEOUT_S = 5.0
 _QUIET = "-Xlog:cds*=off"
 _JVM_EXIT_TIMEOUT_S = 300
 _UNUSED_AFTER_S = 14 * 86_400
@@ -107,20 +120,91 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
 
     Raises ConfigError if the JVM ends before its gateway answers; its messages are on standard error by then.
     """
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    if is_submitted():
+        return launch_gateway()  # type: ignore[no-untyped-call]
     read_fd, write_fd = os.pipe()
     forwarder = threading.Thread(target=_forward, args=(read_fd,), name="jvm-stderr", daemon=True)
     forwarder.start()
+    with os.fdopen(write_fd, "wb") as stderr, _signals_later() as arrived, tempfile.TemporaryDirectory() as folder:
+        port_file = Path(folder, "port")
+        jvm = _start_jvm(settings, port_file, stderr)
+        try:
+            while jvm.poll() is None and not arrived and not port_file.exists():
+                time.sleep(_POLL_S)
+            if port_file.exists() and not arrived:
+                watch(jvm, settings.get(_HEAP, "1g"))
+                return _connect(jvm, port_file)
+        except BaseException:
+            _end(jvm)
+            raise
+        _end(jvm)
+    forwarder.join(_LAST_WORDS_TIMEOUT_S)
+    raise ConfigError("the JVM under Spark did not start", "its messages are above; check [spark].")
+
+
+def _start_jvm(settings: Mapping[str, str], port_file: Path, stderr: BinaryIO) -> "subprocess.Popen[bytes]":
+    """Start Spark's gateway, which writes its port and secret to a file and ends with its standard input."""
+    submit = Path(_find_spark_home(), "bin", "spark-submit")
+    options = [part for item in settings.items() for part in ("--conf", "=".join(item))]
+    more = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(port_file)}
+    # The JVM's standard output has messages, such as the count of a vacuum; ours is for data.
+    # The JVM gets its own session: Ctrl+C sends SIGINT, and a closed terminal SIGHUP, to its process group, and a JVM
+    # that ended at once would abort the batch. It ends with its standard input.
+    return subprocess.Popen(
+        [submit, *options, *more],
+        stdin=subprocess.PIPE,
+        stdout=stderr,
+        stderr=stderr,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _connect(jvm: "subprocess.Popen[bytes]", port_file: Path) -> JavaGateway:
+    """Connect to a JVM that runs, as pyspark does to that of spark-submit."""
+    with port_file.open("rb") as info:
+        port, secret = read_int(info), UTF8Deserializer().loads(info)  # type: ignore[no-untyped-call]
+    ours = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(ours)
     try:
-        with os.fdopen(write_fd, "wb") as stderr:
-            # The JVM's standard output has messages, such as the count of a vacuum; ours is for data.
-            # The JVM gets its own session: a closed terminal sends SIGHUP to its process group, and a JVM that ended at
-            # once would abort the batch. It ends with its standard input.
-            options = {"stdout": stderr, "stderr": stderr, "start_new_session": True}
-            return launch_gateway(conf, options)  # type: ignore[no-untyped-call]
-    except PySparkRuntimeError as exc:
-        forwarder.join(_LAST_WORDS_TIMEOUT_S)
-        raise ConfigError("the JVM under Spark did not start", "its messages are above; check [spark].") from exc
+        gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in ours:
+            del os.environ[name]
+    gateway.proc = jvm
+    return gateway
+
+
+def _end(jvm: "subprocess.Popen[bytes]") -> None:
+    """End a JVM that was started in vain, with the scripts that start it: all are one process group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(jvm.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            jvm.wait(_END_TIMEOUT_S)
+            return
+
+
+@contextmanager
+def _signals_later() -> Iterator[Sequence[int]]:
+    """Let signals that would end the process take effect after the block; yield those that have arrived.
+
+    An exception inside `Popen` would lose the process that it has just started.
+    """
+    arrived: list[int] = []
+    defaults = (signal.SIG_DFL, signal.default_int_handler)
+    ours = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) in defaults]
+    if threading.current_thread() is not threading.main_thread():
+        ours = []
+    before = {number: signal.signal(number, lambda number, _: arrived.append(number)) for number in ours}
+    try:
+        yield arrived
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 def _forward(read_fd: int) -> None:

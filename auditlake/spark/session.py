@@ -14,6 +14,7 @@ Authority: spark.apache.org/docs/4.2.0/configuration.html; Spark's SQLConf.scala
 with Delta Lake"
 """
 
+import logging
 import os
 import re
 import signal
@@ -112,6 +113,7 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     connect.refuse(wanted)
     for name in LOGGERS_OF_ROWS:
         PySparkLogger.getLogger(name).disabled = True
+    logging.getLogger().addFilter(_is_not_of_py4j)
     if SparkContext._active_spark_context is not None:  # noqa: SLF001  # the only way to ask without starting one
         return SparkSession.builder.config(map={**wanted}).getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the first python3 on the PATH
@@ -121,6 +123,11 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
         else:
             _start(wanted)
     return SparkSession.builder.getOrCreate()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Leave out what Py4J logs if the JVM does not answer: a traceback, with its command. It raises, too."""
+    return record.module != "java_gateway"
 
 
 def session_for_questions(settings: Mapping[str, str]) -> SparkSession:

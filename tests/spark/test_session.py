@@ -1,7 +1,11 @@
 """The Spark session has Delta, runs in UTC and keeps the working folder clean."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from pyspark.sql import SparkSession
 from auditlake.spark.jars import delta_jars
 from auditlake.spark.java import archive_path, driver_options
 from auditlake.spark.session import spark_session
+from tests.running import await_true
 
 pytestmark = pytest.mark.spark
 
@@ -82,3 +87,51 @@ def test_reports_a_jvm_that_refuses_its_settings(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "ConfigError: the JVM under Spark did not start" in run.stderr
     assert "lots" in run.stderr
+
+
+def _in_group(group: int) -> list[str]:
+    """Return the processes of a process group that still run."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            command, rest = file.read_text().rsplit(")", 1)
+            state, _, of = rest.split()[:3]
+            found += [command] if int(of) == group and state != "Z" else []
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_spark_starts_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
+    """The JVM has a session of its own, and would wait for ever for a client that has gone."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", START], cwd="/", env=environment, stderr=subprocess.PIPE) as run:
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        await_true(lambda: children.read_text() != "")
+        group = int(children.read_text())
+        run.send_signal(number)
+        run.communicate(timeout=120)
+    assert run.returncode == -number
+    assert _in_group(group) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal
+from auditlake.messages import exit_on_errors
+from auditlake.spark.session import spark_session
+spark = spark_session({"spark.master": "local[1]", "spark.driver.memory": "600m"})
+os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
+with exit_on_errors():
+    spark.range(3).count()
+"""
+
+
+def test_a_killed_jvm_is_reported_with_its_settings(tmp_path: Path) -> None:
+    """As the kernel kills it when memory runs out: no traceback, and the setting to change."""
+    run = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, capture_output=True, text=True, check=False)
+    ours = [line for line in run.stderr.splitlines() if line.startswith("auditlake: ")]
+    assert run.returncode == 3, run.stderr
+    assert re.match("auditlake: error: the JVM under Spark was killed .SIGKILL., its heap is 600m", ours[0])
+    assert re.match("auditlake: hint: .*driver.memory", ours[1])
+    assert "Traceback" not in run.stderr
+    assert "File" not in run.stderr

@@ -14,10 +14,14 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import TextContent
 
-from auditlake.errors import ConfigError
-from auditlake.lake.layout import Lake
+from auditlake.api.lake import Lake as LakeApi
+from auditlake.errors import BadUsage, ConfigError
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lsn import Lsn
+from auditlake.mcp_server import MASKED, Limits, Tools, make_server
+from auditlake.relation import Column, Former, TableName
 from tests.command import run_here
-from tests.small_lake import write_lake_with_manifest
+from tests.small_lake import T0_US, version, write_history, write_lake_with_manifest
 
 _ROOT = Path(__file__).parents[2]
 Ask = Callable[..., Coroutine[Any, Any, Any]]
@@ -135,7 +139,7 @@ def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> N
         assert not any(f'"{note}"' in everything for note in ("a", "b", "c", "new"))
         for arguments in ({"where": [["note", "=", "c"]]}, {"order_by": ["-note"]}):
             refused = await ask("rows", table="orders", **arguments)
-            assert "column note of public.orders is masked. Ask without it." in refused
+            assert "column note of orders is masked. Ask without it." in refused
         assert "is masked" in await ask("log", table="orders", column="note")
         for sql in _REVEALING:
             assert "mask" in await ask("sql", statement=sql), sql
@@ -163,3 +167,23 @@ def test_without_the_library_the_command_says_what_to_install(lake: Lake, monkey
     monkeypatch.delitem(sys.modules, "auditlake.mcp_server", raising=False)
     done = run_here(["mcp", "--lake", lake.root])
     assert (done.code, "pip install 'auditlake[mcp]'" in done.stderr) == (3, True)
+
+
+def test_a_mask_matches_former_names_in_the_history(tmp_path: Path) -> None:
+    """Of columns and tables, once apply has recorded them; a name of no column is refused, as a masked one is."""
+    lake = write_lake_with_manifest(tmp_path / "lake")
+    former = Former(Lsn(0x150), "email", key=False)
+    columns = (Column("id", 23, -1, key=True), Column("code", 25, -1, key=False, stored_as="email", former=(former,)))
+    row = version(0x100, None, "snapshot", None) | {"id": 1, "email": "hidden"}
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    write_history(lake, TableName("public", "people"), columns, [row], positions)
+    make_server(LakeApi(lake.root), Limits(10, ("*.*.email",)))
+    tools = Tools(LakeApi(lake.root), Limits(10, ("public.people.email",)))
+    for moment in ("0/120", "0/300"):
+        (shown,) = tools.rows("people", moment)["found"]
+        assert list(shown.values()) == ["1", MASKED]
+        assert "hidden" not in json.dumps([tools.blame("people", {"id": 1}, moment), tools.row("people", {"id": 1})])
+        with pytest.raises(BadUsage, match="is masked"):
+            tools.sql("select * from people", moment)
+    with pytest.raises(BadUsage, match="has no column e_mail"):
+        tools.rows("people", where=[("e_mail", "=", "x")])

@@ -1,8 +1,10 @@
 """A signal ends a wait at whichever instruction it arrives."""
 
 import signal
+import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -46,3 +48,22 @@ def test_a_wait_without_a_signal_ends_after_its_timeout() -> None:
         assert stop.wait()
         assert stop.is_set()
         assert stop.signal == "SIGTERM"
+
+
+_CHILD = "import signal; print([signal.getsignal(number).name for number in (signal.SIGHUP, signal.SIGQUIT)])"
+_PARENT = f"""
+import subprocess, sys
+from tests.command import handle_ignored_signals
+handle_ignored_signals()
+subprocess.run([sys.executable, "-c", {_CHILD!r}], check=True)
+"""
+
+
+def test_processes_of_tests_do_not_inherit_ignored_signals() -> None:
+    """A run under nohup, or in the background, ignores signals that its tests send to their processes."""
+    ignoring = ["sh", "-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh", sys.executable, "-c"]
+    root = Path(__file__).parents[2]
+    plain = subprocess.run([*ignoring, _CHILD], capture_output=True, text=True, check=True)
+    assert plain.stdout == "['SIG_IGN', 'SIG_IGN']\n"
+    ours = subprocess.run([*ignoring, _PARENT], capture_output=True, text=True, check=True, cwd=root)
+    assert ours.stdout == "['SIG_DFL', 'SIG_DFL']\n"

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from sqlglot import Token, TokenType
 
 from auditlake.apply.tails import Tail
 from auditlake.audit.lake_reader import Reader
+from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.state import Reading, state_query, versions_query
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.log_reader import file_path, live_files
@@ -80,12 +82,10 @@ def check_settings(spark: Mapping[str, str]) -> None:
             raise NotEmbedded(f"the setting {name}")
 
 
-Masks = Callable[[str, str], bool]
-"""Whether a column of a table, `schema.table`, is masked."""
-
-
-def translated(query: PreparedQuery, masks: Masks | None = None) -> Translated:
+def translated(query: PreparedQuery, masks: Sequence[str] = ()) -> Translated:
     """Translate a prepared statement.
+
+    `masks` are patterns of columns that it must not read (`audit.masked_columns`).
 
     Raises NotEmbedded, BadUsage if it reads a masked column.
     """
@@ -112,35 +112,38 @@ def _check_tokens(sql: str, tokens: Sequence[Token]) -> None:
 
 
 def _fields(
-    query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Masks | None = None
+    query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Sequence[str] = ()
 ) -> list[Field]:
     if isinstance(selection, Log):
-        if masks is not None and name.table == "changes":
+        if masks and name.table == "changes":
             raise BadUsage(f"{name} has the values of masked columns", "Ask the tables themselves.")
         return list(_log(query.known, name, selection.lsn).fields)
     table = query.known.tables[name]
-    names = {str(each) for each in (name, *table.all_names)}
-
-    def masked(*columns: str) -> bool:
-        return masks is not None and any(masks(each, column) for each in names for column in columns)
-
+    masked = _masked(query, table, masks)
     fields = [
         Field(
             shown,
             type_of(c).delta,
             (name, c.stored) if type_of(c).may_not_fit else None,
-            masked=masked(shown, c.name, c.stored),
+            masked=masked.hides(c.name) or masked.hides(c.stored),
         )
         for c, shown in _columns(query, table, selection)
     ]
     if isinstance(selection, State):
         return fields
-    of_raw = any(field.masked for field in fields)
+    of_raw = bool(masked.hidden)
     return fields + [
         Field(each, kind, None, each in LSNS, masked=of_raw and each == "_raw")
         for each, kind in PERIOD_COLUMNS
         if each != "_part"
     ]
+
+
+def _masked(query: PreparedQuery, table: HistoryTable, masks: Sequence[str]) -> MaskedColumns:
+    if not masks:
+        return MaskedColumns(frozenset(), frozenset())
+    reader = Reader(query.known.lake, datetime.now(UTC), query.known)
+    return masked_columns(reader, [reader.known.tables[table.name]], masks)
 
 
 def _columns(query: PreparedQuery, table: HistoryTable, selection: Selection) -> list[tuple[Column, str]]:
@@ -276,14 +279,14 @@ class Embedded:
     """DuckDB over one lake; statements do not share anything in it.
 
     `open_cursor` opens a cursor of the caller's database, by default of one of its own. A statement that reads a column
-    for which `masks` is true is refused: an expression of it, a condition or an order would reveal its values.
+    matched by `masks` is refused: an expression of it, a condition or an order would reveal its values.
     """
 
     def __init__(
         self,
         spark_settings: Mapping[str, str],
         open_cursor: "Callable[[], DuckDBPyConnection] | None" = None,
-        masks: Masks | None = None,
+        masks: Sequence[str] = (),
     ) -> None:
         self._settings = spark_settings
         self._open_cursor = open_cursor

@@ -6,17 +6,20 @@ import hmac
 import json
 import os
 import signal
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from auditlake.feed import webhook
+from auditlake.feed import exchange, webhook
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from tests.command import run_here, start
@@ -78,6 +81,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setenv(webhook.SECRET, _SECRET)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(webhook, "_FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(exchange, "_TAIL_S", 0.2)
     return made
 
 
@@ -143,10 +147,99 @@ def test_a_killed_sender_sends_again_and_skips_nothing(lake: Lake) -> None:
     assert [each["lsn"] for each in receiver.transactions()] == ["0/250", "0/300"]
 
 
+_OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+
+@contextmanager
+def _answering(*answers: Iterator[bytes]) -> Iterator[tuple[str, threading.Semaphore]]:
+    """Listen, and answer each connection with bytes as they come; yield the URL, and what counts the connections."""
+    listening, arrived, ended = socket.create_server(("127.0.0.1", 0)), threading.Semaphore(0), threading.Event()
+
+    def answer(accepted: socket.socket, parts: Iterator[bytes]) -> None:
+        with accepted, suppress(OSError):
+            accepted.recv(1 << 16)
+            arrived.release()
+            for part in parts:
+                accepted.sendall(part)
+                if ended.is_set():
+                    return
+
+    def accept() -> None:
+        for parts in answers:
+            with suppress(OSError):
+                threading.Thread(target=answer, args=(listening.accept()[0], parts), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/", arrived
+    finally:
+        ended.set()
+        listening.close()
+
+
+def _dripping(head: bytes = b"") -> Iterator[bytes]:
+    yield head
+    while True:
+        time.sleep(0.02)
+        yield b"x"
+
+
+def test_a_receiver_that_drips_its_answer_is_given_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes within the timeout of a read, the whole head does not; the request is sent again."""
+    monkeypatch.setattr(webhook, "_TIMEOUT_S", 0.5)
+    with _answering(_dripping(b"HTTP/1.1 200 OK\r\nX: "), iter([_OK])) as (url, _):
+        done = _send(lake, url, "--since", "0/300")
+    assert (done.code, "127.0.0.1 did not answer within" in done.stderr) == (0, True), done.stderr
+    assert json.loads(Path("state.json").read_text()) == {"cursor": "1:0/300"}
+
+
+@pytest.mark.parametrize(
+    "head", [b"Transfer-Encoding: chunked\r\n\r\nfffffff\r\n", b"\r\n", b"Content-Length: 9999\r\n\r\n"]
+)
+@pytest.mark.parametrize("fast", [True, False])
+def test_an_answer_that_does_not_end_is_received(lake: Lake, head: bytes, fast: bool) -> None:  # noqa: FBT001
+    """The status counts; the next request uses another connection."""
+    head = b"HTTP/1.1 200 OK\r\n" + head
+    endless = chain([head], repeat(b"x" * 65_536)) if fast else _dripping(head)
+    with _answering(endless, iter([_OK])) as (url, _):
+        assert _send(lake, url, "--since", "0/300").code == 0
+        Path("state.json").unlink()
+        assert _send(lake, url, "--since", "0/300").code == 0
+
+
+def test_a_signal_ends_the_command_during_a_request(lake: Lake) -> None:
+    """The cursor stays before what was not answered."""
+    state = Path.cwd() / "state.json"
+    state.write_text(json.dumps({"cursor": f"1:{Lsn(0x200)}"}))
+    with _answering(_dripping()) as (url, arrived):
+        arguments: list[str | Path] = ["webhook", url, "--state", state, "--lake", lake.root]
+        soon = "from auditlake.feed import webhook; webhook._ENDING_S = 0.1"
+        with start(arguments, {webhook.SECRET: _SECRET}, soon) as process:
+            assert arrived.acquire(timeout=60)
+            process.terminate()
+            _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, "the command was stopped" in stderr) == (0, True), stderr
+    assert json.loads(state.read_text()) == {"cursor": "1:0/200"}
+
+
+def test_a_redirect_is_not_followed(lake: Lake) -> None:
+    """Not to another host, which would get the transactions; what it asks to wait must be a number."""
+    with _receiving() as other:
+        moved = f"HTTP/1.1 307 Moved\r\nLocation: {other.url}\r\nRetry-After: \xb2\r\nContent-Length: 0\r\n\r\n"
+        with _answering(iter([moved.encode("latin-1")]), iter([_OK])) as (url, _):
+            done = _send(lake, url, "--since", "0/300")
+    assert (done.code, done.stderr.count("answered 307"), other.got) == (0, 1, []), done.stderr
+
+
 @pytest.mark.parametrize(
     ("url", "secret", "message"),
     [
         ("ftp://host/", _SECRET, "not http:// or https://"),
+        ("https://host:99999/", _SECRET, "no valid host and port"),
+        ("https://[::1/", _SECRET, "no valid host and port"),
+        ("https://host/a b", _SECRET, "characters that a URL cannot have"),
+        ("https://host/é", _SECRET, "characters that a URL cannot have"),
         ("https://host/", None, "AUDITLAKE_WEBHOOK_SECRET is not set"),
         ("https://host/", "whsec_?", "is not base64"),
     ],

@@ -1,0 +1,117 @@
+"""One HTTP request and its answer, within limits of time and bytes, whatever the receiver does.
+
+An `Exchange` works in a thread of its own, because no timeout of a socket limits a whole answer: a receiver that sends
+one byte at a time never exceeds it, and resolving a name has none. The caller waits for the head of the answer, and
+gives the exchange up when its time is over: the socket is shut down, which ends the thread, and nothing is sent after
+that. What follows the head is read only so that the connection can be used again, up to `_TAIL_BYTES` and `_TAIL_S`;
+else the connection is closed. Redirects are not followed: they are answers.
+"""
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+
+_TAIL_BYTES = 1 << 16
+_TAIL_S = 2.0
+_TICK_S = 0.05
+
+
+class OutOfTime(OSError):
+    """The exchange was given up."""
+
+
+class Connection(http.client.HTTPConnection):
+    """A connection whose socket can be shut down by another thread at any time, also during its TLS handshake."""
+
+    def __init__(self, host: str, port: int, timeout_s: float, *, tls: bool) -> None:
+        self.default_port = http.client.HTTPS_PORT if tls else http.client.HTTP_PORT  # left out of the Host header
+        super().__init__(host, port, timeout=timeout_s)
+        self._tls = tls
+        self._given_up = False
+        self._lock = threading.Lock()
+
+    def connect(self) -> None:
+        """Connect; raises OutOfTime if the connection was given up meanwhile."""
+        made = socket.create_connection((self.host, self.port), self.timeout)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._tls:
+            self._adopt(made)
+            return
+        context = ssl.create_default_context()
+        context.set_alpn_protocols(["http/1.1"])
+        wrapped = context.wrap_socket(made, server_hostname=self.host, do_handshake_on_connect=False)
+        self._adopt(wrapped)
+        wrapped.do_handshake()
+
+    def _adopt(self, made: socket.socket) -> None:
+        with self._lock:
+            if self._given_up:
+                made.close()
+                raise OutOfTime
+            self.sock = made
+
+    def give_up(self) -> None:
+        """Let every operation on the connection fail, also one that another thread waits in."""
+        with self._lock:
+            self._given_up = True
+            if self.sock is not None:
+                with suppress(OSError):  # it is closed, or the receiver closed it
+                    socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+
+class Exchange:
+    """One POST over a connection."""
+
+    def __init__(self, connection: Connection, path: str, body: bytes, headers: Mapping[str, str]) -> None:
+        self._connection = connection
+        self._request = (path, body, headers)
+        self._head: Future[http.client.HTTPResponse] = Future()
+        self._ended: Future[bool] = Future()
+        threading.Thread(target=self._run, name="exchange", daemon=True).start()
+
+    def _run(self) -> None:
+        path, body, headers = self._request
+        try:
+            self._connection.request("POST", path, body, dict(headers))
+            answer = self._connection.getresponse()
+        except Exception as exc:  # noqa: BLE001 - raised by `head`
+            self._head.set_exception(exc)
+            return
+        self._head.set_result(answer)
+        try:
+            answer.read(_TAIL_BYTES)
+            self._ended.set_result(answer.isclosed() and not answer.will_close)
+        except (OSError, http.client.HTTPException, ValueError):  # the status has been received
+            self._ended.set_result(False)
+
+    def head(self, most_s: float, is_over: Callable[[], bool]) -> http.client.HTTPResponse:
+        """Return the answer once its head was read; give up after `most_s`, or once `is_over`.
+
+        Raises OutOfTime, and what http.client raises.
+        """
+        if not _await(self._head, most_s, is_over):
+            self._connection.give_up()
+            raise OutOfTime
+        return self._head.result()
+
+    def is_reusable(self, is_over: Callable[[], bool]) -> bool:
+        """Return whether all of the answer was read, so that the connection can be used again."""
+        return _await(self._ended, _TAIL_S, is_over) and self._ended.result()
+
+
+def _await(
+    future: "Future[http.client.HTTPResponse] | Future[bool]", most_s: float, is_over: Callable[[], bool]
+) -> bool:
+    """Wait for a future; return whether it is done."""
+    until = time.monotonic() + most_s
+    done = threading.Event()
+    future.add_done_callback(lambda _: done.set())
+    while not done.wait(_TICK_S):
+        if time.monotonic() > until or is_over():
+            return future.done()
+    return True
