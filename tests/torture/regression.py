@@ -218,6 +218,14 @@ def _compare(lake: Lake, moments: Sequence[Moment], verdict: Verdict) -> None:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A part of the workload; `run` gets a function that waits for copies, and returns the number of errors."""
+
+    name: str
+    run: Callable[[Callable[[], None]], int]
+
+
+@dataclass(frozen=True)
 class Mode:
     """With the DDL trigger; with Spark, so `follow` and `verify`; `pauses` in which psql waits for copies, by file."""
 
@@ -233,7 +241,6 @@ class Campaign:
     server: Server
     dsn: str
     folder: Path
-    suite: Path
     mode: Mode
 
     @property
@@ -254,21 +261,20 @@ class Campaign:
         if self.mode.trigger:
             install_trigger(self.dsn)
 
-    def work(self, files: Sequence[Path], evidence: Evidence) -> None:
-        """Run the files beneath the lake's processes, and record the state after each."""
+    def work(self, steps: Iterable[Step], evidence: Evidence) -> None:
+        """Run the steps beneath the lake's processes, and record the state after each."""
         begun = command.run(["bootstrap", *self.line], SPARK)
         if begun.code != _DONE:
             raise SystemExit(begun.stderr)
         with _followed(self.dsn, self.lake, self.folder / "follow.log", "follow" if self.mode.spark else "capture"):
             newest = _Newest(self.dsn)
-            for path in files:
+            for step in steps:
                 start = time.monotonic()
-                given = _paused(path, self.folder, self.mode.pauses) if self.mode.pauses else path
-                evidence.failed[path.stem] = self.run_file(given, lambda: self.copy(evidence, newest))
-                evidence.seconds[path.stem] = time.monotonic() - start
+                evidence.failed[step.name] = step.run(lambda: self.copy(evidence, newest))
+                evidence.seconds[step.name] = time.monotonic() - start
                 if self.mode.pauses or not self.mode.spark:
                     self.copy(evidence, newest)
-                evidence.observe(self.dsn, path.stem)
+                evidence.observe(self.dsn, step.name)
             if self.mode.spark:
                 self.await_copies(evidence, _ALL_COPIED_S)
             evidence.observe(self.dsn, "the end")
@@ -277,16 +283,6 @@ class Campaign:
         """Wait until `follow` has copied the new tables; not for one that is locked all the time."""
         with suppress(AssertionError):
             await_true(lambda: not self.new(evidence), timeout_s)
-
-    def run_file(self, path: Path, pause: Callable[[], None]) -> int:
-        """Run a file with psql; return the number of its errors, which are part of the tests."""
-        output = self.folder / f"{path.stem}.out"
-        line: list[str | Path] = [self.server.bin / "psql", "-X", "-q", "-d", self.dsn, "-f", path]
-        variables = _variables(self.suite, self.folder)
-        with output.open("wb") as out:
-            process = subprocess.Popen(line, env=variables, cwd=self.folder, stdout=out, stderr=out)
-            _await_end(process, _asked(self.folder), pause)
-        return output.read_bytes().count(b"ERROR:  ")
 
     def copy(self, evidence: Evidence, newest: "_Newest") -> None:
         """Copy new tables, or wait until `follow` has, if there are any that can be followed."""
@@ -347,23 +343,53 @@ def _patterns(left_out: Iterable[str]) -> list[str]:
     return [option for name in sorted(left_out) for option in ("--table", f"!{name}")]
 
 
+@dataclass(frozen=True)
+class Suite:
+    """Files of SQL as steps, as psql runs them in the folder of a campaign."""
+
+    campaign: Campaign
+    folder: Path
+
+    def step(self, path: Path) -> Step:
+        """Return the step that runs a file."""
+        limit = self.campaign.mode.pauses
+        given = _paused(path, self.campaign.folder, limit) if limit else path
+        return Step(path.stem, lambda pause: self._run(given, pause))
+
+    def _run(self, path: Path, pause: Callable[[], None]) -> int:
+        """Run a file with psql; return the number of its errors, which are part of the tests."""
+        folder = self.campaign.folder
+        output = folder / f"{path.stem}.out"
+        line: list[str | Path] = [self.campaign.server.bin / "psql", "-X", "-q", "-d", self.campaign.dsn, "-f", path]
+        with output.open("wb") as out:
+            variables = _variables(self.folder, folder)
+            process = subprocess.Popen(line, env=variables, cwd=folder, stdout=out, stderr=out)
+            _await_end(process, _asked(folder), pause)
+        return output.read_bytes().count(b"ERROR:  ")
+
+
 def run(source: Path, chosen: Sequence[str], folder: Path, mode: Mode) -> int:
     """Run the files and compare; print a report and return the exit code."""
-    evidence, verdict = Evidence(), Verdict()
     files = [*scheduled(source / "regress"), *sent_to_publishers(source / "subscription", folder)]
+    wanted = [path for path in files if not chosen or path.stem in {*chosen, "test_setup"}]
+    return run_steps(folder, mode, lambda campaign: map(Suite(campaign, source / "regress").step, wanted))
+
+
+def run_steps(folder: Path, mode: Mode, steps: Callable[[Campaign], Iterable[Step]]) -> int:
+    """Run steps on a new server and compare; print a report and return the exit code."""
+    evidence, verdict = Evidence(), Verdict()
     with Server(chosen_version(), settings=_SETTINGS) as server:
-        dsn = server.dsn(server.create_database("regression"))
-        campaign = Campaign(server, dsn, folder, source / "regress", mode)
+        campaign = Campaign(server, server.dsn(server.create_database("regression")), folder, mode)
         campaign.prepare()
-        campaign.work([f for f in files if not chosen or f.stem in {*chosen, "test_setup"}], evidence)
+        campaign.work(steps(campaign), evidence)
         verified = campaign.settle(evidence)
     _compare(campaign.lake, evidence.moments, verdict)
     facts = {
         "server": chosen_version(),
         **asdict(mode),
-        "files": len(evidence.seconds),
+        "steps": len(evidence.seconds),
         "tables": len({name for moment in evidence.moments for name in moment.tables}),
-        "errors that the files expect or that come of missing functions": sum(evidence.failed.values()),
+        "errors that the steps expect or that come of missing functions": sum(evidence.failed.values()),
         "seconds": round(sum(evidence.seconds.values())),
         "left out": len(evidence.left_out),
         "verify": verified,
