@@ -35,7 +35,7 @@ from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.transactions import Transaction
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.lake import layout
-from auditlake.lake.duckdb_rows import connect
+from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
@@ -213,9 +213,10 @@ class Tools:
         with _from_lsn, _to_lsn, _from_time, _to_time, _op; auditlake.transactions has time, xid, context by lsn. Give
         computed columns a name with AS. Values are PostgreSQL's texts.
         """
-        state = read_state(layout.Lake.at(self._lake.location), as_of, UTC, script=statement)
+        lake = layout.Lake.at(self._lake.location)
+        state = read_state(lake, as_of, UTC, script=statement)
         query = prepare_statement(state, statement, frozenset())
-        connection = connect()
+        connection = connect_for_statements(lake)
         engine = Embedded({}, lambda: connection, self._limits.masked)
         timer = Timer(STATEMENT_S, connection.interrupt)
         timer.start()

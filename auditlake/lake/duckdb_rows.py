@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.lake.history_files import Files
+from auditlake.lake.layout import Lake
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import read_each
@@ -69,6 +70,18 @@ def connect(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "Duc
     )
     connection.execute("set timezone = 'UTC'")
     connection.execute("set preserve_insertion_order = false")
+    return connection
+
+
+def connect_for_statements(lake: Lake) -> "DuckDBPyConnection":
+    """Open an empty DuckDB for statements of strangers: it reads the files of one lake, and its settings are locked."""
+    connection = connect()
+    connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
+    if not isinstance(lake.root, Path):
+        connection.register_filesystem(filesystem())
+    connection.execute(f"set allowed_directories = [{standard_literal(str(lake.root))}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
     return connection
 
 

@@ -1,8 +1,9 @@
 """Spark SQL with `FOR SYSTEM_TIME`: sqlglot's Spark parser, extended by SQL:2011 periods and by offsets.
 
-sqlglot only finds which identifiers of a statement name tables, and their offsets. Its generated SQL is never used, so
-a difference between sqlglot and Spark cannot change a statement; a statement that sqlglot cannot parse is BadUsage,
-even if Spark could parse it.
+sqlglot reads canonical texts (`query.lexical`), which its lexer and Spark's divide into the same tokens. It only finds
+which identifiers of a statement name tables, and their offsets. Its generated SQL is never used, because that changes
+what a statement means (`a[0]`, `interval 1 year 2 months`, INTERSECT after UNION); a statement that sqlglot cannot
+parse is BadUsage, even if Spark could parse it.
 
 A parsed table's `version` is an `exp.Version` with `kind` (`AS OF`, `FROM`, `BETWEEN`, `CONTAINED IN`, `ALL`) and the
 texts of its moments; its meta, like that of a `sample`, has `start` and `end`: offsets into the text, both inclusive.
@@ -29,7 +30,7 @@ _DELTA_CLAUSES = ("TIMESTAMP", "VERSION", "SYSTEM_TIME", "SYSTEM_VERSION")
 
 
 def tokenize(sql: str) -> list[Token]:
-    """Split a statement into tokens.
+    """Split a canonical text into tokens.
 
     Raises BadUsage if a string, quoted name or comment does not end.
     """

@@ -46,6 +46,12 @@ class Engines:
     def _embedded(self) -> Embedded:
         return Embedded(self._settings)
 
+    @cached_property
+    def _session(self) -> "SparkSession":
+        from auditlake.query.spark_engine import session_for_statements  # noqa: PLC0415 - as below
+
+        return session_for_statements(self._start())
+
     def answer(self, state: LakeState, queries: Sequence[PreparedQuery]) -> list[Answer]:
         """Run the statements of a script; return an answer for each that has a result.
 
@@ -74,7 +80,7 @@ class Engines:
         self._engine = SPARK
         answers = []
         for query in queries:
-            rows = plan(self._start(), query)
+            rows = plan(self._session, query)
             if query.defines is None:
                 answers.append(Answer(rows, partial(self._footnotes, query, rows)))
         return answers
@@ -82,7 +88,7 @@ class Engines:
     def _footnotes(self, query: PreparedQuery, rows: "DataFrame", nulls: set[int]) -> Iterator[str]:
         from auditlake.query.spark_engine import footnotes  # noqa: PLC0415 - as above
 
-        return footnotes(self._start(), query, rows, nulls)
+        return footnotes(self._session, query, rows, nulls)
 
     def report(self) -> None:
         """Report on stderr which engine answered, and why it was Spark; nothing if that is as it was the last time."""

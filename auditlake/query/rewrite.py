@@ -1,19 +1,22 @@
-"""Rewrite a statement: replace names of tables by names of views, and leave everything else as it was, byte for byte.
+"""Rewrite a statement: replace names of tables by names of views, and leave every other token as it was.
 
     select o.id from public.orders for system_time as of '-2h' o join customers using (id)
     select o.id from v0 o join v1 as `customers` using (id)
 
 Each view is one Reading: a table with its period. Names of common table expressions are not tables, by Spark's rule:
 inside WITH only the earlier ones are visible (all of them under RECURSIVE). A table without an alias gets its own name
-as alias, and a column qualified with a schema (`public.orders.id`) loses the schema. Strings and comments are never
-touched.
+as alias, and a column qualified with a schema (`public.orders.id`) loses the schema.
+
+The result is composed from the tokens of the canonical text (`query.lexical`), so no engine ever gets the text that was
+typed: not its comments, hints and escapes. Its tree has been checked, and so has each call (`query.functions`).
 
 Only reading is allowed: a query, EXPLAIN and DESCRIBE of one, DESCRIBE of a table, SHOW TABLES. Not SET, because the
-fold of a tail runs in the same session and would be evaluated by other rules. Pure.
+fold of a tail runs in the same session and would be evaluated by other rules. A table is one of the lake, a common
+table expression, a view of the session, VALUES, a subquery or a listed function. Pure.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +24,8 @@ from sqlglot import Token, exp
 
 from auditlake.errors import BadUsage
 from auditlake.query.dialect import parse_query, tokenize
+from auditlake.query.functions import EXACT_TEXT, check_calls
+from auditlake.query.lexical import canonical, tokens_of
 from auditlake.query.system_time import AllTime, AsOf, Between, ContainedIn, FromTo, Period, Reading
 from auditlake.relation import TableName
 from auditlake.sql_names import spark_identifier, spark_literal
@@ -34,7 +39,6 @@ _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
 _WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into, exp.QueryTransform)
 _READ_ONLY = "Write a query, or EXPLAIN, DESCRIBE or SHOW TABLES: nothing here changes a lake."
 _WITH_SCHEMA = 3
-EXACT_TEXT = "exact_text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ def rewrite(sql: str, names: Names) -> Rewritten:
 
     Raises BadUsage if it cannot be parsed, does more than read, or names an unknown table.
     """
+    sql = canonical(sql)
     if _SHOW_TABLES.fullmatch(sql):
         return Rewritten(_list_tables(names.tables), {})
     tokens = tokenize(sql)
@@ -128,9 +133,12 @@ class _Rewriter:
         tree = parse_query(self._sql, tokens)
         if not isinstance(tree, exp.Query | exp.Values) or tree.find(*_WRITES):
             raise BadUsage(f"this {word} does more than read", _READ_ONLY)
+        check_calls(tokens_of(self._sql), {start for each in tree.find_all(exp.TableAlias) for start in _named(each)})
         for table in tree.find_all(exp.Table):
-            if isinstance(table.this, exp.Identifier) and not table.find_ancestor(exp.Hint):
+            if isinstance(table.this, exp.Identifier):
                 self._table(table)
+            elif not isinstance(table.this, exp.Func):
+                raise BadUsage(f"{table.sql('spark')} is not a table of the lake", _READ_ONLY)
         for column in tree.find_all(exp.Column):
             self._column(column)
         calls = [call for call in tree.find_all(exp.Anonymous) if call.name.casefold() == EXACT_TEXT]
@@ -221,6 +229,12 @@ class _Rewriter:
             pieces += [self._sql[done : edit.start], edit.text]
             done = edit.end
         return "".join([*pieces, self._sql[done:]])
+
+
+def _named(alias: exp.TableAlias) -> Iterator[int]:
+    """Yield the offset of an alias that names its columns."""
+    if alias.columns and isinstance(alias.this, exp.Identifier):
+        yield alias.this.meta["start"]
 
 
 def _is_cte(table: exp.Table) -> bool:

@@ -30,15 +30,14 @@ from prompt_toolkit.history import FileHistory, History
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
-from sqlglot import TokenType
 
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import report, say
 from auditlake.query.completion import Tables, complete
-from auditlake.query.dialect import tokenize
 from auditlake.query.engine_choice import Engines
+from auditlake.query.lexical import Unfinished, tokens_of
 from auditlake.query.output import TEXT_FORMATS, Form, answer
 from auditlake.query.statement import LakeState, prepare_statement, read_state, split
 from auditlake.terminal import working
@@ -55,10 +54,12 @@ def is_complete(text: str) -> bool:
     if not stripped or stripped.startswith("\\") or _word(text) in _END | _HELP:
         return True
     try:
-        tokens = tokenize(text)
-    except BadUsage:  # a quote is still open
+        tokens = tokens_of(text)
+    except Unfinished:  # a quote is still open
         return False
-    return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
+    except BadUsage:  # which is reported when it is run
+        return True
+    return not tokens or tokens[-1].text == ";"
 
 
 def _word(text: str) -> str:

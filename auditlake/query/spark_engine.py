@@ -65,6 +65,8 @@ from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
 from auditlake.query.dialect import tokenize
+from auditlake.query.functions import FUNCTIONS
+from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.spark_values import register_function
 from auditlake.query.statement import (
@@ -80,6 +82,7 @@ from auditlake.query.statement import (
 from auditlake.query.system_time import Selection, Versions, select_state
 from auditlake.relation import Column, TableName
 from auditlake.spark import connect
+from auditlake.spark.closed_session import check, check_analysed, close
 from auditlake.spark.connect import analysed, is_connected, lake_errors
 from auditlake.spark.session import LOGGERS_OF_ROWS
 from auditlake.sql_names import spark_identifier, spark_literal
@@ -103,6 +106,11 @@ _TAIL = re.compile(r"\s*(SQLSTATE: \w+)?\s*(\(line \d+, pos \d+\)|; line \d+ pos
 _CLASS = re.compile(r"^\[[A-Z_0-9.]+\]\s*")
 
 
+def session_for_statements(spark: SparkSession) -> SparkSession:
+    """Return a session in which statements are planned; views that they define stay in it."""
+    return close(spark, FUNCTIONS)
+
+
 def run_sql(spark: SparkSession, lake: Lake, sql: str, as_of: str | None = None) -> DataFrame:
     """Run `sql` with every table as of `as_of`, a WHEN; None is the watermark.
 
@@ -123,7 +131,9 @@ def plan(spark: SparkSession, query: PreparedQuery) -> DataFrame:
             with lake_errors(spark, query.known.lake.root):
                 _read(spark, query, table, selection).createOrReplaceTempView(view)
         with statement_errors({view: str(table) for view, (table, _) in query.views.items()}):
+            check(spark, query.sql, FUNCTIONS, query.views)
             rows = spark.sql(query.sql)
+            check_analysed(rows)
             if query.defines is not None:
                 rows.createOrReplaceTempView(spark_identifier(query.defines))
             return analysed(rows)
@@ -226,7 +236,7 @@ def _moment(as_of: str | None) -> When | None:
 
 
 def _parts(name: str) -> list[str]:
-    texts = [token.text for token in tokenize(name)]
+    texts = [token.text for token in tokenize(canonical(name))]
     if not texts or len(texts) % 2 == 0 or any(text != "." for text in texts[1::2]):
         raise BadUsage(f"{name!r} is not the name of a table", "Write schema.table, special names in backticks.")
     return texts[::2]

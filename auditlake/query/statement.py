@@ -27,6 +27,7 @@ from auditlake.lake.history import ALL
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.dialect import tokenize
+from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import Names, rewrite
 from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
@@ -60,6 +61,7 @@ def split(script: str) -> list[str]:
     Raises BadUsage if a string, quoted name or comment does not end.
     """
     statements, start, filled = [], 0, False
+    script = canonical(script)
     for token in tokenize(script):
         if token.token_type is not TokenType.SEMICOLON:
             filled = True
@@ -75,6 +77,7 @@ def definition_in(sql: str, defined: Collection[str] = ()) -> Definition | None:
 
     Raises BadUsage if it is malformed, or defines an existing view without OR REPLACE.
     """
+    sql = canonical(sql)
     tokens = tokenize(sql)
     head = _DEFINES.match(" ".join(token.text.upper() for token in tokens[:_LONGEST_HEAD]))
     if head is None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
-from auditlake.lake.duckdb_rows import connect
+from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
@@ -169,7 +169,7 @@ class Resources:
 
     def _open(self) -> "DuckDBPyConnection":
         with self._lock:
-            self._database = self._database or connect()
+            self._database = self._database or connect_for_statements(self.lake)
             return self._database.cursor()
 
     def reader(self, at: str | None = None) -> Reader:

@@ -3,8 +3,8 @@
 1. The statement is prepared without an engine: a misspelt name, an unknown moment or a statement that does more than
    read is refused before one starts.
 2. DuckDB answers what means the same there (`query.embedded`), in the server's one database.
-3. Spark answers the rest, started by the first statement that needs it; such statements run one after the other.
-   Functions that run code of the JVM are refused.
+3. Spark answers the rest, started by the first statement that needs it; such statements run one after the other, in a
+   session that is closed to all but the lake (`spark.closed_session`). EXPLAIN is refused: it shows files.
 4. At most `Limits.sql_rows` rows are returned; a statement that takes longer than `Limits.timeout_s` is cancelled. The
    start of Spark and the first plan, for which the JVM loads most of its classes, are not counted.
 """
@@ -12,7 +12,7 @@
 import threading
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -23,10 +23,9 @@ from pydantic import Field
 from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
 from auditlake.query.completion import complete
-from auditlake.query.dialect import tokenize
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
-from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement, read_state
+from auditlake.query.statement import LakeState, Log, PreparedQuery, prepare_statement, read_state
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.resources import Busy, Resources
@@ -34,7 +33,6 @@ from auditlake.serve.resources import Busy, Resources
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
 
-_RUN_CODE = frozenset({"reflect", "java_method", "try_reflect"})
 _TYPE_NAMES = {
     "int16": "smallint",
     "int32": "int",
@@ -68,7 +66,7 @@ class Statements:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = dict(settings)
         self._one = threading.Lock()
-        self._started = False
+        self._session: SparkSession | None = None
 
     def answer(self, resources: Resources, asked: OfSql) -> models.Answer:
         """Run a statement as of a moment.
@@ -77,12 +75,12 @@ class Statements:
         """
         begun = time.monotonic()
         state = read_state(resources.lake, asked.at, resources.zone, script=asked.sql)
-        check_functions(asked.sql)
         query = prepare_statement(state, asked.sql, frozenset())
         if query.defines is not None:
             raise BadUsage("a statement of the page cannot define a view", "Write the query itself.")
-        key = ("sql", state.lsn, asked.sql)
-        columns, rows, engine = resources.cache.get(key, lambda: self._run(resources, state, query), _size)
+        if query.sql.lstrip().lower().startswith("explain"):
+            raise BadUsage("EXPLAIN shows files of the server, which this page does not", "Use auditlake sql.")
+        columns, rows, engine = self._answered(resources, state, query, asked.sql)
         reader = resources.reader(str(state.lsn))
         most = resources.limits.sql_rows
         return models.Answer(
@@ -94,34 +92,61 @@ class Statements:
             more=len(rows) > most,
         )
 
-    def _run(self, resources: Resources, state: LakeState, query: PreparedQuery) -> "_Found":
-        begun, most = time.monotonic(), resources.limits.sql_rows + 1
+    def _answered(self, resources: Resources, state: LakeState, query: PreparedQuery, sql: str) -> "_Found":
+        begun = time.monotonic()
         try:
-            rows = Embedded(self._settings, resources.open_cursor).answer(state, query)
+            key = cache_key(query, sql)
+            if key is None:
+                return self._run(resources, state, query)
+            return resources.cache.get(key, lambda: self._run(resources, state, query), _size)
         except NotEmbedded:
             if time.monotonic() - begun > resources.limits.timeout_s:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
             return self._run_in_spark(resources, query)
+
+    def _run(self, resources: Resources, state: LakeState, query: PreparedQuery) -> "_Found":
+        """Answer in DuckDB.
+
+        Raises NotEmbedded.
+        """
+        most = resources.limits.sql_rows + 1
+        rows = Embedded(self._settings, resources.open_cursor).answer(state, query)
         schema, batches = rows.batches()
         with closing(_first(batches, most)) as fetched:
             return *as_texts(rows.columns, schema, list(fetched)), "DuckDB"
 
     def _run_in_spark(self, resources: Resources, query: PreparedQuery) -> "_Found":
-        from auditlake.query.spark_engine import batches, plan  # noqa: PLC0415 - pyspark takes a second to import
+        from auditlake.query.spark_engine import (  # noqa: PLC0415 - pyspark takes a second to import
+            batches,
+            plan,
+            session_for_statements,
+        )
         from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
 
         if not self._one.acquire(timeout=resources.limits.timeout_s / 2):
             raise Busy("another statement is running in Spark, or starts it", "Try again when it has ended.")
         try:
-            with nullcontext() if self._started else resources.uncounted("Spark to start", _MOST_START_S):
-                spark = spark_session(self._settings)
+            with nullcontext() if self._session else resources.uncounted("Spark to start", _MOST_START_S):
+                spark = self._session or session_for_statements(spark_session(self._settings))
                 rows = plan(spark, query).limit(resources.limits.sql_rows + 1)
-            self._started = True
+            self._session = spark
             with _cancelled_after(spark, resources.limits.timeout_s):
                 schema, fetched = batches(rows)
                 return *as_texts(rows.columns, schema, list(fetched)), "Spark"
         finally:
             self._one.release()
+
+
+def cache_key(query: PreparedQuery, sql: str) -> Hashable | None:
+    """Return what an answer of DuckDB depends on; None if its statement reads a log, which has no version here.
+
+    Relative times of a statement are other LSNs in each of its runs. DuckDB answers no statement with a function of the
+    clock, of chance or of the session; answers of Spark, which may have one, are not kept.
+    """
+    if any(isinstance(selection, Log) for _, selection in query.views.values()):
+        return None
+    read = ((name, selection, query.known.tables[name].delta_version) for name, selection in query.views.values())
+    return ("sql", query.lsn, sql, *read)
 
 
 def _first(batches: Iterator[pa.RecordBatch], count: int) -> Generator[pa.RecordBatch, None, None]:
@@ -182,16 +207,6 @@ def _type_name(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return _TYPE_NAMES.get(str(kind), str(kind))
-
-
-def check_functions(sql: str) -> None:
-    """Check that a statement calls no function that runs code of the JVM.
-
-    Raises BadUsage.
-    """
-    for token in tokenize(sql):
-        if token.text.lower() in _RUN_CODE:
-            raise BadUsage(f"{token.text.lower()} runs code of the JVM, which this page does not", "Leave it out.")
 
 
 def completions(resources: Resources, asked: OfCompletion) -> models.Completions:

@@ -30,7 +30,11 @@ _VARIABLE = "SPARK_REMOTE"
 _PORT = 15002
 _TIMEOUT_S = 10.0
 # What decides about values, as in `spark.session`; all else is the server's choice.
-_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.variable.substitute": "false",
+}
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _NO_DELTA = ("DATA_SOURCE_NOT_FOUND", "UNSUPPORTED_DATA_SOURCE")
 

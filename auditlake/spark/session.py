@@ -48,6 +48,8 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 by default: others read it in ns, up to 2262
     "spark.sql.ansi.enabled": "true",  # a cast that fails is an error, never a NULL
+    # Otherwise `${env:HOME}`, also in a name or a literal of the source, is replaced by the variable.
+    "spark.sql.variable.substitute": "false",
     "spark.sql.adaptive.enabled": "false",  # a tenth of a small MERGE is its replanning
     # The JVM compiles no method above 8000 bytes, and interprets a stage that is one: four times the time, measured.
     "spark.sql.codegen.hugeMethodLimit": "8000",

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,7 @@ from auditlake.delta.append_table import open_delta
 from auditlake.delta.log_reader import file_path, live_files
 from auditlake.delta.row_groups import all_row_groups
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
-from auditlake.lake.duckdb_rows import connect, parquet_files
+from auditlake.lake.duckdb_rows import connect_for_statements, parquet_files
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
@@ -278,8 +277,9 @@ _DESCRIPTION = tuple(Field(name, "string") for name in ("col_name", "data_type",
 class Embedded:
     """DuckDB over one lake; statements do not share anything in it.
 
-    `open_cursor` opens a cursor of the caller's database, by default of one of its own. A statement that reads a column
-    matched by `masks` is refused: an expression of it, a condition or an order would reveal its values.
+    `open_cursor` opens a cursor of the caller's database, which `connect_for_statements` opened; by default, it has one
+    of its own. A statement that reads a column matched by `masks` is refused: an expression of it, a condition or an
+    order would reveal its values.
     """
 
     def __init__(
@@ -292,9 +292,7 @@ class Embedded:
         self._open_cursor = open_cursor
         self._masks = masks
 
-    @cached_property
-    def _root(self) -> "DuckDBPyConnection":
-        return connect()
+        self._root: DuckDBPyConnection | None = None
 
     def answer(self, state: LakeState, query: PreparedQuery) -> EmbeddedRows:
         """Run a statement.
@@ -305,7 +303,7 @@ class Embedded:
         if (described := _described(query)) is not None:
             return described
         whole = translated(query, self._masks)
-        connection = self._session()
+        connection = self._session(state)
         try:
             with _interruptible():
                 self._create_views(connection, state, query)
@@ -324,10 +322,11 @@ class Embedded:
             raise NotEmbedded(f"{type(exc).__name__} of its rows") from exc
         return EmbeddedRows(whole.fields, _closing(connection, fetched))
 
-    def _session(self) -> "DuckDBPyConnection":
-        connection = self._root.cursor() if self._open_cursor is None else self._open_cursor()
-        connection.execute("set timezone = 'UTC'")
-        return connection
+    def _session(self, state: LakeState) -> "DuckDBPyConnection":
+        if self._open_cursor is not None:
+            return self._open_cursor()
+        self._root = self._root or connect_for_statements(state.known.lake)
+        return self._root.cursor()
 
     def _create_views(self, connection: "DuckDBPyConnection", state: LakeState, query: PreparedQuery) -> None:
         reader = Reader(state.known.lake, state.now, state.known)
@@ -350,7 +349,7 @@ class Embedded:
         origins = dict.fromkeys(origin for at in sorted(nulls) if (origin := rows.fields[at].origin) is not None)
         reader = Reader(state.known.lake, state.now, state.known)
         for name, column in origins:
-            connection = self._session()
+            connection = self._session(state)
             held = f"_raw[{standard_literal(column)}] is not null"
             table = state.known.tables[name]
             for selection in (chosen for read, chosen in query.views.values() if read == name):

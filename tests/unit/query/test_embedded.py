@@ -154,7 +154,7 @@ def test_names_and_types_are_those_of_spark(lake: Lake, sql: str, names: list[st
         ("select replace(note, 'a') as n from orders", "REPLACE without"),
         ("select sum(cast(id as double)) from orders", "SUM of double"),
         ("select note like 'a\\\\_' as l from orders", "escape"),
-        ("select 'it''s' as s", "several literals"),
+        ("select 'it''s' as s", "an escape in a string"),
         ("select try_cast(note as int) as n from orders", "safe"),
         ("select cast(note as int) as n from orders", "CAST of string to int"),
         ("select id = note as same from orders", "beside"),

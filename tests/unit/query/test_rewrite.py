@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from auditlake.errors import BadUsage
 from auditlake.lsn import Lsn
+from auditlake.query.lexical import canonical
 from auditlake.query.rewrite import Names, Rewritten, rewrite
 from auditlake.query.system_time import AllTime, AsOf, Between, ContainedIn, FromTo, Reading
 from auditlake.relation import TableName
 from auditlake.temporal.when import AtLsn, AtTime, AtXid
+from tests.attacks import ATTACKS, READ_DIFFERENTLY
 
 ORDERS = TableName("public", "orders")
 CUSTOMERS = TableName("public", "customers")
@@ -55,7 +57,7 @@ def rewritten(sql: str) -> Rewritten:
         ("select * from orders tablesample (5 rows)", "select * from v0 tablesample (5 rows) as `orders`"),
         ("select * from orders tablesample (5 rows) s", "select * from v0 tablesample (5 rows) s"),
         ("select * from (orders)", "select * from (v0 as `orders`)"),
-        ("select /*+ broadcast(orders) */ 1 from orders", "select /*+ broadcast(orders) */ 1 from v0 as `orders`"),
+        ("select /*+ broadcast(x) */ 1 from orders", "select                     1 from v0 as `orders`"),
         (
             "select * from orders pivot (max(a) for b in (1))",
             "select * from v0 as `orders` pivot (max(a) for b in (1))",
@@ -67,7 +69,7 @@ def rewritten(sql: str) -> Rewritten:
         ("values (1), (2)", "values (1), (2)"),
         ("select * from range(3) orders", "select * from range(3) orders"),
         ("explain select * from orders", "explain select * from v0 as `orders`"),
-        ("/* x */ Explain Formatted\nselect * from orders", "/* x */ Explain Formatted\nselect * from v0 as `orders`"),
+        ("/* x */ Explain Formatted\nselect * from orders", "        Explain Formatted\nselect * from v0 as `orders`"),
         ("describe public.orders", "describe v0"),
         ("desc table extended orders;", "desc table extended v0;"),
         ("describe query select * from orders", "describe query select * from v0 as `orders`"),
@@ -79,10 +81,11 @@ def test_a_table_becomes_a_view_with_its_name(sql: str, expected: str) -> None:
     assert rewritten(sql).sql == expected
 
 
-def test_strings_and_comments_are_unchanged() -> None:
+def test_strings_are_unchanged_and_comments_are_blank() -> None:
     """Only names of tables are replaced; wide characters do not shift the offsets."""
     sql = "select 'public.orders', `𝄞`.id -- orders\nfrom /* orders */ public.orders `𝄞` where x <> \"orders\""
-    expected = "select 'public.orders', `𝄞`.id -- orders\nfrom /* orders */ v0 `𝄞` where x <> \"orders\""
+    blank = "         "
+    expected = f"select 'public.orders', `𝄞`.id {blank}\nfrom {blank}    v0 `𝄞` where x <> \"orders\""
     assert rewritten(sql).sql == expected
 
 
@@ -314,13 +317,13 @@ _WORDS = [
 
 @given(st.lists(st.sampled_from(_WORDS), max_size=25).map(" ".join))
 def test_a_statement_without_tables_is_unchanged(tail: str) -> None:
-    """Byte for byte."""
+    """It is its canonical text."""
     try:
         result = rewritten(f"select {tail}")
     except BadUsage:
         return
     if not result.views:
-        assert result.sql == f"select {tail}"
+        assert result.sql == canonical(f"select {tail}")
 
 
 def test_exact_text_gets_the_raw_column_of_its_table() -> None:
@@ -345,3 +348,47 @@ def test_views_of_the_session_hide_tables_without_a_schema() -> None:
     assert rewrite("describe orders", names).sql == "describe orders"
     with pytest.raises(BadUsage, match="name of a query"):
         rewrite("select * from orders for system_time all", names)
+
+
+@pytest.mark.parametrize("sql", [*ATTACKS, *READ_DIFFERENTLY])
+def test_a_statement_that_reads_more_than_the_lake_is_refused(sql: str) -> None:
+    """Files, the environment, Java, and what only looks like a comment."""
+    with pytest.raises(BadUsage):
+        rewritten(sql.format(path="/etc/hostname"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select upper(o.id), `count`(*), nvl(id, 0), if(id > 0, 1, 2), left('a', 1) from orders o",
+        "select * from values (1, 2) as t(a, b) join values (3) u(`x y`) on t.a = u.`x y`",
+        "select * from (select 1, 2) as t(a, b)",
+        "with reader(a) as (select 1), writer (b, c) as (select 1, 2) select * from reader, writer",
+        "select id, y from orders lateral view explode(array(1)) x as y",
+        "select * from orders, lateral (select 1) l",
+        "select * from orders pivot (max(a) for (b, c) in ((1, 2)))",
+        "select cast(id as decimal(10, 2)), cast(id as varchar(3)), timestamp '2026-01-01' from orders",
+        "select sum(id) filter (where id in (1, 2)) over (partition by (id) order by id) from orders group by all",
+        "select transform(array(1), x -> x + 1), exists(array(1), x -> x > 0)",
+        "select percentile_cont(0.5) within group (order by id) from orders where not (id = 1) and (id > 0)",
+        "select id from orders group by grouping sets ((id), ()), rollup (id), cube (id) having (count(*) > 1)",
+        "select * from range(3) where id between (1) and (2) and id not in (4)",
+        "select * from orders join customers using (id) where exists (select 1) and id = any (select 2)",
+        "select 1 union (select 2) intersect (select 3) except (select 4)",
+        "select case when (id > 1) then (2) else (3) end, extract(year from d), trim(both 'x' from 'xax') from orders",
+    ],
+)
+def test_ordinary_statements_pass(sql: str) -> None:
+    """Functions that compute, names of columns, and words before a parenthesis that are no calls."""
+    assert rewritten(sql).sql
+
+
+def test_a_function_that_is_not_listed_is_refused_by_its_name() -> None:
+    """Also one that is the alias of a table whose columns are values."""
+    with pytest.raises(BadUsage, match="reflect is not one of the functions"):
+        rewritten("select Reflect(1)")
+    with pytest.raises(BadUsage, match=r"system\.reflect\("):
+        rewritten("select system.reflect(1)")
+    with pytest.raises(BadUsage, match="who runs auditlake"):
+        rewritten("select current_user")
+    assert rewritten("select o.current_user from orders o").sql

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import jsonschema
 import pyarrow as pa
@@ -12,12 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditlake.audit.lake_reader import Reader
+from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.engine import Embedded
+from auditlake.query.statement import prepare_statement, read_state
 from auditlake.serve.held_tables import Held, HeldTables, Rows
 from auditlake.serve.resources import Limits
+from auditlake.serve.sql_answers import cache_key
 from auditlake.store.place import parse
+from tests.attacks import ATTACKS, READ_DIFFERENTLY
 from tests.page import LONG, SCRIPT, Page, write_lake
 from tests.s3_server import chosen_store
-from tests.small_lake import T0_US
+from tests.small_lake import T0, T0_US
 
 _ROWS: dict[str, list[list[str | None]]] = {
     "0/100": [["1", "a", "1.00"], ["2", "", "10.50"]],
@@ -311,10 +317,46 @@ def test_sql_is_as_of_the_moment(any_page: Page, at: str, expected: list[list[st
     assert (shown["rows"], "<bdi>note</bdi>" in shown["html"]) == (2, True)
 
 
-@pytest.mark.parametrize("sql", ["drop table orders", "select reflect('a', 'b')", "select * from csv.`/etc/passwd`"])
-def test_sql_only_reads_the_lake(page: Page, sql: str) -> None:
-    """Anything else is refused before an engine starts."""
-    assert page.ask("POST", "/api/v1/sql", json={"sql": sql}).status_code == 400
+def test_sql_only_reads_the_lake(page: Page) -> None:
+    """Anything else is refused before an engine starts, and so is what shows files of the lake."""
+    for attack in (*ATTACKS, *READ_DIFFERENTLY, "explain select id from orders", "-- a\n/* b */ explain select 1"):
+        sql = attack.format(path="/etc/hostname")
+        answered = page.ask("POST", "/api/v1/sql", json={"sql": sql})
+        assert answered.status_code == 400, sql
+        assert "HOSTNAME" not in answered.text
+
+
+def test_relative_times_of_a_statement_are_asked_again(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an idle lake too: the same text is another question a minute later; within a moment it is kept."""
+    asked = {"sql": "select id, note from orders for system_time as of '-40s' order by id"}
+
+    def answered(seconds: int) -> object:
+        class Later(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> Self:
+                return cls.fromtimestamp((T0 + timedelta(seconds=seconds)).timestamp(), tz)
+
+        monkeypatch.setattr("auditlake.query.statement.datetime", Later)
+        return page.ask("POST", "/api/v1/sql", json=asked).json()["rows"]
+
+    assert answered(47) == [["1", "b"], ["2", ""]]
+    assert answered(75) == [["1", "c"], ["4", "new"]]
+    assert answered(47) == [["1", "b"], ["2", ""]]
+
+
+def test_only_what_depends_on_the_lake_alone_is_kept(page: Page) -> None:
+    """The key of an answer has the LSNs and versions that it reads; a log has none, so its answers are not kept."""
+
+    def key(sql: str) -> object:
+        return cache_key(prepare_statement(read_state(page.resources.lake, None, UTC), sql, frozenset()), sql)
+
+    assert key("select id from orders") == key("select id from orders") is not None
+    assert key("select id from orders for system_time as of '0/150'") != key("select id from orders")
+    assert key("select * from auditlake.gaps") is None
+    for sql in ("now()", "current_timestamp", "current_date", "rand()", "uuid()", "unix_timestamp()", "localtimestamp"):
+        query = prepare_statement(read_state(page.resources.lake, None, UTC), f"select {sql} as n", frozenset())
+        with pytest.raises(NotEmbedded):
+            Embedded({}).answer(read_state(page.resources.lake, None, UTC), query)
 
 
 @pytest.mark.parametrize("store", ["disk", "s3"])
