@@ -6,17 +6,17 @@ but the lake, so they can also run as two processes (`auditlake capture`, `audit
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from auditlake.apply.apply import Reached, StartSpark, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
 from auditlake.capture.preconditions import Report
-from auditlake.capture.supervisor import Task, run_capture
+from auditlake.capture.supervisor import Capturing, Task, run_capture
 from auditlake.lake.history import Histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
@@ -209,7 +209,7 @@ def follow(
             stop.set()
         capturing.result()
         if finish:
-            _finish(task, applier, beside.resync)
+            _finish(task, applier, beside.resync, pool, say)
 
 
 def _apply_beside(
@@ -223,17 +223,37 @@ def _apply_beside(
         if task.until is None:  # a target waits for neither of them
             applier.maintain()
             if again is not None:
-                again.tend(applier.parked, applier.start_spark)
+                again.tend(applier.parked, applier.start_spark, Capturing(task.lake, capturing))
 
 
-def _finish(task: Task, applier: Applier, again: AutomaticResync | None) -> None:
-    """Apply the remaining changes, and require that the target is reached."""
+def _finish(task: Task, applier: Applier, again: AutomaticResync | None, pool: ThreadPoolExecutor, say: Report) -> None:
+    """Apply the remaining changes, and require that the target is reached.
+
+    A table that changed without row events gets a new snapshot, which is later than the target. Capture passes that,
+    too, so that now is exact.
+    """
     applier.apply()
     if task.until is None:
         return
-    if again is not None and again.finish(applier.parked, applier.start_spark):
-        applier.apply()
+    if again is not None and again.is_needed(parked := applier.parked):
+        try:
+            with _capturing_on(task, pool, say) as capture:
+                again.finish(parked, applier.start_spark, capture)
+        finally:
+            applier.apply()
     applier.require_reached(task.until.lsn)
+
+
+@contextmanager
+def _capturing_on(task: Task, pool: ThreadPoolExecutor, say: Report) -> Iterator[Capturing]:
+    """Capture during the block, beyond the target that is reached."""
+    stop = threading.Event()
+    running = pool.submit(run_capture, replace(task, until=None, reports_start=False), stop, say)
+    try:
+        yield Capturing(task.lake, running)
+    finally:
+        stop.set()
+    running.result()
 
 
 def _interval_s(task: Task, applier: Applier) -> float:

@@ -5,11 +5,12 @@ shown, its library captures these lines and prints them above the progress. Resu
 for byte; `click.echo` would remove escape sequences.
 """
 
+import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
@@ -39,12 +40,16 @@ def report(error: BaseException) -> int:
 
     A failure of the store is one of the lake, a JVM that was killed one of the settings; all else is a bug.
     """
-    known = error if isinstance(error, AuditlakeError) else as_lake_error(error) or _as_lost_jvm(error)
+    known = _as_known(error)
     if known is None:
         report_bug(error)
         return 1
     report_error(known)
     return known.exit_code
+
+
+def _as_known(error: BaseException) -> AuditlakeError | None:
+    return error if isinstance(error, AuditlakeError) else as_lake_error(error) or _as_lost_jvm(error)
 
 
 def _as_lost_jvm(error: BaseException) -> ConfigError | None:
@@ -65,11 +70,46 @@ def _as_lost_jvm(error: BaseException) -> ConfigError | None:
 
 def report_bug(error: BaseException) -> None:
     """Report the types and traceback of an unexpected exception, without its message, which may quote rows."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    say(f"error: unexpected {type(error).__name__} at\n{frames.rstrip()}")
-    if (trace := trace_of(error)) and (classes := classes_in(trace)):
-        say(f"in the JVM: {', caused by '.join(classes)}")
+    say(f"error: {_described(error)}")
     say("hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
+
+
+def _described(error: BaseException) -> str:
+    frames = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    trace = trace_of(error)
+    classes = classes_in(trace) if trace else ()
+    below = f"\nin the JVM: {', caused by '.join(classes)}" if classes else ""
+    return f"unexpected {type(error).__name__} at\n{frames}{below}"
+
+
+class FailureReports:
+    """Reports of a task that is tried again and again: each failure once, until it succeeds."""
+
+    def __init__(self, report_line: Callable[[str], None] = say) -> None:
+        self._report_line = report_line
+        self._reported: set[str] = set()
+
+    def report(self, what: str, error: Exception) -> None:
+        """Report that a try failed: the message of a known error, the place of any other, whose text may quote rows."""
+        line = f"{what}: {_reason(error) or _described(error)}"
+        if line not in self._reported:
+            self._reported.add(line)
+            self._report_line(line)
+
+    def forget(self) -> None:
+        """Forget what was reported, because a try succeeded."""
+        self._reported.clear()
+
+
+def _reason(error: Exception) -> str | None:
+    """Return why a try failed; None if only the place is known."""
+    if (known := _as_known(error)) is not None:
+        return known.message
+    if isinstance(error, MemoryError):
+        return "memory ran out"
+    if isinstance(error, OSError) and error.errno is not None:
+        return ": ".join(map(str, filter(None, (error.filename, os.strerror(error.errno)))))
+    return None
 
 
 @contextmanager

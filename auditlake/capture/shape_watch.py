@@ -254,8 +254,13 @@ def _part(shape: Shape, column: str) -> Part:
     return Part(shape.files[shape.relation.oid], None if missing is None else only_element(missing))
 
 
+def _last_seen(read_at: WalEnd) -> WalEnd:
+    """Return the last LSN at which a commit can start that the catalog showed: it ended before `read_at`."""
+    return WalEnd(Lsn(read_at.lsn - 1), read_at.time_us)
+
+
 def _gap(name: TableName, held: Held, end: WalEnd, changes: tuple[str, ...]) -> Gap:
-    """Return the range of a table that begins at the first LSN which is not certain, and ends before `end`."""
+    """Return the range of a table that begins at the first LSN which is not certain, and ends at `end`."""
     reason = f"{UNKNOWN_SHAPE}: {', '.join(changes)}"
     return Gap(name, Lsn(held.lsn - 1), end.lsn, reason, held.time_us, end.time_us)
 
@@ -456,7 +461,7 @@ class ShapeWatch:
     def _record_return(self, name: TableName, since: Held, read_at: WalEnd) -> None:
         """Record that the table may have had another shape, unless the DDL trigger has reported every change."""
         if not self._trigger_records or self.recorder.failed:
-            record_gaps(self.lake, [_gap(name, since, read_at, (_TOUCHED,))])
+            record_gaps(self.lake, [_gap(name, since, _last_seen(read_at), (_TOUCHED,))])
         unpark(self.lake, name, Cause.PENDING)
 
     def _accept(self, name: TableName, watched: _Watched, shape: Shape) -> None:
@@ -486,7 +491,8 @@ class ShapeWatch:
         if is_same_shape(former, published):
             return
         certain = max(Lsn(unsettled.held.lsn - 1), Lsn(before.lsn - 1) if before is not None else Lsn(0))
-        self.log.relations.record(published, unsettled.read_at.lsn, after_lsn=certain, source=ShapeSource.CATALOG)
+        seen = _last_seen(unsettled.read_at).lsn
+        self.log.relations.record(published, seen, after_lsn=certain, source=ShapeSource.CATALOG)
         self.log.flush_relations()
 
     def _record_gaps(self, name: TableName, watched: _Watched, unsettled: _Unsettled) -> None:
@@ -497,10 +503,10 @@ class ShapeWatch:
         """
         if _is_unlimited(watched.shape, unsettled):
             what = (*unsettled.found.visible, *([_TOUCHED] if unsettled.found.touched else []))
-            record_gaps(self.lake, [_gap(name, unsettled.held, unsettled.read_at, what)])
+            record_gaps(self.lake, [_gap(name, unsettled.held, _last_seen(unsettled.read_at), what)])
             return
         shape, now = (self.recorder.published(each) for each in (watched.shape, unsettled.shape))
-        held, end, relations = unsettled.held, unsettled.read_at, self.log.relations
+        held, end, relations = unsettled.held, _last_seen(unsettled.read_at), self.log.relations
         before, gaps = relations.in_force(watched.oid, Lsn(held.lsn - 1)), []
         # A version whose columns may be other ones of the same names proves nothing.
         number = before.number if before is not None and before.attnums is not None else None

@@ -300,7 +300,7 @@ def _lsns_of_column(
             "its first snapshot is later",
             f"Start after {table.horizon}, or receive all changes of the table.",
         )
-    reader.check(table, last)
+    reader.check(table, last, str(last))
     if (changed := shapes.rekeyed_at(last)) is not None and touching[0] < changed:
         raise NotAnswerable(
             f"which transactions changed {wanted.name} of {table.last_name} is not known up to {changed}: its key "

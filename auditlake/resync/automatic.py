@@ -11,14 +11,17 @@
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from auditlake.errors import AuditlakeError
+from auditlake.capture.supervisor import Capturing
 from auditlake.lake.parking import Cause, Parked
+from auditlake.lsn import Lsn
+from auditlake.messages import FailureReports
 from auditlake.relation import TableName
 from auditlake.resync.resync import Report, Starters, Target, resync
+from auditlake.resync.supersede import Resynced
 from auditlake.snapshot.worker_pool import Workers
 
 _FIRST_PAUSE_S = 5.0
@@ -45,25 +48,38 @@ class AutomaticResync:
         self._running: Future[None] | None = None
         self._workers: Workers | None = None
         self._turns: dict[TableName, _Turn] = {}
+        self._failures = FailureReports(report)
+        self._is_closed = False
 
-    def tend(self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession]) -> None:
+    def tend(
+        self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession], capture: Capturing
+    ) -> None:
         """Begin a resync of the tables that are due, unless one is running."""
-        if self._running is not None and not self._running.done():
-            return
-        if due := self._due(parked):
-            self._running = self._pool.submit(self._resync, due, start_spark)
-
-    def finish(self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession]) -> bool:
-        """Resync all tables that can be, waiting for that; return whether there were any."""
         if self._running is not None:
+            if not self._running.done():
+                return
             self._running.result()
-        names = [name for name, record in parked.items() if can_be_resynced(record)]
-        if names:
-            self._resync(names, start_spark)
-        return bool(names)
+        if due := self._due(parked):
+            self._running = self._pool.submit(self._try, due, start_spark, capture)
+
+    @staticmethod
+    def is_needed(parked: Mapping[TableName, Parked]) -> bool:
+        """Return whether a table is parked that can be resynced."""
+        return any(map(can_be_resynced, parked.values()))
+
+    def finish(
+        self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession], capture: Capturing
+    ) -> None:
+        """Resync all tables that can be, and wait until capture has passed their snapshots.
+
+        Raises the error of the first table that failed, after all others.
+        """
+        done = self._resync(_wanted(parked), start_spark, capture)
+        capture.await_passed(Lsn(max(each.lsn for each in done) + 1))
 
     def close(self) -> None:
         """End a running copy; its tables stay held, and the next run continues with them."""
+        self._is_closed = True
         if self._workers is not None:
             self._workers.close()
         self._pool.shutdown(cancel_futures=True)
@@ -73,17 +89,26 @@ class AutomaticResync:
         for name, turn in list(self._turns.items()):
             if name not in parked and now_s > turn.due_s + turn.pause_s:
                 del self._turns[name]
-        wanted = [name for name, record in parked.items() if can_be_resynced(record)]
-        return [name for name in wanted if name not in self._turns or self._turns[name].due_s <= now_s]
+        return [name for name in _wanted(parked) if name not in self._turns or self._turns[name].due_s <= now_s]
 
-    def _resync(self, names: list[TableName], start_spark: Callable[[], SparkSession]) -> None:
-        self._report(f"{', '.join(map(str, names))}: taking a new snapshot beside the stream")
+    def _try(self, names: list[TableName], start_spark: Callable[[], SparkSession], capture: Capturing) -> None:
+        """Resync tables; a failure is reported, and they wait for their next turn."""
         try:
-            resync(self._target, names, Starters(start_spark, self._workers_of_run), self._report)
-        except AuditlakeError as exc:
-            self._report(f"{exc.message}; trying again later")
+            self._resync(names, start_spark, capture)
+        except Exception as exc:  # noqa: BLE001 - whatever one table causes, capture and all other tables go on
+            if not self._is_closed:  # the copy was ended
+                self._failures.report(f"no new snapshot of {', '.join(map(str, names))}, trying again later", exc)
+        else:
+            self._failures.forget()
         finally:
             self._wait(names)
+
+    def _resync(
+        self, names: list[TableName], start_spark: Callable[[], SparkSession], capture: Capturing
+    ) -> list[Resynced]:
+        self._report(f"{', '.join(map(str, names))}: taking a new snapshot beside the stream")
+        target = replace(self._target, capture=capture)
+        return resync(target, names, Starters(start_spark, self._workers_of_run), self._report)
 
     def _workers_of_run(self) -> Workers:
         self._workers = self._start_workers()
@@ -94,6 +119,10 @@ class AutomaticResync:
             before = self._turns.get(name)
             pause_s = _FIRST_PAUSE_S if before is None else min(2 * before.pause_s, _LONGEST_PAUSE_S)
             self._turns[name] = _Turn(time.monotonic() + pause_s, pause_s)
+
+
+def _wanted(parked: Mapping[TableName, Parked]) -> list[TableName]:
+    return [name for name, record in parked.items() if can_be_resynced(record)]
 
 
 def can_be_resynced(record: Parked) -> bool:

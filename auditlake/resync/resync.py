@@ -12,7 +12,8 @@ Order of effects:
   4. Take the snapshot through a temporary slot, as bootstrap does for late tables, and copy it into a folder of its
      own. Release the snapshot.
   5. Wait until the lake has every commit up to S, for tables whose stream is complete.
-  6. Supersede the open versions, one Delta commit per table (`supersede`).
+  6. Supersede the open versions, one Delta commit per table (`supersede`). Now is refused until the lake has every
+     commit up to S, so a run of its own waits for that.
 After a kill at any point, held tables stay as they are, known up to the last certain LSN, and other tables are not
 affected. The same command, or a running `follow`, takes another snapshot of them; tables that reached 6 are done.
 
@@ -20,7 +21,6 @@ Changes of a table up to S that came through the stream stay in `changes`. Those
 folded: the snapshot has their result, and what the table was between two of them is unknown.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -69,8 +69,6 @@ from auditlake.streaming_mode import Streaming
 from auditlake.temporal.table_lookup import find_table
 
 _SLOT_TIMEOUT_S = 120.0
-_CAPTURE_TIMEOUT_S = 120.0
-_POLL_S = 0.1
 Report = Callable[[str], None]
 
 
@@ -78,7 +76,7 @@ Report = Callable[[str], None]
 class Target:
     """Source and lake of a resync; `limits` bound the copy.
 
-    `captures`: run capture during the copy, unless another process does; False if this process captures already. With
+    `capture` is that of this process; without it, one runs during the copy, unless another process captures. With
     `renewal`, which the operator has confirmed, the lake goes on with the source that it describes, under a new slot.
     Standbys keep a copy of that if `failover` is set and the server supports it (17).
     """
@@ -87,7 +85,7 @@ class Target:
     lake: Lake
     streaming: Streaming = field(default_factory=Streaming)
     limits: Limits = field(default_factory=Limits)
-    captures: bool = True
+    capture: Capturing | None = None
     renewal: Renewal | None = None
     failover: bool = True
 
@@ -186,23 +184,14 @@ def _take(run: _Run, holds: dict[TableName, Hold], workers: Future[Workers]) -> 
     target = run.target
     chosen = _published(run, holds.keys())
     with ExitStack() as beside:
-        staging = _copy(run, chosen, holds, workers, beside)
+        staging, capture = _copy(run, chosen, holds, workers, beside)
         reach(After.COPIED_AGAIN)
         done = [_superseded(run, holds[name], copied) for name, copied in sorted(staging.copied.items())]
+        resynced = [each for each in done if each is not None]
+        if resynced and target.capture is None:  # until then, now is before the snapshot
+            capture.await_passed(Lsn(resynced[0].lsn + 1))
     _remove(target.lake.root / "resync")
-    return [each for each in done if each is not None]
-
-
-def _await_passed(lake: Lake, lsn: Lsn) -> None:
-    """Wait until the capture of this process has passed `lsn`.
-
-    Raises SourceUnready if it does not.
-    """
-    deadline = time.monotonic() + _CAPTURE_TIMEOUT_S
-    while (positions := read_positions(lake)) is None or positions.acknowledged < lsn:
-        if time.monotonic() > deadline:
-            raise SourceUnready(f"capture did not pass {lsn} in {_CAPTURE_TIMEOUT_S:g} s", "Run auditlake resync.")
-        time.sleep(_POLL_S)
+    return resynced
 
 
 def _superseded(run: _Run, hold: Hold, copied: Copied) -> Resynced | None:
@@ -271,7 +260,7 @@ def _copy(
     holds: dict[TableName, Hold],
     workers: Future[Workers],
     beside: ExitStack,
-) -> "_Staging":
+) -> tuple["_Staging", Capturing]:
     """Copy the tables under one snapshot, and release it; capture runs until the end of `beside`."""
     target = run.target
     with ExitStack() as held:
@@ -298,11 +287,8 @@ def _copy(
         capture = _capture(run, beside)
         Copier(workers.result(), staging, snapshot, target.limits, run.progress).copy(list(todo.values()), sizes)
     if any(holds[name].is_complete for name in staging.copied):
-        if capture is not None:
-            capture.await_passed(created.consistent_point)
-        else:
-            _await_passed(target.lake, created.consistent_point)
-    return staging
+        capture.await_passed(created.consistent_point)
+    return staging, capture
 
 
 def _sizes(holder: SnapshotHolder, tables: Iterable[FollowedTable]) -> dict[int, TableSize]:
@@ -318,11 +304,11 @@ def _time_us(run: _Run, holder: SnapshotHolder) -> int:
     return max(holder.time_us(), positions.current_us + 1)
 
 
-def _capture(run: _Run, beside: ExitStack) -> Capturing | None:
-    """Run capture beside the copy, so that the slot does not retain WAL; None if this process captures already."""
+def _capture(run: _Run, beside: ExitStack) -> Capturing:
+    """Run capture beside the copy, so that the slot does not retain WAL, unless this process captures already."""
     target = run.target
-    if not target.captures:
-        return None
+    if target.capture is not None:
+        return target.capture
     source = Source(target.conninfo, require_manifest(target.lake), target.streaming)
     first = run.target.renewal is not None
     return beside.enter_context(capturing(source, target.lake, run.control, run.report, first=first))

@@ -315,12 +315,12 @@ def compare(resources: Resources, asked: OfComparison) -> models.Comparison:
     """Compare two moments, net: the rows of each table that were added, removed and modified, and its columns."""
     reader, (a, before), (b, after) = _moments(resources, asked)
     span = Span(min(a, b), max(a, b))
-    tables = [_table_diff(reader, table, span, asked, reverse=a > b) for table in _tables(reader, span, asked.table)]
+    tables = [_table_diff(reader, table, (a, b), asked) for table in _tables(reader, span, asked.table)]
     return models.Comparison(before=before, after=after, tables=[each for each in tables if each is not None])
 
 
 def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
-    """Return the tables named, or those that a transaction of the span changed or that have other columns after it.
+    """Return the tables named, or those that the span may have changed: in rows, in columns, or in a gap.
 
     Raises NotAnswerable if a name means one table before the span and another one after it.
     """
@@ -339,20 +339,26 @@ def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
         for table in sorted(known.values(), key=lambda table: (table.name_at(span.upto), table.name))
         if changed.intersection(map(str, table.all_names))
         or table.name in reader.known.parked
+        or any(gap.lsn_to > span.after for gap in reader.gaps_of(table))
         or reader.columns_at(table, span.after) != reader.columns_at(table, span.upto)
     ]
 
 
+def _check_both(reader: Reader, table: HistoryTable, lsns: tuple[Lsn, Lsn], asked: OfComparison) -> None:
+    for lsn, when in zip(lsns, (asked.before, asked.after), strict=True):
+        reader.check(table, lsn, when)
+
+
 def _table_diff(
-    reader: Reader, table: HistoryTable, span: Span, asked: OfComparison, *, reverse: bool
+    reader: Reader, table: HistoryTable, lsns: tuple[Lsn, Lsn], asked: OfComparison
 ) -> models.TableDiff | None:
+    span = Span(min(lsns), max(lsns))
     name = str(table.name_at(span.upto))
     try:
-        reader.check(table, span.after)
-        reader.check(table, span.upto)
+        _check_both(reader, table, lsns, asked)
     except AuditlakeError as exc:
         return models.TableDiff(table=name, problem=exc.message)
-    found = Compared(reader, table, span, reverse=reverse)
+    found = Compared(reader, table, span, reverse=lsns[0] > lsns[1])
     stat = found.stat()
     entries: list[models.Entry] = []
     for kind in (ADDED, REMOVED, MODIFIED):
@@ -389,6 +395,5 @@ def undo_script(resources: Resources, asked: OfComparison) -> Iterator[str]:
     span = Span(min(a, b), max(a, b))
     tables = _tables(reader, span, asked.table)
     for table in tables:
-        reader.check(table, a)
-        reader.check(table, b)
+        _check_both(reader, table, (a, b), asked)
     yield from patch([Compared(reader, table, span, reverse=a < b) for table in tables])

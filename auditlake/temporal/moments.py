@@ -376,22 +376,41 @@ def _is_after(when: When | None, parked: Parked) -> bool:
 def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn, *whens: When | None) -> None:
     """Check that no state of `table` in [`first`, `last`], to which `whens` resolved, is inside a gap.
 
-    With `known.allow_gaps`, print a message instead: the answer then has only the known changes.
+    Nor may one end after now: the table has changed since the last commit that is known. With `known.allow_gaps`, print
+    a message instead: the answer then has only the known changes.
 
     Raises NotAnswerable.
     """
-    for gap in known.gaps:
-        if not (gap.meets(table.name, first, last) or (gap.is_of(table.name) and _in_time(gap, first, last, whens))):
+    for gap in (each for each in known.gaps if each.is_of(table.name)):
+        is_ahead = _is_now(whens, first, last) and gap.lsn_to > max(last, known.positions.known_lsn)
+        if not (is_ahead or gap.meets(table.name, first, last) or _in_time(gap, first, last, whens)):
             continue
         asked = f"as of {first}" if first == last else f"from {first} to {last}"
         missing = f"its changes between {gap.lsn_from} and {gap.lsn_to} are missing: {gap.reason}"
         if not known.allow_gaps:
-            raise NotAnswerable(
-                f"asked for {table.label} {asked}, {missing}",
-                f"{gap.lsn_from} and {gap.lsn_to} themselves can be answered; auditlake.gaps lists what is missing."
-                " With --allow-gap, the last known state before a gap stands for every state inside it.",
-            )
+            raise _ahead(known, table, gap) if is_ahead else _inside(table, gap, f"{asked}, {missing}")
         say(f"gap: {table.label} {asked}: {missing}; inside the gap the answer shows the state at {gap.lsn_from}")
+
+
+def _is_now(whens: Sequence[When | None], first: Lsn, last: Lsn) -> bool:
+    return any(when is None or isinstance(when, AtNow) for when, _ in zip(whens, (first, last), strict=False))
+
+
+def _ahead(known: Known, table: HistoryTable, gap: Gap) -> NotAnswerable:
+    """Return the error for now if a gap ends after it: the table has changed since, and capture has not passed that."""
+    return NotAnswerable(
+        f"asked for {table.label} as of now, it is known again from {gap.lsn_to} on, and this lake knows every commit "
+        f"up to {known.positions.known_lsn}: {gap.reason}",
+        catch_up(known),
+    )
+
+
+def _inside(table: HistoryTable, gap: Gap, asked: str) -> NotAnswerable:
+    return NotAnswerable(
+        f"asked for {table.label} {asked}",
+        f"{gap.lsn_from} and {gap.lsn_to} themselves can be answered; auditlake.gaps lists what is missing."
+        " With --allow-gap, the last known state before a gap stands for every state inside it.",
+    )
 
 
 def _in_time(gap: Gap, first: Lsn, last: Lsn, whens: Sequence[When | None]) -> bool:

@@ -49,7 +49,7 @@ def _automatic(settings: Settings) -> "AutomaticResync | None":
     if not settings.resync:
         return None
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
-    target = Target(settings.source_required(), Lake(settings.lake), settings.how_to_stream, limits, captures=False)
+    target = Target(settings.source_required(), Lake(settings.lake), settings.how_to_stream, limits)
     return AutomaticResync(target, lambda: start_workers(settings.spark), say)
 
 

@@ -1,10 +1,12 @@
 """Moments of a small lake, resolved without a JVM: exactly, or refused with both values named."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from deltalake import CommitProperties, Transaction
 
+from auditlake.audit.lake_reader import Reader
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import create_history
@@ -241,6 +243,36 @@ def test_a_moment_inside_a_gap_is_refused(tmp_path: Path) -> None:
         "select * from customers for system_time as of '0/200'",
     ):
         assert prepare_sql(lake, sql).views
+
+
+@pytest.mark.parametrize("begins", [0x280, 0x300, 0x350], ids=["before now", "at now", "after now"])
+def test_now_is_refused_while_capture_has_not_passed_the_end_of_a_gap(tmp_path: Path, begins: int) -> None:
+    """The table has changed after the last known commit; moments before, and other tables, are answered."""
+    lake = write_small_lake(tmp_path / "lake")
+    record_gaps(lake, [Gap(ORDERS, Lsn(begins), Lsn(0x390), "a partition was attached")])
+    for sql in (
+        "select * from orders",
+        "select * from orders for system_time as of 'now'",
+        "select * from orders for system_time between '0/100' and 'now'",
+    ):
+        with pytest.raises(NotAnswerable, match=r"a partition was attached|are missing"):
+            prepare_sql(lake, sql)
+    reader = Reader(lake, datetime.now(UTC))
+    orders, now = reader.table("orders"), reader.moment(None)
+    for when in (None, "now"):
+        with pytest.raises(NotAnswerable, match=r"as of now, it is known again from 0/390 on|are missing"):
+            reader.check(orders, now, when)
+    reader.check(orders, Lsn(begins), str(Lsn(begins)))
+    assert prepare_sql(lake, f"select * from orders for system_time as of '{Lsn(begins)}'").views
+    assert prepare_sql(lake, "select * from customers").views
+
+
+def test_now_is_the_end_of_a_gap_that_capture_has_passed(tmp_path: Path) -> None:
+    """A snapshot later than every commit, up to which all of the log is known."""
+    lake = write_small_lake(tmp_path / "lake")
+    record_gaps(lake, [Gap(ORDERS, Lsn(0x300), Lsn(0x380), "a partition was attached")])
+    ((_, chosen),) = prepare_sql(lake, "select * from orders").views.values()
+    assert chosen == State(Lsn(0x380))
 
 
 def test_a_table_that_is_not_completely_copied_is_refused(tmp_path: Path) -> None:

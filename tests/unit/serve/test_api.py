@@ -13,9 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditlake.audit.lake_reader import Reader
+from auditlake.lake.gaps import Gap, record_gaps
+from auditlake.lsn import Lsn
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
+from auditlake.relation import TableName
 from auditlake.serve.held_tables import Held, HeldTables, Rows
 from auditlake.serve.resources import Limits
 from auditlake.serve.sql_answers import cache_key
@@ -194,6 +197,18 @@ def test_two_moments_are_compared_and_undone(page: Page) -> None:
     script = page.get("/api/v1/undo", before="0/200", after="0/300", table="orders").text
     assert "begin isolation level repeatable read read write;" in script
     assert "array['1','c','3.00'" in script.replace(", ", ",")
+
+
+def test_a_table_that_changed_without_a_transaction_is_compared(tmp_path: Path) -> None:
+    """Its changes are in a gap; while capture has not passed that, a comparison with now shows why there is none."""
+    for end, problem in ((0x380, None), (0x390, "as of now, it is known again from 0/390 on")):
+        lake = write_lake(tmp_path / f"lake{end}")
+        record_gaps(lake, [Gap(TableName("public", "orders"), Lsn(0x300), Lsn(end), "a partition was attached")])
+        found = {each["table"]: each for each in Page(lake).json("compare", before="0/300", table="orders")["tables"]}
+        listed = {each["table"]: each for each in Page(lake).json("compare", before="0/300")["tables"]}
+        assert found.keys() == {"public.orders"}
+        assert ("public.orders" in listed) is (problem is not None)  # no row differs
+        assert (problem or "") in (found["public.orders"]["problem"] or "")
 
 
 def test_the_timeline_counts_every_commit_once(page: Page) -> None:
