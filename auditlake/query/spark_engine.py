@@ -60,6 +60,7 @@ from pyspark.sql.types import (
 
 from auditlake.delta.append_table import open_delta
 from auditlake.errors import BadUsage, LakeUnusable
+from auditlake.jvm_trace import classes_in, trace_of
 from auditlake.lake.history import LSNS, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -341,6 +342,10 @@ def statement_errors(views: Mapping[str, str]) -> Iterator[None]:
         except Py4JJavaError as exc:  # a streamed result wraps the cause
             if cause := _cause(exc):
                 raise _failing_row(cause) from exc
+            if any(kind.endswith("OutOfMemoryError") for kind in classes_in(trace_of(exc) or "")):
+                raise BadUsage(
+                    "the SQL needs more memory than Spark has", "Ask for less, or raise spark.driver.memory."
+                ) from exc
             raise
 
 

@@ -5,8 +5,9 @@
 2. DuckDB answers what means the same there (`query.embedded`), in the server's one database.
 3. Spark answers the rest, started by the first statement that needs it; such statements run one after the other, in a
    session that is closed to all but the lake (`spark.closed_session`). EXPLAIN is refused: it shows files.
-4. At most `Limits.sql_rows` rows are returned; a statement that takes longer than `Limits.timeout_s` is cancelled. The
-   start of Spark and the first plan, for which the JVM loads most of its classes, are not counted.
+4. At most `Limits.sql_rows` rows are returned; a statement that takes longer than `Limits.timeout_s` is cancelled, and
+   Spark ended if it does not hear. The start of Spark and the first plan, for which the JVM loads most of its classes,
+   are not counted.
 """
 
 import threading
@@ -15,12 +16,13 @@ import uuid
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pydantic import Field
 
 from auditlake.errors import BadUsage
+from auditlake.jvm_trace import ended_jvm
 from auditlake.lsn import Lsn
 from auditlake.query.completion import complete
 from auditlake.query.embedded.arithmetic import NotEmbedded
@@ -45,6 +47,8 @@ _TYPE_NAMES = {
 _MOST_COMPLETIONS = 30
 _MOST_CHARACTERS = 20_000
 _MOST_START_S = 300
+_GRACE_S = 10
+_TICK_S = 0.1
 
 
 class OfSql(At):
@@ -121,18 +125,26 @@ class Statements:
             plan,
             session_for_statements,
         )
-        from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
+        from auditlake.spark.session import has_ended, spark_session  # noqa: PLC0415 - as above
 
         if not self._one.acquire(timeout=resources.limits.timeout_s / 2):
             raise Busy("another statement is running in Spark, or starts it", "Try again when it has ended.")
+        limit = _Limit(resources.limits.timeout_s)
         try:
+            self._session = None if has_ended() else self._session
             with nullcontext() if self._session else resources.uncounted("Spark to start", _MOST_START_S):
                 spark = self._session or session_for_statements(spark_session(self._settings))
                 rows = plan(spark, query).limit(resources.limits.sql_rows + 1)
             self._session = spark
-            with _cancelled_after(spark, resources.limits.timeout_s):
+            with limit.of(spark):
                 schema, fetched = batches(rows)
                 return *as_texts(rows.columns, schema, list(fetched)), "Spark"
+        except Exception as exc:
+            if limit.passed:
+                raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
+            if ended_jvm(exc):
+                raise Busy("Spark ended, perhaps for lack of memory", "Ask for less; Spark starts again.") from None
+            raise
         finally:
             self._one.release()
 
@@ -168,18 +180,50 @@ def _size(found: _Found) -> int:
     return 200 + sum(sum(len(text or "") + 60 for text in row) for row in found[1])
 
 
-@contextmanager
-def _cancelled_after(spark: "SparkSession", seconds: float) -> Iterator[None]:
-    """Cancel the jobs of the block if they run longer."""
-    group = uuid.uuid4().hex
-    spark.sparkContext.setJobGroup(group, "a statement of auditlake serve", interruptOnCancel=True)
-    timer = threading.Timer(seconds, lambda: spark.sparkContext.cancelJobGroup(group))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+class _Limit:
+    """A limit of time for a statement in Spark; `passed` once it was cancelled.
+
+    A task is only asked to end, and planning is not: an expression in a loop, such as a regular expression that goes
+    back for ever, hears neither. If something still runs `_GRACE_S` later, the JVM is ended.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self.passed = False
+
+    @contextmanager
+    def of(self, spark: "SparkSession") -> Iterator[None]:
+        """Limit the jobs and the planning of the block."""
+        from auditlake.spark.session import end_jvm  # noqa: PLC0415 - as above
+
+        group, context = uuid.uuid4().hex, spark.sparkContext
+        context.setJobGroup(group, "a statement of auditlake serve", interruptOnCancel=True)
+
+        def cancel() -> None:
+            self.passed = True
+            context.cancelJobGroup(group)
+
+        timers = [threading.Timer(self._limit_s, cancel), threading.Timer(self._limit_s + _GRACE_S, end_jvm)]
+        for timer in timers:
+            timer.daemon = True
+            timer.start()
+        try:
+            yield
+        finally:
+            if not self.passed or _is_idle(spark):
+                timers[1].cancel()
+            timers[0].cancel()
+
+
+def _is_idle(spark: "SparkSession") -> bool:
+    """Return whether no task runs any more, after some time."""
+    until = time.monotonic() + _GRACE_S / 2
+    tracker = cast("Any", spark.sparkContext)._jsc.sc().statusTracker()  # noqa: SLF001 - there is no public way to it
+    while any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_TICK_S)
+    return True
 
 
 def as_texts(

@@ -18,6 +18,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -116,6 +117,7 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     for name in LOGGERS_OF_ROWS:
         PySparkLogger.getLogger(name).disabled = True
     logging.getLogger().addFilter(_is_not_of_py4j)
+    _forget_ended()
     if SparkContext._active_spark_context is not None:  # noqa: SLF001  # the only way to ask without starting one
         return SparkSession.builder.config(map={**wanted}).getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the first python3 on the PATH
@@ -130,6 +132,31 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     """Leave out what Py4J logs if the JVM does not answer: a traceback, with its command. It raises, too."""
     return record.module != "java_gateway"
+
+
+def _process() -> "subprocess.Popen[bytes] | None":
+    """Return the process of the running session's JVM; None without one, or if another program started it."""
+    found: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - as above
+    return found
+
+
+def has_ended() -> bool:
+    """Return whether the JVM of the session has ended."""
+    process = _process()
+    return process is not None and process.poll() is not None
+
+
+def _forget_ended() -> None:
+    """Forget a session whose JVM has ended; pyspark would go on using it."""
+    if has_ended():
+        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
+        SparkSession._instantiatedSession = None  # noqa: SLF001 - as above
+
+
+def end_jvm() -> None:
+    """End the JVM that this process started, whatever it does; the next session starts another."""
+    if (process := _process()) is not None:
+        process.kill()
 
 
 def session_for_questions(settings: Mapping[str, str]) -> SparkSession:
