@@ -9,10 +9,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from auditlake.errors import BadUsage
+from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import (
     HISTORY_APP,
     SNAPSHOT_APP,
@@ -276,3 +278,27 @@ def _write_log(lake: Lake, changes: list[dict[str, Any]]) -> None:
         {"lsn": n, "end_lsn": n + 8, "xid": n, "time": T0, "time_mono": T0, "tables": ["public.rows"]} for n in lsns
     ]
     write_log(lake, transactions, changes, acknowledged_lsn=lsns[-1] + 9, current_us=T0_US + 100_000_000)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from read_text('/etc/hostname')",
+        "select * from read_csv('{other}')",
+        "select * from read_text('{root}/../other.csv')",
+        "copy (select 1) to '{other}'",
+        "attach '{other}.db'",
+        "set enable_external_access = true",
+        "set memory_limit = '100GB'",
+        "set allowed_directories = ['/']",
+        "install httpfs",
+        "load httpfs",
+    ],
+)
+def test_the_database_of_statements_reads_one_lake(lake: Lake, tmp_path: Path, sql: str) -> None:
+    """Whatever a statement is translated to: no other file, no extension, no setting."""
+    other = tmp_path / "other.csv"
+    other.write_text("a\n1\n")
+    connection = connect_for_statements(lake)
+    with pytest.raises((duckdb.PermissionException, duckdb.InvalidInputException)):
+        connection.cursor().execute(sql.format(root=lake.root, other=other))
