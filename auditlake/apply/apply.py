@@ -300,7 +300,7 @@ def _fold_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | Non
     except CannotFold as exc:
         first, failure = _fold_before(session, lake, tail, exc)
         reason = f"its changes in the commit at {first} cannot be applied: {failure.what}{_altered_types(tail)}"
-        return Parked(name, Cause.APPLY, Lsn(first - 1), first, reason, ANEW)
+        return Parked(name, Cause.APPLY, Lsn(first - 1), first, reason, ANEW, renewable=True)
     if tail.refusal is None:
         return None
     reason, remedy = tail.refusal.message, tail.refusal.hint or ANEW

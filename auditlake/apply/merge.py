@@ -54,7 +54,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from auditlake.apply import keys
+from auditlake.apply import keys, typed_values
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, TooLarge, computed_by_spark, mark
 from auditlake.apply.errors import CLOSED_WITHOUT_OPEN, OPENED_TWICE, cannot_fold, conflict, contradiction, fold_failure
 from auditlake.apply.fold import BROADCAST_ROWS, ENDS, KIND, Folded, Kind
@@ -199,7 +199,12 @@ def _merge(
 ) -> None:
     kind = keys.source(KIND, "s")
     is_edge = f"s.{spark_identifier(KIND)} != '{Kind.VERSION}'"
-    condition = f"t._part = '{OPEN_PART}' and {is_edge} and {keys.same(folded.columns, 't', 's')}"
+    added = [each for each in filled if each.column.key]  # NULL in every open version until this commit fills them
+    others = [column for column in folded.columns if column.stored not in {each.column.stored for each in added}]
+    same = keys.same(others, "t", "s") if keys.key_of(others) or not added else "true"
+    condition = F.expr(f"t._part = '{OPEN_PART}' and {is_edge} and {same}")
+    for each in added:
+        condition &= _is_missing_value(each)
     ends = {name: F.col(f"s.{name}") for name in ENDS}
     merging = (
         SparkDeltaTable.forPath(spark, str(table.path))
@@ -214,6 +219,14 @@ def _merge(
         is_open = F.col("t._part") == OPEN_PART
         merging = merging.whenNotMatchedBySourceUpdate(condition=is_open, set=_fill(filled, F.lit(None).cast("bigint")))
     merging.execute()
+
+
+def _is_missing_value(added: AddedColumn) -> Expression:
+    """Return whether a row of the source has the missing value in a column."""
+    column, text = added.column, F.lit(added.missing)
+    of_row = typed_values.raw_of(column, F.col("s._raw"))
+    same = keys.source(column.stored, "s").eqNullSafe(missing_value(added))
+    return same & of_row.eqNullSafe(typed_values.raw(column, text))
 
 
 def _fill(added: Sequence[AddedColumn], end: Expression) -> dict[str, str | Expression]:

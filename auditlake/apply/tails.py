@@ -259,7 +259,8 @@ def _tail(
 ) -> Tail:
     versions = _with_first(groups, shapes, relations)
     first_change = min((Lsn(row["first_lsn"]) for row in groups), default=None)
-    followed = follow(table, versions, at.answers, shapes.oid, first_change)
+    used = {row["relation"] for row in groups}
+    followed = follow(table, versions, at.answers, shapes.oid, first_change, used=used)
     followed = _without_mixed(table, followed, groups, relations)
     stops = [lsn for lsn in (followed.refused_at, followed.cut_at) if lsn is not None]
     end = Lsn(min(stops) - 1) if stops else at.upto

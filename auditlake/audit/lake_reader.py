@@ -265,11 +265,22 @@ class Reader:
     def followed_to(self, table: HistoryTable, lsn: Lsn) -> Followed:
         """Return what follows from the schema changes of a table up to `lsn` that are not applied yet.
 
-        It ends before a change of the key (`cut_at`), although no row may have been changed before.
+        It ends before a change of the key (`cut_at`), unless no row was changed meanwhile.
         """
         found = self._shapes[table.name]
-        following = (version for version in found.shapes.following if version.lsn <= lsn)
-        return follow(found.table, following, found.answers, found.shapes.oid, table.position)
+        following = [version for version in found.shapes.following if version.lsn <= lsn]
+        followed = follow(found.table, following, found.answers, found.shapes.oid, table.position)
+        if followed.cut_at is not None and not self._is_changed(table, lsn):
+            return follow(found.table, following, found.answers, found.shapes.oid)
+        return followed
+
+    def _is_changed(self, table: HistoryTable, lsn: Lsn) -> bool:
+        """Return whether a row was changed after a table's position and up to `lsn`."""
+        upto = min(lsn, self.watermark)
+        if self.changes is None or upto <= table.position:
+            return False
+        condition = f"{self.about(table.name)} and lsn > {table.position:d} and lsn <= {upto:d}"
+        return bool(self.query(f"select lsn from changes where {condition} limit 1", changes=self.changes).num_rows)
 
     def _check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
         """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not."""

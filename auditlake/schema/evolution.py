@@ -9,7 +9,8 @@ version:
 3. A column may be dropped. Its values stay in the history.
 4. A column may get a wider type that keeps the text of every value (`values.types.is_widened`).
 5. The table may get another name, and the key other columns; a table with a key may not lose it, and one without may
-   not get one: equal rows are told apart by number there.
+   not get one: equal rows are told apart by number there. A key that no row was changed with, because its own
+   transaction replaced it, does not count.
 6. Any other change of type is refused, at its LSN: it changes existing rows, and the stream does not contain them. So
    is a version whose columns are not identified. `reshaped` gives the columns with which a new snapshot continues.
 
@@ -25,7 +26,7 @@ before and after a change are not comparable, so that the tail is cut there (`cu
 column of a table without a key is dropped, because whole rows are compared in it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from auditlake.errors import Unsupported
@@ -148,22 +149,27 @@ def _own(table: HistoryTable, oid: int, versions: Versions) -> list[RelationVers
     return own + [version for version in versions.of_oid(oid) if version.lsn > since]
 
 
-def follow(
+def follow(  # noqa: PLR0913 - what is known of one tail
     table: HistoryTable,
     versions: Iterable[RelationVersion],
     answers: Answers,
     oid: int | None = None,
     first_change: Lsn | None = None,
+    *,
+    used: Collection[int] = (),
 ) -> Followed:
     """Follow the versions after a table's position in order, up to the first one that is refused, or needs a cut.
 
-    `oid` is the table's, if known; `first_change` the LSN of the first change after the position, if there is one.
+    `oid` is the table's, if known; `first_change` the LSN of the first change after the position, if there is one;
+    `used` are the numbers of the versions that changes have.
     """
-    walk = _Walk(table, answers)
-    for version in versions:
+    walk, every = _Walk(table, answers), list(versions)
+    last = {version.lsn: version.number for version in every}
+    for version in every:
+        passes = version.number != last[version.lsn] and version.number not in used
         try:
             _check_same_table(table, version, oid)
-            step = walk.step(version)
+            step = walk.step(version, passes=passes)
         except Unsupported as refusal:
             return replace(walk.followed(), refusal=refusal, refused_at=version.lsn)
         if walk.is_apart(step) and first_change is not None and first_change < version.lsn:
@@ -202,15 +208,19 @@ class _Walk:
     def _live(self) -> list[Column]:
         return [column for column in self._folded if column.until is None]
 
-    def step(self, version: RelationVersion) -> _Step:
-        """Identify the columns of a version; raises Unsupported."""
+    def step(self, version: RelationVersion, *, passes: bool) -> _Step:
+        """Identify the columns of a version; raises Unsupported.
+
+        A version `passes` if its own transaction replaces it before any row is changed. Its key is then in force at no
+        moment: DROP CONSTRAINT and ADD PRIMARY KEY in one transaction are one change.
+        """
         live, relation = self._live, version.relation
         found = _identified(self._table, live, version)
         _check_types(self._table, version, found)
         added = self._new_columns(version, [c for c, was in zip(relation.columns, found, strict=True) if was is None])
         new = iter(added)
         stored = tuple((next(new).column if was is None else was).stored for was in found)
-        key = _key(live, stored, relation)
+        key = _key(live, stored, relation, passes=passes)
         if not key and any(column.key for column in live):
             raise Unsupported(f"{self._table.label} has no key any more from {version.lsn} on", ANEW)
         if key and live and not any(column.key for column in live):
@@ -363,13 +373,15 @@ def _holds(column: Column, now: Column) -> bool:
     return is_widened(column.type, now.type)
 
 
-def _key(live: Sequence[Column], stored: Sequence[str], relation: Relation) -> frozenset[str]:
+def _key(live: Sequence[Column], stored: Sequence[str], relation: Relation, *, passes: bool) -> frozenset[str]:
     """Return the key that a version gives the history, by stored names.
 
     FULL sends all columns, and NOTHING none: the key stays, unless one of its columns is dropped, and with it every
     constraint that contains it.
     """
     before = frozenset(column.stored for column in live if column.key)
+    if passes:
+        return before.intersection(stored)
     if relation.replica_identity in {ReplicaIdentity.FULL, ReplicaIdentity.NOTHING}:
         return before if before.issubset(stored) else frozenset()
     return frozenset(name for name, column in zip(stored, relation.columns, strict=True) if column.key)

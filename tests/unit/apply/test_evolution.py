@@ -220,3 +220,17 @@ def test_a_new_snapshot_continues_the_columns_that_are_stored_alike() -> None:
         ("c", "c", 23, None, 120),
         ("c", "c~2", 20, 120, None),
     ]
+
+
+def test_a_key_that_its_own_transaction_replaces_does_not_count() -> None:
+    """DROP CONSTRAINT and ADD PRIMARY KEY at one commit; unless rows were changed in between."""
+    without, now = replace(_ID, key=False), replace(_V, key=True)
+    runs = [(110, _relation(without, _V)), (110, _relation(without, now))]
+    versions = [RelationVersion(number, Lsn(lsn), relation) for number, (lsn, relation) in enumerate(runs)]
+    found = follow(_TABLE, versions, _ANSWERS)
+    assert found.refusal is None
+    assert [column.name for column in found.columns if column.key] == ["v"]
+    again = follow(_TABLE, [versions[0], replace(versions[1], relation=_relation(_ID, _V))], _ANSWERS, None, Lsn(101))
+    assert (again.refusal, again.cut_at, again.columns) == (None, None, (_ID, _V))
+    refused = follow(_TABLE, versions, _ANSWERS, used={0})
+    assert "has no key any more from 0/6E on" in str(refused.refusal)
