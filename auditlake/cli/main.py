@@ -6,6 +6,7 @@ recorded, 6 lake unusable or another writer, 7 the question cannot be answered e
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import click
@@ -15,11 +16,12 @@ from auditlake.cli.commands import query as questions
 from auditlake.cli.commands import serve as serving
 from auditlake.cli.commands import verify as verifying
 from auditlake.errors import BadUsage
-from auditlake.messages import report, report_error
+from auditlake.messages import report, report_bug, report_error
 
 
 def main() -> None:
     """Run a command and exit with its code."""
+    threading.excepthook = lambda ended: report_bug(ended.exc_value or ended.exc_type())
     try:
         auditlake(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as exc:

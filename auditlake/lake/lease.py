@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from auditlake.errors import LakeUnusable
+from auditlake.messages import FailureReports, say
 from auditlake.store import objects
 from auditlake.store.place import Remote
 
@@ -116,15 +117,19 @@ class Lease:
                 raise Taken(_parsed(now.content))
 
     def _renew(self) -> None:
-        renewals = 1
+        renewals, failures = 1, FailureReports()
         while not self._ended.wait(RENEW_S):
             self._content["renewed"] = renewals
             try:
                 self._etag = objects.put_if_match(self._place.bucket, self._place.key, self._encoded(), self._etag)
             except FileExistsError:  # this process was paused, and another one has it now
+                if not self._ended.is_set():
+                    say(f"another process has taken the lock {self._place}, which was not renewed in time")
                 return
-            except OSError:  # until `EXPIRY_S` nothing is lost; the same content again, because this may have succeeded
-                continue
+            except Exception as exc:  # noqa: BLE001 - until `EXPIRY_S` nothing is lost
+                failures.report(f"the lock {self._place} cannot be renewed, trying again", exc)
+                continue  # with the same content, because this may have succeeded
+            failures.forget()
             renewals += 1
 
     def release(self) -> None:

@@ -39,7 +39,7 @@ import threading
 import time
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol, Self
@@ -479,6 +479,7 @@ class ReplicationStream:
         """Held while libpq is used, which serves one thread at a time, and while `_flush_lsn` is moved."""
         self._closed = threading.Event()
         self._updates: threading.Thread | None = None
+        self._update_failure: Exception | None = None
         self.keepalive_lsn = Lsn(0)
 
     @classmethod
@@ -496,6 +497,8 @@ class ReplicationStream:
         Returns earlier when the buffer becomes full, on the first Commit, on a keepalive while the buffer is empty, or
         when `waker` is readable.
         """
+        if self._update_failure is not None:
+            raise self._update_failure
         with self._listening():
             self._receive(frames, limits, time.monotonic() + timeout_s, waker)
 
@@ -572,16 +575,21 @@ class ReplicationStream:
     def keep_alive(self, status_s: float) -> None:
         """From now on send a status update at least so often, from a thread, whatever else the caller is doing.
 
-        An update asks for a reply if nothing was received for as long. A lost connection is left to `receive`.
+        An update asks for a reply if nothing was received for as long. A lost connection is left to `receive`, which
+        also raises what ended the thread.
         """
         self._updates = threading.Thread(target=self._update, args=(status_s,), name="auditlake-status", daemon=True)
         self._updates.start()
 
     def _update(self, status_s: float) -> None:
-        with suppress(SourceUnreachable):
+        try:
             while not self._closed.wait(max(0.0, status_s - self.silent_for_s)):
                 if self.silent_for_s >= status_s:
                     self.acknowledge(self._flush_lsn, ask_reply=self.unheard_for_s > status_s)
+        except SourceUnreachable:
+            return
+        except Exception as exc:  # noqa: BLE001 - raised again by `receive`
+            self._update_failure = exc
 
     def close(self) -> None:
         """Close the connection; the walsender notices at once."""

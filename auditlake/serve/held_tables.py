@@ -17,17 +17,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.state import Reading, state_query
-from auditlake.errors import AuditlakeError
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lake.history_files import open_rows
 from auditlake.lsn import Lsn
+from auditlake.messages import FailureReports
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier
 
@@ -124,6 +124,7 @@ class HeldTables:
         self._refused: OrderedDict[object, None] = OrderedDict()
         self._number = 0
         self._lock = threading.Lock()
+        self._failures = FailureReports()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hold")
 
     @contextmanager
@@ -177,12 +178,12 @@ class HeldTables:
                 self._hold(reader, rows)
 
     def _hold(self, reader: Reader, rows: Rows) -> None:
-        import duckdb  # noqa: PLC0415 - it takes a tenth of a second to import
-
         made = None
         try:
-            with suppress(AuditlakeError, OSError, duckdb.Error), self._open_cursor() as cursor:
-                made = self._made(cursor, reader, rows)  # if that fails, requests read the files, and report it
+            with self._open_cursor() as cursor:
+                made = self._made(cursor, reader, rows)
+        except Exception as exc:  # noqa: BLE001 - requests read the files instead
+            self._failures.report(f"{rows.table.label} is not held in memory", exc)
         finally:
             with self._lock:
                 self._making = None

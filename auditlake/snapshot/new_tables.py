@@ -34,7 +34,7 @@ from auditlake.lake.history import list_histories, new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
 from auditlake.lake.records import read_recorded
-from auditlake.messages import report_bug
+from auditlake.messages import FailureReports, report_bug
 from auditlake.publication_membership import Membership
 from auditlake.relation import Relation, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
@@ -45,6 +45,7 @@ from auditlake.source.connection import Row, connect
 from auditlake.source.publication import find_existing
 
 _INTERVAL_S = 3.0
+_LONGEST_PAUSE_S = 600.0
 _END_TIMEOUT_S = 10.0
 _RETRY_LOOKS = 20
 _BUG = 1
@@ -61,16 +62,23 @@ class Job:
 
 
 def watch(job: Job, stop: threading.Event, report: Callable[[str], None]) -> None:
-    """Copy new tables until `stop`; report every other failure than a lost source once."""
-    looks = _Looks(job, stop, report)
-    while not stop.wait(_INTERVAL_S):
+    """Copy new tables until `stop`; report every other failure than a lost source once, and look again later.
+
+    Pauses double after each failure in succession.
+    """
+    looks, failures, pause_s = _Looks(job, stop, report), FailureReports(report), _INTERVAL_S
+    while not stop.wait(pause_s):
         try:
             looks.look()
         except SourceUnreachable:  # capture reports it
             looks.close()
-        except AuditlakeError as exc:
+        except Exception as exc:  # noqa: BLE001 - capture and the tables that are followed go on
             looks.close()
-            looks.report_once(exc.message)
+            failures.report("new tables cannot be looked for, trying again later", exc)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        else:
+            failures.forget()
+            pause_s = _INTERVAL_S
     looks.close()
 
 
@@ -92,12 +100,12 @@ class _Looks:
         if digest == self._digest and not again:
             self._unchanged += 1
             return
-        self._digest, self._unchanged = digest, 0
         found = find_new(self._conn, self._job.target)
         new = [table for table in found if again or self._failed.get(table.name) != table.shape]
         if new:
             self.close()  # the copy has its own connections
             self._copy_all(new)
+        self._digest, self._unchanged = digest, 0  # not after a failure
 
     def _copy_all(self, new: Sequence[FollowedTable]) -> None:
         """Copy tables together or, if that fails, by halves, and remember which failed in which shape."""
@@ -121,9 +129,9 @@ class _Looks:
 
     def close(self) -> None:
         """Close the connection; the next look opens another."""
-        if self._conn is not None:
-            self._conn.close()
-        self._conn = None
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            conn.close()
 
     def report_once(self, line: str) -> None:
         """Report a line that was not reported before."""

@@ -210,6 +210,9 @@ def _receive(source: BinaryIO, bundles: SimpleQueue[Sequence[CopyTask]]) -> None
             bundles.put(pickle.load(source))  # noqa: S301 - from our own process
         except EOFError:
             os._exit(0)
+        except Exception as exc:  # noqa: BLE001 - else the main thread would wait for bundles for ever
+            report_bug(exc)
+            os._exit(1)
 
 
 if __name__ == "__main__":

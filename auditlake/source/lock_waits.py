@@ -13,13 +13,14 @@ Authority: postgresql.org/docs/current/explicit-locking.html; view-pg-locks.html
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import cast
 
 import psycopg
 from psycopg import pq
 
-from auditlake.errors import AuditlakeError, SourceUnreachable, SourceUnready
+from auditlake.errors import SourceUnreachable, SourceUnready
+from auditlake.messages import FailureReports
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect, fetch
 
@@ -132,11 +133,15 @@ class GivingWay:
             self._thread.join()
 
     def _watch(self) -> None:
-        pause_s = _LOOK_S
+        pause_s, failures = _LOOK_S, FailureReports()
         while not self._stopped.is_set():
-            # Without a connection there is nothing to see; PostgreSQL may have ended all of ours, or have none free.
-            with suppress(AuditlakeError, psycopg.Error), connect(self._source) as control:
-                self._look(control)
+            try:
+                with connect(self._source) as control:
+                    failures.forget()
+                    self._look(control)
+            except Exception as exc:  # noqa: BLE001 - PostgreSQL may have ended all connections, or have none free
+                if self.reason is None and not self._stopped.is_set():
+                    failures.report("sessions that wait for this copy cannot be seen, trying again", exc)
             self._stopped.wait(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

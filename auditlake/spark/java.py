@@ -211,7 +211,8 @@ def _forward(read_fd: int) -> None:
     with os.fdopen(read_fd, "rb") as lines:
         for line in lines:
             if not _NOISE.fullmatch(line.rstrip()):
-                os.write(_STDERR_FD, line)
+                with suppress(OSError):  # a closed stderr must not block the JVM, which waits until its output is read
+                    os.write(_STDERR_FD, line)
 
 
 def cache_folder() -> Path:

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -112,6 +113,26 @@ def test_the_table_used_last_stays_in_bounded_memory(lake: Lake) -> None:
     assert page.resources.held.held_bytes == 0
     found = page.json("rows", table="others", sort="price", offset=1, limit=1)
     assert found["rows"][0]["values"] == ["1000", "0.00", "note 0"]
+
+
+def test_a_table_that_cannot_be_held_does_not_keep_others_out(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Memory ran out: the requests read the files, and the failure is reported."""
+    page, made = Page(lake), HeldTables._made  # noqa: SLF001 - a failure is injected
+
+    def fails(held: HeldTables, cursor: Any, reader: Any, rows: Any) -> Any:
+        if rows.table.name.table == "items":
+            raise MemoryError
+        return made(held, cursor, reader, rows)
+
+    monkeypatch.setattr(HeldTables, "_made", fails)
+    page.resources.held = HeldTables(page.resources.open_cursor, quiet_s=0)
+    for name in ("items", "others"):
+        assert page.json("rows", table=name, sort="price", limit=1)["rows"]
+        page.resources.held.wait()
+    assert page.resources.held.names == ["public.others"]
+    assert "public.items is not held in memory: memory ran out" in capsys.readouterr().err
 
 
 @on_disk("one of a bucket is held")

@@ -352,8 +352,9 @@ def test_a_lease_of_another_machine_expires_when_it_is_not_renewed(
     assert lease.read_holder(place) is None
 
 
+@pytest.mark.parametrize("failure", [OSError, MemoryError, KeyError])
 def test_a_lease_is_renewed_after_a_renewal_whose_reply_was_lost(
-    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch, failure: type[Exception]
 ) -> None:
     """Its holder knows its own content again, and does not take it for another holder's."""
     monkeypatch.setattr(lease, "RENEW_S", 0.1)
@@ -363,7 +364,7 @@ def test_a_lease_is_renewed_after_a_renewal_whose_reply_was_lost(
         etag = put(bucket, key, content, etag)
         if b'"renewed"' in content and not lost:
             lost.append(content)
-            raise OSError
+            raise failure
         return etag
 
     monkeypatch.setattr(objects, "put_if_match", put_and_fail_once)
