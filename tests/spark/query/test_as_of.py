@@ -176,7 +176,7 @@ def test_an_analysis_error_is_one_short_line(
         "select orders.id from orders o": ["orders"],
         "select no_such_function(id) from orders": ["no_such_function"],
         "select id, count(*) from orders": ["GROUP BY"],
-        "select * from identifier('public.orders')": ["public"],
+        "select * from identifier('public.orders')": ["identifier"],
     }
     for sql, words in refused.items():
         with pytest.raises(BadUsage) as caught:
