@@ -419,9 +419,9 @@ class ShapeWatch:
         since = self._since(name, watched)
         if found.renamed and self.recorder.entries.schemas and watched.oid not in self.recorder.entries.tables:
             self._park_changed(name, _LEFT, _Unsettled(shape, changed_by, read_at, since or held, found))
-        if not found:
-            if since is not None or found.touched:
-                self._record_return(name, since or held, read_at)
+        if not found and not found.touched:
+            if since is not None:
+                self._record_return(name, since, read_at)
             self._accept(name, watched, shape)
             return
         self.moved |= shape.relation.name != watched.shape.relation.name
@@ -478,10 +478,14 @@ class ShapeWatch:
             self._record(watched, unsettled)
             if problem is not None:
                 self._park_changed(name, problem, unsettled)
-            elif unsettled.found.visible or unsettled.found.touched:
+            elif unsettled.found.visible or (unsettled.found.touched and self._may_be_unseen(unsettled.found)):
                 self._record_gaps(name, watched, unsettled)
         unpark(self.lake, name, Cause.PENDING)
         self._accept(name, watched, unsettled.shape)
+
+    def _may_be_unseen(self, found: Difference) -> bool:
+        """Return whether a definition that is the same again may have been another one, which no message reported."""
+        return bool(found) or not self._trigger_records or self.recorder.failed
 
     def _record(self, watched: _Watched, unsettled: _Unsettled) -> None:
         """Record the shape in `relations`, unless the stream has shown it."""

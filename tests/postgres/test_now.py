@@ -79,3 +79,20 @@ def test_now_is_exact_after_a_resync(database: str, tmp_path: Path) -> None:
             _state(lake, table)
     assert command.run_here(["resync", *settings]).code == 0
     _is_now(database, lake)
+
+
+def test_a_table_that_has_its_name_back_is_known_by_it_now(database: str, tmp_path: Path) -> None:
+    """A row was sent under the name in between, which is the last that the stream has shown."""
+    lake, settings = tmp_path / "lake", ["--source", database, "--lake", str(tmp_path / "lake")]
+    execute(database, _PLAIN.format("t"), "create publication auditlake for all tables")
+    assert command.run_here(["bootstrap", *settings]).code == 0
+    execute(
+        database,
+        "alter table t rename to other",
+        "update other set v = 0 where id = 1",
+        "alter table other rename to t",
+    )
+    assert command.run_here(["capture", "--until-current", *settings]).code == 0
+    assert _state(lake, "t") == oracle.take_moment(database, ["t"]).states["t"]
+    with pytest.raises(NotAnswerable, match=r"that table is public\.t then"):
+        _state(lake, "other")
