@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,6 +58,7 @@ _CHECKPOINT_EVERY = 100
 _VACUUM_INTERVAL_S = 1800.0
 # Readers need a version's entries only to open it. At many commits a second, more entries would be slow to list.
 _ENTRIES_KEPT_FOR_S = 3600.0
+Read = TypeVar("Read")
 _CONFIGURATION = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": KEPT_FOR,
@@ -79,8 +81,12 @@ def open_delta(path: Place, *, again: bool = True) -> DeltaTable | None:
             return open_delta(path)
         if again:
             return open_delta(path, again=False)
-        reason = " ".join(str(exc).split())
-        raise LakeUnusable(f"the Delta log of {path} cannot be read: {reason}", "Restore the folder.") from exc
+        raise _unreadable(path, exc) from exc
+
+
+def _unreadable(path: Place, error: DeltaError) -> LakeUnusable:
+    reason = " ".join(str(error).split())
+    return LakeUnusable(f"the Delta log of {path} cannot be read: {reason}", "Restore the folder.")
 
 
 def open_to_read(path: Place) -> DeltaTable | None:
@@ -97,6 +103,24 @@ def open_metadata(path: Place) -> DeltaTable | None:
     Raises LakeUnusable.
     """
     return _open_listed(path, fetch_log)
+
+
+def read_metadata(path: Place, read: Callable[[DeltaTable], Read], *, again: bool = True) -> Read | None:
+    """Open the current version as `open_metadata` does, and return what `read` returns for it; None if it is missing.
+
+    deltalake reads positions when it is asked for them, so both steps are tried `again` after an error: a copy that
+    starts again deletes the folder of its history in between.
+
+    Raises LakeUnusable.
+    """
+    if (table := open_metadata(path)) is None:
+        return None
+    try:
+        return read(table)
+    except DeltaError as exc:
+        if again:
+            return read_metadata(path, read, again=False)
+        raise _unreadable(path, exc) from exc
 
 
 def _open_listed(path: Place, open_newest: Callable[[Remote, Listing], DeltaTable | None]) -> DeltaTable | None:

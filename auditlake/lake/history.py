@@ -52,7 +52,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
-from auditlake.delta.append_table import open_delta, open_metadata
+from auditlake.delta.append_table import open_delta, open_metadata, read_metadata
 from auditlake.delta.checkpoints import KEPT_FOR
 from auditlake.delta.data_files import adopt_file, write_part
 from auditlake.delta.log_reader import entries_since, entry, live_files, read_entries
@@ -382,9 +382,11 @@ def _columns_conflict(name: TableName) -> LakeConflict:
 
 def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     """Open the current version of a history table; None if it has no position."""
-    delta = open_metadata(lake.history(name))
-    if delta is None:
-        return None
+    path = lake.history(name)
+    return read_metadata(path, lambda delta: _history_in(delta, name, path))
+
+
+def _history_in(delta: DeltaTable, name: TableName, path: Place) -> HistoryTable | None:
     position = delta.transaction_version(HISTORY_APP)
     horizon = delta.transaction_version(SNAPSHOT_APP)
     if position is None or horizon is None:
@@ -395,7 +397,7 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     names = tuple((Lsn(since), TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
     former = tuple((Lsn(upto), oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
     version, resynced = delta.version(), Lsn(delta.transaction_version(RESYNC_APP) or 0)
-    path, at, since = lake.history(name), Lsn(position), Lsn(horizon)
+    at, since = Lsn(position), Lsn(horizon)
     taken_us = delta.transaction_version(SNAPSHOT_TIME_APP)
     return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us)
 

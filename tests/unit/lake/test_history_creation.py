@@ -1,11 +1,12 @@
 """A history lists the table features that it uses, so that a reader which knows those can read it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from auditlake.lake.history import create_history
+from auditlake.lake.history import create_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.relation import Column, TableName
 
@@ -22,3 +23,19 @@ def test_a_history_lists_exactly_the_features_that_it_uses(tmp_path: Path, type_
     metadata = table.metadata()
     assert (metadata.name, metadata.partition_columns) == ("public.t", ["_part"])
     assert metadata.configuration["delta.enableDeletionVectors"] == "true"
+
+
+def test_a_history_deleted_before_its_positions_were_read_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Capture opens histories while a bootstrap that starts again deletes what a killed copy left."""
+    lake, name = Lake(tmp_path), TableName("public", "t")
+    create_history(lake, name, (Column("c", 23, -1, key=True),))
+
+    def open_before(path: Path) -> DeltaTable:
+        table = DeltaTable(path)
+        shutil.rmtree(path)
+        return table
+
+    monkeypatch.setattr("auditlake.delta.append_table.open_table", open_before)
+    assert open_history(lake, name) is None
