@@ -386,7 +386,7 @@ def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     return read_metadata(path, lambda delta: _history_in(delta, name, path))
 
 
-def _history_in(delta: DeltaTable, name: TableName, path: Place) -> HistoryTable | None:
+def _history_in(delta: DeltaTable, name: TableName, path: Path) -> HistoryTable | None:
     position = delta.transaction_version(HISTORY_APP)
     horizon = delta.transaction_version(SNAPSHOT_APP)
     if position is None or horizon is None:
