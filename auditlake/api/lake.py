@@ -9,7 +9,7 @@ Each method reads the lake when it is called, so two calls may see different mom
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import Request, key_arguments
 from auditlake.lake import layout
-from auditlake.lake.duckdb_rows import connect
+from auditlake.lake.duckdb_rows import bare, connect, quoted
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import ALL, HistoryTable, type_of
 from auditlake.lake.manifest import require_manifest
@@ -254,8 +254,8 @@ class Moment:
         """Return a table's rows at the moment, in the columns that it had then; nothing is read yet.
 
         `where` are conditions `(column, op, value)` with `=`, `<>`, `<`, `<=`, `>`, `>=`, `is null` and `is not null`.
-        `order_by` are columns, `-name` descending. A value that its Arrow type cannot represent is NULL; `raw` adds the
-        column `_raw` with its exact text.
+        `order_by` are columns, `-name` descending. A value that its Arrow type cannot represent is NULL; a `char(n)` is
+        without trailing blanks. `raw` adds the column `_raw` with the exact text of such values.
 
         Raises BadUsage, NotAnswerable.
         """
@@ -277,9 +277,7 @@ class Moment:
                 continue
             columns = columns_of(self._reader, table, self.lsn)
             inner = state_query(connection, self._reader, Reading(table, self.lsn, columns))
-            shown = ", ".join(
-                f"{standard_identifier(each.stored)} as {standard_identifier(each.name)}" for each in columns
-            )
+            shown = ", ".join(f"{bare(each, quoted(each))} as {standard_identifier(each.name)}" for each in columns)
             schema = standard_identifier(name.schema)
             connection.execute(f"create schema if not exists {schema}")
             view = f"{schema}.{standard_identifier(name.table)}"
@@ -311,6 +309,9 @@ class Rows(Exportable):
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of record batches, for tables that do not fit into memory."""
+        return self._opened(raw=self._raw, printed=False)
+
+    def _opened(self, *, raw: bool, printed: bool) -> pa.RecordBatchReader:
         return open_state(
             self._reader,
             self._table,
@@ -318,7 +319,8 @@ class Rows(Exportable):
             columns=self._columns,
             filters=self._filters,
             page=self._page,
-            raw=self._raw,
+            raw=raw,
+            printed=printed,
         )
 
     def to_arrow(self) -> pa.Table:
@@ -333,7 +335,7 @@ class Rows(Exportable):
     def texts(self) -> Iterator[dict[str, str | None]]:
         """Yield each row with PostgreSQL's own text of every value."""
         columns = {column.name: column for column in columns_of(self._reader, self._table, self._lsn)}
-        for batch in replace(self, _raw=True).batches():
+        for batch in self._opened(raw=True, printed=True):
             raws = batch[_RAW]
             texts = {
                 name: exact_texts(batch[name], type_of(columns[name]), _entries(raws, columns[name]))

@@ -10,7 +10,8 @@
    out or added as the tail removed or inserted.
 3. Columns added since the snapshot show their missing value in older rows.
 
-A value that its type cannot represent is NULL; with `raw` the column `_raw` has its text, as in a history.
+A value that its type cannot represent is NULL; with `raw` the column `_raw` has its text, as in a history. `open_state`
+leaves out the trailing blanks of `char(n)`, unless it is asked for values as they are printed.
 
 Files on an object store are read in ranges, through obstore.
 
@@ -36,9 +37,11 @@ from auditlake.errors import BadUsage, Unsupported
 from auditlake.lake.duckdb_rows import (
     VIRTUAL_COLUMNS,
     apart,
+    bare,
     connect,
     quoted,
     raw_entry,
+    raw_with_printed,
     register,
     rows_of,
     same_key,
@@ -114,8 +117,11 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     filters: Sequence[Filter] = (),
     page: Page = _EVERYTHING,
     raw: bool = False,
+    printed: bool = False,
 ) -> pa.RecordBatchReader:
     """Read the rows of a table after the commit at `lsn`, in the columns that it had then, or those named.
+
+    `printed`: with the trailing blanks of `char(n)`.
 
     Raises NotAnswerable if the state is not known, BadUsage for a column that the table did not have, Unsupported if
     another program has given the history table features.
@@ -130,11 +136,12 @@ def open_state(  # noqa: PLR0913 - the parts of a question
     conditions = [_condition(column, each) for column, each in zip(asked, filters, strict=True)]
     connection = connect()
     inner = state_query(connection, reader, Reading(table, lsn, needed, with_raw))
-    shown = [quoted(column) for column in chosen]
+    shown = [quoted(column) if printed else bare(column, f"h.{quoted(column)}") for column in chosen]
+    shown += [raw_with_printed([(column, column.stored) for column in chosen])] if raw else []
     where = " and ".join(f"({text})" for text, _ in conditions)
     order = ", ".join(_ordered(column, descending=down) for column, down in ordered)
     sql = (
-        f"select {', '.join([*shown, *([_RAW] if raw else [])]) or '1'} from ({inner}) h"
+        f"select {', '.join(shown) or '1'} from ({inner}) h"
         f"{f' where {where}' if where else ''}{f' order by {order}' if order else ''}"
         f"{'' if page.limit is None else f' limit {page.limit:d}'}{f' offset {page.offset:d}' if page.offset else ''}"
     )
@@ -182,7 +189,7 @@ def _condition(column: Column, asked: Filter) -> tuple[str, list[Any]]:
             raise BadUsage(f"{column.name} can be compared with that value by = and <> only", "Choose another value.")
         fits = "" if asked.op == "=" else f" or {quoted(column)} is not null"
         return f"{raw_entry(column)} {asked.op} ?{fits}", [text]
-    condition = f"{quoted(column)} {asked.op} ?"
+    condition = f"{bare(column, quoted(column))} {asked.op} {bare(column, '?')}"
     if not type_of(column).may_not_fit or asked.op == "=":
         return condition, [value]
     if asked.op == "<>":
@@ -207,7 +214,7 @@ def _place(column: Column) -> str:
 def _ordered(column: Column, *, descending: bool) -> str:
     way = "desc nulls first" if descending else "asc nulls last"
     if not type_of(column).may_not_fit:
-        return f"{quoted(column)} {way}"
+        return f"{bare(column, f'h.{quoted(column)}')} {way}"
     place = f"case when {quoted(column)} is not null then 0 else {_place(column)} end"
     return f"{place} {way}, {quoted(column)} {way}"
 

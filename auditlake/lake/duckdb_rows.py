@@ -23,6 +23,7 @@ from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import read_each
 from auditlake.store.objects import filesystem
 from auditlake.store.place import Place
+from auditlake.values.padding import has_padded_elements, is_padded
 from auditlake.values.types import Kind
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
@@ -181,3 +182,24 @@ def same_key(key: Sequence[Column], other: str) -> str:
 def raw_entry(column: Column) -> str:
     """Return SQL for the entry of a column in `_raw` of the rows `h`."""
     return f"h.{_RAW}[{standard_literal(column.stored)}]"
+
+
+def bare(column: Column, value: str) -> str:
+    """Return SQL for a value of a column without the trailing blanks of `char(n)`."""
+    if is_padded(column.type_oid):
+        return f"rtrim({value}, ' ')"
+    return f"list_transform({value}, lambda x: rtrim(x, ' '))" if has_padded_elements(column.type_oid) else value
+
+
+def raw_with_printed(columns: Sequence[tuple[Column, str]]) -> str:
+    """Return SQL for `_raw` with the printed text of values whose trailing blanks are left out.
+
+    `columns` are given with the keys of their entries. Arrays have none: their text is not made here.
+    """
+    padded = [(quoted(column), standard_literal(name)) for column, name in columns if is_padded(column.type_oid)]
+    if not padded:
+        return _RAW
+    whole = f"coalesce({_RAW}, map())"
+    for value, name in padded:
+        whole = f"map_concat({whole}, if({value} like '% ', map([{name}], [{value}]), map()))"
+    return f"if(cardinality({whole}) > 0, {whole}, null)"

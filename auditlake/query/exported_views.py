@@ -12,7 +12,8 @@ V2. `lsn_at` reads `transactions` up to the watermark at generation time, and ra
     answers never change either.
 V3. Live views and views at one LSN have the columns of their moment. A parametrised view has every column up to the
     table's position under its last name; before a column was added, and after it was dropped, it is NULL.
-V4. A table without columns has no view of its own, because no engine has such views; its versions have one.
+V4. A `char(n)` is shown without trailing blanks (`values.padding`); the histories have its printed text.
+V5. A table without columns has no view of its own, because no engine has such views; its versions have one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import as_of_sql
 from auditlake.temporal.moments import Known, read_known, resolve, snapshot_times
 from auditlake.temporal.when import When, format_us, parse_when
+from auditlake.values.padding import has_padded_elements, is_padded
 
 LSN_AT = ("auditlake", "lsn_at")
 """The function from a time to its LSN."""
@@ -61,11 +63,19 @@ class Engine:
     prelude: str
     table: str
     far_future: str
+    bare_elements: str
     functions: Functions | None
 
     def name(self, *parts: str) -> str:
         """Quote an identifier."""
         return ".".join(map(self.identifier, parts))
+
+    def value(self, column: Column) -> str:
+        """Return SQL for the value of a stored column, without the trailing blanks of `char(n)`."""
+        stored = self.name(column.stored)
+        if is_padded(column.type_oid):
+            return f"trim(trailing ' ' from {stored})"
+        return self.bare_elements.format(stored) if has_padded_elements(column.type_oid) else stored
 
 
 ENGINES = {
@@ -75,6 +85,7 @@ ENGINES = {
         prelude="install delta;\nload delta;",
         table="delta_scan({text})",
         far_future="timestamptz '9999-12-31 00:00:00+00'",
+        bare_elements="list_transform({}, lambda each: trim(trailing ' ' from each))",
         functions=Functions(
             rows="create or replace macro {name}({parameter}) as table\n{query}",
             value="create or replace macro {name}({parameter}) as\n{expression}",
@@ -89,6 +100,7 @@ ENGINES = {
         prelude="",
         table="delta.{path}",
         far_future="timestamp '9999-12-31 00:00:00Z'",
+        bare_elements="transform({}, each -> trim(trailing ' ' from each))",
         functions=Functions(
             rows="create or replace function {name}({parameter}) returns table ({columns}) return\n{query}",
             value="create or replace function {name}({parameter}) returns bigint return\n{expression}",
@@ -103,6 +115,7 @@ ENGINES = {
         prelude="-- in a catalog of the connector delta_lake, with delta.register-table-procedure.enabled = true",
         table="{registered}",
         far_future="timestamp '9999-12-31 00:00:00.000000 UTC'",
+        bare_elements="transform({}, each -> trim(trailing ' ' from each))",
         functions=None,
     ),
 }
@@ -130,7 +143,7 @@ def live_views(engine: Engine, tables: Named, *, open_end: bool) -> Iterator[str
             yield from _view(engine, name, _query(engine, table, source, state))
         versions = TableName(f"{name.schema}_versions", name.table)
         physical, names = columns_of_versions(table.columns, table.position, RESERVED)
-        every = [_named(engine, engine.name(column.stored), names[column.stored]) for column in physical]
+        every = [_named(engine, engine.value(column), names[column.stored]) for column in physical]
         columns = [*every, *_period(engine, open_end=open_end)]
         yield from _view(engine, versions, _query(engine, table, columns, None))
 
@@ -235,7 +248,7 @@ def _as_of(engine: Engine, lsn: Lsn | str) -> str:
 
 def _source(engine: Engine, columns: Sequence[Column]) -> list[str]:
     names = shown_as(columns, RESERVED)
-    return [_named(engine, engine.name(column.stored), names[column.stored]) for column in columns]
+    return [_named(engine, engine.value(column), names[column.stored]) for column in columns]
 
 
 def _named(engine: Engine, expression: str, name: str) -> str:
@@ -247,7 +260,7 @@ def _while_there(engine: Engine, columns: Sequence[Column], names: Mapping[str, 
     for column in columns:
         limits = [f"{lsn} >= {column.since:d}"] if column.since is not None else []
         limits += [f"{lsn} < {column.until:d}"] if column.until is not None else []
-        value = engine.name(column.stored)
+        value = engine.value(column)
         if limits:
             value = f"case when {' and '.join(limits)} then {value} end"
         yield _named(engine, value, names[column.stored])

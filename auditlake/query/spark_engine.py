@@ -61,15 +61,15 @@ from pyspark.sql.types import (
 from auditlake.delta.append_table import open_delta
 from auditlake.errors import BadUsage, LakeUnusable
 from auditlake.jvm_trace import classes_in, trace_of
-from auditlake.lake.history import LSNS, type_of
+from auditlake.lake.history import LSNS, HistoryTable, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
 from auditlake.query.dialect import tokenize
 from auditlake.query.functions import FUNCTIONS
 from auditlake.query.lexical import canonical
-from auditlake.query.pending_tail import find_reading_tails
-from auditlake.query.spark_values import register_function
+from auditlake.query.pending_tail import Tails, find_reading_tails
+from auditlake.query.spark_values import register_function, without_padding
 from auditlake.query.statement import (
     JSON_TEXT,
     LSN,
@@ -157,9 +157,18 @@ def _read(spark: SparkSession, query: PreparedQuery, table: TableName, selection
         return mark(read_log(spark, known, table, selection.lsn), table, (), LSNS_OF_LOGS)
     history = known.tables[table]
     lsns = LSNS if isinstance(selection, Versions) else ()
-    rows = read_selection(spark, history, selection, query.tails)
-    columns, names = query.tails.columns_shown(history, selection)
-    return mark(rows, table, [replace(column, stored_as=names[column.stored]) for column in columns], lsns)
+    rows, columns = _values(spark, history, selection, query.tails)
+    return mark(rows, table, columns, lsns)
+
+
+def _values(
+    spark: SparkSession, table: HistoryTable, selection: Selection, tails: Tails
+) -> tuple[DataFrame, list[Column]]:
+    """Plan the rows of a selection for statements; return them with their columns, under the names that they have."""
+    columns, names = tails.columns_shown(table, selection)
+    shown = [replace(column, stored_as=names[column.stored]) for column in columns]
+    raw = isinstance(selection, Versions) or selection.raw
+    return without_padding(read_selection(spark, table, selection, tails), shown, raw=raw), shown
 
 
 def footnotes(spark: SparkSession, query: PreparedQuery, rows: DataFrame, nulls: Iterable[int]) -> Iterator[str]:
@@ -206,7 +215,7 @@ def read_table(spark: SparkSession, lake: Lake, name: str, as_of: str | None, *,
     state = replace(select_state(known, history, lsn, when), raw=raw)
     tails = find_reading_tails(known, [(history, state)])
     with lake_errors(spark, lake.root):
-        return analysed(read_selection(spark, history, state, tails))
+        return analysed(_values(spark, history, state, tails)[0])
 
 
 def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: bool) -> list[str]:
@@ -224,7 +233,7 @@ def register_tables(spark: SparkSession, lake: Lake, as_of: str | None, *, raw: 
     readings = {name: (tables[name], state) for name, state in states.items()}
     tails = find_reading_tails(known, readings.values())
     with lake_errors(spark, lake.root):
-        frames = {name: read_selection(spark, *reading, tails) for name, reading in readings.items()}
+        frames = {name: _values(spark, *reading, tails)[0] for name, reading in readings.items()}
     views = {view: frames[table] for view, table in view_names(frames).items()}
     for view, frame in views.items():
         frame.createOrReplaceTempView(spark_identifier(view))

@@ -1,4 +1,4 @@
-"""How Spark shows PostgreSQL's values: `exact_text`, and json and jsonb as VARIANT.
+"""How Spark shows PostgreSQL's values: `exact_text`, `char(n)` without its padding, json and jsonb as VARIANT.
 
     exact_text(price, _raw, 'price')     as a SQL function, after `register_function`
     exact_text("price", "o")             as a Column: column `price` of the table with alias `o`
@@ -12,6 +12,8 @@ which every reader of Delta can read (docs/types.md). So the setting only change
 document that VARIANT cannot hold, such as one with a repeated key, is NULL. If `_raw` is shown too, it has the text of
 every document, so `exact_text` returns PostgreSQL's text, as for any other value that its typed column cannot hold.
 
+A `char(n)` is shown without trailing blanks (`values.padding`), and `_raw` has the printed text in the same way.
+
 Authority: spark.apache.org/docs/latest/api/sql, try_parse_json
 """
 
@@ -20,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as Expression
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StringType
@@ -29,6 +31,7 @@ from auditlake.errors import ConfigError
 from auditlake.relation import Column
 from auditlake.sql_names import spark_identifier, spark_literal
 from auditlake.values.exact_text import exact_texts, held_in
+from auditlake.values.padding import has_padded_elements, is_padded
 from auditlake.values.types import BUILT_IN
 
 NAME = "exact_text"
@@ -101,3 +104,40 @@ def _with_texts(documents: frozenset[str]) -> str:
     raw = "coalesce(_raw, cast(map() as map<string,string>))"
     whole = f"map_concat({raw}, map_from_entries(array_compact(array({entries}))))"
     return f"if(size({whole}) > 0, {whole}, null)"
+
+
+def without_padding(rows: DataFrame, columns: Sequence[Column], *, raw: bool) -> DataFrame:
+    """Return rows with their `char(n)` without trailing blanks; `columns` are stored under the names that rows have.
+
+    `raw`: the rows have `_raw`, to which the printed texts are added.
+    """
+    padded = {c.stored: c for c in columns if is_padded(c.type_oid) or has_padded_elements(c.type_oid)}
+    if not padded:
+        return rows
+    shown = {name: _bare(column) for name, column in padded.items()}
+    if raw:
+        shown["_raw"] = _with_printed(list(padded.values()))
+    return rows.withColumns(shown)
+
+
+def _bare(column: Column) -> Expression:
+    value = F.col(spark_identifier(column.stored))
+    return _trimmed(value) if is_padded(column.type_oid) else F.transform(value, _trimmed)
+
+
+def _trimmed(value: Expression) -> Expression:
+    return F.rtrim(value)  # its second parameter would make it a lambda of two
+
+
+def _with_printed(columns: Sequence[Column]) -> Expression:
+    entries = []
+    for column in columns:
+        value = F.col(spark_identifier(column.stored))
+        if is_padded(column.type_oid):
+            text, differs = value, value.endswith(" ")
+        else:
+            text, differs = exact_text(column.stored), F.exists(value, lambda each: each.endswith(" "))
+        entries.append(F.when(differs, F.struct(F.lit(column.stored).alias("name"), text.alias("text"))))
+    raw = F.coalesce(F.col("_raw"), F.expr("cast(map() as map<string,string>)"))
+    whole = F.map_concat(raw, F.map_from_entries(F.array_compact(F.array(*entries))))
+    return F.when(F.size(whole) > 0, whole)

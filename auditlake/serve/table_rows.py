@@ -29,6 +29,7 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.audit.row_key import read_value
 from auditlake.audit.state import Reading, columns_of, is_held, state_query, versions_query
 from auditlake.errors import BadUsage
+from auditlake.lake.duckdb_rows import bare
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -103,7 +104,7 @@ class Where:
         if value is None:
             return f"{_entry(self.column)} = ?", [self.text]
         sign = COMPARED.get(self.op, "=")
-        condition = f"{_of(self.column)} {sign} ?"
+        condition = f"{bare(self.column, _of(self.column))} {sign} {bare(self.column, '?')}"
         if sign == "=" or not _may_not_fit(self.column, fitting):
             return condition, [value]
         return f"({condition} or {_place(self.column)} {sign} 0)", [value]

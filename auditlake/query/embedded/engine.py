@@ -30,7 +30,7 @@ from auditlake.delta.append_table import open_delta
 from auditlake.delta.log_reader import file_path, live_files
 from auditlake.delta.row_groups import all_row_groups
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
-from auditlake.lake.duckdb_rows import connect_for_statements, parquet_files
+from auditlake.lake.duckdb_rows import bare, connect_for_statements, parquet_files, quoted, raw_with_printed
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
@@ -46,6 +46,7 @@ from auditlake.store.place import Place
 from auditlake.temporal.as_of_predicate import of_state
 from auditlake.temporal.moments import Known
 from auditlake.values.exact_text import exact_texts
+from auditlake.values.padding import has_padded_elements
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -163,6 +164,8 @@ def _check_versions(
         raise NotEmbedded(f"versions of {table.name}, whose columns change in what is not applied yet")
     if any(type_of(each).may_not_fit and names[each.stored] != each.stored for each in columns):
         raise NotEmbedded(f"versions of {table.name}, which has renamed columns")
+    if any(has_padded_elements(each.type_oid) for each in columns):
+        raise NotEmbedded(f"versions of {table.name}, which has arrays of char(n)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,11 +339,13 @@ class Embedded:
                 connection.execute(f'create temp view "{view}" as {inner}')
                 continue
             table = state.known.tables[name]
-            columns = tuple(column for column, _ in _columns(query, table, selection))
+            pairs = _columns(query, table, selection)
+            columns = tuple(column for column, _ in pairs)
             rows = _rows(connection, query, reader, table, selection, columns)
             _check_row_length(table, selection)
+            shown = [bare(column, quoted(column)) for column in columns]
             others = [each.name or "" for each in _fields(query, name, selection)[len(columns) :]]
-            shown = [standard_identifier(each) for each in (*(column.stored for column in columns), *others)]
+            shown += [raw_with_printed(pairs) if each == "_raw" else standard_identifier(each) for each in others]
             listed = ", ".join(f"{column} as c{n}" for n, column in enumerate(shown))
             connection.execute(f'create temp view "{view}" as select {listed or "1 as c0"} from ({rows})')
 
