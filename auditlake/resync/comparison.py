@@ -178,7 +178,7 @@ class _Sides:
                 keys=_listed(f"o.{name}" for name in self._keys),
                 opened=self._numbered("opened"),
                 fresh=self._numbered("fresh"),
-                same_key=_same(self._keys, "o", "n"),
+                same_key=f"{_same(self._keys, 'o', 'n')}{self._numbered_only}",
                 differ=" or ".join(["false", *(f"o.{name} is distinct from n.{name}" for name in self._values)]),
             )
         )
@@ -187,6 +187,14 @@ class _Sides:
         names = [file.path.name for file in self._old]
         bitmaps = {names[file]: rows for file, rows in self._places("found", "o").items()}
         return Difference(bitmaps, closed, begun, unmatched, None if since is None else Lsn(since), self)
+
+    @property
+    def _numbered_only(self) -> str:
+        """Return the condition that ends snapshot rows of a table that had a key and has none now.
+
+        Without a key, `_from_lsn` and `_ordinal` identify a version, and such rows have no `_ordinal`.
+        """
+        return "" if any(column.key for column in self._columns) else " and o._ordinal is not null"
 
     def _numbered(self, side: str) -> str:
         """Return a table with the number of each row among those of its key; to sort is slow, and mostly not needed."""

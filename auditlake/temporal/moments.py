@@ -151,8 +151,14 @@ class Known:
         return after or any(gap.meets(table.name, lsn, lsn) for gap in self.gaps)
 
     def changes_up_to(self, lsn: Lsn) -> Lsn:
-        """The last LSN of `changes` and `transactions` that a query as of `lsn` reads."""
-        return min(lsn, self.positions.watermark)
+        """The last LSN of `changes`, `transactions` and `relations` that a query as of `lsn` reads.
+
+        It is above the watermark only if a table changed its shape there, without a change of a row.
+        """
+        watermark, upto = self.positions.watermark, min(lsn, self.positions.known_lsn)
+        if any(watermark < changed <= upto for changed, _ in self.versions.lsns):
+            return upto
+        return min(lsn, watermark)
 
 
 def read_known(lake: Lake, *, allow_gaps: bool = False, asked: Asked = ALL, by_commits: bool = False) -> Known:

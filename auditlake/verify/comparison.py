@@ -4,8 +4,8 @@
   2. Wait until the lake knows every commit up to that LSN.
   3. Digest the lake's tables as of that LSN and compare. Only rows of differing buckets are read again.
 
-A column is compared if both sides have it at that LSN. A column that the history does not have yet (no row has changed
-since it was added) is named in a note.
+Rows are identified by the source's key. A column is compared if both sides have it at that LSN. A column that the
+history does not have yet (no row has changed since it was added) is named in a note.
 """
 
 import time
@@ -36,7 +36,7 @@ from auditlake.source.catalog import FollowedTable
 from auditlake.spark.session import interpreted_if_wide
 from auditlake.temporal.moments import Known, read_known
 from auditlake.values.exact_text import arrow_type
-from auditlake.values.types import Kind
+from auditlake.values.types import ColumnType, Kind
 from auditlake.verify.digest import Difference, Digest, Sums, chosen_buckets, differences
 from auditlake.verify.lake_side import LakeState, Unreadable, reading, rows_of, session_of, state_at, sums_of
 from auditlake.verify.report import Finding, TableReport, cut
@@ -135,14 +135,13 @@ class Comparison:
         held = self._columns[table.relation.oid] | {column.name for column in history.current}
         columns = tuple(column for column in table.relation.columns if column.name in held)
         names = [column.name for column in columns]
-        if lost := [column.name for column in history.key if column.name not in names]:
-            return TableReport(name, reason=f"the source has no key column {', '.join(lost)}")
         try:
             sizes = self._source.sizes(table)
         except SourceUnready as exc:
             return TableReport(name, reason=exc.message)
         rows = sum(size.rows or size.size_bytes // _GUESSED_ROW_BYTES for size in sizes.values())
-        digest = Digest.of_table([names.index(column.name) for column in history.key], rows, _floats(history, columns))
+        key = _key_places(table, names)
+        digest = Digest.of_table(key, rows, _floats(history, columns, key))
         tasks = tuple(self._source.tasks(table, sizes, columns, digest))
         unknown = [column.name for column in table.relation.columns if column.name not in held]
         notes = (f"its history has no column {', '.join(unknown)} yet",) if unknown else ()
@@ -244,7 +243,7 @@ class Comparison:
             return report
         buckets = chosen_buckets(sums, side.sums, len(columns))
         lake, source = rows_of(state, columns, side.digest, buckets), self._source_rows(side, buckets)
-        findings = [_finding(row, columns, side) for row in differences(lake, source, keyed=bool(history.key))]
+        findings = [_finding(row, columns, side) for row in differences(lake, source, keyed=bool(side.digest.key))]
         shown, more = cut(findings, self._bounds.findings)
         return replace(report, findings=shown, more=more or len(buckets) < len(differing))
 
@@ -258,13 +257,25 @@ class Comparison:
         return pa.concat_tables(parts)
 
 
-def _floats(history: HistoryTable, columns: Sequence[Column]) -> dict[int, pa.DataType]:
-    """Return the non-key columns that are floating-point numbers of the same width on both sides."""
-    held = {column.name: type_of(column) for column in history.current if not column.key}
+def _key_places(table: FollowedTable, names: Sequence[str]) -> list[int]:
+    """Return the places of the source's key among the compared columns; none if one of its columns is not compared.
+
+    The history may have another key at its position: changes of the key may not be applied yet.
+    """
+    key = [column.name for column in table.relation.columns if column.key]
+    return [names.index(name) for name in key] if set(key) <= set(names) else []
+
+
+def _floats(history: HistoryTable, columns: Sequence[Column], key: Sequence[int]) -> dict[int, pa.DataType]:
+    """Return the columns that are floating-point numbers of the same width on both sides, except those of the key."""
+    held: dict[str, set[ColumnType]] = defaultdict(set)
+    for column in history.columns:
+        for name in (column.name, *(former.name for former in column.former)):
+            held[name].add(type_of(column))
     return {
         place: arrow_type(type_of(column))
         for place, column in enumerate(columns)
-        if type_of(column).kind is Kind.FLOAT and held.get(column.name) == type_of(column)
+        if type_of(column).kind is Kind.FLOAT and place not in key and held[column.name] == {type_of(column)}
     }
 
 

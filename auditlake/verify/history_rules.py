@@ -1,15 +1,17 @@
 """Check the versions of a history against its own rules and against `changes`. Needs no source; runs in Spark.
 
-Structure, per key:
+Structure:
   S1  No period is empty.
-  S2  No period overlaps the next.
-  S3  At most one version is open.
+  S2  No period of a key overlaps the next.
+  S3  At most one version of a key is open.
   S4  `_part` agrees with the end.
   S5  Every LSN is in [horizon, position].
+S2 and S3 are checked in each era of the key (`key_eras`), by the columns that were the key then.
 
 Replay: the snapshot's rows in their state before the first change, and the fold of all changes up to the position, must
 produce exactly this history: every version once, with every value, and with the commits that began and ended it. This
-finds versions whose begin or end is in no change, changes without a version, altered values and hidden rows.
+finds versions whose begin or end is in no change, changes without a version, altered values and hidden rows. Changes
+before and after a change of the key are folded one after the other, as apply folds them.
 
 Limits: the fold is apply's own. Here it is compared with the written history; the comparison of states with the source
 checks the fold itself. Of the snapshot's rows only the ends are known here: a lost row that no change mentions is found
@@ -42,6 +44,7 @@ from auditlake.spark.session import read_version
 from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
 from auditlake.values.exact_text import exact_texts
 from auditlake.values.types import ColumnType, Kind
+from auditlake.verify.key_eras import KeyEra, key_eras, versions_of
 from auditlake.verify.report import Finding, TableReport, cut
 
 _PERIOD = tuple(name for name, _ in PERIOD_COLUMNS)
@@ -73,16 +76,25 @@ def read_history(session: SparkSession, table: HistoryTable, since: Lsn) -> Hist
 
 def check_structure(history: History, limit: int) -> TableReport:
     """Check periods and partitions of each key."""
-    rows = history.rows.select(*_named_key(history.columns), *(F.col(name) for name in _PERIOD))
-    rows = rows.withColumn("following", _following(history.columns))
-    broken = rows.withColumn(_PROBLEM, _problem(history.table)).where(F.col(_PROBLEM).isNotNull())
-    listed = broken.select(_PROBLEM, "_from_lsn", *_key_names(history.columns)).limit(limit + 1).toArrow()
-    places = zip(listed[_PROBLEM].to_pylist(), listed["_from_lsn"].to_pylist(), strict=True)
-    findings = [
-        Finding(problem, key, lsn=None if begin is None else Lsn(begin))
-        for (problem, begin), key in zip(places, _keys_of(listed, history.columns), strict=True)
-    ]
+    findings: list[Finding] = []
+    for era in key_eras(history.table):
+        findings += _broken_in(era, history, limit + 1 - len(findings))
     return _report(history.table, findings, limit)
+
+
+def _broken_in(era: KeyEra, history: History, limit: int) -> list[Finding]:
+    """Find versions of an era that break a rule; rules of one version alone are checked in the era of its begin."""
+    of_era, begins_here = versions_of(era)
+    rows = history.rows.where(of_era).select(*_named_key(era.columns), *(F.col(name) for name in _PERIOD))
+    rows = rows.withColumn("following", _following(era.columns))
+    problem = _problem(history.table, begins_here)
+    broken = rows.withColumn(_PROBLEM, problem).where(F.col(_PROBLEM).isNotNull())
+    listed = broken.select(_PROBLEM, "_from_lsn", *_key_names(era.columns)).limit(max(0, limit)).toArrow()
+    places = zip(listed[_PROBLEM].to_pylist(), listed["_from_lsn"].to_pylist(), strict=True)
+    return [
+        Finding(problem, key, lsn=None if begin is None else Lsn(begin))
+        for (problem, begin), key in zip(places, _keys_of(listed, era.columns), strict=True)
+    ]
 
 
 def _following(columns: Sequence[Column]) -> Expression:
@@ -93,7 +105,7 @@ def _following(columns: Sequence[Column]) -> Expression:
     return F.lead("_from_lsn").over(in_order)
 
 
-def _problem(table: HistoryTable) -> Expression:
+def _problem(table: HistoryTable, begins_here: Expression) -> Expression:
     begin, end, following = F.col("_from_lsn"), F.col("_to_lsn"), F.col("following")
     is_open = end.isNull()
     part = F.when(is_open, F.lit(OPEN_PART)).otherwise(F.date_format("_to_time", "yyyy-MM"))
@@ -102,46 +114,68 @@ def _problem(table: HistoryTable) -> Expression:
     outside = (begin < horizon) | (begin > position) | (F.coalesce(end, begin) > position)
     return (
         F.when(begin.isNull(), "version without a begin")
-        .when(end <= begin, "empty period")
+        .when(begins_here & (end <= begin), "empty period")
         .when(is_open & following.isNotNull(), "open version before a later one")
         .when(end > following, "overlapping periods")
-        .when(half_ended, "half an end")
-        .when(~F.col("_part").eqNullSafe(part), "wrong partition")
-        .when(outside, "outside horizon and position")
+        .when(begins_here & half_ended, "half an end")
+        .when(begins_here & ~F.col("_part").eqNullSafe(part), "wrong partition")
+        .when(begins_here & outside, "outside horizon and position")
     )
 
 
 def replay(session: SparkSession, lake: Lake, log: Log, history: History, limit: int) -> TableReport:
     """Fold all changes of a table from the snapshot at `history.since` on, and compare the result with its history."""
     table, base = history.table, history.since
-    begun = replace(table, position=base)
-    tails = find_tails(lake, log, {begun: begun.position}, table.position)
-    tail = tails[0] if tails else None
-    if tail is not None and tail.refusal is not None:
-        reason = f"its changes cannot be folded from its snapshot on: {tail.refusal.message}"
-        return TableReport(str(table.name), reason=reason)
-    if tail is not None and tail.is_cut:
-        at = Lsn(tail.upto + 1)
-        reason = f"its changes cannot be folded again in one pass: its key or the columns of its rows changed at {at}"
-        return TableReport(str(table.name), reason=reason)
-    if tail is not None and (large := find_too_large(lake, tail, heap_bytes(session))):
-        return TableReport(str(table.name), reason=f"its changes cannot be folded again: {large.reason}")
-    expected = _expected(session, history, base, tail)
-    columns = history.columns if tail is None else tail.columns
-    listed = _compared(history.rows.where(ends_after_sql(base)), expected, columns).limit(limit + 1).toArrow()
+    rows = _as_begun(history.rows.where(as_of_sql(base)), table.columns_at(base))
+    columns, at = table.columns_at(base), base
+    while (tail := _next_tail(lake, log, table, at)) is not None:
+        if (reason := _not_folded(session, lake, tail)) is not None:
+            return TableReport(str(table.name), reason=reason)
+        rows, columns, at = _folded_onto(session, rows, tail), tail.columns, tail.upto
+        if not tail.is_cut:
+            break
+        rows = rows.localCheckpoint()  # each pass reads its rows twice
+    columns = _identified_since(table, base, columns)
+    listed = _compared(history.rows.where(ends_after_sql(base)), rows, columns).limit(limit + 1).toArrow()
     return _report(table, _replay_findings(listed, columns), limit)
 
 
-def _expected(session: SparkSession, history: History, base: Lsn, tail: Tail | None) -> DataFrame:
-    """Plan the history that the changes after the snapshot at `base` imply."""
-    snapshot = _as_begun(history.rows.where(as_of_sql(base)), history.table.columns_at(base))
-    folded = None if tail is None else fold_tail(session, tail, snapshot)
-    if tail is None or folded is None:
-        return snapshot
-    rows = _ended(history_in_shape(snapshot, tail), folded, tail.columns).unionByName(
-        folded.versions, allowMissingColumns=True
-    )
-    return null_before_added(rows, tail.added)
+def _next_tail(lake: Lake, log: Log, table: HistoryTable, after: Lsn) -> Tail | None:
+    """Find the changes from an LSN on that can be folded together; None if there are none."""
+    begun = replace(table, position=after)
+    tails = find_tails(lake, log, {begun: after}, table.position)
+    return tails[0] if tails else None
+
+
+def _not_folded(session: SparkSession, lake: Lake, tail: Tail) -> str | None:
+    """Return why a tail cannot be folded, if it cannot."""
+    if tail.refusal is not None:
+        return f"its changes cannot be folded from its snapshot on: {tail.refusal.message}"
+    if large := find_too_large(lake, tail, heap_bytes(session)):
+        return f"its changes cannot be folded again: {large.reason}"
+    return None
+
+
+def _folded_onto(session: SparkSession, rows: DataFrame, tail: Tail) -> DataFrame:
+    """Plan the versions after a tail from all versions before it."""
+    opened, closed = rows.where("_to_lsn is null"), rows.where("_to_lsn is not null")
+    folded = fold_tail(session, tail, opened)
+    if folded is None:
+        return history_in_shape(rows, tail)
+    here = _ended(history_in_shape(opened, tail), folded, tail.columns)
+    parts = (history_in_shape(closed, tail), folded.versions)
+    after = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts, here)
+    return null_before_added(after, tail.added)
+
+
+def _identified_since(table: HistoryTable, base: Lsn, columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns with the key flag of every column that was part of the key since an LSN.
+
+    At any moment, these columns identify a row at least as well as the key of that moment.
+    """
+    eras = [era for era in key_eras(table) if era.end is None or era.end > base]
+    ever = {column.stored for era in eras for column in keys.key_of(era.columns)}
+    return tuple(replace(column, key=column.stored in ever) for column in columns)
 
 
 def _as_begun(rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
