@@ -11,9 +11,9 @@
 
 An assertion is in force for the changes that follow it in its transaction. `transactions.context` holds one assertion
 for the whole transaction: the one in force at its end, else the last one in force for any change. Its text is
-`{"app": …, "db": …}`, each member as it was sent and present only if it was sent. Content that is not JSON becomes a
-JSON string. Content longer than 65,536 characters becomes a JSON string too, cut to that length in `context` and
-complete in `changes`.
+`{"app": …, "db": …}`, each member as it was sent and present only if it was sent. Content that is not strict JSON
+(`values.strict_json`) becomes a JSON string. Content longer than 65,536 characters becomes a JSON string too, cut to
+that length in `context` and complete in `changes`; so does a merged assertion.
 
 Assertion and observation are both messages of the session: any role that can write can assert, and can imitate the
 trigger.
@@ -22,9 +22,12 @@ Authority: postgresql.org/docs/current/functions-admin.html, pg_logical_emit_mes
 their prefixes
 """
 
+import codecs
 import json
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, TypeAlias
+
+from auditlake.values.strict_json import decode
 
 _SETS = frozenset({"auditlake", "_bemi", "sequin:transaction_annotations.set"})
 _CLEARS = frozenset({"auditlake:clear", "sequin:transaction_annotations.clear"})
@@ -32,16 +35,33 @@ _MERGES, _OBSERVES = "auditlake:merge", "auditlake:db"
 PREFIXES = frozenset({*_SETS, *_CLEARS, _MERGES, _OBSERVES})
 
 _MAX_LENGTH = 65_536
+_MOST_BYTES = 4  # of a character in UTF-8
 _ACTORS = ("actor", "user_id", "userId", "user", "username", "email")
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """Assertion and observation in force at one place of a transaction, as JSON texts."""
+class _Merge:
+    """An assertion and what is added to it; `waiting` characters were added since the last one that was formatted."""
 
-    app: str | None = None
+    before: "_Assertion"
+    more: str
+    waiting: int
+
+
+_Assertion: TypeAlias = str | _Merge | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Assertion and observation in force at one place of a transaction.
+
+    A merge is formatted when the text is asked for, or when its parts have `_MAX_LENGTH` characters: the cost of any
+    number of messages is proportional to their bytes, and what is kept of them is bounded.
+    """
+
+    asserted: _Assertion = None
     db: str | None = None
-    applied: str | None = None
+    applied: _Assertion = None
     """The last assertion in force for any change."""
     last_ordinal: int = -1
     """Ordinal of the last message taken in."""
@@ -49,20 +69,25 @@ class Scope:
     def after(self, prefix: str, content: bytes, ordinal: int) -> "Scope":
         """Apply the message at `ordinal`; the caller passes every message of the transaction, in order."""
         some_change = ordinal > self.last_ordinal + 1
-        applied = self.app or self.applied if some_change else self.applied
+        applied = self.asserted or self.applied if some_change else self.applied
         here = replace(self, last_ordinal=ordinal, applied=applied)
         if prefix in _SETS:
-            return replace(here, app=_json(content))
+            return replace(here, asserted=_json(content))
         if prefix in _CLEARS:
-            return replace(here, app=None)
+            return replace(here, asserted=None)
         if prefix == _MERGES:
-            return replace(here, app=_merged(self.app, _json(content)))
+            return replace(here, asserted=_merged(self.asserted, _json(content)))
         return replace(here, db=_json(content)) if prefix == _OBSERVES else here
+
+    @property
+    def app(self) -> str | None:
+        """Return the assertion in force as a JSON text."""
+        return _formatted(self.asserted)
 
     @property
     def text(self) -> str | None:
         """Return the context of the whole transaction, None if it has none."""
-        return context_text(self.app or self.applied, self.db)
+        return context_text(self.app or _formatted(self.applied), self.db)
 
 
 def context_text(app: str | None, db: str | None) -> str | None:
@@ -73,32 +98,50 @@ def context_text(app: str | None, db: str | None) -> str | None:
 
 def _json(content: bytes) -> str:
     """Return the content as a JSON text: unchanged if it is JSON, else a string; in bytea's hex format if not UTF-8."""
+    some = content[: _MAX_LENGTH * _MOST_BYTES + 1]
     try:
-        text = content.decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(some, final=len(some) == len(content))
     except UnicodeDecodeError:
-        text = "\\x" + content.hex()
-    if len(text) > _MAX_LENGTH or not _is_json(text):
-        return json.dumps(text[:_MAX_LENGTH], ensure_ascii=False)
-    return text.strip()
+        text = "\\x" + some.hex()
+    return text.strip() if len(text) <= _MAX_LENGTH and _is_json(text) else _string(text)
+
+
+def _string(text: str) -> str:
+    return json.dumps(text[:_MAX_LENGTH], ensure_ascii=False)
 
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        decode(text)
+    except ValueError:
         return False
     return True
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
+def _merged(before: _Assertion, more: str) -> _Assertion:
+    merge = _Merge(before, more, len(more) + (before.waiting if isinstance(before, _Merge) else 0))
+    return merge if merge.waiting < _MAX_LENGTH else _formatted(merge)
 
 
-def _merged(before: str | None, more: str) -> str:
-    old, new = json.loads(before or "{}"), json.loads(more)
-    if isinstance(old, dict) and isinstance(new, dict):
-        return json.dumps(old | new)
-    return more
+def _formatted(assertion: _Assertion) -> str | None:
+    """Return an assertion as a JSON text: a string if it has become too long."""
+    if not isinstance(assertion, _Merge):
+        return assertion
+    parts: list[str] = []
+    while isinstance(assertion, _Merge):
+        parts.append(assertion.more)
+        assertion = assertion.before
+    value = {} if assertion is None else decode(assertion)
+    for part in reversed(parts):
+        added = decode(part)
+        if isinstance(value, dict) and isinstance(added, dict):
+            value.update(added)
+        else:
+            value = added
+    if not isinstance(value, dict):
+        return parts[0]
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_LENGTH else _string(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +175,11 @@ def _text(member: object, *names: str) -> str | None:
 
 
 def read_context(text: str | None) -> Context:
-    """Parse `transactions.context`."""
-    members = {} if text is None else json.loads(text)
+    """Parse `transactions.context`; one that is not strict JSON, as former releases kept it, is one text."""
+    if text is None:
+        return Context()
+    try:
+        members = decode(text, inside=1)
+    except ValueError:
+        return Context(text)
     return Context(members.get("app"), members.get("db"))

@@ -1,7 +1,4 @@
-"""Statements that would read more than the lake, or do more than read: files, environment, Java, other tables.
-
-`{path}` is a text file. Each is refused before an engine gets it, and by the session that Spark runs it in.
-"""
+"""Input from strangers: statements that would read more than the lake, texts that end a program that trusts them."""
 
 ATTACKS = (
     "select * from text.`{path}`",
@@ -81,6 +78,7 @@ ATTACKS = (
     "generate symlink_format_manifest for table delta.`{path}`",
     "convert to delta parquet.`{path}`",
 )
+"""`{path}` is a text file. Each is refused before an engine gets it, and by the session that Spark runs it in."""
 
 READ_DIFFERENTLY = (
     "select 1 as a -- \\\n, 2 as b",
@@ -92,3 +90,20 @@ READ_DIFFERENTLY = (
 
 SUBSTITUTED = ("${env:HOME}", "${system:user.name}", "${spark.app.id}", "a ${env:HOME} \\\\ ${env:HOME}")
 """Texts that Spark replaces by settings, properties and variables of the environment, also inside a string."""
+
+NOT_STRICT = (
+    '{"actor":"\\ud83d"}',
+    '{"\\udc00": 1}',
+    '["\\ude00\\ud83d"]',
+    '{"actor": 1e999}',
+    '{"actor": -1e999}',
+    '{"actor": NaN}',
+    '{"actor": -Infinity}',
+    '{"actor": 1' + "0" * 5_000 + "}",
+    '{"actor": "ann", "actor": "bob"}',
+    '{"a": {"b": 1, "b": 2}}',
+    "[" * 102 + "]" * 102,
+    "[" * 30_000 + "]" * 30_000,
+    '{"a":' * 10_000 + "1" + "}" * 10_000,
+)
+"""Texts that Python's decoder takes, or ends in another error than ValueError, and that no one can encode again."""

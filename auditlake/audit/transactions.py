@@ -474,14 +474,15 @@ def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Messa
     steps = chain.from_iterable(_steps(reader, each, transaction.lsn) for each in _relations(reader, transaction.lsn))
     everything: list[Message | _Placed] = [*messages, *steps]
     everything.sort(key=_ordinal)
-    scope = Scope()
+    scope, context = Scope(), None
     for each in everything:
         if isinstance(each, Message):
-            scope = scope.after(each.prefix, each.content, each.ordinal)
+            scope, context = scope.after(each.prefix, each.content, each.ordinal), None
             yield each
         else:
             name, key, step = each
-            yield Shown(name, key, step, read_context(context_text(scope.app, scope.db)))
+            context = context or read_context(context_text(scope.app, scope.db))
+            yield Shown(name, key, step, context)
 
 
 _Placed = tuple[TableName, tuple[str, ...], Step]

@@ -4,7 +4,6 @@ The OpenAPI document is generated from this table, and so are the routes; a test
 is answered as a problem with an HTTP status.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -23,6 +22,7 @@ from auditlake.serve import models
 from auditlake.serve import table_answers as tables
 from auditlake.serve.resources import Resources, failure
 from auditlake.store.failures import as_lake_error
+from auditlake.values.strict_json import decode
 
 PREFIX = "/api/v1"
 
@@ -90,7 +90,7 @@ def parse_body(model: type[models.Model], body: bytes) -> Any:  # noqa: ANN401 -
     Raises BadUsage, which does not repeat the values.
     """
     try:
-        given = json.loads(body)
+        given = decode(body)
     except ValueError:
         given = None
     if not isinstance(given, dict):

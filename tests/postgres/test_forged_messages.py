@@ -11,6 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import auditlake
+from auditlake.attribution import PREFIXES
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
 from auditlake.lake.relations import ShapeSource, read_versions
@@ -18,7 +19,9 @@ from auditlake.pgoutput.ddl_message import PREFIX
 from auditlake.pgoutput.decoder import LogicalMessage, decode
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import read_ddl_trigger
+from auditlake.source.heartbeat import PREFIX as HEARTBEAT
 from tests import command
+from tests.attacks import NOT_STRICT
 from tests.capture_lake import make_lake
 from tests.server import install_trigger, oid_of
 
@@ -44,11 +47,12 @@ class Site:
             for statement in statements:
                 conn.execute(statement)
 
-    def send(self, contents: Sequence[bytes], prefix: str = PREFIX) -> None:
+    def send(self, contents: Sequence[bytes], prefix: str = PREFIX, *, transactional: bool = True) -> None:
         """Send messages as the stranger, in one transaction."""
         with psycopg.connect(self.stranger) as conn:
             for content in contents:
-                conn.execute("select pg_logical_emit_message(true, %s, %s::bytea)", (prefix, content))
+                sent = (transactional, prefix, content)
+                conn.execute("select pg_logical_emit_message(%s, %s, %s::bytea)", sent)
 
     def capture(self) -> str:
         """Capture what was committed; return what was reported."""
@@ -180,6 +184,21 @@ def test_a_message_cannot_be_sent_again(site: Site, request: pytest.FixtureReque
     site.execute("insert into t values (2, 'y')")
     assert _IGNORED in site.capture()
     assert read_versions(site.lake) == before
+
+
+def test_no_content_under_any_prefix_ends_capture_or_a_reader(site: Site) -> None:
+    """Transactional or not, of bytes, of JSON that cannot be encoded again, or of a forged claim."""
+    contents = [text.encode() for text in NOT_STRICT] + [b"\xff\x00", b"", b"x" * 100_000, *site.forged()[:3]]
+    for prefix in (*PREFIXES, PREFIX, HEARTBEAT, "auditlake:", "\x1b]0;x\a"):
+        for transactional in (True, False):
+            site.send(contents, prefix, transactional=transactional)
+    site.execute("insert into t values (2, 'y')")
+    site.capture()
+    assert site.rows() == [{"id": "1", "a": "x"}, {"id": "2", "a": "y"}]
+    for arguments in (["log"], ["log", "--json"], ["log", "--changes", "--since", "beginning", "--json"]):
+        done = command.run_here([*arguments, "--lake", site.lake.root])
+        assert done.code == 0, done.stderr
+        assert "\x1b" not in done.stdout
 
 
 @pytest.mark.parametrize("site", [True], indirect=True, ids=["with it"])

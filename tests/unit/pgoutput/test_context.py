@@ -5,6 +5,7 @@ import json
 import pytest
 
 from auditlake.attribution import Scope, read_context
+from tests.attacks import NOT_STRICT
 
 Messages = list[tuple[str, str] | None]
 _SET, _CLEAR = "sequin:transaction_annotations.set", "sequin:transaction_annotations.clear"
@@ -37,11 +38,41 @@ def _scope(messages: Messages) -> Scope:
         ([("auditlake", "{not json"), None], "{not json"),
         ([("auditlake", "NaN")], "NaN"),
         ([("auditlake", "[" * 100_000)], "[" * 65_536),
+        ([("auditlake", "[" * 100 + "]" * 100)], json.loads("[" * 100 + "]" * 100)),
+        ([("auditlake", '"\\ud83d\\ude00"')], "\U0001f600"),
     ],
 )
 def test_the_context_is_the_last_assertion_in_force(messages: Messages, app: object) -> None:
     """The assertion in force at the end of the transaction wins, else the last in force for a change."""
     assert app == read_context(_scope(messages).text).app
+
+
+@pytest.mark.parametrize("text", NOT_STRICT, ids=range(len(NOT_STRICT)))
+def test_content_that_cannot_be_encoded_again_is_a_string(text: str) -> None:
+    """It replaces the assertion in force, as any other content that is not an object."""
+    for prefix in ("auditlake", "auditlake:merge"):
+        found = read_context(_scope([("auditlake", '{"actor": "ann"}'), (prefix, text), None]).text)
+        assert (found.app, found.actor) == (text[:65_536], None)
+
+
+@pytest.mark.parametrize("text", NOT_STRICT, ids=range(len(NOT_STRICT)))
+def test_a_context_that_cannot_be_encoded_again_is_one_text(text: str) -> None:
+    """A former release kept it as it was sent, and each reader would fail to write it."""
+    kept = f'{{"app": {text}}}'
+    context = read_context(kept)
+    assert (context.app, context.actor) == (kept, None)
+
+
+def test_merges_take_time_and_space_in_proportion_to_their_bytes() -> None:
+    """Any role may send any number of them in a transaction."""
+    scope = Scope().after("auditlake", json.dumps({"actor": "ann", "a": "x" * 60_000}).encode(), 0)
+    for ordinal in range(1, 20_000):
+        scope = scope.after("auditlake:merge", b"{}", ordinal)
+    assert read_context(scope.text).actor == "ann"
+    for ordinal in range(30_000):
+        scope = scope.after("auditlake:merge", b'{"k%d": 1}' % ordinal, 20_000 + ordinal)
+    assert scope.text is not None
+    assert len(scope.text) < 200_000
 
 
 def test_assertion_and_observation_are_independent() -> None:
