@@ -6,6 +6,7 @@ describe the same lake while capture and apply continue. Rows above the watermar
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
@@ -135,6 +136,12 @@ class Reader:
         self._shapes = _ShapesOfTables(known)
         self.known = replace(known, tables=_InnerTables(self._shapes), as_read=known.tables)
         self._tables: dict[Place, DeltaTable] = {}
+
+    def with_clock(self, now: datetime) -> "Reader":
+        """Return the same state of the lake with another clock."""
+        found = copy(self)
+        found.now = now
+        return found
 
     @property
     def zone(self) -> tzinfo:

@@ -27,7 +27,6 @@ from auditlake.values.strict_json import decode
 PREFIX = "/api/v1"
 
 Answer = Callable[[Resources, Any], models.Model]
-_KEPT_S = 3600
 _STATUS: tuple[tuple[type[AuditlakeError], int], ...] = ((BadUsage, 400), (NotAnswerable, 422))
 
 
@@ -198,10 +197,10 @@ def described(exc: Exception) -> tuple[models.Problem, int]:
     return models.Problem(error="a bug in auditlake", hint="The server's log has where it happened.", code=1), 500
 
 
-def tagged(request: Request, body: bytes, media_type: str, fixed: bool) -> Response:  # noqa: FBT001
+def tagged(request: Request, body: bytes, media_type: str) -> Response:
     """Return a body with its ETag, or that the client has it already."""
     tag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
-    headers = {"etag": tag, "cache-control": f"private, max-age={_KEPT_S}" if fixed else "private, no-cache"}
+    headers = {"etag": tag, "cache-control": "private, no-cache"}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     return Response(body, media_type=media_type, headers=headers)

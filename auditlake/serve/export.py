@@ -12,7 +12,7 @@ An export of more rows than the server allows is refused before its first byte; 
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,7 +43,7 @@ class Download:
 
     name: str
     media_type: str
-    chunks: Iterator[bytes]
+    chunks: Generator[bytes, None, None]
 
 
 def export(resources: Resources, asked: OfExport) -> Download:
@@ -73,7 +73,7 @@ def _batches(resources: Resources, state: TableState, selection: Selection) -> I
         yield from OpenState(state, cursor).pages(selection)
 
 
-def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Generator[bytes, None, None]:
     yield (",".join(map(_field, names)) + "\n").encode()
     for batch in batches:
         rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -86,12 +86,12 @@ def _field(value: str | None) -> str:
     return '"' + value.replace('"', '""') + '"' if not value or _SPECIAL.search(value) else value
 
 
-def _json_lines(_names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+def _json_lines(_names: list[str], batches: Iterator[pa.RecordBatch]) -> Generator[bytes, None, None]:
     for batch in batches:
         yield "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist()).encode()
 
 
-def _parquet(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+def _parquet(names: list[str], batches: Iterator[pa.RecordBatch]) -> Generator[bytes, None, None]:
     out = _Sink()
     with pq.ParquetWriter(out, pa.schema([(name, pa.string()) for name in names]), compression="zstd") as writer:
         for batch in batches:

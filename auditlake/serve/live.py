@@ -5,13 +5,14 @@
     data: {"lsn": …, "actor": …, …, "changes": […], "more": false}
 
 A browser that reconnects sends the last `id`, and the stream continues after it. A slow subscriber delays only its own
-stream: the feed just reads files of the lake. At most `_MOST` streams are open at a time, and one
+stream: the feed just reads files of the lake. At most `_MOST` streams are open at a time, each for `_LONGEST_S`. One
 event has at most `_MOST_CHANGES` changes; `more` is true if the transaction has others.
 """
 
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import datetime
@@ -19,7 +20,7 @@ from itertools import islice
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from auditlake.audit.json_output import transaction
 from auditlake.feed.change import ChangedTransaction, change_fields
@@ -27,12 +28,14 @@ from auditlake.feed.feed import Feed
 from auditlake.feed.request import Request as FeedRequest
 from auditlake.serve import models
 from auditlake.serve.endpoints import parse, problem
-from auditlake.serve.resources import Busy, Resources
+from auditlake.serve.resources import Resources
+from auditlake.serve.streams import Places, StreamedResponse
 
 _MOST = 16
 _MOST_CHANGES = 1_000
 _POLL_S = 0.1
 _ALIVE_S = 15.0
+_LONGEST_S = 3_000.0
 
 
 class OfChanges(models.Model):
@@ -51,7 +54,7 @@ class Live:
 
     def __init__(self, resources: Resources) -> None:
         self._readings = resources
-        self._open = 0
+        self._places = Places(_MOST, "streams of changes", "auditlake log --follow --changes")
         self._closed = threading.Event()
 
     def close(self) -> None:
@@ -60,40 +63,40 @@ class Live:
 
     async def respond(self, request: Request) -> Response:
         """Answer with a stream of events."""
+        give_back = _nothing
         try:
             asked = parse(OfChanges, request.query_params)
-            self._check_room()
+            give_back = self._places.take()
             after = request.headers.get("last-event-id") or asked.after
             wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))
             now = datetime.now(self._readings.zone)
             feed = await self._readings.run(lambda: wanted.open(self._readings.lake, now, threading.Event()))
-        except Exception as exc:  # noqa: BLE001 - answered, and reported if it is a bug
+        except BaseException as exc:  # answered, and reported if it is a bug; or the client has gone
+            give_back()
+            if not isinstance(exc, Exception):
+                raise
             return problem(exc)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._events(feed), media_type="text/event-stream", headers=headers)
-
-    def _check_room(self) -> None:
-        if self._open >= _MOST:
-            raise Busy(f"{_MOST} streams are open", "Try again later, or use auditlake log --follow --changes.")
+        return StreamedResponse(self._events(feed), give_back, media_type="text/event-stream", headers=headers)
 
     async def _events(self, feed: Feed) -> AsyncIterator[str]:
-        self._open += 1
-        silent_s = 0.0
+        silent_s, until = 0.0, time.monotonic() + _LONGEST_S
         with closing(feed):
-            try:
-                yield "retry: 2000\n\n"
-                while not self._closed.is_set():
-                    found = await asyncio.to_thread(feed.take, 0)
-                    for each in found:
-                        yield await asyncio.to_thread(event, each)
-                    silent_s = 0.0 if found else silent_s + _POLL_S
-                    if silent_s >= _ALIVE_S:
-                        silent_s = 0.0
-                        yield ": alive\n\n"
-                    if not found:
-                        await asyncio.sleep(_POLL_S)
-            finally:
-                self._open -= 1
+            yield "retry: 2000\n\n"
+            while not self._closed.is_set() and time.monotonic() < until:
+                found = await asyncio.to_thread(feed.take, 0)
+                for each in found:
+                    yield await asyncio.to_thread(event, each)
+                silent_s = 0.0 if found else silent_s + _POLL_S
+                if silent_s >= _ALIVE_S:
+                    silent_s = 0.0
+                    yield ": alive\n\n"
+                if not found:
+                    await asyncio.sleep(_POLL_S)
+
+
+def _nothing() -> None:
+    """Give no place back."""
 
 
 def event(committed: ChangedTransaction) -> str:

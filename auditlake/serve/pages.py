@@ -16,10 +16,9 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from auditlake.errors import AuditlakeError
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
@@ -68,22 +67,29 @@ class Pages:
         async def page(request: Request) -> Response:
             if moved := _filter_added(request):
                 return RedirectResponse(moved, 303)
+
+            def answered() -> Response:
+                return self._rendered(request, self._with_moment(path, request, context(request)), 200)
+
             try:
-                found = await self._readings.run(lambda: self._with_moment(path, request, context(request)))
-                status = 200
+                return await self._readings.run(answered)
             except Exception as exc:  # noqa: BLE001 - shown as a page, and reported if it is a bug
-                found, status = await self._failed(path, request, exc)
-            return self._rendered(request, found, status)
+                return await self._failed(path, request, exc)
 
         return page
 
-    async def _failed(self, path: str, request: Request, exc: Exception) -> tuple[Context, int]:
+    async def _failed(self, path: str, request: Request, exc: Exception) -> Response:
         problem, status = described(exc)
         plain: Context = {"template": "problem.html", "problem": problem, "title": "Not answered", "answer": None}
+
+        def answered() -> Response:
+            return self._rendered(request, self._with_moment(path, request, plain), status)
+
         try:
-            return await self._readings.run(lambda: self._with_moment(path, request, plain)), status
-        except AuditlakeError:  # the lake cannot be read, so there is no moment
-            return plain | {"at": None, "path": path, "query": _query(request), "url": _links(None)}, status
+            return await self._readings.run(answered)
+        except Exception:  # noqa: BLE001 - the lake cannot be read, so there is no moment; `exc` is reported
+            found = plain | {"at": None, "path": path, "query": _query(request), "url": _links(None)}
+            return self._rendered(request, found, status)
 
     def _with_moment(self, path: str, request: Request, context: Context) -> Context:
         """Add what every page shows: the moment, the timeline, the links."""
@@ -117,7 +123,7 @@ class Pages:
         body = template.render(context)
         if status != 200:  # noqa: PLR2004
             return HTMLResponse(body, status)
-        return tagged(request, body.encode(), "text/html; charset=utf-8", False)
+        return tagged(request, body.encode(), "text/html; charset=utf-8")
 
     def _endpoint(self, path: str) -> Callable[[Request], Context]:
         endpoint = self._listed[path]
@@ -196,11 +202,11 @@ class Pages:
         tables = list_tables(self._readings, Listed(at=request.query_params.get("at") or None, limit=1))
         return {"template": "sql.html", "title": "SQL", "answer": tables, "sql": request.query_params.get("sql", "")}
 
-    def sql_answer(self, answer: models.Answer) -> Response:
-        """Return the answer of a statement, and its rows as HTML."""
+    def sql_answer(self, answer: models.Answer) -> str:
+        """Return the answer of a statement as JSON, its rows in it as HTML."""
         html = self._environment.get_template("sql_answer.html").render(answer=answer)
         summary = answer.model_dump(include={"at", "engine", "seconds", "more"})
-        return JSONResponse({**summary, "rows": len(answer.rows), "html": html})
+        return json.dumps({**summary, "rows": len(answer.rows), "html": html})
 
     def sign_in(self, wanted: str, *, failed: bool) -> Response:
         """Return the sign-in form."""

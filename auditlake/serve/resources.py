@@ -188,8 +188,7 @@ class Resources:
                 self._read_at = time.monotonic()
             if when is None or isinstance(when, AtLsn):
                 return kept
-        # A relative time counts from now: the same state, with another clock.
-        return Reader(self.lake, datetime.now(self.zone))
+        return kept.with_clock(datetime.now(self.zone))  # a relative time counts from now
 
     def _refreshed(self, kept: Reader | None) -> Reader:
         if kept is not None and (datetime.now(UTC) - kept.now).total_seconds() < _OLD_S:
@@ -231,6 +230,13 @@ class Resources:
                 )
             await asyncio.wait({future}, timeout=max(clock.left_s, _TICK_S))
         return future.result()
+
+    def finish(self, work: Callable[[], None]) -> None:
+        """Run what ends a request, however many others wait; at once if the server ends."""
+        try:
+            self._pool.submit(work)
+        except RuntimeError:  # the pool has ended
+            work()
 
     def uncounted(self, waits_for: str, most_s: float) -> AbstractContextManager[None]:
         """Return a block of a request that does not count as its time, at most `most_s`; `waits_for` names it."""

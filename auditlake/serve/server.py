@@ -1,14 +1,17 @@
 """Server of the page: bind the address, serve until a signal ends it; routes, answers, errors as answers, static files.
 
-`serve` runs the process, `create_app` makes the ASGI application. A question is answered in a thread of `Resources`;
-the event loop only waits. Every answer has an ETag. The browser may cache an answer as of an LSN at or below the
-watermark, because it does not change.
+`serve` runs the process, `create_app` makes the ASGI application. A question is answered, and its answer formatted, in
+a thread of `Resources`; the event loop only waits. Every answer has an ETag, with which a browser asks again: also an
+answer as of a past LSN changes, because it has the number of all commits and whether a table is parked now, and because
+a new snapshot of a table may correct it.
 """
 
+import asyncio
 import json
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -19,15 +22,15 @@ from urllib.parse import parse_qsl
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
-from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, require_safe
 from auditlake.serve.commit_answers import OfComparison, undo_script
+from auditlake.serve.connections import MOST, Connection, end_slow
 from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body, problem, tagged
 from auditlake.serve.export import OfExport, export
 from auditlake.serve.lake_answers import StatusAnswers
@@ -35,9 +38,12 @@ from auditlake.serve.live import Live
 from auditlake.serve.pages import Pages
 from auditlake.serve.resources import Resources
 from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
+from auditlake.serve.streams import Places, StreamedResponse
 
 _MOST_BODY_BYTES = 2**20
 _MOST_UNDO_BYTES = 64 * 2**20
+_MOST_EXPORTS = 8
+_MOST_FIELDS = 10
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 _POSTED = (
@@ -46,8 +52,8 @@ _POSTED = (
 )
 
 Handler = Callable[[Request], Awaitable[Response]]
-_CONNECTIONS = 200
 _ENDING_S = 2
+_TICKS_PER_S = 10
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -96,10 +102,10 @@ def _answering(resources: Resources, endpoint: Endpoint) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             asked = parse(endpoint.asked, request.query_params)
-            found = await resources.run(lambda: endpoint.answer(resources, asked))
+            body = await resources.run(lambda: endpoint.answer(resources, asked).model_dump_json().encode())
         except Exception as exc:  # noqa: BLE001 - reported, and answered as a bug
             return problem(exc)
-        return tagged(request, found.model_dump_json().encode(), "application/json", _is_fixed(resources, asked))
+        return tagged(request, body, "application/json")
 
     return answer
 
@@ -108,19 +114,19 @@ def _posted(
     resources: Resources,
     model: type[models.Model],
     answer: Callable[[Resources, Any], models.Model],
-    shown: Callable[[Any], Response] | None = None,
+    shown: Callable[[Any], str] = models.Model.model_dump_json,
 ) -> Handler:
-    """Return a handler of JSON requests; `shown` makes the response of the answer, JSON by default."""
+    """Return a handler of JSON requests; `shown` formats the answer."""
 
     async def respond(request: Request) -> Response:
         try:
             asked = parse_body(model, await _body(request))
-            found = await resources.run(lambda: answer(resources, asked))
-            if shown is not None:
-                return shown(found)
+            body = await resources.run(lambda: shown(answer(resources, asked)))
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
         except Exception as exc:  # noqa: BLE001 - as above
             return problem(exc)
-        return Response(found.model_dump_json(), media_type="application/json")
+        return Response(body, media_type="application/json")
 
     return respond
 
@@ -134,31 +140,57 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _is_fixed(resources: Resources, asked: models.Model) -> bool:
-    """Return whether the answer cannot change: it is as of an LSN that the lake has passed."""
-    at = getattr(asked, "at", None)
-    try:
-        return at is not None and Lsn.parse(at) < resources.reader(at).watermark
-    except (ValueError, AuditlakeError):
-        return False
-
-
 def _exporting(resources: Resources) -> Handler:
+    places = Places(_MOST_EXPORTS, "exports", "auditlake sql --format csv")
+
     async def answer(request: Request) -> Response:
         try:
             asked = parse(OfExport, request.query_params)
-            download = await resources.run(lambda: export(resources, asked))
-        except Exception as exc:  # noqa: BLE001 - as above
+            give_back = places.take()
+        except AuditlakeError as exc:
             return problem(exc)
+        try:
+            download = await resources.run(lambda: export(resources, asked))
+        except BaseException as exc:  # as above; or the client has gone
+            give_back()
+            if not isinstance(exc, Exception):
+                raise
+            return problem(exc)
+        pieces = _Pieces(resources, download.chunks)
         headers = {"content-disposition": f'attachment; filename="{download.name}"'}
-        return StreamingResponse(_each(resources, download.chunks), media_type=download.media_type, headers=headers)
+        ended = lambda: pieces.close(give_back)  # noqa: E731 - of this export
+        return StreamedResponse(pieces.each(), ended, media_type=download.media_type, headers=headers)
 
     return answer
 
 
-async def _each(resources: Resources, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    while (chunk := await resources.run(lambda: next(chunks, None))) is not None:
-        yield chunk
+class _Pieces:
+    """The pieces of an export, made in threads of the pool, one after the other."""
+
+    def __init__(self, resources: Resources, chunks: Generator[bytes, None, None]) -> None:
+        self._resources, self._chunks = resources, chunks
+        self._one = threading.Lock()
+
+    async def each(self) -> AsyncIterator[bytes]:
+        """Yield them."""
+        while (chunk := await self._resources.run(self._next)) is not None:
+            yield chunk
+
+    def _next(self) -> bytes | None:
+        with self._one:
+            return next(self._chunks, None)
+
+    def close(self, closed: Callable[[], None]) -> None:
+        """End the export in a thread, once no piece is made any more: its client may have gone before."""
+
+        def end() -> None:
+            try:
+                with self._one:
+                    self._chunks.close()
+            finally:
+                closed()
+
+        self._resources.finish(end)
 
 
 def _undoing(resources: Resources) -> Handler:
@@ -201,7 +233,10 @@ def _signing_in(access: Access, pages: Pages) -> Handler:
     async def answer(request: Request) -> Response:
         if request.method == "GET":
             return pages.sign_in(_local(request.query_params.get("next")), failed=False)
-        form = dict(parse_qsl((await _body(request)).decode(errors="replace")))
+        try:
+            form = dict(parse_qsl((await _body(request)).decode(errors="replace"), max_num_fields=_MOST_FIELDS))
+        except (ClientDisconnect, BadUsage, ValueError):
+            return PlainTextResponse("The form cannot be read.\n", 400)
         wanted = _local(form.get("next"))
         if not access.is_token(form.get("token", "")):
             return pages.sign_in(wanted, failed=True)
@@ -261,7 +296,8 @@ def serve(resources: Resources, listen: Listen, spark: dict[str, str], started: 
         log_level="critical",
         access_log=False,  # a URL has keys and values of rows
         server_header=False,
-        limit_concurrency=_CONNECTIONS,
+        http=Connection,
+        ws="none",
         timeout_graceful_shutdown=_ENDING_S,
     )
     shown = f"[{listen.address}]" if ":" in listen.address else listen.address
@@ -271,7 +307,13 @@ def serve(resources: Resources, listen: Listen, spark: dict[str, str], started: 
 
 
 class _Server(uvicorn.Server):
-    """Server that ends normally on a signal; uvicorn's own raises the signal again when it has ended."""
+    """Server that ends slow connections, and ends normally on a signal; uvicorn's own raises the signal again then."""
+
+    async def on_tick(self, counter: int) -> bool:
+        """End slow connections; called ten times per second."""
+        if counter % _TICKS_PER_S == 0:
+            end_slow(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -294,7 +336,7 @@ def bind(listen: Listen) -> socket.socket:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(_CONNECTIONS)  # from here on, requests wait for the server to start
+        bound.listen(MOST)  # from here on, requests wait for the server to start
     except OSError as exc:
         raise ConfigError(
             f"{listen.address}:{listen.port} cannot be bound: {exc.strerror or exc}", "Give --listen another port."

@@ -1,7 +1,7 @@
 """Tables at a moment: the list with counts, rows, facets, and rows found by a former value."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -148,10 +148,15 @@ def _opened(resources: Resources, state: TableState, *, request: bool = True) ->
         yield opened
 
 
+def _identity(state: TableState) -> tuple[Hashable, ...]:
+    """Return what the rows of a state depend on: a new snapshot of a table may correct them at a past LSN, too."""
+    return state.table.path, state.table.delta_version, state.lsn
+
+
 def _count(
     resources: Resources, state: TableState, opened: Callable[[], OpenState], where: tuple[Where, ...] = ()
 ) -> int:
-    key = ("count", state.table.name, state.lsn, where)
+    key = ("count", *_identity(state), where)
     return resources.cache.get(key, lambda: opened().count(where), lambda _: 200)
 
 
@@ -166,7 +171,7 @@ def rows(resources: Resources, asked: OfRows) -> models.Rows:
     where = parse_where(asked.where, state.by_name)
     selection = Selection(where, parse_order(asked.sort, state.by_name, state.key), asked.offset, asked.limit)
 
-    key = ("rows", state.table.name, state.lsn, selection)
+    key = ("rows", *_identity(state), selection)
     with _opened(resources, state) as opened:
         found = resources.cache.get(key, lambda: opened().page(selection), lambda rows: rows.nbytes)
         count = _count(resources, state, opened, where)
@@ -199,7 +204,7 @@ def facets(resources: Resources, asked: OfFacets) -> models.Facets:
         with _opened(resources, state) as opened:
             return opened().values_of(column, where)
 
-    key = ("facets", state.table.name, state.lsn, where, column.name)
+    key = ("facets", *_identity(state), where, column.name)
     found = resources.cache.get(key, counts, lambda counted: 100 * len(counted or ()) + 100)
     values = None
     if found is not None:

@@ -1,0 +1,57 @@
+"""Streamed responses: a bounded number at a time, each of which gives its place back however it ends.
+
+The place is given back by the response, or by the handler if there is none. A client that goes away ends the response,
+at whichever await it is.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from auditlake.serve.resources import Busy
+
+
+class Places:
+    """The places for one kind of streams."""
+
+    def __init__(self, most: int, kind: str, instead: str) -> None:
+        """Allow `most` streams; `kind` names them, `instead` is the command that needs no place."""
+        self._most, self._kind, self._instead = most, kind, instead
+        self._used = 0
+        self._lock = threading.Lock()
+
+    def take(self) -> Callable[[], None]:
+        """Take a place, and return the function that gives it back; further calls of it do nothing.
+
+        Raises Busy.
+        """
+        with self._lock:
+            if self._used >= self._most:
+                raise Busy(f"{self._most} {self._kind} are open", f"Try again later, or use {self._instead}.")
+            self._used += 1
+        held = [True]
+
+        def give_back() -> None:
+            with self._lock:
+                self._used -= len(held)
+                held.clear()
+
+        return give_back
+
+
+class StreamedResponse(StreamingResponse):
+    """A response that calls `ended` when it has ended; its iterator may never have been started."""
+
+    def __init__(self, content: Any, ended: Callable[[], None], **given: Any) -> None:  # noqa: ANN401 - as starlette
+        super().__init__(content, **given)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
