@@ -71,6 +71,11 @@ class ComparedRows:
         return self._was.key
 
     @property
+    def renames(self) -> bool:
+        """Whether a column has another name: both moments are read under the same names."""
+        return False
+
+    @property
     def columns_before(self) -> Sequence[Column]:
         return [Column(name, _TEXT_OID, -1, name in self.key) for name in self._was.columns]
 

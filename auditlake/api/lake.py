@@ -44,7 +44,7 @@ from auditlake.audit.queries import (
 from auditlake.audit.row_history import Event
 from auditlake.audit.state import Filter, Page, Reading, columns_of, open_state, state_query
 from auditlake.audit.transactions import Transaction
-from auditlake.audit.versions import Mark
+from auditlake.audit.versions import Mark, Version
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import Request, key_arguments
@@ -152,7 +152,7 @@ class Lake:
         found, rows = deleted_of(reader, table, since, as_of)
         listed = []
         for each, by in rows:
-            typed = _Types(reader, found, each.mark.lsn)
+            typed = _Types(reader, found, each.mark.lsn, each.last.begin.lsn)
             row = typed.row(each.last.values)
             key = {name: row[name] for name in each.key}
             listed.append(DeletedRow(_commit(each.mark, by), each.mark.op, key, row, each.last.values))
@@ -308,8 +308,19 @@ class Rows(Exportable):
         return f"Rows({str(self._table.name)!r}, {str(self._lsn)!r})"
 
     def batches(self) -> pa.RecordBatchReader:
-        """Return the rows as a stream of record batches, for tables that do not fit into memory."""
+        """Return the rows as a stream of record batches, for tables that do not fit into memory.
+
+        Raises BadUsage if `raw` would add a second column of that name.
+        """
+        if self._raw and _RAW in self._names:
+            raise BadUsage(f"{self._table.label} has a column {_RAW} of its own", "Use texts(), or choose columns.")
         return self._opened(raw=self._raw, printed=False)
+
+    @property
+    def _names(self) -> Sequence[str]:
+        if self._columns is not None:
+            return self._columns
+        return [column.name for column in columns_of(self._reader, self._table, self._lsn)]
 
     def _opened(self, *, raw: bool, printed: bool) -> pa.RecordBatchReader:
         return open_state(
@@ -336,13 +347,11 @@ class Rows(Exportable):
         """Yield each row with PostgreSQL's own text of every value."""
         columns = {column.name: column for column in columns_of(self._reader, self._table, self._lsn)}
         for batch in self._opened(raw=True, printed=True):
-            raws = batch[_RAW]
-            texts = {
-                name: exact_texts(batch[name], type_of(columns[name]), _entries(raws, columns[name]))
-                for name in batch.schema.names
-                if name != _RAW
-            }
-            yield from pa.table(texts).to_pylist() if texts else ({} for _ in range(batch.num_rows))
+            *names, _ = batch.schema.names
+            *values, raws = batch.columns  # a column of the source may have the name of the last one
+            typed = [(columns[name], each) for name, each in zip(names, values, strict=True)]
+            texts = [exact_texts(each, type_of(column), _entries(raws, column)) for column, each in typed]
+            yield from pa.table(texts, names).to_pylist() if texts else ({} for _ in range(batch.num_rows))
 
 
 def _entries(raws: pa.Array, column: Column) -> pa.Array | None:
@@ -351,12 +360,19 @@ def _entries(raws: pa.Array, column: Column) -> pa.Array | None:
 
 
 class _Types:
-    """Decoders of a table's columns at an LSN."""
+    """Decoders of a row's values under the names that its columns had at an LSN; `begun` is its version's first LSN.
 
-    def __init__(self, reader: Reader, table: HistoryTable, lsn: Lsn) -> None:
+    The types are those of the version: a column may have got another one when it ended.
+    """
+
+    def __init__(self, reader: Reader, table: HistoryTable, lsn: Lsn, begun: Lsn | None = None) -> None:
+        own = reader.own_names(table)
+        then = reader.columns_at(table, lsn)
+        typed = then if begun is None else reader.columns_at(table, begun)
         columns: dict[str, Column] = {column.name: column for column in table.columns}
-        columns |= {column.name: column for column in reader.columns_at(table, lsn)}
-        self._columns = columns
+        columns |= {own.get(column.stored, column.stored): column for column in typed}
+        shown = {column.name: columns.get(own.get(column.stored, column.stored), column) for column in then}
+        self._columns = columns | shown
 
     def value(self, name: str, text: str | None) -> Any:  # noqa: ANN401 - of the column's type
         """Return the value of a text."""
@@ -377,29 +393,29 @@ def _commit(mark: Mark | None, transaction: Transaction | None) -> Commit:
 
 
 def _event(reader: Reader, table: HistoryTable, event: Event, transaction: Transaction | None) -> RowEvent:
-    typed = _Types(reader, table, event.mark.lsn)
+    def typed(version: Version | None, texts: Texts | None) -> dict[str, Any] | None:
+        return None if version is None or texts is None else _Types(reader, table, lsn, version.begin.lsn).row(texts)
+
+    lsn, names = event.mark.lsn, [column.name for column in table.key]
     texts = [None if version is None else version.values for version in (event.before, event.after)]
-    before, after = (None if side is None else typed.row(side) for side in texts)
-    names = [column.name for column in table.key]
     keys = [None if key is None else dict(zip(names, key, strict=True)) for key in (event.key, event.key_before)]
-    key, key_before = (None if each is None else typed.row(each) for each in keys)
+    key, key_before = typed(event.after or event.before, keys[0]), typed(event.before, keys[1])
+    sides = typed(event.before, texts[0]), typed(event.after, texts[1])
     commit = _commit(None if event.mark.op == "snapshot" else event.mark, transaction)
-    return RowEvent(commit, event.mark.op, key or {}, key_before, before, after, tuple(event.changed()), *texts)
+    return RowEvent(commit, event.mark.op, key or {}, key_before, *sides, tuple(event.changed()), *texts)
 
 
 def _differences(table: Compared) -> Iterator[RowDifference]:
-    types = [
-        {column.name: decoder(*column.type) for column in columns}
-        for columns in (table.columns_before, table.columns_after)
-    ]
-
-    def typed(side: int, texts: Texts | None) -> dict[str, Any] | None:
-        if texts is None:
-            return None
-        return {name: None if text is None else types[side][name](text) for name, text in texts.items()}
-
+    keyed = table.named_columns(MODIFIED)
     for kind in (REMOVED, MODIFIED, ADDED):
+        named = table.named_columns(kind)
         for each in table.entries(kind):
-            key = typed(1 if each.before is None else 0, each.key) or {}
-            sides = (typed(0, each.before), typed(1, each.after))
+            key = _typed(keyed[1 if each.before is None else 0], each.key) or {}
+            sides = (_typed(named[0], each.before), _typed(named[1], each.after))
             yield RowDifference(str(table.name), kind, key, *sides, tuple(each.changed), each.before, each.after)
+
+
+def _typed(columns: Mapping[str, Column], texts: Texts | None) -> dict[str, Any] | None:
+    if texts is None:
+        return None
+    return {name: None if text is None else decoder(*columns[name].type)(text) for name, text in texts.items()}

@@ -6,13 +6,18 @@ read from before or after a change of the table, from the history or from the ta
 its missing value in older rows. Output as of a moment has the columns of that moment, under their names of that moment
 (`TableShapes.columns_at`).
 
+A column whose type was rewritten has several physical columns (`lake.column_identity`). They share one own name, so
+that values from before and after are compared: `versions.history_texts` reads each row from the one of its moment.
+
 `inner` is the history with columns of their own names, and `relations` are the relation versions, with the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, count
 
+from auditlake.lake.column_identity import source_columns
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.relations import RelationVersion, ShapeSource
 from auditlake.lsn import LAST_LSN, Lsn
@@ -45,15 +50,28 @@ class TableShapes:
         return follow(self.table, self.shapes.following, self.answers, self.shapes.oid)
 
     @cached_property
+    def _source_columns(self) -> Sequence[tuple[Column, ...]]:
+        """The physical columns of each column of the source, oldest first."""
+        return source_columns(self.followed.physical, self.table.former_oids)
+
+    @cached_property
     def own_names(self) -> Mapping[str, str]:
-        """The own name of every column, by the name under which the history stores it."""
-        names = {column.stored: column.name for column in self.followed.columns}
-        for column in self.followed.physical:
-            if column.stored not in names:
-                taken = set(names.values())
-                free = (column.name, *(f"{column.name}~{n}" for n in range(2, len(self.followed.physical) + 2)))
-                names[column.stored] = next(name for name in free if name not in taken)
-        return names
+        """The own name of every column, by the names under which the history stores it."""
+        live = {column.stored: column.name for column in self.followed.columns}
+        taken, names = set(live.values()), dict[str, str]()
+        for types in self._source_columns:
+            name = next((live[column.stored] for column in types if column.stored in live), None)
+            if name is None:
+                numbered = (f"{types[-1].name}~{n}" for n in count(2))
+                name = next(each for each in chain([types[-1].name], numbered) if each not in taken)
+                taken.add(name)
+            names |= dict.fromkeys((column.stored for column in types), name)
+        return {column.stored: names[column.stored] for column in self.followed.physical}
+
+    @cached_property
+    def begins(self) -> Mapping[str, Lsn]:
+        """The commit since which the table has each physical column, by stored name; 0 if the snapshot had it."""
+        return {column.stored: column.since or Lsn(0) for column in self.followed.physical}
 
     @cached_property
     def inner(self) -> HistoryTable:
@@ -78,7 +96,10 @@ class TableShapes:
         keys = {column.stored for column in self.table.columns if column.exists_at(lsn) and column.at(lsn).key}
         if keys == {column.stored for column in self.inner.key}:
             return self.inner
-        columns = (replace(c, key=c.stored in keys, since=None, until=None) for c in self.inner.columns)
+        columns = (
+            replace(c, key=True, since=None, until=None) if c.stored in keys else replace(c, key=False)
+            for c in self.inner.columns
+        )
         return replace(self.inner, columns=tuple(columns))
 
     @cached_property
@@ -93,14 +114,15 @@ class TableShapes:
         return next((moment for moment in reversed(self.rekeyed) if moment <= lsn), None)
 
     def key_of(self, number: int, lsn: Lsn) -> list[tuple[Column, str]]:
-        """Return the columns of a relation version that identify a row at `lsn`, each with its stored name."""
+        """Return the columns of a relation version that identify a row at `lsn`, each with its own name."""
         key = self._key_at(lsn)
         version = next(version for version in self.shapes.versions if version.number == number)
-        pairs = zip(version.relation.columns, self._stored(version, lsn), strict=True)
-        return [(column, stored) for column, stored in pairs if stored in key]
+        names = (self.own_names.get(stored, stored) for stored in self._stored(version, lsn))
+        return [(column, own) for column, own in zip(version.relation.columns, names, strict=True) if own in key]
 
     def _key_at(self, lsn: Lsn) -> frozenset[str]:
-        return frozenset(c.stored for c in self.followed.physical if c.exists_at(lsn) and c.at(lsn).key)
+        key = (c.stored for c in self.followed.physical if c.exists_at(lsn) and c.at(lsn).key)
+        return frozenset(self.own_names[stored] for stored in key)
 
     @cached_property
     def names(self) -> frozenset[TableName]:
@@ -134,9 +156,8 @@ class TableShapes:
 
     def same_column(self, stored: str) -> frozenset[str]:
         """Return the physical columns of the source's column that one of them belongs to: one for each type."""
-        physical = self.followed.physical
-        attnum = next((c.attnum for c in physical if c.stored == stored), None)
-        return frozenset({stored, *(c.stored for c in physical if attnum is not None and c.attnum == attnum)})
+        own = self.own_names.get(stored)
+        return frozenset({stored, *(each for each, name in self.own_names.items() if name == own)})
 
     def stored_under(self, name: str) -> frozenset[str]:
         """Return the physical columns of all columns that have or had a name."""
@@ -184,7 +205,7 @@ class TableShapes:
         """The columns added since the snapshot by own name, in the history yet or not."""
         found = {}
         exact = {version.lsn for version in self.shapes.versions if version.source is ShapeSource.DDL_TRIGGER}
-        for column in self.followed.physical:
+        for column, *_ in self._source_columns:
             if column.since is not None and column.since > self.table.horizon:
                 since = column.since
                 answer = self._answer(self._name_as_added(column, since), since)

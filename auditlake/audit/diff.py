@@ -35,6 +35,7 @@ from auditlake.lake.history import OPEN_PART, HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.temporal.as_of_predicate import as_of_sql
+from auditlake.values.input_syntax import type_name
 
 ADDED, REMOVED, MODIFIED = "added", "removed", "modified"
 _REVERSED = {ADDED: REMOVED, REMOVED: ADDED}
@@ -169,6 +170,26 @@ class _TwoMoments:
         now = {self.own[c]: c.name for c in self.columns_after}
         self._now = {self.own[c]: now.get(self.own[c], c.name) for c in (*self.columns_before, *self.columns_after)}
 
+    def named_columns(self, columns: Sequence[Column], kind: str) -> dict[str, Column]:
+        """Return the columns of one moment by the names that they have in entries of a kind.
+
+        In a modified row, a renamed column has its later name on both sides; a dropped one whose name was given to
+        another column is left out.
+        """
+        if kind != MODIFIED:
+            return {column.name: column for column in columns}
+        later = {self.own[column] for column in self.columns_after}
+        lasting = {self._now[self.own[column]]: column for column in columns if self.own[column] in later}
+        gone = {column.name: column for column in columns if self.own[column] not in later}
+        return {column.name: column for column in gone.values() if column.name not in lasting} | lasting
+
+    @property
+    def renames(self) -> bool:
+        """Whether a column has one name at one moment and another name at the other one."""
+        names = ({self.own[c]: c.name for c in columns} for columns in (self.columns_before, self.columns_after))
+        before, after = names
+        return any(before[own] != after[own] for own in before.keys() & after.keys())
+
     @property
     def key_names(self) -> list[str]:
         """The names of the key's columns at the later moment."""
@@ -246,7 +267,7 @@ class Diff(_TwoMoments):
         side, rows = (self._sides.after, self._added) if kind == ADDED else (self._sides.before, self._removed)
         columns = self.columns_after if kind == ADDED else self.columns_before
         for row in _in_order(side.take(rows), self._key).to_pylist():
-            values = self._row(row, columns)
+            values = self._row(row, columns, kind)
             if kind == ADDED:
                 yield Entry(kind, self._key_of(row), None, values, tuple(values), None, row[LSN])
             else:
@@ -268,13 +289,13 @@ class Diff(_TwoMoments):
         rows = (table.take(order).to_pylist() for table in (before, after, flags))
         for was, now, flag in zip(*rows, strict=True):
             # A renamed column is the same column: both rows have it under the later name.
-            one, other = self._row(was, self.columns_before, renamed=True), self._row(now, self.columns_after)
+            one, other = self._row(was, self.columns_before, MODIFIED), self._row(now, self.columns_after, MODIFIED)
             changed = tuple(self._now[name] for name in self.common if flag[value_column(name)])
             yield Entry(MODIFIED, self._key_of(now), one, other, changed, was[LSN], now[LSN])
 
-    def _row(self, row: dict[str, str | None], columns: tuple[Column, ...], *, renamed: bool = False) -> Values:
-        names = {self.own[c]: self._now[self.own[c]] if renamed else c.name for c in columns}
-        return {name: row.get(value_column(own)) for own, name in names.items()}
+    def _row(self, row: dict[str, str | None], columns: tuple[Column, ...], kind: str) -> Values:
+        named = self.named_columns(columns, kind)
+        return {name: row.get(value_column(self.own[column])) for name, column in named.items()}
 
     def _key_of(self, row: dict[str, str | None]) -> Values:
         return {self._now.get(c.name, c.name): row[value_column(c.name)] for c in self.table.key}
@@ -401,7 +422,7 @@ def _with_one_key(reader: Reader, table: HistoryTable, span: Span) -> HistoryTab
     Raises NotAnswerable if the key changed in between.
     """
     before, after = (reader.keyed_at(table, lsn) for lsn in (span.after, span.upto))
-    if [column.stored for column in before.key] != [column.stored for column in after.key]:
+    if {column.name for column in before.key} != {column.name for column in after.key}:  # own names: of one column
         raise NotAnswerable(
             f"the key of {table.label} changed between {span.after} and {span.upto}, so its rows cannot be compared",
             "Compare two moments on one side of the change; auditlake.relations has its LSN.",
@@ -436,6 +457,16 @@ class Compared:
         """The names of the key's columns."""
         return self._diff.key_names
 
+    @property
+    def renames(self) -> bool:
+        """Whether a column has one name at one moment and another name at the other one."""
+        return self._diff.renames
+
+    def named_columns(self, kind: str) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Return the columns on both sides of entries of a kind, by the names that they have there."""
+        before, after = (self._diff.named_columns(each, kind) for each in (self.columns_before, self.columns_after))
+        return before, after
+
     def entries(self, kind: str) -> Iterator[Entry]:
         """Yield the rows of one kind, in key order."""
         if not self._reverse:
@@ -468,12 +499,8 @@ class Compared:
         added = [f"column {name} added" for name in new if name not in gone]
         removed = [f"column {name} removed" for name in gone if name not in new]
         renamed = [f"column {one.name} renamed to {other.name}" for one, other in pairs if one.name != other.name]
-        types = [(one, one.type, other.type) for one, other in pairs]
-        other = [
-            f"column {column.name} changed from type OID {one[0]}, modifier {one[1]} to {two[0]}, {two[1]}"
-            for column, one, two in types
-            if one != two
-        ]
+        types = [(two.name, type_name(*one.type), type_name(*two.type)) for one, two in pairs if one.type != two.type]
+        other = [f"column {name} changed its type: {one} → {two}" for name, one, two in types]
         replaced = [
             f"column {n} replaced by another of its type" for n, c in gone.items() if n in new and c.type == new[n].type
         ]

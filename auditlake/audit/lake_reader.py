@@ -349,6 +349,10 @@ class Reader:
         members = {} if recorded is None else recorded.tables
         return frozenset(n for n in self.known.tables if (m := members.get(n)) is None or m.entry is not None)
 
+    def begins_of_columns(self, table: HistoryTable) -> Mapping[str, Lsn]:
+        """Return since which commit a table has each physical column, by stored name; 0 if its snapshot had it."""
+        return self._shapes[table.name].begins
+
     def own_names(self, table: HistoryTable) -> Mapping[str, str]:
         """Return the own name of every column of a table, by the name under which its history stores it."""
         return self._shapes[table.name].own_names

@@ -23,7 +23,16 @@ import pyarrow.compute as pc
 from auditlake.audit.changes import Change, States, Values, change_of, fetch, key_places
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import Key
-from auditlake.audit.versions import HERE, THERE, history_texts, in_history, record, row_values, value_column
+from auditlake.audit.versions import (
+    HERE,
+    THERE,
+    history_texts,
+    in_history,
+    record,
+    row_values,
+    types_over_time,
+    value_column,
+)
 from auditlake.errors import Unsupported
 from auditlake.lake.history import OPEN_PART, HistoryTable, type_of
 from auditlake.lsn import Lsn
@@ -157,7 +166,8 @@ class Tail:
 
     def _among_changes(self) -> str:
         casts = [(i, _CASTS.get(type_of(column).kind)) for i, column in enumerate(self._table.key)]
-        usable = [(i, cast) for i, cast in casts if cast is not None]
+        once = [len(types_over_time(self._table, column)) == 1 for column in self._table.key]
+        usable = [(i, cast) for i, cast in casts if cast is not None and once[i]]
         if not usable:
             return "true"
         where = f"{self._reader.about(self._table.name)} and lsn > {self._span.after:d} and lsn <= {self._span.upto:d}"

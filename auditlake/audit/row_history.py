@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditlake.audit.changes import Change, States, Values, changes_of
 from auditlake.audit.lake_reader import Reader, Span
@@ -34,6 +35,8 @@ from auditlake.audit.versions import (
     history_texts,
     row_values,
     same_in_history,
+    types_over_time,
+    value_column,
     versions_from,
 )
 from auditlake.errors import BadUsage
@@ -258,10 +261,26 @@ def _as_shown(reader: Reader, table: HistoryTable, last: Version, mark: Mark) ->
 
 
 def _ended_in_history(reader: Reader, table: HistoryTable, span: Span) -> Iterator[Version]:
+    """Yield the versions that ended in a span, of keys that no later version in it has."""
+    if any(len(types_over_time(table, column)) > 1 for column in table.key):
+        yield from _ended_under_types(reader, table, span)
+        return
     same = " and ".join(same_in_history(table, column.name) for column in table.key)
     later = f"select 1 from history {THERE} where {same} and {THERE}._from_lsn between {HERE}._to_lsn and {span.upto:d}"
     condition = f"{HERE}._to_lsn > {span.after:d} and {HERE}._to_lsn <= {span.upto:d} and not exists ({later})"
-    return versions_from(table, history_texts(reader, table, condition))
+    yield from versions_from(table, history_texts(reader, table, condition))
+
+
+def _ended_under_types(reader: Reader, table: HistoryTable, span: Span) -> Iterator[Version]:
+    """Yield the same of a table whose key was rewritten for another type: its texts are compared."""
+    names = [column.name for column in table.key]
+    keys = [value_column(name) for name in names]
+    ended = history_texts(reader, table, f"_to_lsn > {span.after:d} and _to_lsn <= {span.upto:d}")
+    begun = history_texts(reader, table, f"_from_lsn > {span.after:d} and _from_lsn <= {span.upto:d}", names)
+    last = begun.group_by(keys).aggregate([("_from_lsn", "max")])
+    paired = ended.join(last, keys=keys, join_type="left outer")
+    lives = pc.fill_null(pc.greater_equal(paired["_from_lsn_max"], paired["_to_lsn"]), fill_value=False)
+    yield from versions_from(table, paired.filter(pc.invert(lives)))
 
 
 def _overlay_tail(ended: dict[Key, Version], reader: Reader, table: HistoryTable, upto: Lsn) -> None:

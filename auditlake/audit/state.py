@@ -49,7 +49,7 @@ from auditlake.lake.duckdb_rows import (
 )
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import Files, find_files
-from auditlake.lsn import Lsn
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state
@@ -426,12 +426,23 @@ class _State:
 
     def _typed(self, rows: pa.Table, count: int) -> pa.Table:
         """Return rows of texts in the types of the history, and with their `_raw`."""
-        texts = {column.stored: rows[value_column(self._own(column))].combine_chunks() for column in self._columns}
+        texts = {column.stored: self._texts_of(column, rows) for column in self._columns}
         typed = {c.stored: typed_values(texts[c.stored], type_of(c)) for c in self._columns}
         if self._raw:
             partial = [column for column in self._columns if type_of(column).may_not_fit]
             typed[_RAW] = raw_map({c.stored: outside(texts[c.stored], type_of(c)) for c in partial}, count)
         return pa.table(typed | {_ROW: pa.array(np.arange(count))})
+
+    def _texts_of(self, column: Column, rows: pa.Table) -> pa.Array:
+        """Return the texts of a column; NULL in a physical column that had ended before the tail."""
+        if self._ends.get(column.stored, LAST_LSN) <= self._table.position:
+            return pa.nulls(rows.num_rows, pa.string())
+        return rows[value_column(self._own(column))].combine_chunks()
+
+    @cached_property
+    def _ends(self) -> dict[str, Lsn]:
+        columns = self._reader.all_columns(self._table)
+        return {column.stored: column.until for column in columns if column.until is not None}
 
     def _copies(self) -> str:
         """Return a query of the rows of a table without a key."""

@@ -31,7 +31,7 @@ from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.parking import Cause
 from auditlake.lake.relations import ShapeSource, attnums_of
-from auditlake.lsn import Lsn
+from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
 from auditlake.table_shape import IDENTITY, differences
@@ -358,16 +358,16 @@ def lsns_of_columns(reader: Reader, table: HistoryTable, span: Span, stored: Ite
     if not table.key:
         raise BadUsage(f"{table.last_name} has no key, so the changes of a column cannot be followed", None)
     own = reader.own_names(table)
-    ends = {column.stored: column.until for column in reader.all_columns(table)}
-    lsns: set[int] = set()
-    for name in stored:
-        end = ends.get(name)
-        upto = span.upto if end is None else Lsn(min(span.upto, end - 1))
-        lsns.update(_of_physical(reader, table, Span(span.after, upto), own.get(name, name)))
-    return frozenset(lsns)
+    ends = {column.stored: LAST_LSN if column.until is None else column.until for column in reader.all_columns(table)}
+    lasts: dict[str, Lsn] = {}
+    for each in stored:
+        name = own.get(each, each)
+        lasts[name] = max(lasts.get(name, Lsn(0)), Lsn(ends.get(each, LAST_LSN) - 1))
+    found = (_of_own(reader, table, Span(span.after, min(span.upto, last)), name) for name, last in lasts.items())
+    return frozenset(chain.from_iterable(found))
 
 
-def _of_physical(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
+def _of_own(reader: Reader, table: HistoryTable, span: Span, column: str) -> Iterator[int]:
     merged = Span(span.after, Lsn(min(span.upto, table.position)))
     if merged.after < merged.upto:
         moved = _lsns_of_moves(reader, table, merged)

@@ -56,6 +56,8 @@ class Comparison(Protocol):
     @property
     def key(self) -> Sequence[str]: ...
     @property
+    def renames(self) -> bool: ...
+    @property
     def columns_before(self) -> Sequence[Column]: ...
     @property
     def columns_after(self) -> Sequence[Column]: ...
@@ -80,7 +82,7 @@ def patch(tables: Sequence[Comparison]) -> Iterator[str]:
 
 
 def _check_expressible(table: Comparison) -> None:
-    if _shape(table.columns_before) != _shape(table.columns_after):
+    if table.renames or _shape(table.columns_before) != _shape(table.columns_after):
         raise NotAnswerable(
             f"the columns of {table.name} differ between the two moments, so no script can change one into the other",
             "Leave the table out, or choose moments on one side of the schema change.",

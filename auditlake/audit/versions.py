@@ -5,6 +5,7 @@ keys alone, with the same result as apply. A version that ends after the moment 
 reads of the history of a row (`row_history`), which finds the next key only in the versions of the last one.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -24,7 +25,7 @@ from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.temporal.when import to_us
 from auditlake.values.exact_text import exact_texts
-from auditlake.values.types import NOT_FINITE, Kind
+from auditlake.values.types import Kind
 
 HERE, THERE = '"`a"', '"`b"'
 """Aliases of `history` in a self-join; no column name contains a backtick (`lake.column_names`)."""
@@ -77,37 +78,62 @@ def history_texts(
     `condition` is SQL on `history` under the alias HERE, and may query `changes`.
     """
     chosen = [column for column in table.columns if columns is None or column.name in columns]
-    names = ", ".join(
-        f"{standard_identifier(column.stored)} as {standard_identifier(value_column(column.name))}" for column in chosen
+    names = "".join(f"{standard_identifier(column.stored)} as c{n}, " for n, column in enumerate(chosen))
+    sql = f"select {names}_raw, {_PERIOD} from history {HERE} where {condition}"
+    rows = reader.query(sql, history=reader.history(table), changes=reader.changes).combine_chunks()
+    texts = texts_by_own_name(
+        reader, table, rows["_from_lsn"], [(c, _texts(c, rows[f"c{n}"], rows["_raw"])) for n, c in enumerate(chosen)]
     )
-    sql = f"select {names}{', ' if names else ''}_raw, {_PERIOD} from history {HERE} where {condition}"
-    rows = reader.query(sql, history=reader.history(table), changes=reader.changes)
-    texts = {value_column(c.name): _texts(c, rows) for c in chosen}
     for name, later in reader.later(table.name).items():
         if columns is None or name in columns:
-            texts[value_column(name)] = _of_later(table, name, later, rows)
-    return pa.table({**texts, **{name: rows[name] for name in PERIOD}})
+            texts[name] = _of_later(table, name, later, (texts.get(name), rows["_to_lsn"]))
+    return pa.table({**{value_column(n): each for n, each in texts.items()}, **{name: rows[name] for name in PERIOD}})
 
 
-def _of_later(table: HistoryTable, name: str, later: Later, rows: pa.Table) -> pa.Array:
+def texts_by_own_name(
+    reader: Reader, table: HistoryTable, from_lsns: pa.ChunkedArray, texts: Sequence[tuple[Column, pa.ChunkedArray]]
+) -> dict[str, pa.ChunkedArray]:
+    """Return the texts of versions by the own names of columns, given those of physical columns.
+
+    Each version has the value of the physical column that the table had when the version began. No version that is not
+    NULL in a column outlives a rewrite of that column: the next snapshot ends it.
+    """
+    begins, found = reader.begins_of_columns(table), dict[str, pa.ChunkedArray]()
+    for column, values in sorted(texts, key=lambda pair: begins[pair[0].stored]):
+        earlier = found.get(column.name)
+        begun = None if earlier is None else pc.greater_equal(from_lsns, int(begins[column.stored]))
+        found[column.name] = values if begun is None else pc.if_else(begun, values, earlier)
+    return {column.name: found[column.name] for column, _ in texts}
+
+
+def _of_later(
+    table: HistoryTable, name: str, later: Later, versions: tuple[pa.ChunkedArray | None, pa.ChunkedArray]
+) -> pa.ChunkedArray:
     """Return the texts of an added column; its missing value in rows that do not have it in the history."""
-    missing = pa.array([later.missing] * rows.num_rows, pa.string())
-    column = next((c for c in table.columns if c.name == name and (c.since or 0) <= table.position), None)
-    if column is None:
+    texts, to_lsns = versions
+    missing = pa.chunked_array([pa.array([later.missing] * len(to_lsns), pa.string())])
+    if texts is None or not any(c.name == name and (c.since or 0) <= table.position for c in table.columns):
         return missing
-    over = pc.fill_null(pc.less(rows["_to_lsn"].combine_chunks(), later.since), fill_value=False)
-    return pc.if_else(over, missing, _texts(column, rows))
+    return pc.if_else(pc.fill_null(pc.less(to_lsns, later.since), fill_value=False), missing, texts)
 
 
-def _texts(column: Column, rows: pa.Table) -> pa.Array:
-    values, raw = rows[value_column(column.name)].combine_chunks(), rows["_raw"].combine_chunks()
+def _texts(column: Column, values: pa.ChunkedArray, raw: pa.ChunkedArray) -> pa.ChunkedArray:
     outside = type_of(column).may_not_fit and raw.null_count < len(raw)
-    return exact_texts(values, type_of(column), pc.map_lookup(raw, column.stored, "first") if outside else None)
+    entries = pc.map_lookup(raw.combine_chunks(), column.stored, "first") if outside else None
+    return pa.chunked_array([exact_texts(values.combine_chunks(), type_of(column), entries)])
+
+
+def types_over_time(table: HistoryTable, column: Column) -> list[Column]:
+    """Return the physical columns that a column of a table has under its own name: one for each type."""
+    return [each for each in table.columns if each.name == column.name]
 
 
 def in_history(table: HistoryTable, key: Key) -> str:
     """Return a condition that every history row with this key fulfils; values in `_raw` alone make it wider."""
-    return " and ".join(_equals(column, value) for column, value in zip(table.key, key, strict=True))
+    return " and ".join(
+        f"({' or '.join(_equals(each, value) for each in types_over_time(table, column))})"
+        for column, value in zip(table.key, key, strict=True)
+    )
 
 
 def _equals(column: Column, value: str) -> str:
@@ -117,16 +143,25 @@ def _equals(column: Column, value: str) -> str:
         return "true"
     try:
         return f"{name} = {literal(value)}"
-    except ValueError:  # BC, a year past 9999, infinity: NULL in the typed column
+    except ValueError:  # BC, a year past 9999, infinity, or not of this type: NULL in the typed column
         return f"{name} is null"
 
 
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+
 def _decimal_literal(value: str) -> str:
-    if value in NOT_FINITE:
-        raise ValueError(value)
+    if not _DECIMAL.fullmatch(value):
+        raise ValueError("not finite")
     digits = len(value.replace("-", "").replace(".", ""))
     scale = len(value.partition(".")[2])
     return f"cast({standard_literal(value)} as decimal({digits},{scale}))"
+
+
+def _integer_literal(value: str) -> str:
+    if not -(1 << 63) <= int(value) < 1 << 63:
+        raise ValueError("not a bigint")
+    return f"{int(value):d}"
 
 
 def _us(value: str) -> int:
@@ -135,8 +170,8 @@ def _us(value: str) -> int:
 
 _LITERALS: dict[Kind, Callable[[str], str]] = {
     Kind.TEXT: standard_literal,
-    Kind.BOOLEAN: lambda value: "true" if value == "t" else "false",
-    Kind.INTEGER: lambda value: value,
+    Kind.BOOLEAN: lambda value: {"t": "true", "f": "false"}.get(value, "null"),
+    Kind.INTEGER: _integer_literal,
     Kind.DECIMAL: _decimal_literal,
     Kind.DATE: lambda value: f"date '{date.fromisoformat(value)}'",
     Kind.TIMESTAMP: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, None)')",
@@ -145,10 +180,14 @@ _LITERALS: dict[Kind, Callable[[str], str]] = {
 
 
 def same_in_history(table: HistoryTable, name: str) -> str:
-    """Return the condition that the history rows HERE and THERE are equal in a column."""
-    column = next(c for c in table.columns if c.name == name)
+    """Return the condition that the history rows HERE and THERE, of one type of a column, are equal in the column."""
+    physical = [column for column in table.columns if column.name == name]
+    return " and ".join(_same(column, alone=len(physical) == 1) for column in physical)
+
+
+def _same(column: Column, *, alone: bool) -> str:
     quoted = standard_identifier(column.stored)
-    if column.key and not type_of(column).may_not_fit:
+    if column.key and alone and not type_of(column).may_not_fit:
         return f"({HERE}.{quoted} = {THERE}.{quoted})"  # DataFusion plans a hash join for `=` only
     same = f"({HERE}.{quoted} is not distinct from {THERE}.{quoted})"
     entry = f"_raw[{standard_literal(column.stored)}]"

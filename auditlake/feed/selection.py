@@ -71,11 +71,11 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class KeyShape:
-    """The columns of a relation version that identify a row, and under which names their history stores them."""
+    """The columns of a relation version that identify a row, and their own names (`audit.columns_over_time`)."""
 
     history: TableName | None
     columns: tuple[Column, ...]
-    stored: tuple[str, ...]
+    own: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ class Selected:
         if (number, epoch) not in self._keys:
             pairs = _replica_identity(self.relation(number)) if shapes is None else shapes.key_of(number, lsn)
             history = None if shapes is None else shapes.table.name
-            self._keys[number, epoch] = KeyShape(history, tuple(c for c, _ in pairs), tuple(s for _, s in pairs))
+            self._keys[number, epoch] = KeyShape(history, tuple(c for c, _ in pairs), tuple(n for _, n in pairs))
         return self._keys[number, epoch]
 
     def takes_key(self, change: Change, shape: KeyShape, lsn: Lsn) -> bool:
@@ -259,9 +259,8 @@ def _places(wanted: KeyFilter, shape: KeyShape) -> list[int] | None:
     """Return the places of the key's columns in a shape; None if it has other columns or types."""
     if len(shape.columns) != len(wanted.columns):
         return None
-    same = shape.history == wanted.history
-    known = shape.stored if same else shape.names
-    asked = [column.stored if same else column.name for column in wanted.columns]
+    known = shape.own if shape.history == wanted.history else shape.names
+    asked = [column.name for column in wanted.columns]
     if set(asked) != set(known):
         return None
     places = [known.index(name) for name in asked]

@@ -27,6 +27,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -39,8 +40,9 @@ from pyroaring import BitMap64
 
 from auditlake.delta.row_groups import gathered, read_placed
 from auditlake.errors import LakeUnusable
+from auditlake.lake.column_identity import source_columns
 from auditlake.lake.duckdb_rows import apart, connect, raw_entry
-from auditlake.lake.history import PERIOD_FIELDS, history_schema, type_of
+from auditlake.lake.history import PERIOD_FIELDS, HistoryTable, history_schema, type_of
 from auditlake.lake.history_files import Files, is_open
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
@@ -158,15 +160,17 @@ class _Sides:
         columns: tuple[Column, ...],
         mark: SnapshotMark,
     ) -> None:
-        self._connection, self._files, self._columns, self._mark = connection, files, columns, mark
+        rewritten = _rewritten(files.table, mark)
+        self._connection, self._files, self._mark = connection, files, mark
+        self._columns = (*columns, *rewritten)
         self._old, self._new = _of_files(files.which(is_open)), [_File(path, BitMap64()) for path in copied]
         table = files.table
         before = table.columns_at(table.position)  # the key by which the open versions are distinguished
         is_keyed = {c.stored for c in columns if c.key} == {c.stored for c in before if c.key}
         self._key = tuple(column for column in columns if column.key) if is_keyed else ()
-        rest = [column for column in columns if column not in self._key]
-        self._keys = _parts("k", columns, self._key or columns) or {"k0": "true"}
-        self._values = _parts("v", columns, rest) if self._key else {}
+        rest = [column for column in self._columns if column not in self._key]
+        self._keys = _parts("k", self._columns, self._key or self._columns) or {"k0": "true"}
+        self._values = _parts("v", self._columns, rest) if self._key else {}
 
     def compare(self) -> Difference:
         """Find what differs, as tables of the connection."""
@@ -299,6 +303,15 @@ class _File:
                 for name, field in zip(stored, schema, strict=True)
             ]
             yield first, pa.record_batch(cells, schema=schema)
+
+
+def _rewritten(table: HistoryTable, mark: SnapshotMark) -> list[Column]:
+    """Return the physical columns that another type of the same column replaces with this snapshot.
+
+    The snapshot is NULL in them, so every open version with a value in one ends, also if the new column is NULL.
+    """
+    groups = source_columns(table.columns, table.former_oids)
+    return [was for group in groups for was, now in pairwise(group) if was.until == now.since == mark.lsn]
 
 
 def _of_files(files: Files) -> list[_File]:

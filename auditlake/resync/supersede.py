@@ -134,10 +134,10 @@ def _supersede(lake: Lake, doubt: Parked | None, files: Files, copied: Copied) -
     mark, table = copied.mark, files.table
     _require_reachable(table, mark)
     shape = _shape(table, copied)
-    files = Files(replace(table, columns=shape), files.by_name)
+    moved_to = _with_oid(table, copied.relation.oid, mark.lsn if doubt is None else doubt.lsn)
+    files = Files(replace(table, columns=shape, former_oids=moved_to.former_oids), files.by_name)
     lost = files.which(lambda file: any(file_problems(table.path, file.add)))
     readable = files.which(lambda file: file.name not in lost.by_name)
-    moved_to = _with_oid(table, copied.relation.oid, mark.lsn if doubt is None else doubt.lsn)
     names = _names(lake, table, copied)
     is_reshaped = (shape, moved_to, names) != (table.columns, table, table.names)
     reshaping = with_columns(moved_to, shape, names) if is_reshaped else []

@@ -28,6 +28,7 @@ from auditlake.values.types import BUILT_IN
 _SPACE = " \t\n\r\v\f"
 _VARHDRSZ = 4
 _NAMES = {type_oid: name for name, (type_oid, _) in BUILT_IN.items()}
+_ELEMENTS = {array_oid: type_oid for type_oid, array_oid in BUILT_IN.values() if array_oid}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +49,44 @@ def spelling(type_oid: int, typmod: int, given: str) -> Spelling:
 
 
 def type_name(type_oid: int, typmod: int) -> str:
-    """Return the name of a type as SQL has it."""
+    """Return the name of a built-in type as PostgreSQL's `format_type` does, except for the fields of an interval."""
+    if (element := _ELEMENTS.get(type_oid)) is not None:
+        return f"{type_name(element, typmod)}[]"
     name = _NAMES.get(type_oid)
     if name is None:
         return f"the type with OID {type_oid}"
+    shown, modifier = _SQL_NAMES.get(name, name), _modifier(name, typmod)
+    if name not in _ZONED:
+        return shown + modifier
+    word, _, rest = shown.partition(" ")
+    return f"{word}{modifier} {rest}"
+
+
+def _modifier(name: str, typmod: int) -> str:
     if name == "numeric" and typmod >= _VARHDRSZ:
-        return "numeric({},{})".format(*_precision_and_scale(typmod))
+        return "({},{})".format(*_precision_and_scale(typmod))
     if name in {"bpchar", "varchar"} and typmod >= _VARHDRSZ:
-        return f"{'char' if name == 'bpchar' else name}({typmod - _VARHDRSZ})"
-    return f"{name}({typmod})" if name in {"bit", "varbit", *_WITH_SECONDS} and typmod >= 0 else name
+        return f"({typmod - _VARHDRSZ})"
+    return f"({typmod})" if name in {"bit", "varbit", *_ZONED} and typmod >= 0 else ""
 
 
-_WITH_SECONDS = ("time", "timestamp", "timestamptz")
+_ZONED = frozenset({"time", "timetz", "timestamp", "timestamptz"})
+_SQL_NAMES = {
+    "bool": "boolean",
+    "char": '"char"',
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "real",
+    "float8": "double precision",
+    "bpchar": "character",
+    "varchar": "character varying",
+    "varbit": "bit varying",
+    "time": "time without time zone",
+    "timetz": "time with time zone",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+}
 
 
 def _text(given: str, _typmod: int) -> Spelling:

@@ -240,6 +240,26 @@ def test_diff_compares_columns_that_both_moments_have(walked: Walked) -> None:
             assert sorted(rows, key=str) == sorted(_differences(was, now), key=str), (step, later)
 
 
+def test_diff_returns_values_under_renamed_columns(walked: Walked) -> None:
+    """In both directions, a modified row has the names of the later moment on both sides, and types of its own."""
+    lake = auditlake.Lake(walked.lake.root)
+    for was, now in [(walked.states[step], walked.states[-1]) for step in range(2, len(walked.states) - 1, 4)]:
+        after = {row[now.key]: row for row in now.rows.values()}
+        for way, moments in {1: (was.lsn, now.lsn), -1: (now.lsn, was.lsn)}.items():
+            for each in lake.diff(*map(str, moments), tables=[now.table]):
+                first, second = (each.before_texts, each.after_texts)[::way]
+                if first is None or second is None:
+                    continue
+                last = after[second[now.names[now.key]]]
+                before = next(row for row in was.rows.values() if row[was.key] == last[now.key])
+                assert second == now.named(last)
+                common = {now.names[n]: before[n] for n in before if n in now.names}
+                assert {name: first[name] for name in common} == common
+                typed = (each.before, each.after)[::way][0]
+                assert typed is not None
+                assert {name: None if typed[name] is None else str(typed[name]) for name in common} == common
+
+
 def _differences(was: State, now: State) -> Iterator[tuple[str, dict[str, str | None], Any, Any]]:
     before = {row[was.key]: row for row in was.rows.values()}
     after = {row[now.key]: row for row in now.rows.values()}
