@@ -1,8 +1,9 @@
 """Output of a process without a terminal library: results on stdout, messages, errors and bugs on stderr.
 
-Messages are lower case without a final period, prefixed with the program's name; hints are sentences. While progress is
-shown, its library captures these lines and prints them above the progress. Results for other programs are UTF-8, byte
-for byte; `click.echo` would remove escape sequences.
+Messages are lower case without a final period, prefixed with the program's name; hints are sentences. They may contain
+names from the source, so control characters are escaped. While progress is shown, its library captures these lines and
+prints them above the progress. Results for other programs are UTF-8, byte for byte; `click.echo` would remove escape
+sequences.
 """
 
 import os
@@ -16,15 +17,15 @@ from contextlib import contextmanager
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.jvm_trace import classes_in, ended_jvm, trace_of
 from auditlake.store.failures import as_lake_error
-from auditlake.values.escapes import visible
+from auditlake.values.escapes import visible, visible_lines
 
 _LOCK = threading.Lock()
 
 
 def say(message: str) -> None:
-    """Print one message as one line; the lock keeps lines of several threads apart."""
+    """Print one message as one line, and indented ones; the lock keeps lines of several threads apart."""
     with _LOCK:
-        sys.stderr.write(f"auditlake: {message}\n")
+        sys.stderr.write(f"auditlake: {visible_lines(message)}\n")
         sys.stderr.flush()
 
 
@@ -78,7 +79,7 @@ def _described(error: BaseException) -> str:
     frames = "".join(traceback.format_tb(error.__traceback__)).rstrip()
     trace = trace_of(error)
     classes = classes_in(trace) if trace else ()
-    below = f"\nin the JVM: {', caused by '.join(classes)}" if classes else ""
+    below = f"\n  in the JVM: {', caused by '.join(classes)}" if classes else ""
     return f"unexpected {type(error).__name__} at\n{frames}{below}"
 
 

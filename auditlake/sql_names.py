@@ -19,6 +19,7 @@ _FOLDED = re.compile("[a-z_][a-z0-9_]*")
 _INVISIBLE = re.compile(
     "[\\\\\x01-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
 )
+_QUOTED = re.compile('"(?:[^"]|"")*"')
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _LAST_OF_FOUR_DIGITS = 0xFFFF
 _NUL = "\0"
@@ -35,6 +36,21 @@ def display_identifier(name: str) -> str:
     Keywords stay unquoted, so a statement must not be composed with it.
     """
     return name if _FOLDED.fullmatch(name) else standard_identifier(name)
+
+
+def printable_statement(statement: str) -> str:
+    r"""Write the quoted names of a PostgreSQL statement that have control characters as U&"\001b", for a terminal.
+
+    A function, whose body is quoted by $$, is ours and stays as it is.
+    """
+    if "$$" in statement:
+        return statement
+    return _QUOTED.sub(lambda found: found[0] if found[0].isprintable() else _unicode_identifier(found[0]), statement)
+
+
+def _unicode_identifier(quoted: str) -> str:
+    escaped = (each if each.isprintable() and each != "\\" else f"\\+{ord(each):06x}" for each in quoted)
+    return f"U&{''.join(escaped)}"
 
 
 def standard_literal(text: str) -> str:

@@ -1,5 +1,7 @@
 """Output for people beside messages: tables on stdout, and on a terminal the progress of a long step on stderr.
 
+Cells and names may come from the source: control characters in them are escaped here.
+
 A table wider than the terminal is printed in expanded layout: one value a line, under the number of its row. A file or
 a pipe has no width, so nothing is wrapped or truncated there.
 """
@@ -9,11 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from auditlake.values.escapes import visible, visible_lines
 
 _UNLIMITED = sys.maxsize
 
@@ -69,9 +73,17 @@ def _on_one_line(header: str) -> str:
     return header.replace("-\n", "").replace("\n", " ")
 
 
+class _Escaping(Table):
+    """A table whose cells have no control characters."""
+
+    def add_row(self, *cells: RenderableType | None, **given: Any) -> None:  # noqa: ANN401 - as rich
+        """Add a row."""
+        super().add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells), **given)
+
+
 def plain_table(*headers: str, title: str | None = None, right: Collection[str] = ()) -> Table:
     """Return a table in our style, without boxes around every cell; the `right` columns are aligned to the right."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = _Escaping(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for header in headers:
         table.add_column(header, overflow="fold", justify="right" if header in right else "left")
     return table
@@ -80,9 +92,9 @@ def plain_table(*headers: str, title: str | None = None, right: Collection[str] 
 def show_verdict(sentence: str, remedy: str | None, *, well: bool) -> None:
     """Print the verdict on a lake in one sentence, and the remedy."""
     to = console_for()
-    to.print(Text(sentence, "bold green" if well else "bold red"))
+    to.print(Text(visible_lines(sentence), "bold green" if well else "bold red"))
     if remedy:
-        to.print(remedy)
+        to.print(visible_lines(remedy))
 
 
 def show_status(facts: Mapping[str, object]) -> None:
@@ -91,7 +103,7 @@ def show_status(facts: Mapping[str, object]) -> None:
     shown = {name: value for name, value in facts.items() if name not in {"tables", "new_tables", "unfollowed_tables"}}
     width = max(map(len, shown))
     for name, value in shown.items():
-        text = f"{value:,.1f}" if isinstance(value, float) else str(value)
+        text = f"{value:,.1f}" if isinstance(value, float) else visible(str(value))
         to.print(f"{name.replace('_', ' '):<{width}}  {'-' if value is None else text}")
     entries = cast("list[dict[str, Any]]", facts["tables"])
     tables = plain_table("table", "horizon", "position", "state")
@@ -105,7 +117,8 @@ def show_status(facts: Mapping[str, object]) -> None:
     for entry in entries:
         if parked := entry["parked"]:
             what = "is known up to" if parked["ended"] else "is parked at"
-            to.print(f"\n{entry['table']} {what} {parked['lsn']}: {parked['reason']}. {parked['remedy']}")
+            found = f"{entry['table']} {what} {parked['lsn']}: {parked['reason']}. {parked['remedy']}"
+            to.print(f"\n{visible_lines(found)}")
 
 
 def _state(parked: Mapping[str, object] | None) -> str:

@@ -4,6 +4,7 @@ Values are PostgreSQL's text or null, LSNs in PostgreSQL's notation, times ISO 8
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -19,11 +20,12 @@ from auditlake.relation import Column, TableName
 from auditlake.temporal.when import format_us
 
 Fields = dict[str, Any]
+_UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
 def line(fields: Mapping[str, Any]) -> str:
-    """Format one object."""
-    return json.dumps(fields, ensure_ascii=False)
+    """Format one object; control characters are escaped, also those that JSON allows in a string."""
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(fields, ensure_ascii=False))
 
 
 def transaction(committed: Transaction) -> Fields:

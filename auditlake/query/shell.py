@@ -122,7 +122,7 @@ class Shell:
 
     def _one(self, text: str) -> None:
         if _word(text) in _HELP:
-            say(f"commands:\n{HELP}")
+            say("commands:\n" + "\n".join(f"  {line}" for line in HELP.split("\n")))
         elif text.startswith("\\"):
             command, _, argument = text.partition(" ")
             self._command(command, argument.strip())

@@ -30,6 +30,7 @@ COOKIE = "auditlake_session"
 _HTTP_PORT = 80
 _SESSION_S = 12 * 3600
 _SHORTEST_TOKEN = 20
+_DIGITS = 12
 _OPEN_PATHS = ("/sign-in", "/static/")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -88,7 +89,7 @@ class Access:
         except CookieError:
             return False
         until, _, signature = (kept.value if kept else "").partition(".")
-        if not (until.isascii() and until.isdigit()) or int(until) < time.time():
+        if not (until.isascii() and until.isdigit() and len(until) <= _DIGITS) or int(until) < time.time():
             return False
         return hmac.compare_digest(signature.encode(), self._signature(until).encode())
 

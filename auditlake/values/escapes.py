@@ -5,8 +5,8 @@ function, a binary-coercible cast, an old release). Arrow, Parquet and Spark req
 of a character becomes NUL, `x` and two hexadecimal digits; all others stay unchanged. PostgreSQL's text never contains
 NUL, so the escape is unambiguous, and texts are equal exactly if their escaped forms are.
 
-`visible` escapes control characters, so that the text of a row cannot move the cursor or command the terminal. It shows
-an invalid byte as `\xe9`.
+`visible` escapes control characters, so that the text of a row cannot move the cursor or command the terminal, and
+those that change the direction of the text after them. It shows an invalid byte as `\xe9`.
 """
 
 import codecs
@@ -17,7 +17,8 @@ if TYPE_CHECKING:  # the decoder of single messages needs no Arrow, and its impo
     import pyarrow as pa
 
 _HANDLER = "auditlake-bytes"
-_CONTROL = re.compile(r"\x00x[0-9a-f]{2}|[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile(r"\x00x[0-9a-f]{2}|[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_INDENTED = re.compile(r"\n(?=  )")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -50,6 +51,11 @@ def texts_of(values: "pa.Array") -> "pa.Array":
 def visible(text: str) -> str:
     """Escape control characters, and bytes that are not valid text."""
     return _CONTROL.sub(_escaped_control, text)
+
+
+def visible_lines(text: str) -> str:
+    """Escape as `visible`, except for a line break before an indented line, which cannot imitate a message."""
+    return "\n".join(map(visible, _INDENTED.split(text)))
 
 
 def _escaped_control(match: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
 """Commands about the source: check, bootstrap, drop; and demo, which brings its own."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ from auditlake.config import Settings
 from auditlake.errors import SourceUnready
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
+from auditlake.sql_names import printable_statement
+from auditlake.values.escapes import visible
 
 if TYPE_CHECKING:  # commands import on demand, to start fast
     import psycopg
@@ -51,7 +53,7 @@ def check(settings: Settings, *, install_context: bool, install_ddl_trigger: boo
 def _install_ddl_trigger(conn: "psycopg.Connection[Row]", *, yes: bool) -> None:
     from auditlake.source.ddl_trigger import install, read_ddl_trigger, statements
 
-    click.echo("\n".join(statements()))
+    _show_statements(statements())
     if yes:
         install(conn)
         say(f"{read_ddl_trigger(conn).sentence}; auditlake drop removes it")
@@ -63,7 +65,7 @@ def _install_context(conn: "psycopg.Connection[Row]", settings: Settings, *, yes
 
     plan = survey(conn, settings.tables, settings.publication, settings.slot)
     names = [table.name for table in plan.chosen]
-    click.echo("\n".join(statements(names)))
+    _show_statements(statements(names))
     if yes:
         _report_installed(install(conn, names))
 
@@ -108,9 +110,15 @@ def _report_installed(installed: "Installed") -> None:
 
 def _show_findings(found: "Sequence[Finding]", statements: Sequence[str]) -> None:
     for finding in found:
-        click.echo(f"{finding}\n    {finding.fix}")
+        click.echo(f"{visible(str(finding))}\n    {visible(finding.fix)}")
     if statements:
-        click.echo("\n".join(["", "-- the statements above, as the owner of the tables or a superuser:", *statements]))
+        click.echo("\n-- the statements above, as the owner of the tables or a superuser:")
+        _show_statements(statements)
+
+
+def _show_statements(statements: Iterable[str]) -> None:
+    for statement in statements:
+        click.echo(printable_statement(statement))
 
 
 @click.command()

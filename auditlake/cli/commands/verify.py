@@ -10,6 +10,7 @@ from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
+from auditlake.values.escapes import visible_lines
 
 if TYPE_CHECKING:  # imports Spark
     from auditlake.verify.verify import Request
@@ -67,7 +68,7 @@ def verify(settings: Settings, *, no_source: bool, no_keys: bool, form: str, **g
     with working("verifying"):
         report = run(request, lambda: spark_session(settings.spark), say)
     for line in (as_json_lines if form == "json" else as_lines)(report, keys=not no_keys):
-        click.echo(line)
+        click.echo(visible_lines(line))
     say(report.summary())
     if failure := report.failure():
         raise failure

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import Headers
 
 from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
@@ -64,6 +65,13 @@ def test_signing_in_gives_a_session(lake: Lake) -> None:
         assert found == (200 if status == 303 else 401), kept
     other = Access(_HOSTS, TOKEN + "2")
     assert Page(lake, other).ask("GET", "/api/v1/lake", headers={"cookie": f"{COOKIE}={value}"}).status_code == 401
+
+
+@pytest.mark.parametrize("cookie", ["9" * 5_000 + ".a", "9" * 12 + ".a", ".", "a.b", "\xb2.a", '"'])
+def test_a_cookie_that_is_none_of_ours_is_no_session(cookie: str) -> None:
+    """Whatever it is: it does not end in an error."""
+    access = Access(_HOSTS, TOKEN)
+    assert not access.knows(Headers({"cookie": f"{COOKIE}={cookie}"}))
 
 
 def test_sign_in_leads_to_this_server_only(lake: Lake) -> None:
