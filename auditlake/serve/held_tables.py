@@ -9,7 +9,8 @@ come from the files. The rows held are those of the history, at the LSN or at th
    during `QUIET_S`: while the slider moves, every request is for another moment.
 2. A sample of the rows estimates the bytes. A held table is dropped when others need its place: least recently used
    first, never one in use.
-3. Held tables need at most `MOST_BYTES` in total, and one of them at most two thirds of that.
+3. A table with a column `rowid` is not held: it hides DuckDB's own, by which the rows are found.
+4. Held tables need at most `MOST_BYTES` in total, and one of them at most two thirds of that.
 """
 
 import threading
@@ -69,6 +70,11 @@ class Rows:
         """Identify the rows."""
         names = tuple(column.stored for column in self.columns)
         return (self.table.path, self.table.delta_version, self.lsn, names, self.order)
+
+    @property
+    def hides_numbers(self) -> bool:
+        """Whether a column hides DuckDB's own `rowid`, by which the held rows are found."""
+        return any(column.stored.casefold() == "rowid" for column in self.columns)
 
     @property
     def partial(self) -> bool:
@@ -148,7 +154,7 @@ class HeldTables:
 
     def _request(self, reader: Reader, rows: Rows) -> None:
         """Have the rows held, unless that is under way, or they are too few or too many."""
-        if open_rows(rows.table) < self._least_rows and isinstance(rows.table.path, Path):
+        if rows.hides_numbers or (open_rows(rows.table) < self._least_rows and isinstance(rows.table.path, Path)):
             return
         with self._lock:
             if self._closed or rows.key in self._refused or rows.key == self._making:

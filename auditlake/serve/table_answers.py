@@ -1,9 +1,10 @@
 """Tables at a moment: the list with counts, rows, facets, and rows found by a former value."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from auditlake.serve.table_rows import (
     ops_of,
     parse_order,
     parse_where,
+    where_of,
 )
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.when import format_us
@@ -216,9 +218,9 @@ def facets(resources: Resources, asked: OfFacets) -> models.Facets:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A value searched for in some columns: conditions by the own name of the column (`audit.columns_over_time`)."""
+    """A value searched for in some columns: for each, by its own name (`audit.columns_over_time`), one per type."""
 
-    where: Mapping[str, Where]
+    where: Mapping[str, Sequence[Where]]
 
     def matches(self, values: Values) -> list[str]:
         """Return the columns of a row that match."""
@@ -226,17 +228,17 @@ class Search:
 
     def matches_text(self, name: str, text: str | None) -> bool:
         """Return whether a value of a column matches."""
-        where = self.where[name]
-        return text is not None and (where.text in text if where.op == "has" else where.text == text)
+        wheres = self.where[name]
+        return text is not None and any(w.text in text if w.op == "has" else w.text == text for w in wheres)
 
     def in_changes(self) -> str:
         """Return a condition that every change with a matching value fulfils."""
         parts = []
-        for where in {(each.op, each.text) for each in self.where.values()}:
-            text = standard_literal(where[1])
+        for op, value in {(each.op, each.text) for wheres in self.where.values() for each in wheres}:
+            text = standard_literal(value)
             for side in ('"new"', '"old"'):
                 whole = f"strpos(array_to_string({side}, chr(31)), {text}) > 0"
-                parts.append(whole if where[0] == "has" else f"array_has({side}, {text})")
+                parts.append(whole if op == "has" else f"array_has({side}, {text})")
         return " or ".join(parts) or "false"
 
 
@@ -248,8 +250,7 @@ def find(resources: Resources, asked: OfFind) -> models.Finds:
     """
     state, at = state_of(resources, asked.table, asked.at)
     search = _search(state, asked)
-    versions = _matching(resources, state, search, asked.limit + 1)
-    matching = [each for group in versions if (each := _matched(search, group))]
+    matching = list(islice(_matching(resources, state, search, asked.limit + 1), asked.limit + 1))
     used = {name for last, _ in matching for name in search.matches(last.values)}
     shown = {state.own_name(column): column for column in state.columns}
     shown |= {column.name: column for column in state.table.columns if column.name in used - set(shown)}
@@ -265,52 +266,67 @@ def find(resources: Resources, asked: OfFind) -> models.Finds:
 
 
 def _search(state: TableState, asked: OfFind) -> Search:
-    own = {state.own_name(column): column for column in state.columns}
-    past = {column.name: column for column in state.table.columns if (column.since or 0) <= state.lsn}
-    columns = {
-        name: column
-        for name, column in (past | own).items()
-        if asked.column in {None, column.name} or (asked.column == name and asked.column not in state.by_name)
-    }
-    if not columns and asked.column is not None:
+    types: dict[str, dict[str, Column]] = {}
+    for column in state.table.columns:
+        if (column.since or 0) <= state.lsn:
+            types.setdefault(column.name, {})[column.stored] = column
+    called = {state.own_name(column): column.name for column in state.columns}
+    for column in state.columns:
+        types.setdefault(state.own_name(column), {})[column.stored] = column
+    wanted = [
+        name
+        for name in types
+        if asked.column in {None, called.get(name)} or (asked.column == name and asked.column not in state.by_name)
+    ]
+    if not wanted and asked.column is not None:
         raise BadUsage(
             f"there is no column {asked.column} at this moment, and there was none",
             f"The columns are {', '.join(state.by_name)}.",
         )
-    where = {}
-    for name, column in columns.items():
+    found = {name: list(_wheres(types[name].values(), asked)) for name in wanted}
+    return Search({name: wheres for name, wheres in found.items() if wheres})
+
+
+def _wheres(types: Iterable[Column], asked: OfFind) -> Iterator[Where]:
+    for column in types:
         op = "has" if asked.contains and type_of(column).kind is Kind.TEXT else "is"
         try:
-            where[name] = parse_where([f"{column.name}:{op}:{asked.value}"], {column.name: column})[0]
-        except BadUsage:  # the value is not one of this column's type
+            yield where_of(column, op, asked.value)
+        except BadUsage:  # the value is not one of this type
             continue
-    return Search(where)
 
 
-def _matching(resources: Resources, state: TableState, search: Search, limit: int) -> list[list[Version]]:
-    """Return all versions of every row with a matching version, of at most `limit` rows; with own names."""
-    reader, table = state.reader, state.table
+_Matched = tuple[Version, Sequence[Version]]
+"""The last version of a row that matches, and all its versions."""
+
+
+def _matching(resources: Resources, state: TableState, search: Search, limit: int) -> Iterator[_Matched]:
+    """Yield rows with a matching version, with own names; of those in the history at most `limit`."""
+    reader, table, conditions = state.reader, state.table, list(_conditions(state, search))
     with resources.cursor() as cursor:
-        found = list(state.versions(cursor, list(_conditions(state, search)), 10 * limit))
-    if not table.key:
-        return [[_version(row, state.lsn)] for row in found][:limit]
-    keys = dict.fromkeys(tuple(str(row[column.name]) for column in table.key) for row in found)
-    keys |= dict.fromkeys(_keys_in_tail(state, search))
-    return [versions_of(reader, table, [key], state.lsn) for key in list(keys)[:limit]]
+        rows = [] if table.key else list(state.versions(cursor, conditions, limit))
+        keys = dict.fromkeys(state.keys(cursor, conditions, limit) if table.key else ())
+    if table.key and len(keys) < limit:
+        keys |= dict.fromkeys(_keys_in_tail(state, search))
+    yield from (each for row in rows if (each := _matched(search, [_version(row, state.lsn)])))
+    yield from (each for key in keys if (each := _matched(search, versions_of(reader, table, [key], state.lsn))))
 
 
 def _conditions(state: TableState, search: Search) -> Iterator[Condition]:
-    """Yield the conditions of a search on a version of the history, or what some of its rows must meet."""
+    """Yield the conditions one of which a version of the history matches."""
     stored = {column.stored for column in state.table.columns}
-    yield from (where.sql() for where in search.where.values() if where.column.stored in stored)
-    yield from ((f"_from_lsn < {since:d}", []) for since in _showing_missing(state, search))
+    for wheres in search.where.values():
+        yield from (where.sql() for where in wheres if where.column.stored in stored)
+    for name, since in _showing_missing(state, search):
+        merged = any(c.name == name and (c.since or 0) <= state.table.position for c in state.table.columns)
+        yield (f"_to_lsn < {since:d}" if merged else "true"), []
 
 
-def _showing_missing(state: TableState, search: Search) -> Iterator[int]:
-    """Yield the LSN at which each column was added whose missing value matches: it is stored in no older row."""
+def _showing_missing(state: TableState, search: Search) -> Iterator[tuple[str, int]]:
+    """Yield each column, with the LSN at which it was added, whose missing value matches: no older row stores it."""
     for name, later in state.reader.later(state.table.name).items():
         if name in search.where and search.matches_text(name, later.missing):
-            yield later.since
+            yield name, later.since
 
 
 def _version(row: dict[str, Any], lsn: Lsn) -> Version:
@@ -324,14 +340,15 @@ def _version(row: dict[str, Any], lsn: Lsn) -> Version:
 def _keys_in_tail(state: TableState, search: Search) -> Iterator[tuple[str, ...]]:
     reader, table = state.reader, state.table
     names = tuple(column.name for column in table.key)
-    conditions = [search.in_changes(), *(f"lsn < {since:d}" for since in _showing_missing(state, search))]
+    conditions = [search.in_changes(), *(f"lsn < {since:d}" for _, since in _showing_missing(state, search))]
     span = Span(table.position, state.lsn)
     for change in changes_of(reader, table.name, span, f"op <> 'truncate' and ({' or '.join(conditions)})"):
-        yield change.key_after(names)
-        yield change.key_before(names)
+        if search.matches(change.after or {}) or search.matches(change.before or {}):
+            yield change.key_after(names)
+            yield change.key_before(names)
 
 
-def _matched(search: Search, versions: Sequence[Version]) -> tuple[Version, Sequence[Version]] | None:
+def _matched(search: Search, versions: Sequence[Version]) -> _Matched | None:
     """Return the last version of a row that matches, with all versions."""
     matching = [version for version in versions if search.matches(version.values)]
     return (matching[-1], versions) if matching else None

@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ import pyarrow.compute as pc
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.row_key import read_value
 from auditlake.audit.state import Reading, columns_of, is_held, state_query, versions_query
+from auditlake.audit.versions import texts_by_own_name, types_over_time
 from auditlake.errors import BadUsage
 from auditlake.lake.duckdb_rows import bare
 from auditlake.lake.history import HistoryTable, type_of
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 OPS = ("is", *COMPARED, "has", "begins", "null", "notnull")
-_WHERE = re.compile(rf"(?P<column>.+?):(?P<op>{'|'.join(OPS)}):(?P<value>.*)", re.DOTALL)
+_OP = re.compile(rf":(?P<op>{'|'.join(OPS)})(?=:)")
 _COMPARABLE = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
 _TEXT, _VARCHAR, _UUID = 25, 1043, 2950
 _ORDERED_TEXTS = frozenset({_TEXT, _VARCHAR, _UUID})
@@ -142,11 +144,19 @@ def parse_where(given: Sequence[str], columns: Mapping[str, Column]) -> tuple[Wh
 
 
 def _parse(given: str, columns: Mapping[str, Column]) -> Where:
-    match = _WHERE.fullmatch(given)
-    if match is None:
+    found = [(given[: m.start()], m["op"], given[m.end() + 1 :]) for m in _OP.finditer(given) if m.start()]
+    if not found:
         raise BadUsage("a filter is not in the form COLUMN:OP:VALUE", f"OP is one of {', '.join(OPS)}.")
-    column = column_named(match["column"], columns)
-    op, value = match["op"], match["value"]
+    # The name of a column may contain what looks like an operation.
+    name, op, value = next((each for each in found if each[0] in columns), found[0])
+    return where_of(column_named(name, columns), op, value)
+
+
+def where_of(column: Column, op: str, value: str) -> Where:
+    """Return a filter.
+
+    Raises BadUsage if the column has no such operation, or no such value.
+    """
     if op not in ops_of(column):
         raise BadUsage(f"{column.name} cannot be filtered by {op}", f"It can by {', '.join(ops_of(column))}.")
     if op in {"null", "notnull"}:
@@ -258,17 +268,49 @@ class TableState:
         A version is its texts by the own name of every column that the history has, and its period.
         """
         columns = self.table.columns
-        inner = versions_query(cursor, self.reader, self.table, columns, self.table.position)
-        some = " or ".join(text for text, _ in conditions) or "false"
-        sql = (
-            f"select * from ({inner}) h where _from_lsn <= {min(self.lsn, self.table.position):d} and ({some})"
-            f" order by _to_lsn is null or _to_lsn > {self.lsn:d}, _to_lsn desc limit {limit:d}"
-        )
-        for batch in cursor.execute(sql, [value for _, values in conditions for value in values]).to_arrow_reader():
-            texts = {column.name: texts_of(column, batch).to_pylist() for column in columns}
+        matching, values = self._matching(cursor, conditions)
+        sql = f"select * {matching} order by _to_lsn is null or _to_lsn > {self.lsn:d}, _to_lsn desc limit {limit:d}"
+        for batch in cursor.execute(sql, values).to_arrow_reader():
+            physical = [(column, pa.chunked_array([texts_of(column, batch)])) for column in columns]
+            begins = pa.chunked_array([batch.column("_from_lsn")])
+            texts = texts_by_own_name(self.reader, self.table, begins, physical)
             period = batch.select(["_from_lsn", "_to_lsn"]).to_pylist()
-            for place, row in enumerate(period):
-                yield {**{name: values[place] for name, values in texts.items()}, **row}
+            values_of = [each.to_pylist() for each in texts.values()]
+            for place, bounds in enumerate(period):
+                yield {**{name: each[place] for name, each in zip(texts, values_of, strict=True)}, **bounds}
+
+    def keys(self, cursor: "DuckDBPyConnection", conditions: Sequence[Condition], limit: int) -> list[tuple[str, ...]]:
+        """Return the keys of such versions, at most `limit`: those without a row at the LSN first, then the latest."""
+        parts = [types_over_time(self.table, column) for column in self.table.key]
+        typed = [column for part in parts for column in part]
+        cells = [_of(column) for column in typed]
+        cells += [_entry(column) if type_of(column).may_not_fit else "null" for column in typed]
+        matching, values = self._matching(cursor, conditions)
+        every, _ = self._matching(cursor, [("true", [])])
+        listed = ", ".join(f"{cell} as k{n}" for n, cell in enumerate(cells))
+        same = " and ".join(f"{cell} is not distinct from m.k{n}" for n, cell in enumerate(cells))
+        names = ", ".join(f"m.k{n}" for n in range(len(cells)))
+        sql = (
+            f"with m as (select distinct {listed} {matching})"
+            f" select {names} from m join (select h.* {every}) h on {same} group by {names}"
+            f" order by bool_or(h._to_lsn is null or h._to_lsn > {self.lsn:d}), max(h._from_lsn) desc"
+            f" limit {limit * prod(map(len, parts)):d}"
+        )
+        found = cursor.execute(sql, values).to_arrow_table().combine_chunks()
+        texts = {}
+        for n, column in enumerate(typed):
+            raw = found.column(len(typed) + n).combine_chunks().cast(pa.string())
+            entries = raw if type_of(column).may_not_fit else None
+            texts[column.stored] = exact_texts(found.column(n).combine_chunks(), type_of(column), entries)
+        key = [pc.coalesce(*(texts[column.stored] for column in part)).to_pylist() for part in parts]
+        return list(dict.fromkeys(zip(*key, strict=True)))[:limit]
+
+    def _matching(self, cursor: "DuckDBPyConnection", conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
+        """Return FROM and WHERE, with its values, of the versions that meet one of the conditions, alias h."""
+        inner = versions_query(cursor, self.reader, self.table, self.table.columns, self.table.position)
+        some = " or ".join(text for text, _ in conditions) or "false"
+        sql = f"from ({inner}) h where _from_lsn <= {min(self.lsn, self.table.position):d} and ({some})"
+        return sql, [value for _, values in conditions for value in values]
 
     @property
     def held_rows(self) -> Rows:

@@ -1,0 +1,62 @@
+"""Find lists every row with a matching version, however many versions one row has, and says if there are more."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
+from auditlake.relation import Column, TableName
+from tests.page import Page, write_lake
+from tests.small_lake import T0_US, version, write_history
+
+_HOT, _OTHERS = 260, 30
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The small lake with `hot`: row 1 had the note `x` in 260 versions, and rows 2 to 31 have it.
+
+    Rows 40 to 44 had it and are deleted.
+    """
+    lake = write_lake(tmp_path_factory.mktemp("find") / "lake")
+    columns = (Column("id", 23, -1, key=True), Column("note", 25, -1, key=False))
+    positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
+    write_history(lake, TableName("public", "hot"), columns, list(_rows()), positions)
+    return Page(lake)
+
+
+def _rows() -> Iterator[dict[str, Any]]:
+    for n in range(_HOT):
+        ended = version(0x100, 0x150, "update", "update") | {"_from_lsn": 0x100 + n, "_to_lsn": 0x101 + n}
+        yield {"id": 1, "note": "x"} | ended
+    yield {"id": 1, "note": "y"} | version(0x100, None, "update", None) | {"_from_lsn": 0x100 + _HOT}
+    for key in range(2, 2 + _OTHERS):
+        yield {"id": key, "note": "x"} | version(0x100, None, "snapshot", None)
+    for key in range(40, 45):
+        yield {"id": key, "note": "x"} | version(0x100, 0x150, "snapshot", "delete")
+
+
+def test_a_row_with_many_versions_hides_no_other(page: Page) -> None:
+    """Deleted rows come first, and each row once."""
+    answer = page.json("find", table="hot", value="x", limit=100)
+    keys = [int(each["key"][0]) for each in answer["found"]]
+    assert sorted(keys[:5]) == [40, 41, 42, 43, 44]
+    assert sorted(keys[5:]) == list(range(1, 2 + _OTHERS))
+    assert not answer["more"]
+    (hot,) = [each for each in answer["found"] if each["key"] == ["1"]]
+    assert (hot["state"], hot["versions"]) == ("exists", _HOT + 1)
+
+
+@pytest.mark.parametrize(("limit", "more"), [(25, True), (35, True), (36, False)])
+def test_more_is_shown_if_rows_are_left_out(page: Page, limit: int, *, more: bool) -> None:
+    """36 rows match."""
+    answer = page.json("find", table="hot", value="x", limit=limit)
+    assert (len(answer["found"]), answer["more"]) == (limit, more)
+
+
+def test_rows_are_found_as_of_a_moment(page: Page) -> None:
+    """At 0/120 no row was deleted, and the first row had the note."""
+    answer = page.json("find", table="hot", value="x", limit=100, at="0/120")
+    assert {each["state"] for each in answer["found"]} == {"exists"}
+    assert len(answer["found"]) == 1 + _OTHERS + 5
