@@ -86,10 +86,15 @@ def children() -> list[int]:
     return [int(pid) for file in files for pid in file.read_text().split()]
 
 
-def run(arguments: Sequence[str | Path], environment: Mapping[str, str] | None = None, code: str | None = None) -> Done:
+def run(
+    arguments: Sequence[str | Path],
+    environment: Mapping[str, str] | None = None,
+    code: str | None = None,
+    timeout_s: float = _TIMEOUT_S,
+) -> Done:
     """Run `auditlake` to its end."""
     with start(arguments, environment, code) as process:
-        stdout, stderr = process.communicate(timeout=_TIMEOUT_S)
+        stdout, stderr = process.communicate(timeout=timeout_s)
     return Done(process.returncode, stdout, stderr)
 
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from auditlake.config import Settings, load_settings
-from auditlake.errors import BadUsage
+from auditlake.errors import BadUsage, WrongSource
 from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import read_manifest
 from auditlake.lsn import Lsn
 
 if TYPE_CHECKING:  # follow imports Spark
@@ -44,8 +45,8 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
 
     @click.option("--source", help="libpq URI or conninfo of the database.")
     @click.option("--lake", help="Folder of the lake [./lake].")
-    @click.option("--slot", help="Replication slot [auditlake].")
-    @click.option("--publication", help="Publication [auditlake].")
+    @click.option("--slot", help="Replication slot [that of the lake; auditlake for a new one].")
+    @click.option("--publication", help="Publication [that of the lake; auditlake for a new one].")
     @click.pass_context
     @functools.wraps(command)
     def wrapped(context: click.Context, /, **given: object) -> R:
@@ -165,16 +166,38 @@ def stopped_by_signals() -> Iterator[Stop]:
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+def with_recorded_names(settings: Settings) -> Settings:
+    """Return the settings with the slot and the publication that the lake records; without a lake, unchanged.
+
+    Raises WrongSource if a flag, the environment or the file has others: a lake is captured from one slot.
+    """
+    recorded = read_manifest(Lake(settings.lake))
+    if recorded is None:
+        return settings
+    names = {"slot": recorded.slot, "publication": recorded.publication}
+    for name in settings.model_fields_set & names.keys():
+        if (given := getattr(settings, name)) != names[name]:
+            raise WrongSource(
+                f"this lake records {name} {names[name]}, the setting {name} is {given}",
+                f"Leave out the setting {name}, or use another folder as lake.",
+            )
+    return settings.model_copy(update=names)
+
+
 def bootstrap_target(settings: Settings) -> "Target":
-    """Return the settings of a bootstrap."""
+    """Return the settings of a bootstrap, with the names that the lake records.
+
+    Raises WrongSource if the settings have others.
+    """
     from auditlake.snapshot.bootstrap import Target  # noqa: PLC0415 - only for commands that copy
     from auditlake.snapshot.scheduler import Limits  # noqa: PLC0415
 
+    named = with_recorded_names(settings)
     return Target(
         settings.source_required(),
         Lake(settings.lake),
-        settings.slot,
-        settings.publication,
+        named.slot,
+        named.publication,
         settings.tables,
         failover=settings.failover,
         streaming=settings.how_to_stream,

@@ -14,7 +14,7 @@ SPARK = {
         {
             "master": "local[2]",
             "driver.memory": "1g",
-            "driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m",
             "sql.shuffle.partitions": "2",
             "sql.codegen.wholeStage": "false",
             "sql.codegen.factoryMode": "NO_CODEGEN",

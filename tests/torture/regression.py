@@ -309,7 +309,8 @@ class Campaign:
 
     def settle(self, evidence: Evidence) -> int | None:
         """Bring everything into the lake; return the exit code of `verify`, None without Spark."""
-        settled = command.run(["follow" if self.mode.spark else "capture", "--until-current", *self.line], SPARK)
+        stage = "follow" if self.mode.spark else "capture"
+        settled = command.run([stage, "--until-current", *self.line], SPARK, timeout_s=_VERIFY_S)
         print(settled.stderr[-6000:])  # noqa: T201 - this is its report
         evidence.broken += [] if settled.code in _SETTLED else [settled.stderr]
         if not self.mode.spark:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import bootstrap_target, with_settings, with_streaming
+from auditlake.cli.options import bootstrap_target, with_recorded_names, with_settings, with_streaming
 from auditlake.config import Settings
 from auditlake.errors import SourceUnready
 from auditlake.lake.layout import Lake
@@ -41,6 +41,7 @@ def check(settings: Settings, *, install_context: bool, install_ddl_trigger: boo
     """
     from auditlake.source.connection import connect
 
+    settings = with_recorded_names(settings)
     with connect(settings.source_required()) as conn:
         if install_ddl_trigger:
             _install_ddl_trigger(conn, yes=yes)
@@ -164,10 +165,13 @@ def drop(settings: Settings, *, yes: bool) -> None:
       auditlake drop
     """
     from auditlake.drop import drop_source_objects
+    from auditlake.lake.manifest import require_manifest
 
+    lake = Lake(with_recorded_names(settings).lake)
+    recorded = require_manifest(lake)
     if not yes:
-        click.confirm(f"drop slot {settings.slot} and publication {settings.publication}?", abort=True, err=True)
-    drop_source_objects(settings.source_required(), Lake(settings.lake), settings.slot, settings.publication, say)
+        click.confirm(f"drop slot {recorded.slot} and publication {recorded.publication}?", abort=True, err=True)
+    drop_source_objects(settings.source_required(), lake, recorded.slot, recorded.publication, say)
 
 
 @click.command()

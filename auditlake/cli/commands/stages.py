@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import Stop, bootstrap_target, stopped_by_signals, with_settings, with_streaming, with_target
+from auditlake.cli.options import (
+    Stop,
+    bootstrap_target,
+    stopped_by_signals,
+    with_recorded_names,
+    with_settings,
+    with_streaming,
+    with_target,
+)
 from auditlake.config import Settings
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
@@ -86,6 +94,7 @@ def _report_stop(stop: Stop) -> None:
 def _task(settings: Settings, until: "Until") -> "Task":
     from auditlake.capture.supervisor import make_task
 
+    with_recorded_names(settings)  # refuses others
     how, every_s = settings.how_to_stream, settings.heartbeat_s
     return make_task(settings.source_required(), Lake(settings.lake), until, how, every_s)
 
@@ -156,7 +165,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     from auditlake.snapshot.worker_pool import start_workers
     from auditlake.spark.session import spark_session
 
-    lake = Lake(settings.lake)
+    lake = Lake(with_recorded_names(settings).lake)
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
     target = Target(settings.source_required(), lake, settings.how_to_stream, limits, failover=settings.failover)
     renewal = find_renewal(target.conninfo, lake) if every else None
@@ -194,7 +203,7 @@ def status(settings: Settings, *, check_only: bool, as_json: bool) -> None:
     from auditlake.terminal import show_status, show_verdict
 
     source = settings.source.get_secret_value() if settings.source else None
-    found = stage.read_status(Lake(settings.lake), source)
+    found = stage.read_status(Lake(with_recorded_names(settings).lake), source)
     verdict = judge(found)
     if as_json:
         judged = {"verdict": verdict.sentence, "remedy": verdict.remedy, "check_code": verdict.code}

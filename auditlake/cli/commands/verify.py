@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditlake.cli.options import with_settings
+from auditlake.cli.options import with_recorded_names, with_settings
 from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
@@ -79,7 +79,7 @@ def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any])
     from auditlake.verify.verify import Request
 
     return Request(
-        Lake(settings.lake),
+        Lake(with_recorded_names(settings).lake),
         conninfo,
         given["patterns"],
         Load(given["connections"], given["bytes_per_s"] or settings.copy_bytes_per_s),

@@ -1,0 +1,69 @@
+"""The slot and the publication that a lake records: they count, and other names are refused."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from auditlake.lake.layout import Lake
+from tests import command
+from tests.capture_lake import make_lake
+
+pytestmark = pytest.mark.pg
+
+_NAME = "al3"
+_WRONG_SOURCE = 5
+
+
+@pytest.fixture
+def lake(database: str, tmp_path: Path) -> Lake:
+    """A lake whose slot and publication have a name that is not the default."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table t (id int primary key)")
+    return make_lake(database, tmp_path / "lake", name=_NAME)
+
+
+@pytest.mark.parametrize("line", [["follow", "--until-current"], ["capture", "--until-current"], ["bootstrap"]])
+def test_a_lake_goes_on_with_the_names_that_it_records(database: str, lake: Lake, line: list[str]) -> None:
+    """Neither has to be repeated."""
+    done = command.run_here([*line, "--source", database, "--lake", lake.root])
+    assert done.code == 0, done.stderr
+
+
+@pytest.mark.parametrize("option", ["--slot", "--publication"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["follow", "--until-current"],
+        ["capture", "--until-current"],
+        ["bootstrap"],
+        ["check"],
+        ["status"],
+        ["verify"],
+        ["resync"],
+        ["drop", "--yes"],
+    ],
+    ids=lambda line: line[0],
+)
+def test_another_name_is_refused(database: str, lake: Lake, line: list[str], option: str) -> None:
+    """By every command that would use it, before it does anything."""
+    done = command.run_here([*line, option, "other", "--source", database, "--lake", lake.root])
+    name = option.removeprefix("--")
+    assert done.code == _WRONG_SOURCE
+    assert f"this lake records {name} {_NAME}, the setting {name} is other" in done.stderr
+    assert _slots(database) == [_NAME]
+
+
+def test_drop_asks_about_the_names_that_the_lake_records(database: str, lake: Lake) -> None:
+    """It would drop those."""
+    line = ["drop", "--source", database, "--lake", lake.root]
+    assert f"drop slot {_NAME} and publication {_NAME}?" in command.run_here(line).stderr
+    assert _slots(database) == [_NAME]
+    assert command.run_here([*line, "--yes"]).code == 0
+    assert _slots(database) == []
+
+
+def _slots(database: str) -> list[str]:
+    with psycopg.connect(database) as conn:
+        query = "select slot_name::text from pg_replication_slots where database = current_database()"
+        return [name for (name,) in conn.execute(query).fetchall()]
