@@ -250,7 +250,7 @@ def _published(run: _Run, names: Collection[TableName]) -> dict[TableName, Follo
         create_publication(run.control, name, [table.name for table in chosen.values()])
         return choose_from(read_source(run.control, name))
     unpublished = tuple(table for table in chosen.values() if source.published(table.name) is None)
-    publish(run.control, name, Plan(tuple(chosen.values()), unpublished, source.publication, None, ()))
+    publish(run.control, name, Plan(name, tuple(chosen.values()), unpublished, source.publication, None, ()))
     return choose_from(read_source(run.control, name))
 
 

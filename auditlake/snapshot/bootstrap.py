@@ -112,6 +112,8 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Rep
         plan = make_plan(control, target.patterns, target.publication, target.slot)
         for remark in plan.remarks:
             report(remark)
+        for advice in plan.advice:
+            report(f"warning: {advice}. {advice.fix}")
         if ours:
             check_main_slot(control, target.lake, target.slot)
         else:

@@ -234,7 +234,7 @@ def _run(job: Job) -> int:
     try:
         copied = bootstrap(job.target, lambda: start_workers(job.spark), lambda _: None)
     except AuditlakeError as exc:
-        sys.stderr.write(f"error: {exc.message}\n")
+        sys.stderr.write(f"error: {exc.message}{f'. {exc.hint}' if exc.hint else ''}\n")
         return exc.exit_code
     for table in copied:
         sys.stderr.write(f"{table.name} is a new table: copied {table.rows:,} rows at {table.snapshot_lsn}\n")

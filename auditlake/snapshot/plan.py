@@ -22,7 +22,9 @@ from auditlake.source.connection import Row
 from auditlake.source.lock_waits import AGAINST_PUBLISHING, locks_awaited
 from auditlake.source.preflight import (
     Finding,
+    advise_on_publication,
     check_access,
+    check_creation,
     check_ownership,
     check_publication,
     check_server,
@@ -46,15 +48,17 @@ _FIRST = 3
 class Plan:
     """The chosen tables, those not yet published, and the publication and slot if they exist.
 
-    `remarks` are sentences about chosen tables or changes that cannot be followed; `unreadable` has the reason for each
-    table that cannot be copied now, if others can.
+    `remarks` are sentences about chosen tables or changes that cannot be followed, `advice` options of the publication
+    to change before the first copy; `unreadable` has the reason for each table that cannot be copied now, if others can.
     """
 
+    publication_name: str
     chosen: tuple[FollowedTable, ...]
     unpublished: tuple[FollowedTable, ...]
     publication: Publication | None
     slot: SlotState | None
     remarks: tuple[str, ...]
+    advice: tuple[Finding, ...] = ()
     unreadable: Mapping[TableName, SourceUnready] = field(default_factory=dict)
 
 
@@ -103,7 +107,12 @@ def survey(
     unpublished = tuple(table for table in chosen if lacks and source.published(table.name) is None)
     remarks = [f"{name} is left out: it is unlogged or foreign, so its changes are not in WAL" for name in left_out]
     remarks += [remark for table in chosen for remark in remarks_on(table)]
-    return Plan(chosen, unpublished, source.publication, read_slot(conn, slot_name), tuple(remarks))
+    slot, advice = read_slot(conn, slot_name), []
+    if source.publication is not None and slot is None:
+        advice = advise_on_publication(source.publication, chosen, conn.info.server_version // 10000)
+    return Plan(
+        publication_name, chosen, unpublished, source.publication, slot, tuple(remarks), tuple(advice)
+    )
 
 
 def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:
@@ -137,9 +146,9 @@ def _obstacles(conn: psycopg.Connection[Row], plan: Plan) -> list[Finding]:
     for table in plan.chosen:
         found += check_table(table, facts.major)
     if plan.publication is None:
-        return [*found, *check_ownership(facts, plan.chosen, create=True)]
+        return [*found, *check_creation(facts, plan.chosen, plan.publication_name)]
     found += check_publication(plan.publication)
-    return [*found, *check_ownership(facts, plan.unpublished, create=False)]
+    return [*found, *check_ownership(facts, plan.unpublished, plan.publication_name)]
 
 
 def matches(table: CatalogTable, patterns: Iterable[str]) -> bool:

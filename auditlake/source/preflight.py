@@ -7,7 +7,7 @@ cannot follow exactly is a finding, not a warning.
 Authority: postgresql.org/docs/current/logical-replication-restrictions.html; logicaldecoding-explanation.html
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,10 +18,18 @@ from auditlake.errors import SourceUnreachable, SourceUnready
 from auditlake.relation import Relation, ReplicaIdentity, TableName
 from auditlake.source.catalog import CatalogTable, FollowedTable
 from auditlake.source.connection import Row, connect_replication, fetch, fetch_one
-from auditlake.source.publication import STORED_GENERATED_SINCE, Publication
+from auditlake.source.publication import (
+    STORED_GENERATED,
+    STORED_GENERATED_SINCE,
+    VIA_ROOT,
+    Publication,
+    adding_statement,
+    creating_statement,
+)
 
 _FIRST_VERSION, _LAST_VERSION = 14, 18
 _SLOTS_NEEDED = 2
+_NAMED = 3
 
 _SERVER = """
 select pg_catalog.current_setting('server_version_num')::int / 10000,
@@ -203,7 +211,10 @@ def remarks_on(table: FollowedTable) -> list[str]:
 def _access_problems(part: CatalogTable, role: str) -> list[tuple[str, str, tuple[str, ...]]]:
     problems: list[tuple[str, str, tuple[str, ...]]] = []
     if not part.readable:
-        fix = f"Run GRANT SELECT ON {part.name} TO our role (and USAGE on its schema)."
+        fix = (
+            f"Run GRANT SELECT ON {part.name} TO {role} (and USAGE on its schema); ALTER DEFAULT PRIVILEGES grants it"
+            " for tables that are created later."
+        )
         grants = (
             f"GRANT USAGE ON SCHEMA {_quoted(part.name.schema)} TO {_quoted(role)};",
             f"GRANT SELECT ON TABLE {_quoted(*part.name)} TO {_quoted(role)};",
@@ -275,20 +286,67 @@ def check_publication(publication: Publication) -> list[Finding]:
     return [Finding(f"publication {publication.name}", problem, fix, (statement,))]
 
 
-def check_ownership(facts: ServerFacts, tables: Iterable[FollowedTable], *, create: bool) -> list[Finding]:
-    """Judge whether we may create the publication (`create`) and put these tables into it."""
+def advise_on_publication(publication: Publication, tables: Sequence[FollowedTable], major: int) -> list[Finding]:
+    """Find options of an existing publication by which a history would have fewer columns, or others tables.
+
+    The history is exact without them, so they are no obstacles. Advise before the first copy only: later, a change of
+    an option parks tables.
+    """
     found = []
-    if create and not facts.may_create:
-        fix = (
-            f'Run GRANT CREATE ON DATABASE "{facts.database}" TO "{facts.role}", or create the publication beforehand.'
-        )
-        statement = f"GRANT CREATE ON DATABASE {_quoted(facts.database)} TO {_quoted(facts.role)};"
-        problem = f"may not create a publication in {facts.database}"
-        found.append(Finding(f"role {facts.role}", problem, fix, (statement,)))
-    for name in not_owned(tables):
-        fix = "Create the publication beforehand as the owner, or connect as the owner."
-        found.append(Finding(f"table {name}", f"is not owned by {facts.role}, so it cannot be published", fix))
+    missing = sorted(
+        f"{column} of {table.name}"
+        for table in tables
+        for column in table.table.stored - {column.name for column in table.relation.columns}
+    )
+    if missing and major >= _STORED_GENERATED_SINCE and not publication.stored_generated:
+        problem = f"does not publish stored generated columns, so the history will lack {_some(missing)}"
+        found.append(_option(publication, problem, STORED_GENERATED))
+    leaves = [str(table.name) for table in tables if table.table.ancestors]
+    if leaves and not publication.via_root:
+        problem = f"publishes partitions by their own names, so {_some(leaves)} will have histories of their own"
+        found.append(_option(publication, problem, VIA_ROOT))
     return found
+
+
+def _option(publication: Publication, problem: str, option: str) -> Finding:
+    statement = f"ALTER PUBLICATION {_quoted(publication.name)} SET ({option});"
+    fix = f"Run {statement[:-1]} before auditlake bootstrap, unless you want that."
+    return Finding(f"publication {publication.name}", problem, fix, (statement,))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join([*names[:_NAMED], *more])
+
+
+def check_creation(facts: ServerFacts, tables: Sequence[FollowedTable], name: str) -> list[Finding]:
+    """Judge whether we may create the publication of these tables. If not, its owner has to."""
+    others = not_owned(tables)
+    if facts.may_create and not others:
+        return []
+    if not others:
+        statement = f"GRANT CREATE ON DATABASE {_quoted(facts.database)} TO {_quoted(facts.role)};"
+        fix = f"Run {statement[:-1]}, or create the publication beforehand."
+        problem = f"may not create publication {name} in {facts.database}"
+        return [Finding(f"role {facts.role}", problem, fix, (statement,))]
+    stored = facts.major >= _STORED_GENERATED_SINCE
+    statement = creating_statement(name, [table.name for table in tables], stored=stored).as_string()
+    problem = f"does not own {_some([str(other) for other in others])}, so it may not create publication {name}"
+    fix = f"Create publication {name} beforehand, as the owner of the tables or a superuser."
+    return [Finding(f"role {facts.role}", problem, fix, (f"{statement};",))]
+
+
+def check_ownership(facts: ServerFacts, tables: Iterable[FollowedTable], name: str) -> list[Finding]:
+    """Judge whether we may put these tables into the publication."""
+    return [
+        Finding(
+            f"table {other}",
+            f"is not in publication {name}, and {facts.role} does not own it, so it cannot add it",
+            "Add it as its owner, or leave it out with the setting tables.",
+            (f"{adding_statement(name, [other]).as_string()};",),
+        )
+        for other in not_owned(tables)
+    ]
 
 
 def not_owned(tables: Iterable[FollowedTable]) -> list[TableName]:

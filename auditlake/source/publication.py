@@ -107,6 +107,8 @@ select r.prrelid::bigint, pg_catalog.to_jsonb(r) ->> 'prattrs' is not null
   join pg_catalog.pg_publication p on p.oid = r.prpubid
  where p.pubname = %s
 """
+VIA_ROOT, STORED_GENERATED = "publish_via_partition_root = true", "publish_generated_columns = stored"
+"""Options of a complete history: a partitioned table is one table, and its generated columns are sent."""
 STORED_GENERATED_SINCE = 180000
 """In older versions a column list may name generated columns, but the stream does not have them."""
 
@@ -209,13 +211,16 @@ def create_publication(conn: psycopg.Connection[Row], name: str, tables: Iterabl
 
     Raises SourceUnready if PostgreSQL does not allow it.
     """
+    _run(conn, name, creating_statement(name, tables, stored=can_publish_stored(conn)))
+
+
+def creating_statement(name: str, tables: Iterable[TableName], *, stored: bool) -> sql.Composed:
+    """Return the statement by which `create_publication` creates it; `stored` as in Publication."""
     names = [sql.Identifier(*table) for table in tables]
-    listed = sql.SQL("for table {}").format(sql.SQL(", ").join(names)) if names else sql.SQL("")
-    options = "publish_via_partition_root = true"
-    if can_publish_stored(conn):
-        options += ", publish_generated_columns = stored"
-    statement = sql.SQL("create publication {} {} with ({})")
-    _run(conn, name, statement.format(sql.Identifier(name), listed, sql.SQL(options)))
+    listed = sql.SQL("for table {} ").format(sql.SQL(", ").join(names)) if names else sql.SQL("")
+    options = ", ".join([VIA_ROOT, *([STORED_GENERATED] if stored else [])])
+    statement = sql.SQL("create publication {} {}with ({})")
+    return statement.format(sql.Identifier(name), listed, sql.SQL(options))
 
 
 def can_publish_stored(conn: psycopg.Connection[Row]) -> bool:
@@ -226,8 +231,13 @@ def can_publish_stored(conn: psycopg.Connection[Row]) -> bool:
 
 def add_tables(conn: psycopg.Connection[Row], name: str, tables: Iterable[TableName]) -> None:
     """Add tables to a publication; only later changes of them are published."""
+    _run(conn, name, adding_statement(name, tables))
+
+
+def adding_statement(name: str, tables: Iterable[TableName]) -> sql.Composed:
+    """Return the statement by which `add_tables` adds them."""
     listed = sql.SQL(", ").join(sql.Identifier(*table) for table in tables)
-    _run(conn, name, sql.SQL("alter publication {} add table {}").format(sql.Identifier(name), listed))
+    return sql.SQL("alter publication {} add table {}").format(sql.Identifier(name), listed)
 
 
 def drop_publication(conn: psycopg.Connection[Row], name: str) -> None:

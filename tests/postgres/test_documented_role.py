@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,12 @@ from auditlake.source.connection import connect
 from auditlake.source.heartbeat import PREFIX
 from auditlake.source.lock_waits import name_blockers
 from tests import command, oracle
+from tests.server import SUPERUSER, chosen_version
 
 pytestmark = pytest.mark.pg
 
 _OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
+_GENERATED_SINCE = 18
 _TABLES = ("create table orders (id int primary key, v text)", "create table customers (id int primary key)")
 
 
@@ -53,7 +55,15 @@ def _documented() -> list[str]:
     assert found is not None
     statements = [each.strip() for each in found[1].split(";") if each.strip()]
     assert statements[0] == "alter system set wal_level = 'logical'"
-    return statements[1:]
+    generated = "alter publication auditlake set (publish_generated_columns = stored)"
+    assert statements[-1] == generated
+    return statements[1 : None if chosen_version() >= _GENERATED_SINCE else -1]
+
+
+def _for_role(role: str, owner: str, statements: Sequence[str]) -> list[str]:
+    """Return the statements for another role, and with the role that creates the tables."""
+    named = [re.sub(r"(role|to) auditlake\b", rf"\1 {role}", statement) for statement in statements]
+    return [statement.replace("for role app", f"for role {owner}") for statement in named]
 
 
 @pytest.fixture
@@ -62,8 +72,7 @@ def site(database: str, tmp_path: Path) -> Iterator[Site]:
     role = f"{conninfo_to_dict(database)['dbname']}_documented"
     site = Site(database, role, tmp_path / "lake")
     site.execute(*_TABLES)
-    roles = r"(role|to) auditlake\b"
-    site.execute(*(re.sub(roles, rf"\1 {role}", statement) for statement in _documented()))
+    site.execute(*_for_role(role, SUPERUSER, _documented()))
     yield site
     site.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
     site.execute(f"drop owned by {role} cascade; drop role {role}")
@@ -125,3 +134,65 @@ def test_blockers_are_named_for_a_table_in_a_schema_that_the_role_may_not_use(si
     with psycopg.connect(site.dsn) as holder, connect(make_conninfo(site.dsn, user=site.role)) as conn:
         holder.execute("lock table hidden.t in access exclusive mode")
         assert f"pid {holder.info.backend_pid} " in name_blockers(conn, [TableName("hidden", "t")])
+
+
+def _block(done: command.Done) -> str:
+    """Return the SQL with which `check` ends."""
+    return done.stdout[done.stdout.index("-- the statements above") :]
+
+
+def test_the_sql_of_check_makes_a_bare_role_ready(site: Site) -> None:
+    """Run once as the superuser, whatever is missing: the publication, privileges, options of the publication."""
+    bare = make_conninfo(site.dsn, user=site.role)
+    site.execute("drop publication auditlake", f"drop owned by {site.role}", f"alter role {site.role} noreplication")
+    refused = command.run_here(["check", "--source", bare, "--lake", site.lake])
+    assert refused.code == 3
+    site.execute(_block(refused))
+    ready = site.run("check")
+    assert ready.stdout == "ready: 2 tables can be followed\n"
+    site.run("bootstrap")
+
+
+def test_check_names_what_a_publication_leaves_out(site: Site) -> None:
+    """Partitions would be tables of their own, generated columns be missing (18); its SQL changes both."""
+    site.execute(
+        "create table parts (id int primary key) partition by range (id)",
+        "create table parts_1 partition of parts for values from (0) to (10)",
+        "alter table orders add twice int generated always as (id * 2) stored",
+        "drop publication auditlake",
+        "create publication auditlake for table orders, parts",
+    )
+    named = site.run("check")
+    assert named.stdout.startswith("ready: 2 tables can be followed, see the warnings\n")
+    assert "publishes partitions by their own names, so public.parts_1 will have" in named.stderr
+    generated = "so the history will lack twice of public.orders" in named.stderr
+    assert generated == (chosen_version() >= _GENERATED_SINCE)
+    site.execute(_block(named))
+    again = site.run("check")
+    assert "warning" not in again.stderr
+    assert again.stdout == "ready: 2 tables can be followed\n"
+    site.run("bootstrap")
+
+
+def test_a_new_partition_and_table_are_copied_with_the_default_privileges(site: Site) -> None:
+    """The manual's ALTER DEFAULT PRIVILEGES is enough for what is created later."""
+    site.run("bootstrap")
+    site.execute(
+        "create table parts (id int primary key) partition by range (id)",
+        "alter publication auditlake add table parts",
+        "create table parts_1 partition of parts for values from (0) to (10)",
+        "insert into parts values (1)",
+    )
+    site.run("bootstrap")
+    assert site.run("sql", "--format", "csv", "select id from public.parts").stdout.split() == ["id", "1"]
+
+
+def test_a_table_without_privileges_is_named_with_the_grant(site: Site) -> None:
+    """Also the way in which later tables get it."""
+    site.run("bootstrap")
+    site.execute("create table hidden (id int primary key)", "alter publication auditlake add table hidden")
+    site.execute(f"revoke select on hidden from {site.role}")
+    line = ["bootstrap", "--source", make_conninfo(site.dsn, user=site.role), "--lake", site.lake]
+    refused = command.run_here(line)
+    assert f"GRANT SELECT ON public.hidden TO {site.role}" in refused.stderr
+    assert "ALTER DEFAULT PRIVILEGES" in refused.stderr

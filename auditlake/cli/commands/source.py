@@ -79,18 +79,20 @@ def _check(conn: "psycopg.Connection[Row]", settings: Settings) -> None:
 
     plan = survey(conn, settings.tables, settings.publication, settings.slot)
     found = findings(conn, plan)
-    failing = find_failing(conn)
+    warnings = [*find_failing(conn), *plan.advice]
     remarks = [*failover_remarks(conn, settings.slot, wanted=settings.failover), read_ddl_trigger(conn).sentence]
     if not found:  # it would repeat a reason that is known already
         found = check_replication(settings.source_required())
     for remark in [*plan.remarks, *remarks]:
         say(remark)
-    for finding in failing:
-        say(f"warning: {finding}")
-    _show_findings(found, fixing_sql([*found, *failing]))
+    for finding in warnings:
+        say(f"warning: {finding}. {finding.fix}")
+    _show_findings(found)
+    if not found:
+        click.echo(f"ready: {len(plan.chosen)} tables can be followed{', see the warnings' if warnings else ''}")
+    _show_block(fixing_sql([*found, *warnings]), sum(not finding.sql for finding in found))
     if found:
         sys.exit(3)
-    click.echo(f"ready: {len(plan.chosen)} tables can be followed")
 
 
 def _report_installed(installed: "Installed") -> None:
@@ -109,11 +111,16 @@ def _report_installed(installed: "Installed") -> None:
         )
 
 
-def _show_findings(found: "Sequence[Finding]", statements: Sequence[str]) -> None:
+def _show_findings(found: "Sequence[Finding]") -> None:
     for finding in found:
         click.echo(f"{visible(str(finding))}\n    {visible(finding.fix)}")
+
+
+def _show_block(statements: Sequence[str], without: int) -> None:
+    """Print the statements as one block, which names how many findings it does not fix."""
     if statements:
-        click.echo("\n-- the statements above, as the owner of the tables or a superuser:")
+        but = f"; {without} of the findings have none and need a decision" if without else ""
+        click.echo(f"\n-- the statements above, as the owner of the tables or a superuser{but}:")
         _show_statements(statements)
 
 
