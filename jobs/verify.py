@@ -20,7 +20,8 @@ if __name__ == "__main__":
         settings = load_settings(lake=sys.argv[1])
         require_manifest(Lake(settings.lake))
         load = Load(bytes_per_s=settings.copy_bytes_per_s)
-        request = Request(Lake(settings.lake), settings.source_required(), tuple(sys.argv[2:]), load)
+        lake, source, stream = Lake(settings.lake), settings.source_required(), settings.how_to_stream
+        request = Request(lake, source, tuple(sys.argv[2:]), load, streaming=stream)
         report = verify(request, lambda: spark_session(settings_for_spark(settings.lake)), say)
         for line in as_lines(report, keys=True):
             write_exactly(line)

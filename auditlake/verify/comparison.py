@@ -1,19 +1,20 @@
 """Compare tables with the source at one snapshot: digest both sides, then find the keys and columns that differ.
 
   1. Digest the source's ranges. They take longest, and capture passes the snapshot's LSN meanwhile.
-  2. Wait until the lake knows every commit up to that LSN.
+  2. Wait until the lake knows every commit up to that LSN; if no process captures, capture up to it.
   3. Digest the lake's tables as of that LSN and compare. Only rows of differing buckets are read again.
 
 Rows are identified by the source's key. A column is compared if both sides have it at that LSN. A column that the
 history does not have yet (no row has changed since it was added) is named in a note.
 """
 
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -22,9 +23,12 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from auditlake.errors import AuditlakeError, NotAnswerable, SourceUnreachable, SourceUnready, Unsupported
+from auditlake.capture.preconditions import Source
+from auditlake.capture.supervisor import Task, run_capture
+from auditlake.errors import AuditlakeError, LakeConflict, NotAnswerable, SourceUnreachable, SourceUnready, Unsupported
 from auditlake.lake.history import HistoryTable, list_histories, type_of
 from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import read_relations
@@ -33,7 +37,9 @@ from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import bundled
 from auditlake.snapshot.worker_pool import run_in_task
 from auditlake.source.catalog import FollowedTable
+from auditlake.source.server import WalEnd
 from auditlake.spark.session import interpreted_if_wide
+from auditlake.streaming_mode import Streaming
 from auditlake.temporal.moments import Known, read_known
 from auditlake.values.exact_text import arrow_type
 from auditlake.values.types import ColumnType, Kind
@@ -60,10 +66,11 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Timeout of the wait for capture, and maximum number of findings listed per table."""
+    """Timeout of the wait for capture, its streaming mode, and maximum number of findings listed per table."""
 
     timeout_s: float
     findings: int
+    streaming: Streaming = field(default_factory=Streaming)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +190,12 @@ class Comparison:
             return [SourceUnready("the Spark task that read it failed; check whether memory ran out") for _ in tasks]
 
     def _await_lake(self) -> None:
-        """Wait until the lake knows every commit up to the snapshot.
+        """Wait until the lake knows every commit up to the snapshot; capture up to there if no other process does.
 
-        Raises NotAnswerable.
+        Raises NotAnswerable; WrongSource, SourceUnreachable and LakeUnusable as a capture does.
         """
+        if self._known_lsn() < self._source.lsn and self._source.slot_reader() is None:
+            self._capture()
         deadline, reported = time.monotonic() + self._bounds.timeout_s, False
         while (known := self._known_lsn()) < self._source.lsn:
             if not reported:
@@ -196,6 +205,25 @@ class Comparison:
             if time.monotonic() > deadline:
                 raise self._too_late(known)
             time.sleep(_POLL_S)
+
+    def _capture(self) -> None:
+        self._notify(f"no process reads slot {self._source.slot}: capturing up to {self._source.lsn}")
+        stop = threading.Event()
+        timer = threading.Timer(self._bounds.timeout_s, stop.set)
+        timer.daemon = True
+        timer.start()
+        try:
+            run_capture(self._capture_task, stop, self._notify)
+        except LakeConflict as exc:  # its process is reconnecting, or has just started
+            self._notify(exc.message)
+        finally:
+            timer.cancel()
+
+    @property
+    def _capture_task(self) -> Task:
+        end = WalEnd(Lsn(self._source.lsn + 1), time_us=0)
+        origin = Source(self._source.owner, require_manifest(self._lake), self._bounds.streaming)
+        return Task(origin, self._lake, end)
 
     def _known_lsn(self) -> Lsn:
         positions = read_positions(self._lake)

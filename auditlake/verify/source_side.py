@@ -109,8 +109,12 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """The source as of `lsn`; `tables` are the published tables under the snapshot."""
+    """The source as of `lsn`; `tables` are the published tables under the snapshot.
 
+    `owner` is the connection string that was given, `conninfo` that of the sessions that read.
+    """
+
+    owner: str = field(repr=False)
     lsn: Lsn
     tables: Mapping[TableName, FollowedTable]
     conninfo: str = field(repr=False)
@@ -185,7 +189,7 @@ def snapshot(conninfo: str, manifest: Manifest, load: Load, waiting: Waiting) ->
         limits = {**_limits(load), **unlimited(control.info.server_version)}
         readers = pinned_conninfo(complete, limits, application_name=holder.readers_name)
         names = (manifest.slot, manifest.publication)
-        yield SourceSnapshot(created.snapshot_lsn, tables, readers, snapshot_id, control, files, load, *names)
+        yield SourceSnapshot(conninfo, created.snapshot_lsn, tables, readers, snapshot_id, control, files, load, *names)
 
 
 def _limits(load: Load) -> dict[str, str]:

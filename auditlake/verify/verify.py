@@ -1,10 +1,11 @@
 """Verification: compare a lake with its source at one LSN, and every history with its own rules and `changes`.
 
-Order of effects; nothing is written except a temporary slot, which exists for a moment:
+Order of effects; nothing is written except a temporary slot, which exists for a moment, and what capture writes:
   1. Check that the server is the lake's, check the data files, and start Spark, before the source holds anything.
   2. Take the snapshot (`source_side`). Both sides are compared at its LSN S.
   3. Digest all tables at the source, in ranges, within the allowed rate (`source_side`).
-  4. Wait until the lake knows every commit up to S: capture may lag, and is not stopped for this.
+  4. Wait until the lake knows every commit up to S: capture may lag, and is not stopped for this. If no process
+     captures, capture up to S.
   5. Digest the same tables as of S from history and tail, and compare. For differing buckets, read the rows again on
      both sides, and name keys and columns (`comparison`).
   6. Release the snapshot. Check structure and replay of each history, at one Delta version each (`history_rules`).
@@ -34,6 +35,7 @@ from auditlake.relation import TableName
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
 from auditlake.spark.session import interpreted_if_wide
+from auditlake.streaming_mode import Streaming
 from auditlake.verify.comparison import AT_ONCE, Bounds, Comparison, Notify
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_side import Unreadable, reading, session_of
@@ -47,7 +49,7 @@ class Request:
 
     `history`: also check the versions against `changes`.
     `timeout_s` bounds each of the two waits: for writing transactions at the source, and for capture.
-    `limit` is the maximum number of findings listed per table.
+    `limit` is the maximum number of findings listed per table; `streaming` is for a capture, if no process captures.
     """
 
     lake: Lake
@@ -57,6 +59,7 @@ class Request:
     timeout_s: float = 300.0
     limit: int = 20
     history: bool = True
+    streaming: Streaming = field(default_factory=Streaming)
 
 
 def verify(request: Request, start_spark: Callable[[], SparkSession], notify: Notify) -> Report:
@@ -81,7 +84,7 @@ def verify(request: Request, start_spark: Callable[[], SparkSession], notify: No
         with snapshot(request.conninfo, manifest, request.load, waiting) as source:
             lsn = source.lsn
             notify(f"comparing with the source at {lsn}")
-            bounds = Bounds(request.timeout_s, request.limit)
+            bounds = Bounds(request.timeout_s, request.limit, request.streaming)
             reports += Comparison(spark, request.lake, source, bounds, notify).run(intact)
     if request.history:
         reports += _check_versions(request, spark, [table.name for table in intact])

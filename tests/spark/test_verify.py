@@ -201,6 +201,24 @@ def test_a_lake_that_does_not_catch_up_is_reported(site: Site, tmp_path: Path) -
     assert site.verify("--table", "no_such").code == 2
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_lake_that_nothing_captures_is_captured_up_to_the_snapshot(database: str, tmp_path: Path) -> None:
+    """As when the jobs of a cluster run one after another; without the slot it is refused at once."""
+    site = Site(database, chosen_lake(tmp_path / "lake"))
+    site.execute("create table t (id int primary key, v text); insert into t values (1, 'secret1')")
+    made = command.run_here(["bootstrap", "--slot", "idle", "--source", database, "--lake", site.lake.root])
+    assert made.code == 0, made.stderr
+    site.execute("update t set v = 'secret2'; insert into t values (2, 'secret3')")
+    done = site.verify()
+    assert done.code == 0, done.stdout + done.stderr
+    assert "no process reads slot idle: capturing up to" in done.stderr
+    site.execute("insert into t values (3, ''); select pg_drop_replication_slot('idle')")
+    refused = site.verify()
+    assert refused.code == 5
+    assert "slot idle is gone" in refused.stderr
+    assert "auditlake resync --all" in refused.stderr
+
+
 def _history(site: Site, name: str) -> HistoryTable:
     table = open_history(site.lake, TableName("public", name))
     assert table is not None

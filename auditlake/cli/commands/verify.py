@@ -86,6 +86,7 @@ def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any])
         given["timeout"],
         given["limit"],
         history=not given["no_history"],
+        streaming=settings.how_to_stream,
     )
 
 
