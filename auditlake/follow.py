@@ -20,7 +20,7 @@ from auditlake.capture.supervisor import Capturing, Task, run_capture
 from auditlake.lake.history import Histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
-from auditlake.lake.parking import Parked, check_reached, read_saved
+from auditlake.lake.parking import Cause, Parked, check_reached, read_saved
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
@@ -39,8 +39,39 @@ _LARGE_BATCH = 20_000
 _POLL_S = 0.1
 _IDLE_S_PER_TABLE = 0.005
 """While nothing is captured, new tables and new snapshots are looked for this often: 10,000 tables every 50 s."""
+_PASSING, _LONG_S = frozenset({Cause.PENDING, Cause.RESYNC}), 60.0
+"""Causes that end by themselves while capture or a resync runs, and after how long they are reported all the same."""
 _IDLE_S_IN_STORE = 60.0
 """At least so long in a store, where each look is some requests."""
+
+
+class ParkedReports:
+    """Reports tables that are parked, or followed again.
+
+    One that is only held until capture or a resync is done with it is reported once that takes a minute.
+    """
+
+    def __init__(self, say: Report) -> None:
+        self._say = say
+        self._shown: Mapping[TableName, Parked] = {}
+        self._since_s: Mapping[TableName, float] = {}
+
+    def update(self, parked: Mapping[TableName, Parked]) -> None:
+        """Report what differs from the last update."""
+        now_s = time.monotonic()
+        self._since_s = {name: self._since_s.get(name, now_s) for name in parked}
+        shown = {name: each for name, each in parked.items() if self._is_shown(each, now_s)}
+        for name, each in shown.items():
+            before = self._shown.get(name)
+            if before is None or (before.lsn, before.reason) != (each.lsn, each.reason):
+                self._say(f"{each}; all other tables are followed. {each.remedy}")
+        for name in self._shown.keys() - parked.keys():
+            self._say(f"{name} is followed again")
+        self._shown = shown
+
+    def _is_shown(self, record: Parked, now_s: float) -> bool:
+        name = record.table
+        return record.cause not in _PASSING or name in self._shown or now_s - self._since_s[name] > _LONG_S
 
 
 class Applier:
@@ -54,7 +85,7 @@ class Applier:
         self._window_end: Lsn | None = None
         self._histories = Histories(lake)
         self._reached: Mapping[TableName, Reached] = {}
-        self._parked: Mapping[TableName, Parked] = {}
+        self._reports = ParkedReports(say)
         self._explained: object = None
         self._seen: object = None
         self._next_s = 0.0
@@ -106,21 +137,12 @@ class Applier:
             self.start_spark, self.lake, upto, self._reached, retry=retry, histories=self._histories
         )
         self._reached = applied.upto
-        self._report_parked(applied.parked)
+        self._reports.update(applied.parked)
         self._moved |= applied.rows.keys()
         for table, rows in ((name, rows) for name, rows in applied.rows.items() if name not in applied.parked):
             self._say(f"applied {rows:,} changes to {table}")
         self.interval_s = next_interval_s(time.monotonic() - begun_s, sum(applied.rows.values()))
         return bool(applied.freed)
-
-    def _report_parked(self, parked: Mapping[TableName, Parked]) -> None:
-        """Report tables that are parked, or followed again, since the last batch."""
-        for name, each in parked.items():
-            if self._parked.get(name) != each:
-                self._say(f"{each}; all other tables are followed. {each.remedy}")
-        for name in self._parked.keys() - parked.keys():
-            self._say(f"{name} is followed again")
-        self._parked = parked
 
     def require_reached(self, target: Lsn) -> None:
         """Require that no table is parked before a target.

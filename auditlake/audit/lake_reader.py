@@ -25,7 +25,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.evolution import Followed, find_shapes, follow
+from auditlake.schema.evolution import NOT_APPLIED, Followed, find_shapes, follow
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (
@@ -297,7 +297,7 @@ class Reader:
             raise NotAnswerable(
                 f"{table.label} cannot be shown as of {lsn} yet: its key or the columns of its rows change after "
                 f"{last}",
-                "Run auditlake follow or auditlake apply; if one is running, ask again in a few seconds.",
+                NOT_APPLIED,
             )
         if followed.refusal is not None and followed.refused_at is not None:
             last = Lsn(followed.refused_at - 1)

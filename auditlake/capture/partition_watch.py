@@ -44,7 +44,7 @@ import psycopg
 from auditlake.delta.append_table import open_delta, select
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, find_parked, park, unpark
+from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park, unpark
 from auditlake.lake.records import write_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
@@ -407,7 +407,7 @@ class PartitionWatch:
         watched.known, watched.digest, watched.settled, watched.reported = known, digest, None, False
 
     def _park(self, name: TableName, problem: str, read_at: Lsn, held: Held) -> None:
-        remedy = "The stream does not show it. follow takes a new snapshot by itself; so does auditlake resync."
+        remedy = f"The stream does not show it. {RENEWED_BY_FOLLOW}"
         parked = Parked(name, Cause.PARTITIONS, Lsn(held.lsn - 1), read_at, problem, remedy, held.time_us)
         park(self.lake, parked)
 

@@ -21,7 +21,7 @@ import psycopg
 
 from auditlake.errors import WrongSource
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, find_parked, park
+from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded, read_seen, read_state, recorded_or_new, write_seen
 from auditlake.lsn import Lsn
@@ -33,7 +33,7 @@ from auditlake.source.server import wal_end
 
 _INTERVAL_S = 30.0
 _RESYNC = "Run auditlake resync --all: it takes a new snapshot of all tables and keeps their history."
-_COPY_AGAIN = "The stream lacks changes. follow takes a new snapshot by itself; so does auditlake resync."
+_COPY_AGAIN = f"The stream lacks changes. {RENEWED_BY_FOLLOW}"
 _DROPPED = "It has no more changes; its history up to then can be queried."
 
 

@@ -48,7 +48,7 @@ from auditlake.capture.partition_watch import Held, read_since
 from auditlake.lake.gaps import UNKNOWN_SHAPE, Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, find_parked, names_with, park, unpark
+from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, names_with, park, unpark
 from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
 from auditlake.lsn import LAST_LSN, Lsn
@@ -72,7 +72,7 @@ _TOUCHED = "its definition may have been changed, and changed back"
 _LEFT = "it may have been in another schema, which the publication may not carry"
 _PENDING = "its definition was changed, and the stream has not reached that yet"
 _CHANGED_BEFORE = "its definition was changed before it was dropped, and is not known in between"
-_REMEDY = "Run auditlake resync: it copies the table again and keeps its history."
+_SETTLES = "A running auditlake follow or auditlake capture settles it when the stream has reached that change."
 _STORED = "r"  # relkind of a table that is neither partitioned nor foreign
 _PARTITIONED = "p"
 
@@ -163,7 +163,7 @@ class DdlRecorder:
             self._tell_missing_values(former, shape, message, commit)
         if former is not None and hides_key(former, shape):
             reason = f"{message.tag} changed the key of {self.tables[oid]}, which has REPLICA IDENTITY FULL"
-            self._park(commit, self.tables[oid], reason, _REMEDY)
+            self._park(commit, self.tables[oid], reason, RENEWED_BY_FOLLOW)
         if not (message.plain and before is not None and _is_lossless(before, shape, message)):
             self._park_rewritten(shape, message, commit)
 
@@ -177,7 +177,7 @@ class DdlRecorder:
                 name = self.tables[oid]
                 self._reported.setdefault(oid, replace(shape, types={}))
                 reason = f"{message.tag} changed the text of existing rows of {name}: a label or column of a type"
-                self._park(commit, name, reason, _REMEDY)
+                self._park(commit, name, reason, RENEWED_BY_FOLLOW)
 
     def _tell_missing_values(self, former: Shape, shape: Shape, message: DdlMessage, commit: _Commit) -> None:
         """Decide what older rows show in added columns, where the message and the shape before it prove it."""
@@ -234,7 +234,7 @@ class DdlRecorder:
         if reasons:
             name = self.tables[shape.relation.oid]
             what = "was set logged or unlogged" if reasons == {_PERSISTENCE} else "was rewritten"
-            self._park(commit, name, f"table {name} {what} by {message.tag}", _REMEDY)
+            self._park(commit, name, f"table {name} {what} by {message.tag}", RENEWED_BY_FOLLOW)
 
     def _end(self, name: TableName, commit: _Commit) -> None:
         self._park(commit, name, f"table {name} was dropped at the source", _DROPPED, ended=True)
@@ -565,4 +565,5 @@ class ShapeWatch:
 
     def _park(self, cause: Cause, name: TableName, reason: str, unsettled: _Unsettled) -> None:
         held = unsettled.held
-        park(self.lake, Parked(name, cause, Lsn(held.lsn - 1), unsettled.read_at.lsn, reason, _REMEDY, held.time_us))
+        remedy = _SETTLES if cause is Cause.PENDING else RENEWED_BY_FOLLOW
+        park(self.lake, Parked(name, cause, Lsn(held.lsn - 1), unsettled.read_at.lsn, reason, remedy, held.time_us))

@@ -29,6 +29,11 @@ from auditlake.relation import TableName
 from auditlake.store.files import read_each, read_versioned
 from auditlake.store.place import Place
 
+RENEWED_BY_FOLLOW = (
+    "A running auditlake follow takes a new snapshot of the table by itself, and its history goes on; so does auditlake"
+    " resync."
+)
+"""Remedy of a table that `resync.automatic` copies again."""
 _NOTHING: Mapping[str, object] = {}
 """The record, in an object store, of a table that is not parked any more."""
 

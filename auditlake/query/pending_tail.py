@@ -19,7 +19,7 @@ from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.query.system_time import Selection, State
 from auditlake.relation import Column
-from auditlake.schema.evolution import find_shapes
+from auditlake.schema.evolution import NOT_APPLIED, find_shapes
 from auditlake.temporal.moments import Known
 
 _TOUCHED = """
@@ -79,7 +79,7 @@ def find_reading_tails(known: Known, readings: Iterable[tuple[HistoryTable, Sele
             raise NotAnswerable(
                 f"{tail.table.label} cannot be shown as of {last} yet: its key or the columns of its rows change after"
                 f" {tail.upto}",
-                "Run auditlake follow or auditlake apply; if one is running, ask again in a few seconds.",
+                NOT_APPLIED,
             )
         if tail.refusal is not None:
             raise NotAnswerable(

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.layout import Lake
-from auditlake.lake.parking import Cause, Parked, find_parked, park, read_parked, unpark
+from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park, read_parked, unpark
 from auditlake.lake.positions import Positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 
 _COMPARED = "it is being compared with the source"
-REMEDY = "Run auditlake resync: it takes a new snapshot of the table."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,9 @@ def hold_tables(
     tables = list(tables)
     parked = read_parked(lake, tables)
     lsn, time_us = positions.known_lsn, positions.current_us
-    ends = {each.name: Parked(each.name, Cause.RESYNC, lsn, until, problem, REMEDY, time_us) for each in tables}
+    ends = {
+        each.name: Parked(each.name, Cause.RESYNC, lsn, until, problem, RENEWED_BY_FOLLOW, time_us) for each in tables
+    }
     return {each.name: _hold(lake, each, parked.get(each.name), ends[each.name]) for each in tables}
 
 

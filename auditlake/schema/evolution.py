@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from auditlake.errors import Unsupported
 from auditlake.lake.column_names import stored_beside
 from auditlake.lake.history import RESERVED, HistoryTable, in_order, type_of
+from auditlake.lake.parking import RENEWED_BY_FOLLOW
 from auditlake.lake.relations import RelationVersion, Versions
 from auditlake.lsn import Lsn
 from auditlake.publication_membership import Membership
@@ -40,7 +41,12 @@ from auditlake.schema.missing_values import Added, Answers
 from auditlake.values.types import is_widened
 
 _KEPT = "Everything before that LSN is in the history; all changes after it are kept in `changes`."
-ANEW = f"{_KEPT} Run auditlake resync: it takes a new snapshot of the table and continues its history."
+ANEW = f"{_KEPT} {RENEWED_BY_FOLLOW}"
+
+NOT_APPLIED = (
+    "It can be shown once auditlake follow or auditlake apply has applied that change: run one of them, or watch the"
+    " table's position in auditlake status."
+)
 
 NOT_ASKED = f"Run auditlake follow, or auditlake capture and then auditlake apply: capture asks. {_KEPT}"
 """Capture asks when it starts, and about each new version of a table whose history it knows."""

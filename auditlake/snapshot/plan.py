@@ -49,7 +49,8 @@ class Plan:
     """The chosen tables, those not yet published, and the publication and slot if they exist.
 
     `remarks` are sentences about chosen tables or changes that cannot be followed, `advice` options of the publication
-    to change before the first copy; `unreadable` has the reason for each table that cannot be copied now, if others can.
+    to change before the first copy; `unreadable` has the reason for each table that cannot be copied now, if
+    others can.
     """
 
     publication_name: str
@@ -110,9 +111,7 @@ def survey(
     slot, advice = read_slot(conn, slot_name), []
     if source.publication is not None and slot is None:
         advice = advise_on_publication(source.publication, chosen, conn.info.server_version // 10000)
-    return Plan(
-        publication_name, chosen, unpublished, source.publication, slot, tuple(remarks), tuple(advice)
-    )
+    return Plan(publication_name, chosen, unpublished, source.publication, slot, tuple(remarks), tuple(advice))
 
 
 def read_source(conn: psycopg.Connection[Row], publication_name: str) -> Source:

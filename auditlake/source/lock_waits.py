@@ -27,7 +27,13 @@ from auditlake.source.connection import Row, connect, fetch
 _BLOCKERS = """
 select l.pid, a.usename::text, case when l.granted then 'holds' else 'waits for' end,
        upper(regexp_replace(replace(l.mode, 'Lock', ''), '(?<=[a-z])(?=[A-Z])', ' ', 'g')),
-       extract(epoch from pg_catalog.clock_timestamp() - a.xact_start)::bigint
+       extract(epoch from pg_catalog.clock_timestamp() - a.xact_start)::bigint,
+       case when not l.granted then array(
+         select pg_catalog.format('pid %%s of %%s', b.pid, b.usename)
+           from unnest(pg_catalog.pg_blocking_pids(l.pid)) blocking (pid)
+           join pg_catalog.pg_stat_activity b on b.pid = blocking.pid
+          where b.pid <> pg_catalog.pg_backend_pid()
+          order by b.xact_start) end
   from pg_catalog.pg_locks l
   join pg_catalog.pg_stat_activity a on a.pid = l.pid
  where l.relation in (select c.oid from unnest(%s::text[], %s::text[]) named (schema, name)
@@ -72,11 +78,21 @@ AGAINST_PUBLISHING = (
 def name_blockers(
     conn: psycopg.Connection[Row], tables: Iterable[TableName], modes: Sequence[str] = AGAINST_READING
 ) -> str:
-    """Name the sessions that hold or await a lock of these modes on one of the tables; empty without any."""
+    """Name the sessions that hold or await a lock of these modes on one of the tables; empty without any.
+
+    One that waits is named with those that it waits for: they have a lock of another mode, and end the wait.
+    """
     named = list(tables)
     rows = fetch(conn, _BLOCKERS, [each.schema for each in named], [each.table for each in named], list(modes))
-    sessions = [f"pid {pid} of {user}, which {has} {mode}{format_age(age)}" for pid, user, has, mode, age in rows]
+    sessions = [
+        f"pid {pid} of {user}, which {has} {mode}{format_age(age)}{_behind(cast('list[str] | None', blocked_by))}"
+        for pid, user, has, mode, age, blocked_by in rows
+    ]
     return ", ".join(dict.fromkeys(sessions))
+
+
+def _behind(sessions: Sequence[str] | None) -> str:
+    return f" behind {' and '.join(dict.fromkeys(sessions))}" if sessions else ""
 
 
 def format_age(age_s: object) -> str:

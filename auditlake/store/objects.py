@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from auditlake.errors import ConfigError
+from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.store.failures import code_or_kind
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ _Reply = TypeVar("_Reply")
 S3_FILE_SYSTEM = "spark.hadoop.fs.s3.impl"
 """Spark's setting for the file system of s3://."""
 _RETRY_S = 60
+_NO_BUCKET = "NoSuchBucket"
 _RETRIES = 40
 """Pauses between them are random and hardly grow: 40 take at least seven seconds, ten may be over after 1.5."""
 _PAUSE_S = 0.2
@@ -137,7 +138,12 @@ def _os_errors(bucket: str, key: str) -> Iterator[None]:
     where = f"{bucket}/{key}"
     try:
         yield
-    except (exceptions.NotFoundError, FileNotFoundError):
+    except (exceptions.NotFoundError, FileNotFoundError) as exc:
+        if _NO_BUCKET in str(exc):
+            raise LakeUnusable(
+                f"bucket {bucket} does not exist",
+                "Create it, or correct the setting lake, AWS_REGION or AWS_ENDPOINT_URL.",
+            ) from None
         raise absent(bucket, key) from None
     except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
         raise FileExistsError(errno.EEXIST, "The object exists, or has changed", where) from None

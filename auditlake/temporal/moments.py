@@ -391,10 +391,10 @@ def check_gaps(known: Known, table: HistoryTable, first: Lsn, last: Lsn, *whens:
         is_ahead = _is_now(whens, first, last) and gap.lsn_to > max(last, known.positions.known_lsn)
         if not (is_ahead or gap.meets(table.name, first, last) or _in_time(gap, first, last, whens)):
             continue
-        asked = f"as of {first}" if first == last else f"from {first} to {last}"
+        asked = f"as of {_asked(first, whens[0] if whens else None)}" if first == last else f"from {first} to {last}"
         missing = f"its changes between {gap.lsn_from} and {gap.lsn_to} are missing: {gap.reason}"
         if not known.allow_gaps:
-            raise _ahead(known, table, gap) if is_ahead else _inside(table, gap, f"{asked}, {missing}")
+            raise _ahead(known, table, gap) if is_ahead else _inside(known, table, gap, f"{asked}, {missing}")
         say(f"gap: {table.label} {asked}: {missing}; inside the gap the answer shows the state at {gap.lsn_from}")
 
 
@@ -411,12 +411,37 @@ def _ahead(known: Known, table: HistoryTable, gap: Gap) -> NotAnswerable:
     )
 
 
-def _inside(table: HistoryTable, gap: Gap, asked: str) -> NotAnswerable:
+def _inside(known: Known, table: HistoryTable, gap: Gap, asked: str) -> NotAnswerable:
+    edges = " and ".join(f"LSN {lsn}" for lsn in _edges(known, table, gap))
+    offer = f"{edges} can be answered; " if edges else ""
     return NotAnswerable(
         f"asked for {table.label} {asked}",
-        f"{gap.lsn_from} and {gap.lsn_to} themselves can be answered; auditlake.gaps lists what is missing."
-        " With --allow-gap, the last known state before a gap stands for every state inside it.",
+        f"{offer}auditlake.gaps lists what is missing. With --allow-gap, the last known state before a gap stands for"
+        " every state inside it.",
     )
+
+
+def _edges(known: Known, table: HistoryTable, gap: Gap) -> list[Lsn]:
+    """Return the LSNs before and after a gap, and others that overlap it, for which the table can be answered."""
+    first, last = gap.lsn_from, gap.lsn_to
+    for each in sorted((each for each in known.gaps if each.is_of(table.name)), key=lambda each: each.lsn_from):
+        if each.lsn_from < last < each.lsn_to:
+            last = each.lsn_to
+    for each in sorted((each for each in known.gaps if each.is_of(table.name)), key=lambda each: -each.lsn_to):
+        if each.lsn_from < first < each.lsn_to:
+            first = each.lsn_from
+    return [lsn for lsn in (first, last) if _is_answered(known, table, lsn)]
+
+
+def _is_answered(known: Known, table: HistoryTable, lsn: Lsn) -> bool:
+    """Return whether the table can be answered as of an LSN, as far as this is outside of all gaps."""
+    try:
+        check_horizon(table, lsn, None)
+        check_known(known, table, lsn)
+        check_parked(known, table, lsn, AtLsn(lsn))
+    except NotAnswerable:
+        return False
+    return True
 
 
 def _in_time(gap: Gap, first: Lsn, last: Lsn, whens: Sequence[When | None]) -> bool:

@@ -216,11 +216,12 @@ def test_a_failing_table_does_not_stop_the_others(database: str, tasks: Callable
     execute(database, *_ODD_TYPE, *tables, "insert into last select generate_series(1, 5)")
     made = tasks("unreadable", "lost", "behind", "last", lock_timeout="1s")
     with (
-        _session(database, "lock table lost, behind in access share mode"),
+        _session(database, "lock table lost, behind in access share mode") as holder,
         _awaiting(database, "lock table behind in access exclusive mode") as rewriter,
         ThreadPoolExecutor(1) as copies,
         connect(database) as control,
     ):
+        holding = holder.info.backend_pid
         with _awaiting(database, "lock table lost in access exclusive mode"):
             copying = copies.submit(copy_bundle, made)
             await_true(lambda: control.execute(_END_COPY).fetchall())
@@ -232,6 +233,7 @@ def test_a_failing_table_does_not_stop_the_others(database: str, tasks: Callable
     assert isinstance(behind, SourceUnready)
     assert "public.behind could not be copied" in behind.message
     assert f"pid {rewriter} of postgres, which waits for ACCESS EXCLUSIVE" in behind.message
+    assert f" behind pid {holding} of postgres" in behind.message
     assert isinstance(last, CopiedFile)
     assert last.rows == 5
 

@@ -1,5 +1,6 @@
 """Moments of a small lake, resolved without a JVM: exactly, or refused with both values named."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -243,6 +244,30 @@ def test_a_moment_inside_a_gap_is_refused(tmp_path: Path) -> None:
         "select * from customers for system_time as of '0/200'",
     ):
         assert prepare_sql(lake, sql).views
+
+
+def test_a_moment_inside_a_gap_is_refused_with_the_lsns_that_are_answered(tmp_path: Path) -> None:
+    """Gaps that overlap, or end after what is known, offer only LSNs outside of all."""
+    lake = write_small_lake(tmp_path / "lake")
+    ranges = [(0x140, 0x210), (0x200, 0x250), (0x290, 0x900)]
+    record_gaps(lake, [Gap(ORDERS, Lsn(first), Lsn(last), "the slot was lost") for first, last in ranges])
+    for asked, offered in (("0/1FF", ["0/140", "0/250"]), ("0/20F", ["0/140", "0/250"]), ("0/300", ["0/290"])):
+        with pytest.raises(NotAnswerable) as caught:
+            prepare_sql(lake, "select * from orders", asked)
+        hint = str(caught.value.hint)
+        assert re.findall(r"LSN (\S+)", hint) == offered
+        for lsn in offered:
+            assert prepare_sql(lake, "select * from orders", lsn).views
+
+
+def test_a_time_inside_a_gap_is_named_beside_its_lsn(tmp_path: Path) -> None:
+    """It may resolve to the LSN before the gap, which itself is answered."""
+    lake = write_small_lake(tmp_path / "lake")
+    begin_us, end_us = (int(datetime(2026, 11, 21, 9, 0, second, tzinfo=UTC).timestamp() * 1e6) for second in (2, 20))
+    record_gaps(lake, [Gap(ORDERS, Lsn(0x150), Lsn(0x250), "lost", begin_us, end_us)])
+    with pytest.raises(NotAnswerable, match=r"as of 2026-11-21T09:00:07Z \(0/150\), its changes between 0/150 and"):
+        prepare_sql(lake, "select * from orders", "2026-11-21T09:00:07Z")
+    assert prepare_sql(lake, "select * from orders", "0/150").views
 
 
 @pytest.mark.parametrize("begins", [0x280, 0x300, 0x350], ids=["before now", "at now", "after now"])

@@ -26,6 +26,7 @@ from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake import lease, parking
 from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import read_manifest
 from auditlake.lake.parking import Cause, Parked, find_parked, park, unpark
 from auditlake.lake.stage_lock import Stage, hold, holder_lives
 from auditlake.lsn import Lsn
@@ -186,6 +187,19 @@ class _Refusing(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
+
+
+def test_a_bucket_that_does_not_exist_is_named(remote_folder: Remote) -> None:
+    """By what reads and by what writes first; it is no missing object, and no folder to be made writable."""
+    missing = Lake(Remote("s3://no-such-bucket", "shop"))
+    with pytest.raises(LakeUnusable, match="bucket s3://no-such-bucket does not exist"):
+        read_manifest(missing)
+    with (
+        pytest.raises(LakeUnusable, match="bucket s3://no-such-bucket does not exist"),
+        hold(missing, "x", Stage.CAPTURE),
+    ):
+        pass
+    assert read_manifest(Lake(remote_folder)) is None
 
 
 @pytest.mark.parametrize(
