@@ -192,7 +192,7 @@ def test_a_table_without_privileges_is_named_with_the_grant(site: Site) -> None:
     site.run("bootstrap")
     site.execute("create table hidden (id int primary key)", "alter publication auditlake add table hidden")
     site.execute(f"revoke select on hidden from {site.role}")
-    line = ["bootstrap", "--source", make_conninfo(site.dsn, user=site.role), "--lake", site.lake]
-    refused = command.run_here(line)
+    bare = make_conninfo(site.dsn, user=site.role)
+    refused = command.run_here(["bootstrap", "--source", bare, "--lake", site.lake])
     assert f"GRANT SELECT ON public.hidden TO {site.role}" in refused.stderr
     assert "ALTER DEFAULT PRIVILEGES" in refused.stderr

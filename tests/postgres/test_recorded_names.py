@@ -56,7 +56,7 @@ def test_another_name_is_refused(database: str, lake: Lake, line: list[str], opt
 
 def test_drop_asks_about_the_names_that_the_lake_records(database: str, lake: Lake) -> None:
     """It would drop those."""
-    line = ["drop", "--source", database, "--lake", lake.root]
+    line: list[str | Path] = ["drop", "--source", database, "--lake", lake.root]
     assert f"drop slot {_NAME} and publication {_NAME}?" in command.run_here(line).stderr
     assert _slots(database) == [_NAME]
     assert command.run_here([*line, "--yes"]).code == 0

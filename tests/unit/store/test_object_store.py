@@ -191,7 +191,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 def test_a_bucket_that_does_not_exist_is_named(remote_folder: Remote) -> None:
     """By what reads and by what writes first; it is no missing object, and no folder to be made writable."""
-    missing = Lake(Remote("s3://no-such-bucket", "shop"))
+    missing, empty = (Lake(cast("Path", place)) for place in (Remote("s3://no-such-bucket", "shop"), remote_folder))
     with pytest.raises(LakeUnusable, match="bucket s3://no-such-bucket does not exist"):
         read_manifest(missing)
     with (
@@ -199,7 +199,7 @@ def test_a_bucket_that_does_not_exist_is_named(remote_folder: Remote) -> None:
         hold(missing, "x", Stage.CAPTURE),
     ):
         pass
-    assert read_manifest(Lake(remote_folder)) is None
+    assert read_manifest(empty) is None
 
 
 @pytest.mark.parametrize(
