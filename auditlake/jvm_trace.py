@@ -32,6 +32,14 @@ def classes_in(trace: str) -> list[str]:
     return list(dict.fromkeys(_CLASS.findall(trace)))
 
 
+KILLED_BY_KERNEL = "the kernel does that if memory runs out"
+LESS_HEAP = (
+    "Give it less heap (driver.memory under [spark], such as 2g) or the machine more memory, then run the same command"
+    " again; nothing was lost."
+)
+"""The remedy of a JVM that was killed."""
+
+
 def watch(jvm: "subprocess.Popen[bytes]", heap: str) -> None:
     """Remember the JVM that this process has started, and the heap that it was given."""
     _STARTED.append((jvm, heap))

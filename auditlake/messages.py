@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
-from auditlake.jvm_trace import classes_in, ended_jvm, trace_of
+from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, classes_in, ended_jvm, trace_of
 from auditlake.store.failures import as_lake_error
 from auditlake.values.escapes import visible, visible_lines
 
@@ -58,15 +58,13 @@ def _as_lost_jvm(error: BaseException) -> ConfigError | None:
     ended = ended_jvm(error)
     if ended is None:
         return None
-    again = "then run the same command again; nothing was lost."
     if ended.exit_code != -signal.SIGKILL:
         how = f"was ended by {signal.Signals(-ended.exit_code).name}" if ended.exit_code < 0 else "ended"
         message = f"the JVM under Spark {how} with exit code {ended.exit_code} while it was needed"
+        again = "then run the same command again; nothing was lost."
         return ConfigError(message, f"Its messages are above; check [spark], {again}")
-    return ConfigError(
-        f"the JVM under Spark was killed (SIGKILL), its heap is {ended.heap}: the kernel does that if memory runs out",
-        f"Give it less heap (driver.memory under [spark], such as 2g) or the machine more memory, {again}",
-    )
+    killed = f"the JVM under Spark was killed (SIGKILL), its heap is {ended.heap}: {KILLED_BY_KERNEL}"
+    return ConfigError(killed, LESS_HEAP)
 
 
 def report_bug(error: BaseException) -> None:

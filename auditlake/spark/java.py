@@ -44,7 +44,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from auditlake.errors import ConfigError
-from auditlake.jvm_trace import watch
+from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, watch
 from auditlake.startup import is_submitted
 
 MINIMUM_JAVA = 17
@@ -137,8 +137,13 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
         except BaseException:
             _end(jvm)
             raise
+        ended = jvm.poll()
         _end(jvm)
     forwarder.join(_LAST_WORDS_TIMEOUT_S)
+    if ended == -signal.SIGKILL:
+        heap = settings.get(_HEAP, "1g")
+        killed = f"the JVM under Spark was killed (SIGKILL) while it started, its heap is {heap}: {KILLED_BY_KERNEL}"
+        raise ConfigError(killed, LESS_HEAP)
     raise ConfigError("the JVM under Spark did not start", "its messages are above; check [spark].")
 
 

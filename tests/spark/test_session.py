@@ -115,6 +115,17 @@ def test_a_signal_while_spark_starts_leaves_nothing_behind(number: signal.Signal
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_jvm_that_is_killed_while_it_starts_is_reported_as_killed(tmp_path: Path) -> None:
+    """It has left no messages."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", START], cwd="/", env=environment, stderr=subprocess.PIPE) as run:
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+        await_true(lambda: children.read_text() != "")
+        os.kill(int(children.read_text()), signal.SIGKILL)
+        _, stderr = run.communicate(timeout=120)
+    assert b"the JVM under Spark was killed (SIGKILL) while it started, its heap is " in stderr
+
+
 KILLED = """
 import os, signal
 from auditlake.messages import exit_on_errors
