@@ -86,7 +86,8 @@ def _unready(found: Sequence[Finding]) -> SourceUnready:
     more = f"; and {rest} more" if rest > 0 else ""
     hint = " ".join(dict.fromkeys(finding.fix for finding in first))
     return SourceUnready(
-        "; ".join(map(str, first)) + more, f"{hint} Run auditlake check for all findings and the SQL that fixes them."
+        "; ".join(map(str, first)) + more,
+        f"{hint} Run auditlake check, with the same tables, for all findings and the SQL that fixes them.",
     )
 
 

@@ -198,8 +198,8 @@ def remarks_on(table: FollowedTable) -> list[str]:
     """Describe what may later stop this table's history or make it differ, and cannot be checked now."""
     remarks = []
     if table.members:
-        silent = "TRUNCATE of a single partition, ATTACH and DETACH of one that holds rows"
-        remarks.append(f"{table.name} is partitioned: {silent} are not in the stream, and so not in its history")
+        silent = "TRUNCATE of a single partition, ATTACH and DETACH of one that holds rows are not in the stream"
+        remarks.append(f"{table.name} is partitioned: {silent}; after one, a running follow takes a new snapshot")
     out_of_line = sorted(c.name for c in table.relation.columns if c.name in table.table.toastable and not c.key)
     if table.row_filter is not None and table.relation.replica_identity != ReplicaIdentity.FULL and out_of_line:
         what = f"does not send unchanged large values of {', '.join(out_of_line)}, and would stop its history"
@@ -338,15 +338,13 @@ def check_creation(facts: ServerFacts, tables: Sequence[FollowedTable], name: st
 
 def check_ownership(facts: ServerFacts, tables: Iterable[FollowedTable], name: str) -> list[Finding]:
     """Judge whether we may put these tables into the publication."""
-    return [
-        Finding(
-            f"table {other}",
-            f"is not in publication {name}, and {facts.role} does not own it, so it cannot add it",
-            "Add it as its owner, or leave it out with the setting tables.",
-            (f"{adding_statement(name, [other]).as_string()};",),
-        )
-        for other in not_owned(tables)
-    ]
+    found = []
+    for other in not_owned(tables):
+        statement = adding_statement(name, [other]).as_string()
+        problem = f"is not in publication {name}, and {facts.role} does not own it, so it cannot add it"
+        fix = f"Run {statement} as its owner, or {_LEAVE_OUT}."
+        found.append(Finding(f"table {other}", problem, fix, (f"{statement};",)))
+    return found
 
 
 def not_owned(tables: Iterable[FollowedTable]) -> list[TableName]:
