@@ -13,7 +13,7 @@ An assertion is in force for the changes that follow it in its transaction. `tra
 for the whole transaction: the one in force at its end, else the last one in force for any change. Its text is
 `{"app": …, "db": …}`, each member as it was sent and present only if it was sent. Content that is not strict JSON
 (`values.strict_json`) becomes a JSON string. Content longer than 65,536 characters becomes a JSON string too, cut to
-that length in `context` and complete in `changes`; so does a merged assertion.
+that length in `context`; so does a merged assertion. `changes` has the first megabyte of any content.
 
 Assertion and observation are both messages of the session: any role that can write can assert, and can imitate the
 trigger.

@@ -53,6 +53,7 @@ from typing import Final, TypeAlias
 
 from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.escapes import text_of
 
@@ -159,7 +160,11 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """A message from `pg_logical_emit_message`; only a transactional one belongs to a transaction."""
+    """A message from `pg_logical_emit_message`; only a transactional one belongs to a transaction.
+
+    Any role may send a gigabyte, so `content` has the first `MOST_CONTENT_BYTES`; that of a DDL message is complete,
+    because it is sealed.
+    """
 
     transactional: bool
     lsn: Lsn
@@ -276,6 +281,7 @@ Message: TypeAlias = (
 
 MIN_TIME_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 MAX_TIME_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+MOST_CONTENT_BYTES = 2**20
 MAX_LSN = 2**63 - 1
 """LSNs are BIGINT in the lake; a server would need centuries at full speed to exceed this."""
 
@@ -296,12 +302,12 @@ class Cursor:
         tag = ascii(chr(self._data[0])) if self._data else "without a tag"
         return DecodeError(f"pgoutput message {tag} at offset {self._offset}: {problem}")
 
-    def take(self, size: int) -> bytes:
-        """Read `size` bytes."""
+    def take(self, size: int, most: int | None = None) -> bytes:
+        """Read `size` bytes; return at most `most` of them."""
         end = self._offset + size
         if end > len(self._data):
             raise self.error(f"need {size} bytes, have {self.left}")
-        taken = self._data[self._offset : end]
+        taken = self._data[self._offset : end if most is None else min(end, self._offset + most)]
         self._offset = end
         return taken
 
@@ -547,7 +553,8 @@ def _truncate(cursor: Cursor) -> Truncate:
 def _message(cursor: Cursor) -> LogicalMessage:
     transactional = cursor.flags(allowed=_TRANSACTIONAL) == _TRANSACTIONAL
     lsn, prefix = cursor.lsn(), cursor.name()
-    return LogicalMessage(transactional, lsn, prefix, cursor.take(cursor.u32()))
+    most = None if prefix == DDL_PREFIX else MOST_CONTENT_BYTES
+    return LogicalMessage(transactional, lsn, prefix, cursor.take(cursor.u32(), most))
 
 
 def _schema(cursor: Cursor) -> str:

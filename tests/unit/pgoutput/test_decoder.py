@@ -1,13 +1,16 @@
 """Tests of the message decoder: the manual's examples, round trips through the encoder, malformed bytes."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from auditlake.errors import DecodeError
-from auditlake.pgoutput.decoder import Insert, Message, decode, decode_streamed
+from auditlake.lsn import Lsn
+from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
+from auditlake.pgoutput.decoder import MOST_CONTENT_BYTES, Insert, LogicalMessage, Message, decode, decode_streamed
 from tests.unit.pgoutput.encode import encode, encode_streamed
 from tests.unit.pgoutput.strategies import effort, in_blocks, messages, u32
 from tests.unit.pgoutput.vectors import BOUNDARIES, IN_BLOCKS, VECTORS
@@ -144,3 +147,11 @@ def test_arbitrary_bytes_raise_decode_error_or_decode(tag: int, rest: bytes) -> 
     for read in (decode, decode_streamed):
         with contextlib.suppress(DecodeError):
             read(bytes([tag]) + rest)
+
+
+def test_the_content_of_a_message_is_kept_up_to_a_megabyte() -> None:
+    """Any role may send a gigabyte; a DDL message is sealed, so it is complete or worth nothing."""
+    long = bytes(range(256)) * (2 * MOST_CONTENT_BYTES // 256)
+    for prefix, kept in (("auditlake", long[:MOST_CONTENT_BYTES]), (DDL_PREFIX, long)):
+        message = LogicalMessage(True, Lsn(1), prefix, long)
+        assert decode(encode(message)) == replace(message, content=kept)
