@@ -153,6 +153,21 @@ def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield key, str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _table(value: object) -> object:
+    """Take a table as JSON, the form used in the environment."""
+    return _json(value) if isinstance(value, str) else value
+
+
+class DigestSettings(BaseModel):
+    """Where digests of the ledger are kept, how often, and the file of the key that signs them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    to: Annotated[Path, PlainValidator(lake_place)]
+    every_s: Annotated[float, Field(gt=0)] = 3600.0
+    key: Annotated[Path | None, BeforeValidator(_folder)] = None
+
+
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,63}$")]  # slot.c, ReplicationSlotValidateName
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 
@@ -179,6 +194,7 @@ class Settings(BaseModel):
     allow_gap: bool = False
     tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
     mask: Annotated[tuple[str, ...], BeforeValidator(_masks)] = ()
+    digest: Annotated[DigestSettings | None, BeforeValidator(_table)] = None
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
 
     @property

@@ -47,6 +47,10 @@ class After(StrEnum):
     DIFFERENCE_WRITTEN = "difference-written"  # of one table, in no commit yet
     GAP = "gap"
     RESYNCED = "resynced"
+    BLOCK_PREPARED = "block-prepared"  # its key and bounds
+    ENTRIES_SEALED = "entries-sealed"  # of a block that does not exist yet
+    BLOCK_SEALED = "block-sealed"
+    DIGEST_STORED = "digest-stored"
 
 
 _times: Counter[str] = Counter()

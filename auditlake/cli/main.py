@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from auditlake.cli.commands import audit, feed, source, stages
+from auditlake.cli.commands import ledger as ledgers
 from auditlake.cli.commands import query as questions
 from auditlake.cli.commands import serve as serving
 from auditlake.cli.commands import verify as verifying
@@ -89,6 +90,7 @@ for _command in (
     *stages.COMMANDS,
     *questions.COMMANDS,
     *verifying.COMMANDS,
+    *ledgers.COMMANDS,
     *serving.COMMANDS,
 ):
     auditlake.add_command(_command)

@@ -8,6 +8,7 @@
     <root>/locks/<stage>.lock
     <root>/resync/<schema>/<table>/
     <root>/changes/  relations/  added/  transactions/  gaps/  history/<schema>/<table>/
+    <root>/ledger/entries/  blocks/  next.json
 
 A source name becomes one path segment by escaping every byte outside [a-z0-9_-] as `~` and two hex digits; `~` is legal
 in paths and URIs without escaping, so no layer escapes it again. Upper case is escaped because some file systems do not
@@ -44,6 +45,8 @@ SNAPSHOT_TIME_APP = "auditlake/snapshot_time"
 
 RESYNC_APP = "auditlake/resync"
 """Application transaction of a history table: the LSN of the last snapshot that it was compared with."""
+LEDGER_APP = "auditlake/ledger"
+"""Application transaction of the ledger's tables: the number of the last block."""
 
 
 def path_segment(name: str) -> str:
@@ -122,6 +125,23 @@ class Lake:
     @property
     def histories(self) -> Path:
         return self.root / "history"
+
+    @property
+    def ledger(self) -> Path:
+        return self.root / "ledger"
+
+    @property
+    def ledger_entries(self) -> Path:
+        return self.ledger / "entries"
+
+    @property
+    def ledger_blocks(self) -> Path:
+        return self.ledger / "blocks"
+
+    @property
+    def next_block(self) -> Path:
+        """Return the file with the key and the bounds of a block that is being sealed."""
+        return self.ledger / "next.json"
 
     def history(self, name: TableName) -> Path:
         """Return the folder of one table's history."""

@@ -53,6 +53,7 @@ class Stage(StrEnum):
     APPLY = "apply"
     MAINTAIN = "maintain"
     RESYNC = "resync"
+    SEAL = "seal"
 
 
 @dataclass(slots=True)

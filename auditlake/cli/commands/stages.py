@@ -39,12 +39,14 @@ def follow(settings: Settings, until: "Until") -> None:
       auditlake follow --until-current
     """
     from auditlake import follow as stage
+    from auditlake.ledger.beside import sealing
     from auditlake.spark.session import spark_session
 
     with stopped_by_signals() as stop:
         task = _task(settings, until)
         beside = stage.Beside(_new_tables(settings), _automatic(settings))
-        stage.follow(task, lambda: spark_session(settings.spark), stop, say, beside)
+        with sealing(task.lake, settings.digest, "follow", say):
+            stage.follow(task, lambda: spark_session(settings.spark), stop, say, beside)
     _report_stop(stop)
 
 
@@ -73,10 +75,12 @@ def capture(settings: Settings, until: "Until") -> None:
       auditlake capture
     """
     from auditlake.capture.supervisor import run_capture
+    from auditlake.ledger.beside import sealing
 
     with stopped_by_signals() as stop:
         task = _task(settings, until)
-        run_capture(task, stop, say)
+        with sealing(task.lake, settings.digest, "capture", say):
+            run_capture(task, stop, say)
     _report_stop(stop)
 
 

@@ -1,6 +1,7 @@
 """The command verify: compare a lake with its source."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,15 @@ if TYPE_CHECKING:  # imports Spark
 @click.command()
 @with_settings
 @click.option("--table", "patterns", multiple=True, metavar="PATTERN", help="Only these tables: orders, public.*.")
+@click.option(
+    "--digest",
+    "digests",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Compare the lake with this digest of it, without the source; may be repeated.",
+)
+@click.option("--public-key", metavar="KEY", help="The key that signed the digests: its text, or the file that has it.")
 @click.option("--no-source", is_flag=True, help="Check only the lake.")
 @click.option("--no-history", is_flag=True, help="Check only files, and the latest state against the source.")
 @click.option(
@@ -45,26 +55,43 @@ if TYPE_CHECKING:  # imports Spark
 )
 @click.option("--no-keys", is_flag=True, help="Report tables and columns, but no keys of rows.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def verify(settings: Settings, *, no_source: bool, no_keys: bool, form: str, **given: object) -> None:
+def verify(
+    settings: Settings,
+    *,
+    digests: tuple[Path, ...],
+    public_key: str | None,
+    no_keys: bool,
+    **given: Any,  # noqa: ANN401 - options
+) -> None:
     """Compare the lake with its source at one LSN, row by row, and every history with its changes.
 
-    Reports keys and columns that differ, never values. Exits 0 if all is equal, 6 if the lake is damaged, 7 if a table
-    could not be verified.
+    With --digest, compare it with what was signed: name the first transaction, row, table and file that was changed,
+    or up to which commit the lake is proved. Reports keys and columns that differ, never values. Exits 0 if all is
+    equal, 6 if the lake is damaged, 7 if a table could not be verified.
 
     \b
     Example:
       auditlake verify
       auditlake verify --table public.orders --bytes-per-s 10000000
       auditlake verify --no-source --format json
+      auditlake verify --digest 2026-11-24.digest --public-key digest.pub
     """
     from auditlake.spark.session import spark_session
     from auditlake.terminal import working
     from auditlake.verify.report import as_json_lines, as_lines
     from auditlake.verify.verify import verify as run
 
+    no_source, form = given["no_source"], given["form"]
     if no_source and given["no_history"]:
         raise BadUsage("--no-source and --no-history exclude each other", "Give one of them, or neither.")
-    request = _request(settings, None if no_source else settings.source_required(), given)
+    if bool(digests) != (public_key is not None):
+        raise BadUsage("--digest and --public-key need each other", "auditlake digest --show-key prints the key.")
+    if digests:
+        _compare(settings, digests, str(public_key), {**given, "keys": not no_keys})
+        if given["no_history"]:
+            return
+    offline = no_source or bool(digests)
+    request = _request(settings, None if offline else settings.source_required(), given)
     with working("verifying"):
         report = run(request, lambda: spark_session(settings.spark), say)
     for line in (as_json_lines if form == "json" else as_lines)(report, keys=not no_keys):
@@ -72,6 +99,35 @@ def verify(settings: Settings, *, no_source: bool, no_keys: bool, form: str, **g
     say(report.summary())
     if failure := report.failure():
         raise failure
+
+
+def _compare(settings: Settings, digests: tuple[Path, ...], public_key: str, given: Mapping[str, Any]) -> None:
+    """Compare the lake with digests.
+
+    Raises LakeUnusable if it is not what they name.
+    """
+    from auditlake.ledger.digest import read_public_key
+    from auditlake.ledger.proof_output import proof_json_lines, proof_lines, proof_summary
+    from auditlake.ledger.signed_note import open_note
+    from auditlake.ledger.verification import Evidence, verify_digests
+    from auditlake.terminal import working
+
+    key = read_public_key(public_key)
+    evidence = [Evidence(str(path), open_note(_read(path), key, str(path))) for path in digests]
+    with working("comparing the lake with its digests"):
+        proof = verify_digests(Lake(settings.lake), evidence, given["limit"])
+    for line in (proof_json_lines if given["form"] == "json" else proof_lines)(proof, keys=given["keys"]):
+        click.echo(line)
+    say(proof_summary(proof))
+    if failure := proof.failure():
+        raise failure
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise BadUsage(f"the digest {path} cannot be read", "Give a file that auditlake digest wrote.") from exc
 
 
 def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> "Request":

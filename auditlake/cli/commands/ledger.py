@@ -1,0 +1,111 @@
+"""Commands of the ledger: seal, digest and prove."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from auditlake.cli.options import with_settings
+from auditlake.config import Settings
+from auditlake.errors import BadUsage
+from auditlake.lake.layout import Lake
+from auditlake.messages import say
+
+if TYPE_CHECKING:
+    from auditlake.ledger.blocks import Block
+    from auditlake.ledger.signed_note import SigningKey
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@with_settings
+def seal(settings: Settings) -> None:
+    """Add what is durable now to the ledger, without a digest; follow and capture do it every 30 seconds.
+
+    \b
+    Example:
+      auditlake seal
+    """
+    _seal(Lake(settings.lake), "seal")
+
+
+@click.command()
+@with_settings
+@click.option("--key", type=_FILE, help="File of the key that signs [`key` of [digest]; AUDITLAKE_DIGEST_KEY].")
+@click.option("--new-key", type=_FILE, help="Only make a key, write it to this new file, and print its public key.")
+@click.option("--name", default="auditlake", show_default=True, help="Name of the new key, shown by its signatures.")
+@click.option("--show-key", is_flag=True, help="Only print the public key, with which anyone can verify digests.")
+@click.option("--sealed", is_flag=True, help="Sign what is sealed already, and seal nothing.")
+def digest(settings: Settings, *, key: Path | None, new_key: Path | None, name: str, **only: bool) -> None:
+    """Seal the lake, and print a signed digest that proves what is in it now; keep it where [digest] says.
+
+    Keep it where nobody who can write the lake can change it. `auditlake verify --digest` compares the lake with it.
+
+    \b
+    Example:
+      auditlake digest --new-key ~/digest.key > digest.pub
+      auditlake digest --key ~/digest.key > 2026-11-24.digest
+    """
+    from auditlake.ledger import digest as digests
+
+    if new_key is not None:
+        click.echo(digests.new_key(new_key, name).public)
+        return
+    signing = digests.read_key(key or (settings.digest.key if settings.digest else None))
+    if only["show_key"]:
+        click.echo(signing.public)
+        return
+    lake = Lake(settings.lake)
+    block = digests.last_block(lake) if only["sealed"] else _seal(lake, "digest")
+    click.echo(_signed(settings, signing, block), nl=False)
+
+
+def _signed(settings: Settings, signing: "SigningKey", block: "Block") -> str:
+    from auditlake.ledger import digest as digests
+
+    checkpoint = digests.checkpoint_of(block)
+    note = signing.sign(checkpoint)
+    if settings.digest is not None:
+        say(f"kept in {digests.store(settings.digest.to, checkpoint, note)}")
+    return note
+
+
+def _seal(lake: Lake, command: str) -> "Block":
+    from auditlake.ledger.digest import last_block
+    from auditlake.ledger.seal import Sealer
+
+    blocks = Sealer(lake).seal(command)
+    last = blocks[-1] if blocks else last_block(lake)
+    new = sum(block.entries for block in blocks)
+    say(f"sealed up to {last.upto.commit}: {new:,} new entries in {len(blocks)} blocks")
+    return last
+
+
+@click.command()
+@with_settings
+@click.argument("what")
+@click.argument("key", nargs=-1)
+@click.option("--digest", "note", type=_FILE, help="Prove it to this digest instead of to all that is sealed.")
+def prove(settings: Settings, what: str, key: tuple[str, ...], note: Path | None) -> None:
+    """Print proofs, as JSON, that a transaction or the history of a row is sealed; anyone can check them.
+
+    WHAT is a transaction, as an LSN or xid:N; or a table, and KEY the key of a row in it.
+
+    \b
+    Example:
+      auditlake prove xid:733 > transaction.json
+      auditlake prove orders 42 --digest 2026-11-24.digest > order-42.json
+    """
+    import json
+
+    from auditlake.ledger.prove import Target, proofs_of
+
+    try:
+        text = None if note is None else note.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise BadUsage(f"{note} cannot be read", "Give a file that auditlake digest wrote.") from exc
+    click.echo(json.dumps(proofs_of(Lake(settings.lake), Target(what, key), text), ensure_ascii=False, indent=1))
+
+
+COMMANDS = (seal, digest, prove)

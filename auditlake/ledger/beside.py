@@ -1,0 +1,114 @@
+"""Sealing beside capture: a thread that seals what is durable every 30 seconds, and keeps a digest on a schedule.
+
+It seals if the lake has a ledger or `[digest]` is set. A pass of an idle lake reads the positions of capture. A failure
+is reported once, and tried again with the next pass: capture goes on. Another process that seals meanwhile is no
+failure.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from auditlake.config import DigestSettings
+from auditlake.errors import AuditlakeError, LakeConflict
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from auditlake.ledger.blocks import Block, has_ledger
+from auditlake.ledger.digest import checkpoint_of, keep, stored_at
+from auditlake.ledger.seal import Sealer
+from auditlake.lsn import Lsn
+
+INTERVAL_S = 30.0
+_LOOK_S = 600.0
+"""So often a lake is searched for new copies, relations and gaps although nothing was captured."""
+
+Report = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Sealing:
+    """The passes of one process."""
+
+    lake: Lake
+    settings: DigestSettings | None
+    command: str
+    report: Report
+    stop: threading.Event = field(default_factory=threading.Event)
+    _sealer: Sealer = field(init=False)
+    _watermark: Lsn | None = None
+    _looked_s: float = float("-inf")
+    _kept_s: float = float("-inf")
+    _kept: Block | None = None
+    _problem: str | None = None
+
+    def __post_init__(self) -> None:
+        self._sealer = Sealer(self.lake, self.stop.is_set)
+
+    def run(self) -> None:
+        """Seal until `stop`, and once more then."""
+        while not self.stop.wait(INTERVAL_S):
+            self.once()
+
+    def once(self) -> None:
+        """Make one pass, if there may be something to seal; report a failure that was not reported yet."""
+        try:
+            self._seal()
+            self._keep()
+        except LakeConflict:
+            return
+        except AuditlakeError as exc:
+            if exc.message != self._problem:
+                self.report(f"sealing failed: {exc.message}; capture goes on, sealing is tried again. {exc.hint or ''}")
+            self._problem = exc.message
+        else:
+            self._problem = None
+
+    def _seal(self) -> None:
+        positions = read_positions(self.lake)
+        watermark = None if positions is None else positions.watermark
+        if watermark == self._watermark and time.monotonic() - self._looked_s < _LOOK_S:
+            return
+        self._sealer.seal(self.command)
+        self._watermark, self._looked_s = watermark, time.monotonic()
+
+    def _keep(self) -> None:
+        block = self._sealer.last
+        if self.settings is None or block is None or block == self._kept:
+            return
+        if time.monotonic() - self._kept_s < self.settings.every_s:
+            return
+        if not stored_at(self.settings.to, checkpoint_of(block)).exists():
+            self.report(f"digest kept in {keep(self.settings, block)}")
+        self._kept, self._kept_s = block, time.monotonic()
+
+    def ended(self, passes: Future[None]) -> None:
+        """Report that the passes ended by a bug, which `sealing` raises when capture has ended."""
+        if (problem := passes.exception()) is not None:
+            self.report(f"sealing ended: {type(problem).__name__}; capture goes on. Restart to seal again.")
+
+    def finish(self) -> None:
+        """Seal what became durable since the last pass, and keep its digest."""
+        self.stop.clear()
+        self._kept_s = float("-inf")
+        self.once()
+
+
+@contextmanager
+def sealing(lake: Lake, settings: DigestSettings | None, command: str, report: Report) -> Iterator[None]:
+    """Seal beside the block, and once more when it ends without an error."""
+    if settings is None and not has_ledger(lake):
+        yield
+        return
+    running = Sealing(lake, settings, command, report)
+    with ThreadPoolExecutor(1, thread_name_prefix="sealing") as pool:
+        passes = pool.submit(running.run)
+        passes.add_done_callback(running.ended)
+        try:
+            yield
+        finally:
+            running.stop.set()
+            passes.result()
+    running.finish()

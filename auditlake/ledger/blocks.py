@@ -1,0 +1,238 @@
+"""Blocks of the ledger, and the entries in them, as two Delta tables; and the tree over them.
+
+A block seals what became durable since the one before. Its entries, in the order of their numbers, are cut into pages
+of `PAGE_ENTRIES`; each page is one leaf of the tree, so that few nodes have to be hashed in Python: one for 128
+entries instead of one each. A page does not extend over a block. `blocks` has the tree after each block (`Frontier`),
+so appending and signing read nothing else.
+
+    ledger/entries/   number, block, kind, lsn, ordinal, name, hash
+    ledger/blocks/    block, origin, place, first_entry, entries, size, root, subtrees, bounds, key, time
+
+`hash` commits to a row, and tells nothing about its values once the block's `key` is gone (`ledger.canonical`).
+
+A lake that was copied or restored is another *incarnation*. Its first block gets another `origin`, because `place`, by
+which a folder differs from its copies, is not that of the block before: the inode of the folder on a disk, the URL in a
+bucket.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from auditlake.delta.append_table import open_to_read, select
+from auditlake.errors import LakeUnusable
+from auditlake.lake.layout import Lake
+from auditlake.ledger.canonical import Identity, Kind, page_of
+from auditlake.ledger.entries import Entry
+from auditlake.ledger.merkle import Frontier, leaf_hash
+from auditlake.lsn import Lsn
+from auditlake.store.place import Place
+
+PAGE_ENTRIES = 128
+LAST_ORDINAL = (1 << 31) - 1
+"""After every ordinal of a transaction."""
+_TIME = pa.timestamp("us", tz="UTC")
+ENTRIES_SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("block", pa.int64()),
+        ("kind", pa.string()),
+        ("lsn", pa.int64()),
+        ("ordinal", pa.int64()),
+        ("name", pa.string()),
+        ("hash", pa.binary()),
+    ]
+)
+BLOCKS_SCHEMA = pa.schema(
+    [
+        ("block", pa.int64()),
+        ("origin", pa.string()),
+        ("place", pa.string()),
+        ("first_entry", pa.int64()),
+        ("entries", pa.int64()),
+        ("size", pa.int64()),
+        ("root", pa.binary()),
+        ("subtrees", pa.binary()),
+        ("leaves", pa.binary()),
+        ("after_lsn", pa.int64()),
+        ("after_ordinal", pa.int64()),
+        ("upto_lsn", pa.int64()),
+        ("upto_ordinal", pa.int64()),
+        ("key", pa.binary()),
+        ("time", _TIME),
+    ]
+)
+
+
+class Bound(NamedTuple):
+    """The last change of a block, by its transaction's LSN and its ordinal; `LAST_ORDINAL`: the whole transaction."""
+
+    lsn: int
+    ordinal: int
+
+    @property
+    def commit(self) -> Lsn:
+        """Return the LSN of the last transaction that is sealed as a whole."""
+        return Lsn(self.lsn if self.ordinal == LAST_ORDINAL else max(self.lsn - 1, 0))
+
+
+BEGINNING = Bound(0, LAST_ORDINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block: changes in (`after`, `upto`], and the tree after it."""
+
+    number: int
+    origin: str
+    place: str
+    first_entry: int
+    entries: int
+    tree: Frontier
+    after: Bound
+    upto: Bound
+    key: bytes
+    time_us: int
+    leaves: bytes = b""
+    """The hashes of its pages, one after the other."""
+
+    @property
+    def pages(self) -> int:
+        """Return the number of leaves of the block."""
+        return -(-self.entries // PAGE_ENTRIES)
+
+    @property
+    def size_before(self) -> int:
+        """Return the size of the tree before the block."""
+        return self.tree.size - self.pages
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of `blocks`."""
+        return {
+            "block": self.number,
+            "origin": self.origin,
+            "place": self.place,
+            "first_entry": self.first_entry,
+            "entries": self.entries,
+            "size": self.tree.size,
+            "root": self.tree.root,
+            "subtrees": self.tree.as_bytes(),
+            "leaves": self.leaves,
+            "after_lsn": self.after.lsn,
+            "after_ordinal": self.after.ordinal,
+            "upto_lsn": self.upto.lsn,
+            "upto_ordinal": self.upto.ordinal,
+            "key": self.key,
+            "time": self.time_us,
+        }
+
+
+def block_entry(block: Block, before: Frontier) -> Entry:
+    """Return the first entry of a block, which chains it to the tree before it."""
+    bounds = (*block.after, *block.upto)
+    fields = (block.number, block.origin, before.size, before.root.hex(), *bounds, block.time_us, _of_key(block.key))
+    return Entry(Identity(Kind.BLOCK, None, block.number, ""), fields)
+
+
+def _of_key(key: bytes) -> str:
+    return sha256(b"auditlake key" + key).hexdigest()
+
+
+def has_ledger(lake: Lake) -> bool:
+    """Return whether a block was ever sealed, or is being sealed."""
+    return (lake.ledger_blocks / "_delta_log").exists()
+
+
+def read_blocks(lake: Lake) -> list[Block]:
+    """Read all blocks, in order; none if nothing was ever sealed.
+
+    Raises LakeUnusable if a block is not one.
+    """
+    return _read(lake, "order by block")
+
+
+def read_last_block(lake: Lake) -> Block | None:
+    """Read the last block; None if nothing was ever sealed.
+
+    Raises LakeUnusable if it is not a block.
+    """
+    return next(iter(_read(lake, "order by block desc limit 1")), None)
+
+
+def _read(lake: Lake, clause: str) -> list[Block]:
+    table = open_to_read(lake.ledger_blocks)
+    if table is None:
+        return []
+    rows = select(table, "blocks", f"select * from blocks {clause}").select(BLOCKS_SCHEMA.names).cast(BLOCKS_SCHEMA)
+    at = BLOCKS_SCHEMA.get_field_index("time")
+    return list(_blocks(rows.set_column(at, "time", rows["time"].cast(pa.int64()))))
+
+
+def _tree(row: Mapping[str, Any]) -> Frontier:
+    tree = Frontier.of(row["size"], row["subtrees"])
+    if tree.root != row["root"]:
+        raise ValueError("its root is not that of its subtrees")
+    return tree
+
+
+def _blocks(rows: pa.Table) -> Iterator[Block]:
+    for row in rows.to_pylist():
+        try:
+            tree = _tree(row)
+            yield Block(
+                row["block"],
+                row["origin"],
+                row["place"],
+                row["first_entry"],
+                row["entries"],
+                tree,
+                Bound(row["after_lsn"], row["after_ordinal"]),
+                Bound(row["upto_lsn"], row["upto_ordinal"]),
+                row["key"],
+                row["time"],
+                row["leaves"],
+            )
+        except (TypeError, ValueError) as exc:
+            raise LakeUnusable(
+                f"block {row['block']} of the ledger cannot be read: {exc}", "Restore the folder `ledger` of the lake."
+            ) from exc
+
+
+def read_entries(lake: Lake, condition: str, columns: Sequence[str] = ()) -> pa.Table:
+    """Read the entries that match a condition, by number; none if nothing was ever sealed."""
+    table = open_to_read(lake.ledger_entries)
+    if table is None:
+        return ENTRIES_SCHEMA.empty_table().select(columns or ENTRIES_SCHEMA.names)
+    shown = ", ".join(columns or ENTRIES_SCHEMA.names)
+    found = select(table, "entries", f"select {shown} from entries where {condition} order by number")
+    return found.cast(pa.schema([ENTRIES_SCHEMA.field(name) for name in found.schema.names]))
+
+
+def hashes_in(entries: pa.Table) -> list[bytes]:
+    """Return the hashes of entries; empty bytes for one that has none."""
+    return [each or b"" for each in entries["hash"].to_pylist()]
+
+
+def page_leaves(hashes: Sequence[bytes]) -> list[bytes]:
+    """Return the leaf hashes of a block, given the hashes of its entries."""
+    starts = range(0, len(hashes), PAGE_ENTRIES)
+    return [leaf_hash(page_of(hashes[start : start + PAGE_ENTRIES])) for start in starts]
+
+
+def place_of(lake: Lake) -> str:
+    """Return what distinguishes the ledger of a lake from its copies."""
+    folder: Place = lake.ledger_blocks
+    return f"inode {folder.stat().st_ino}" if isinstance(folder, Path) else str(lake.root)
+
+
+def origins_of(blocks: Sequence[Block]) -> Mapping[str, tuple[int, int]]:
+    """Return the incarnations of a lake by origin, each with the sizes of its first and its last tree."""
+    found: dict[str, tuple[int, int]] = {}
+    for block in blocks:
+        first, _ = found.get(block.origin, (block.tree.size, 0))
+        found[block.origin] = (first, block.tree.size)
+    return found

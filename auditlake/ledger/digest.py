@@ -1,0 +1,120 @@
+"""Digests: signed checkpoints of a lake's ledger, and where they are kept.
+
+A digest names everything that is sealed, in a few lines. It proves that much against everyone who cannot replace the
+digest, so it must be kept where those who can write the lake cannot: another machine, another account, paper. `store`
+writes one to a folder or a bucket, under the origin and the size of the tree:
+
+    <to>/<origin, with _ for />/00000000000000001283.digest
+
+A name is used once. The key is read from a file or from AUDITLAKE_DIGEST_KEY, never printed, and in no lake.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from auditlake.config import DigestSettings
+from auditlake.errors import BadUsage, ConfigError, LakeUnusable, NotAnswerable
+from auditlake.failpoints import After, reach
+from auditlake.lake.layout import Lake
+from auditlake.ledger.blocks import Block, read_last_block
+from auditlake.ledger.signed_note import Checkpoint, PublicKey, SigningKey
+from auditlake.store.files import make_folder, put_if_absent
+from auditlake.store.place import Place
+
+KEY_VARIABLE = "AUDITLAKE_DIGEST_KEY"
+_KEY_MODE = 0o600
+_NEW_KEY = "auditlake digest --new-key FILE makes one."
+
+
+def new_key(path: Path, name: str) -> SigningKey:
+    """Make a signing key and write it to a new file, which only its owner can read.
+
+    Raises BadUsage if the file exists or cannot be written, or the name is not one.
+    """
+    key = SigningKey.generate(name)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _KEY_MODE)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{key.encoded()}\n")
+    except OSError as exc:
+        raise BadUsage(f"{path} cannot be created: {exc.strerror}", "Name a file that does not exist.") from exc
+    return key
+
+
+def read_key(path: Path | None) -> SigningKey:
+    """Read the signing key from a file, else from the environment.
+
+    Raises ConfigError if there is none, BadUsage if what is there is not a key.
+    """
+    if path is None:
+        if encoded := os.environ.get(KEY_VARIABLE):
+            return SigningKey.parse(encoded, KEY_VARIABLE)
+        raise ConfigError("no key to sign with", f"Set `key` in [digest], or {KEY_VARIABLE}. {_NEW_KEY}")
+    try:
+        return SigningKey.parse(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
+        raise ConfigError(f"the key {path} cannot be read: {reason}", _NEW_KEY) from exc
+
+
+def read_public_key(text: str) -> PublicKey:
+    """Read a public key, given as its text or as the file that has it.
+
+    Raises BadUsage.
+    """
+    if "+" in text:
+        return PublicKey.parse(text)
+    try:
+        return PublicKey.parse(Path(text).read_text())
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
+        raise BadUsage(
+            f"the public key {text} cannot be read: {reason}", "auditlake digest --show-key prints it."
+        ) from exc
+
+
+def last_block(lake: Lake) -> Block:
+    """Return the last block.
+
+    Raises NotAnswerable if nothing was ever sealed.
+    """
+    block = read_last_block(lake)
+    if block is None:
+        raise NotAnswerable("nothing in this lake is sealed", "auditlake digest seals it, if no --sealed is given.")
+    return block
+
+
+def checkpoint_of(block: Block) -> Checkpoint:
+    """Return the checkpoint of the tree after a block."""
+    return Checkpoint(block.origin, block.tree.size, block.tree.root)
+
+
+def stored_at(to: Place, checkpoint: Checkpoint) -> Place:
+    """Return where the digest of a tree is kept."""
+    return to / checkpoint.origin.replace("/", "_") / f"{checkpoint.size:020}.digest"
+
+
+def store(to: Place, checkpoint: Checkpoint, note: str) -> Place:
+    """Keep a digest; one of the same tree that is already there stays.
+
+    Raises LakeUnusable if it cannot be written.
+    """
+    place = stored_at(to, checkpoint)
+    try:
+        make_folder(place.parent)
+        with suppress(FileExistsError):
+            put_if_absent(place, note.encode())
+    except OSError as exc:
+        raise LakeUnusable(f"the digest {place} cannot be written: {exc.strerror}", "Fix `to` in [digest].") from exc
+    reach(After.DIGEST_STORED)
+    return place
+
+
+def keep(settings: DigestSettings, block: Block) -> Place:
+    """Sign the tree after a block, and keep the digest as the settings say.
+
+    Raises ConfigError, BadUsage, LakeUnusable.
+    """
+    checkpoint = checkpoint_of(block)
+    return store(settings.to, checkpoint, read_key(settings.key).sign(checkpoint))

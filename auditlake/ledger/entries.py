@@ -1,0 +1,190 @@
+"""Entries of a lake: its logical rows as records and hashes, whatever files they are in.
+
+`Entry` is an entry with its values, as a proof shows it. Changes and transactions are hashed by SQL (`sql_of`), the
+others one by one, because they are few or need the exact text of typed values. CHANGES and TRANSACTIONS have their
+columns in the order of the canonical form, for SQL and for `entry_of`.
+
+A change's column names are in the entry of its relation version; `relation` has the number. A row of a copy has the
+names in the entry of its copy. Values of such a row are the exact texts of the columns that the table had at the
+snapshot; they stay what they are when the version ends, when columns are added, and when files are rewritten.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from auditlake.delta.small_tables import read_rows
+from auditlake.lake.gaps import GAPS_SCHEMA
+from auditlake.lake.layout import Lake
+from auditlake.lake.relations import RELATIONS_SCHEMA
+from auditlake.ledger.canonical import (
+    OF_COPIES,
+    Identity,
+    Kind,
+    Value,
+    commitment_of,
+    hash_of,
+    record_of,
+    secret_of,
+    sql_constant,
+    sql_field,
+    sql_hash,
+    sql_is_canonical,
+    sql_list,
+    sql_number,
+    sql_secret,
+    sql_time,
+)
+from auditlake.schema.missing_values import ADDED_SCHEMA
+from auditlake.sql_names import display_identifier
+
+_TEXTS, _LISTS, _TIMES = "text", "list", "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A logical row: what identifies it, the fields of its record, and the values that it commits to."""
+
+    identity: Identity
+    fields: tuple[Value, ...]
+    values: tuple[Value, ...] = ()
+
+    def record(self, key: bytes) -> str:
+        """Return the record, with the key of the entry's block.
+
+        Raises NotCanonical.
+        """
+        return record_of(self.identity.kind, self.fields, commitment_of(self.secret(key), self.values))
+
+    def secret(self, key: bytes) -> bytes:
+        """Return the secret of the entry, with the key of its block."""
+        return secret_of(key, self.identity, self.values if self.identity.kind in OF_COPIES else ())
+
+    def hash(self, key: bytes) -> bytes:
+        """Return the hash of the entry.
+
+        Raises NotCanonical.
+        """
+        return hash_of(self.record(key))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """The columns of a table whose rows are hashed by SQL; `fields` and `values` with how each is formatted."""
+
+    kind: Kind
+    fields: Mapping[str, str]
+    values: Mapping[str, str]
+
+
+CHANGES = _Kind(
+    Kind.CHANGE,
+    {"lsn": "", "ordinal": "", "xid": "", "time": _TIMES, "origin": "", "op": "", "schema": "", "table": ""}
+    | {"relation": ""},
+    {"old": _LISTS, "new": _LISTS, "unchanged": _LISTS, "prefix": "", "content": "bytes"},
+)
+TRANSACTIONS = _Kind(
+    Kind.TRANSACTION,
+    {"lsn": "", "end_lsn": "", "xid": "", "time": _TIMES, "time_mono": _TIMES, "origin": "", "inserts": ""}
+    | {"updates": "", "deletes": "", "truncates": "", "tables": _LISTS},
+    {"context": ""},
+)
+
+
+def _sql_bytes(value: str) -> str:
+    return sql_field(f"encode({value}, 'hex')")
+
+
+_SQL = {_LISTS: sql_list, _TIMES: sql_time, "": sql_field, "bytes": _sql_bytes}
+_PLAIN_TEXTS = {
+    Kind.CHANGE: ("origin", "op", "schema", "table", "prefix"),
+    Kind.TRANSACTION: ("origin", "context"),
+}
+
+
+def sql_of(table: _Kind, key: str, alias: str = "") -> tuple[str, str]:
+    """Return SQL for the hash of a row, and for the condition that it has a canonical form.
+
+    `key` is SQL of a field with the key of the row's block, `alias` that of the table.
+    """
+
+    def column(name: str) -> str:
+        return f'{alias}."{name}"' if alias else f'"{name}"'
+
+    ordinal = column("ordinal") if table.kind is Kind.CHANGE else "0"
+    identity = [sql_constant(table.kind), sql_number(column("lsn")), sql_number(ordinal), sql_constant("")]
+    fields, values = (
+        [_SQL[form](column(name)) for name, form in columns.items()] for columns in (table.fields, table.values)
+    )
+    lists = [column(name) for name, form in {**table.fields, **table.values}.items() if form == _LISTS]
+    texts = [column(name) for name in _PLAIN_TEXTS[table.kind]]
+    hashed = sql_hash(table.kind, fields, sql_secret(key, identity), values)
+    return hashed, sql_is_canonical(texts, lists)
+
+
+def entry_of(table: _Kind, row: Mapping[str, Any]) -> Entry:
+    """Return the entry of a row of `changes` or `transactions`, as `to_pylist` returns it."""
+    ordinal = row["ordinal"] if table.kind is Kind.CHANGE else 0
+    fields, values = (
+        tuple(_value(row[name], form) for name, form in columns.items()) for columns in (table.fields, table.values)
+    )
+    return Entry(Identity(table.kind, row["lsn"], ordinal, ""), fields, values)
+
+
+def _value(value: Any, form: str) -> Value:  # noqa: ANN401 - of any column
+    if value is None:
+        return None
+    if form == _LISTS:
+        return [None if each is None else str(each) for each in value]
+    if form == "bytes":
+        return bytes(value).hex()
+    return value if isinstance(value, int) else str(value)
+
+
+def small_entries(lake: Lake) -> Iterator[Entry]:
+    """Yield the entries of `relations`, `added` and `gaps`, in an order that does not depend on files."""
+    found = [*_relations(lake), *_added(lake), *_gaps(lake)]
+    yield from sorted(found, key=lambda entry: (entry.identity.kind, *map(str, entry.identity[1:])))
+
+
+def _relations(lake: Lake) -> Iterator[Entry]:
+    for row in read_rows(lake.relations, RELATIONS_SCHEMA).to_pylist():
+        columns = [text for each in row["columns"] for text in _column(each)]
+        fields = {**row, "columns": columns, "attnums": _numbers(row["attnums"])}
+        name = f"{_table(row)} {row['relation']}"
+        yield Entry(Identity(Kind.RELATION, row["lsn"], row["entry"], name), tuple(fields.values()))
+
+
+def _column(column: Mapping[str, Any]) -> Iterator[str]:
+    yield from (column["name"], f"{column['type_oid']}", f"{column['typmod']}", "t" if column["key"] else "f")
+
+
+def _numbers(numbers: Iterable[int | None] | None) -> list[str | None] | None:
+    return None if numbers is None else [None if each is None else f"{each}" for each in numbers]
+
+
+def _added(lake: Lake) -> Iterator[Entry]:
+    for row in with_us(read_rows(lake.added, ADDED_SCHEMA)).to_pylist():
+        value = row.pop("value")
+        name = f"{_table(row)} {row['column']}"
+        yield Entry(Identity(Kind.ADDED, row["lsn"], row["time"], name), tuple(row.values()), (value,))
+
+
+def _gaps(lake: Lake) -> Iterator[Entry]:
+    for row in with_us(read_rows(lake.gaps, GAPS_SCHEMA)).to_pylist():
+        name = f"{'' if row['table'] is None else _table(row)} {row['lsn_to']}"
+        yield Entry(Identity(Kind.GAP, row["lsn_from"], row["time"], name), tuple(row.values()))
+
+
+def with_us(rows: pa.Table) -> pa.Table:
+    """Return the rows with times as microseconds since 1970."""
+    fields = [
+        pa.field(each.name, pa.int64() if pa.types.is_timestamp(each.type) else each.type) for each in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
+
+
+def _table(row: Mapping[str, Any]) -> str:
+    return f"{display_identifier(row['schema'])}.{display_identifier(row['table'])}"

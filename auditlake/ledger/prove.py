@@ -1,0 +1,214 @@
+r"""Proofs that a transaction, or the history of a row, is sealed: everything that a verifier without this code needs.
+
+    {
+      "format": "auditlake proof 1",
+      "checkpoint": "auditlake/…\n1283\nqINS…\n",          the tree, or a whole signed digest
+      "entries": [{"record": …, "secret": …, "values": …, "leaf": 7, "place": 3, "kind": …, …}, …],
+      "pages": {"7": {"hashes": [hex, …], "path": [base64, …]}}
+    }
+
+A verifier checks, for each entry (docs/proof-and-erasure.md, tests/proof_verifier.py):
+
+1. SHA-256(`auditlake values 1` 0; secret 0; values) is the commitment, the last field of the record.
+2. SHA-256(record) is hash number `place` of the page of its leaf.
+3. SHA-256(0x00 · `auditlake page 1` and a line feed · hashes) is a leaf; the path leads to the root from there.
+4. The signature of the checkpoint.
+
+`kind`, `lsn` and `ordinal` repeat fields of the record, for people. Only the secrets of these entries are shown.
+"""
+
+import base64
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from auditlake.audit.changes import in_changes
+from auditlake.audit.lake_reader import Reader, in_lsns
+from auditlake.audit.queries import RowQuestion, life_of
+from auditlake.audit.row_history import Event
+from auditlake.audit.transactions import find_transaction
+from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.layout import Lake
+from auditlake.ledger.blocks import PAGE_ENTRIES, Block, read_blocks, read_entries
+from auditlake.ledger.canonical import Kind, page_of, text_of
+from auditlake.ledger.copies import copy_entry, find_copied
+from auditlake.ledger.digest import checkpoint_of
+from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, entry_of, small_entries, with_us
+from auditlake.ledger.merkle import HASH_BYTES, inclusion_path, leaf_hash
+from auditlake.ledger.signed_note import read_checkpoint
+from auditlake.lsn import Lsn
+
+FORMAT = "auditlake proof 1"
+_MOST = 10_000
+_SEAL_FIRST = "auditlake seal seals it; then make a new digest."
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to prove: a transaction, or a table and the key of a row, as they were typed."""
+
+    what: str
+    key: tuple[str, ...]
+
+
+def proofs_of(lake: Lake, target: Target, note: str | None) -> dict[str, object]:
+    """Return the proofs as JSON has them, to a digest, or to all that is sealed.
+
+    Raises BadUsage, and NotAnswerable if something is not sealed, or not named by the digest.
+    """
+    reader = Reader(lake, datetime.now(UTC))
+    entries = list(_of_row(reader, target) if target.key else _of_transaction(reader, target.what))
+    if len(entries) > _MOST:
+        raise NotAnswerable(f"{target.what} has more than {_MOST:,} entries", "Prove a row of it: prove TABLE KEY.")
+    return _Proofs(lake, note).of([*_relations(lake, entries), *entries])
+
+
+def _of_transaction(reader: Reader, name: str) -> Iterator[Entry]:
+    transaction, _ = find_transaction(reader, name)
+    condition = f"lsn = {transaction.lsn:d}"
+    yield from _rows(reader, TRANSACTIONS.kind, condition)
+    yield from _rows(reader, CHANGES.kind, f"{condition} order by ordinal limit {_MOST + 1}")
+
+
+def _of_row(reader: Reader, target: Target) -> Iterator[Entry]:
+    life = life_of(reader, RowQuestion(target.what, target.key, None, None))
+    if not life.events:
+        raise NotAnswerable(f"no row of {life.table.label} ever had this key", "auditlake row shows what is known.")
+    keys = {key for event in life.events for key in (event.key, event.key_before) if key is not None}
+    copied = {Lsn(event.mark.lsn) for event in life.events if _is_copied(event)}
+    for lsn in sorted(copied):
+        table = _as_read(reader, life.table)
+        yield _copy(reader.lake, table, lsn)
+        for key in sorted(keys):
+            yield from find_copied(table, lsn, key)
+    lsns: list[int] = sorted({event.mark.lsn for event in life.events} - copied)
+    if lsns:
+        concerned = f"({in_changes(life.table, reader.relations_of(life.table), keys)} or op = 'truncate')"
+        condition = f"{reader.about(life.table.name)} and {in_lsns('lsn', lsns)} and {concerned}"
+        yield from _rows(reader, TRANSACTIONS.kind, in_lsns("lsn", lsns))
+        yield from _rows(reader, CHANGES.kind, f"{condition} order by lsn, ordinal")
+
+
+def _copy(lake: Lake, table: HistoryTable, lsn: Lsn) -> Entry:
+    """Return the entry of a copy, which has the names of its columns."""
+    kinds = f"('{Kind.ROW}', '{Kind.ENDED}')"
+    found = read_entries(lake, f"kind in {kinds} and lsn = {lsn:d}", ("number", "kind", "name")).to_pylist()
+    counts = Counter(row["kind"] for row in found if row["name"] == str(table.name))
+    return copy_entry(table, lsn, counts[Kind.ROW], counts[Kind.ENDED])
+
+
+def _is_copied(event: Event) -> bool:
+    return event.mark.op in {"snapshot", "resync"}
+
+
+def _as_read(reader: Reader, table: HistoryTable) -> HistoryTable:
+    """Return a table with the names of its columns that its history has."""
+    as_read = reader.known.as_read or {}
+    return as_read.get(table.name, table)
+
+
+def _rows(reader: Reader, kind: Kind, condition: str) -> Iterator[Entry]:
+    rows = CHANGES if kind is Kind.CHANGE else TRANSACTIONS
+    table = reader.changes if kind is Kind.CHANGE else reader.transactions
+    for row in with_us(reader.query(f"select * from t where {condition}", t=table)).to_pylist():
+        yield entry_of(rows, row)
+
+
+def _relations(lake: Lake, entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield the entries with the column names of the changes."""
+    at = list(CHANGES.fields).index("relation")
+    numbers = {entry.fields[at] for entry in entries if entry.identity.kind is Kind.CHANGE}
+    for entry in small_entries(lake):
+        if entry.identity.kind is Kind.RELATION and entry.fields[0] in numbers:
+            yield entry
+
+
+class _Proofs:
+    """Proofs to one tree of a ledger."""
+
+    def __init__(self, lake: Lake, note: str | None) -> None:
+        self._lake = lake
+        blocks = read_blocks(lake)
+        if not blocks:
+            raise NotAnswerable("nothing in this lake is sealed", _SEAL_FIRST)
+        self._note = checkpoint_of(blocks[-1]).text() if note is None else note
+        checkpoint = read_checkpoint(self._note)
+        if checkpoint is None:
+            raise BadUsage("the file is not a digest", "Give a file that auditlake digest wrote.")
+        self._size = checkpoint.size
+        found = next((block for block in blocks if block.tree.size == self._size), None)
+        if found is None or found.tree.root != checkpoint.root:
+            raise LakeUnusable("the digest names another ledger", "auditlake verify --digest shows what was changed.")
+        self._blocks = {block.number: block for block in blocks if block.tree.size <= self._size}
+        joined = b"".join(block.leaves for block in self._blocks.values())
+        self._leaves = [joined[at : at + HASH_BYTES] for at in range(0, len(joined), HASH_BYTES)]
+
+    def of(self, entries: Sequence[Entry]) -> dict[str, object]:
+        """Return the proofs of these entries."""
+        proofs, pages = [], dict[str, object]()
+        for entry, row in self._found(entries):
+            block = self._blocks.get(row["block"])
+            if block is None:
+                raise _not_sealed(entry)
+            page, place = divmod(row["number"] - block.first_entry, PAGE_ENTRIES)
+            leaf = block.size_before + page
+            if f"{leaf}" not in pages:
+                pages[f"{leaf}"] = self._page(block, page, leaf)
+            proofs.append(_proof(entry, block, leaf, place))
+        return {"format": FORMAT, "checkpoint": self._note, "entries": proofs, "pages": pages}
+
+    def _found(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, Mapping[str, int]]]:
+        """Yield each entry with its row in the ledger."""
+        kinds = ", ".join(sorted({f"'{entry.identity.kind}'" for entry in entries}))
+        lsns = in_lsns("lsn", [entry.identity.lsn or 0 for entry in entries])
+        rows = read_entries(self._lake, f"kind in ({kinds}) and {lsns}").to_pylist() if entries else []
+        by_hash = {row["hash"]: row for row in rows}
+        for entry in entries:
+            hashes = (entry.hash(self._blocks[number].key) for number in _block_numbers(entry, rows, self._blocks))
+            row = next((by_hash[each] for each in hashes if each in by_hash), None)
+            if row is None:
+                raise _not_sealed(entry)
+            yield entry, row
+
+    def _page(self, block: Block, page: int, leaf: int) -> dict[str, object]:
+        first = block.first_entry + page * PAGE_ENTRIES
+        last = min(first + PAGE_ENTRIES, block.first_entry + block.entries)
+        rows = read_entries(self._lake, f"number >= {first:d} and number < {last:d}", ("number", "hash"))
+        hashes = rows["hash"].to_pylist()
+        if leaf_hash(page_of(hashes)) != self._leaves[leaf]:
+            raise LakeUnusable(
+                f"the ledger was changed in block {block.number}", "auditlake verify --digest shows what was changed."
+            )
+        path = [base64.b64encode(each).decode() for each in inclusion_path(self._leaves, leaf)]
+        return {"hashes": [each.hex() for each in hashes], "path": path}
+
+
+def _block_numbers(entry: Entry, rows: Iterable[Mapping[str, object]], blocks: Mapping[int, Block]) -> list[int]:
+    """Return the blocks that may have an entry, by its kind and its LSN."""
+    same = {row["block"] for row in rows if (row["kind"], row["lsn"]) == (entry.identity.kind, entry.identity.lsn)}
+    return [number for number in blocks if number in same]
+
+
+def _not_sealed(entry: Entry) -> NotAnswerable:
+    kind, lsn, ordinal, _ = entry.identity
+    which = f"{kind} at {Lsn(lsn or 0)}" + (f", {ordinal}" if kind is Kind.CHANGE else "")
+    return NotAnswerable(
+        f"{which} is not in the tree, or not as it was sealed",
+        f"If it is newer than the tree, {_SEAL_FIRST} Else auditlake verify --digest shows what was changed.",
+    )
+
+
+def _proof(entry: Entry, block: Block, leaf: int, place: int) -> dict[str, object]:
+    kind, lsn, ordinal, _ = entry.identity
+    return {
+        "kind": kind,
+        "lsn": None if lsn is None else str(Lsn(lsn)),
+        "ordinal": ordinal if kind is Kind.CHANGE else None,
+        "record": entry.record(block.key),
+        "secret": entry.secret(block.key).hex(),
+        "values": text_of(entry.values),
+        "leaf": leaf,
+        "place": place,
+    }

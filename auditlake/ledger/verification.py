@@ -1,0 +1,452 @@
+"""Verify a lake against digests: recompute the tree from the ledger, and the ledger from the lake's rows. No JVM.
+
+1. The ledger against itself and the digests: each block's entries give the tree that it names, each block continues the
+   one before, and the tree of the size that a digest names has its root. What a digest names is then as it was when it
+   was signed, or this is reported with the blocks between the last digest that fits and the first one that does not.
+2. The lake against the ledger: every sealed row is hashed again and compared with its entry. A row that was changed,
+   removed or inserted is named, by commit, table and file.
+
+Blocks after the last digest are compared, too, but prove nothing: who can write the lake can write them. Rows that are
+not sealed yet are not compared. Versions in a history other than the rows of copies follow from those and the changes;
+`verify.history_rules` folds them again.
+
+Findings name tables, commits and keys, never other values.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import QueryBuilder
+
+from auditlake.audit.lake_reader import plain
+from auditlake.delta.append_table import open_delta
+from auditlake.delta.data_files import DataFile, check_files, list_files
+from auditlake.delta.log_reader import file_path
+from auditlake.delta.table import open_table
+from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
+from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.layout import Lake
+from auditlake.ledger.blocks import (
+    Block,
+    Bound,
+    block_entry,
+    hashes_in,
+    origins_of,
+    page_leaves,
+    read_blocks,
+    read_entries,
+)
+from auditlake.ledger.canonical import Identity, Kind, NotCanonical
+from auditlake.ledger.copies import CopiedRows, columns_of, copied_rows, copies_of, copy_entry, text_column
+from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, small_entries, sql_of
+from auditlake.ledger.merkle import Frontier, root_of
+from auditlake.ledger.seal import NAME, changes_in, commits_in
+from auditlake.ledger.signed_note import Checkpoint
+from auditlake.lsn import Lsn
+from auditlake.store.files import parquet
+from auditlake.store.place import Place
+
+_AT_ONCE = 1_000_000
+"""Entries that are compared by one statement."""
+_SMALL = (Kind.RELATION, Kind.ADDED, Kind.GAP)
+_TABLE_OF = {Kind.RELATION: "relations", Kind.ADDED: "added", Kind.GAP: "gaps"}
+LEDGER = "ledger"
+_RESTORE = "Restore the lake from a copy that these digests prove, and find out who can write to it."
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A digest whose signature was verified, and where it was read."""
+
+    origin: str
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A row that is not as it was sealed, or a part of the ledger that is not what a digest names.
+
+    `kind` is what was found, `table` the table concerned, `lsn` the commit, `ordinal` the change in it, `key` the row's
+    key by column, `file` the data file that has the row now.
+    """
+
+    kind: str
+    table: str
+    lsn: Lsn | None = None
+    ordinal: int | None = None
+    key: tuple[tuple[str, str | None], ...] = ()
+    file: str | None = None
+    detail: str | None = None
+
+    def order(self) -> tuple[int, int, str]:
+        """Return the place in the order of commits; what has none comes first."""
+        return (-1 if self.lsn is None else self.lsn, -1 if self.ordinal is None else self.ordinal, self.table)
+
+    def place(self, *, keys: bool = True) -> str:
+        """Return where it is, in words."""
+        parts = [self.table]
+        parts += [f"commit {self.lsn}"] if self.lsn is not None else []
+        parts += [f"change {self.ordinal}"] if self.ordinal is not None else []
+        if keys:
+            parts += [f"{name}={'NULL' if value is None else value!r}" for name, value in self.key]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Result: `proved` is the last commit that a digest proves to be as it was, None without one.
+
+    `sealed` is the last sealed commit, `by` the digest that proves the most, `sealed_us` when its tree was sealed.
+    """
+
+    proved: Lsn | None
+    sealed: Lsn
+    by: str | None
+    sealed_us: int | None
+    entries: int
+    mismatches: tuple[Mismatch, ...] = ()
+    more: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    def failure(self) -> AuditlakeError | None:
+        """Return the error for a lake that is not what its digests name; None if it is."""
+        if self.mismatches:
+            first = self.mismatches[0]
+            where = f" (file {first.file})" if first.file else ""
+            return LakeUnusable(
+                f"the lake was changed; first: {first.kind}: {first.place(keys=False)}{where}", _RESTORE
+            )
+        return None
+
+
+def verify_digests(lake: Lake, digests: Sequence[Evidence], limit: int) -> Proof:
+    """Compare a lake with digests; list at most `limit` mismatches.
+
+    Raises NotAnswerable if the lake has no ledger, LakeUnusable if the ledger cannot be read.
+    """
+    blocks = read_blocks(lake)
+    if not blocks:
+        raise NotAnswerable("nothing in this lake is sealed, so no digest proves it", "auditlake digest seals it.")
+    damaged = [*_damaged_files(lake)]
+    checked = _check_tree(lake, blocks)
+    found = [*damaged, *checked.mismatches]
+    proving: Evidence | None = None
+    for each in sorted(digests, key=lambda digest: digest.checkpoint.size):
+        if (mismatch := _against(each, blocks, checked, proving)) is not None:
+            found.append(mismatch)
+            break
+        proving = each
+    rows = _Rows(lake, blocks, limit, frozenset(each.table for each in damaged))
+    found += rows.mismatches()
+    found.sort(key=Mismatch.order)
+    last = _last_block(blocks, proving)
+    return Proof(
+        None if last is None else last.upto.commit,
+        blocks[-1].upto.commit,
+        None if proving is None else proving.origin,
+        None if last is None else last.time_us,
+        sum(block.entries for block in blocks),
+        tuple(found[:limit]),
+        len(found) > limit,
+        tuple(rows.notes),
+    )
+
+
+def _last_block(blocks: Sequence[Block], proving: Evidence | None) -> Block | None:
+    """Return the last block that is whole in the tree of a digest."""
+    size = 0 if proving is None else proving.checkpoint.size
+    return next((block for block in reversed(blocks) if block.tree.size <= size), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    leaves: list[bytes]
+    mismatches: list[Mismatch]
+
+
+def _check_tree(lake: Lake, blocks: Sequence[Block]) -> _Tree:
+    """Compute the tree from the entries, and compare it with what each block has."""
+    leaves: list[bytes] = []
+    found: list[Mismatch] = []
+    before, entries, upto = Frontier(), 0, Bound(0, blocks[0].after.ordinal)
+    for number, (block, rows) in enumerate(_with_entries(lake, blocks)):
+        hashes = hashes_in(rows)
+        own = page_leaves(hashes)
+        after = before.with_leaves(own)
+        leaves += own
+        problem = _problem(block, number, before, after)
+        if problem is None and block.leaves != b"".join(own):
+            problem = "has other leaves than its entries make"
+        if problem is None and (block.first_entry, block.after) != (entries, upto):
+            problem = "does not continue the block before"
+        if problem is None and rows["number"].to_pylist() != list(range(entries, entries + block.entries)):
+            problem = "lacks entries, or has others"
+        if problem is None and hashes[:1] != [block_entry(block, before).hash(block.key)]:
+            problem = "its bounds, its time or its key are not those that were sealed"
+        if problem is not None and not found:
+            found.append(
+                Mismatch("changed ledger", LEDGER, block.after.commit, detail=f"block {block.number} {problem}")
+            )
+        before, entries, upto = after, entries + block.entries, block.upto
+    return _Tree(leaves, found)
+
+
+def _problem(block: Block, number: int, before: Frontier, after: Frontier) -> str | None:
+    if block.number != number:
+        return f"is in the place of block {number}"
+    if block.tree.size != after.size or block.size_before != before.size:
+        return f"has a tree of {block.tree.size} leaves, its entries make {after.size}"
+    if block.tree.root != after.root or block.tree.subtrees != after.subtrees:
+        return "has another tree than its entries make"
+    return None
+
+
+def _with_entries(lake: Lake, blocks: Sequence[Block]) -> Iterator[tuple[Block, pa.Table]]:
+    """Yield each block with number and hash of its entries, read in parts."""
+    for part in _parts(blocks):
+        condition = f"block between {part[0].number:d} and {part[-1].number:d}"
+        rows = read_entries(lake, condition, ("number", "block", "hash"))
+        for block in part:
+            yield block, rows.filter(pc.equal(rows["block"], block.number))
+
+
+def _parts(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Cut blocks into parts of about a million entries."""
+    part: list[Block] = []
+    for block in blocks:
+        part.append(block)
+        if sum(each.entries for each in part) >= _AT_ONCE:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _against(digest: Evidence, blocks: Sequence[Block], tree: _Tree, proving: Evidence | None) -> Mismatch | None:
+    """Compare the tree with a digest; `proving` is the largest one that fits."""
+    named = digest.checkpoint
+    origins = origins_of(blocks)
+    sizes = origins.get(named.origin)
+    if sizes is None:
+        detail = f"{digest.origin} is of {named.origin}, this lake is {', '.join(origins)}"
+        return Mismatch("digest of another lake", LEDGER, detail=detail)
+    first, last = sizes
+    if named.size > last:
+        ended = "parted" if last < blocks[-1].tree.size else "ends"
+        detail = f"{digest.origin} names {named.size} leaves, this lake {ended} after {last}"
+        at = next(block.upto.commit for block in blocks if block.tree.size == last)
+        return Mismatch("lost ledger: an older copy, or one that went on otherwise", LEDGER, at, detail=detail)
+    if named.size < first or root_of(tree.leaves[: named.size]) != named.root:
+        since = 0 if proving is None else proving.checkpoint.size
+        within = [block for block in blocks if since < block.tree.size and block.size_before < named.size]
+        since_commit = within[0].after.commit if within else None
+        numbers = f"{within[0].number} to {within[-1].number}" if within else "none"
+        detail = f"{digest.origin} names another tree: blocks {numbers} are not those that were sealed"
+        return Mismatch("changed ledger", LEDGER, since_commit, detail=detail)
+    return None
+
+
+def _damaged_files(lake: Lake) -> Iterator[Mismatch]:
+    """Yield files of the lake's own tables that are missing, or not those that the log names."""
+    for place in (lake.changes, lake.transactions, lake.relations, lake.added, lake.gaps, *_of_ledger(lake)):
+        table = open_delta(place)
+        for each in () if table is None else check_files(place, table.version()):
+            name = f"{LEDGER}/{place.name}" if place in _of_ledger(lake) else place.name
+            yield Mismatch(each.kind, name, file=each.file, detail=each.detail)
+
+
+def _of_ledger(lake: Lake) -> tuple[Place, Place]:
+    return lake.ledger_entries, lake.ledger_blocks
+
+
+class _Rows:
+    """Compares the rows of a lake with the entries of its ledger."""
+
+    def __init__(self, lake: Lake, blocks: Sequence[Block], limit: int, damaged: Collection[str]) -> None:
+        """Compare all but the rows of the `damaged` tables of the lake, which lack files."""
+        self._lake = lake
+        self._blocks = blocks
+        self._by_number = {block.number: block for block in blocks}
+        self._limit = limit
+        self._damaged = damaged
+        self.notes = [f"the rows of {name} are not compared: files of it are damaged" for name in sorted(damaged)]
+
+    def mismatches(self) -> Iterator[Mismatch]:
+        """Yield what is not as it was sealed."""
+        for part in _parts(self._blocks):
+            yield from self._streamed(part)
+        yield from self._small()
+        yield from self._copies()
+
+    def _streamed(self, part: Sequence[Block]) -> Iterator[Mismatch]:
+        after, upto = part[0].after, part[-1].upto
+        of_block = f"e.block between {part[0].number:d} and {part[-1].number:d}"
+        if after == upto:
+            return
+        for rows, place, condition in (
+            (TRANSACTIONS, self._lake.transactions, commits_in(after, upto)),
+            (CHANGES, self._lake.changes, changes_in(after, upto)),
+        ):
+            if place.name in self._damaged:
+                continue
+            try:
+                yield from self._joined(rows.kind, place, condition, of_block)
+            except (OSError, pa.ArrowException) as exc:
+                yield Mismatch("unreadable file", place.name, detail=type(exc).__name__)
+
+    def _joined(self, kind: Kind, place: Place, condition: str, of_block: str) -> Iterator[Mismatch]:
+        table = open_delta(place)
+        if table is None:
+            yield Mismatch("missing table", place.name)
+            return
+        builder = QueryBuilder().register("t", table)
+        for each in _of_ledger(self._lake):
+            builder.register(each.name, open_table(each))
+        listed = list_files(place, table.version())
+        for sql in (_compared(kind, condition, of_block), _repeated(kind, condition)):
+            found = plain(
+                pa.RecordBatchReader.from_stream(builder.execute(f"{sql} limit {self._limit + 1}")).read_all()
+            )
+            for row in found.to_pylist():
+                ordinal = row["ordinal"] if kind is Kind.CHANGE else None
+                name = row["name"] if kind is Kind.CHANGE else "transactions"
+                what = "change" if kind is Kind.CHANGE else "transaction"
+                file = None if row["found"] == "removed" else _file_of(place, listed, row["lsn"], ordinal)
+                yield Mismatch(f"{row['found']} {what}", name or place.name, Lsn(row["lsn"]), ordinal, file=file)
+
+    def _small(self) -> Iterator[Mismatch]:
+        present = {entry.identity: entry for entry in small_entries(self._lake)}
+        kinds = ", ".join(f"'{kind}'" for kind in _SMALL)
+        sealed: set[Identity] = set()
+        for row in read_entries(self._lake, f"kind in ({kinds})").to_pylist():
+            identity = Identity(Kind(row["kind"]), row["lsn"], row["ordinal"], row["name"])
+            sealed.add(identity)
+            entry, block = present.get(identity), self._by_number.get(row["block"])
+            lsn, table = Lsn(row["lsn"] or 0), _TABLE_OF[identity.kind]
+            if entry is None:
+                yield Mismatch("removed row", table, lsn, detail=row["name"])
+            elif block is None or not _is(entry, block.key, row["hash"]):
+                yield Mismatch("changed row", table, lsn, detail=row["name"])
+        if unsealed := present.keys() - sealed:
+            tables = sorted({_TABLE_OF[each.kind] for each in unsealed})
+            self.notes.append(f"{len(unsealed)} rows of {', '.join(tables)} are not sealed yet")
+
+    def _copies(self) -> Iterator[Mismatch]:
+        tables = {str(table.name): table for table in list_histories(self._lake)}
+        sealed: dict[str, set[Lsn]] = {}
+        for row in read_entries(self._lake, f"kind = '{Kind.COPY}'").to_pylist():
+            name, lsn = row["name"], Lsn(row["lsn"])
+            sealed.setdefault(name, set()).add(lsn)
+            block = self._by_number.get(row["block"])
+            if name not in tables or block is None:
+                yield Mismatch("removed table", name, lsn)
+                continue
+            yield from self._copy(tables[name], lsn, block, row["hash"])
+        yield from self._unsealed_copies(tables, sealed)
+
+    def _unsealed_copies(
+        self, tables: Mapping[str, HistoryTable], sealed: Mapping[str, set[Lsn]]
+    ) -> Iterator[Mismatch]:
+        for name, table in tables.items():
+            known = sealed.get(name, set())
+            for lsn in copies_of(table, Lsn(0)):
+                if lsn in known:
+                    continue
+                if known and lsn < max(known):
+                    yield Mismatch("inserted rows", name, lsn, detail="no snapshot was taken there")
+                else:
+                    self.notes.append(f"the snapshot of {name} at {lsn} is not sealed yet")
+
+    def _copy(self, table: HistoryTable, lsn: Lsn, block: Block, own: bytes) -> Iterator[Mismatch]:
+        condition = f"block = {block.number:d} and lsn = {lsn:d}"
+        rows = read_entries(self._lake, f"{condition} and kind in ('{Kind.ROW}', '{Kind.ENDED}')")
+        rows = rows.filter(pc.equal(rows["name"], str(table.name)))
+        expected = {kind: Counter(rows.filter(pc.equal(rows["kind"], kind))["hash"].to_pylist()) for kind in _OF_COPY}
+        counts = [each.total() for each in expected.values()]
+        found: list[Mismatch] = []
+        try:
+            for part in copied_rows(table, lsn, block.key):
+                found += _unexpected(table, lsn, part, expected[part.kind])
+        except NotCanonical:
+            found.append(Mismatch("changed row", str(table.name), lsn, detail="a value has the byte 0"))
+        except (OSError, pa.ArrowException) as exc:
+            found.append(Mismatch("unreadable file", str(table.name), lsn, detail=type(exc).__name__))
+        lost = sum(each.total() for each in expected.values())
+        if lost > len(found):
+            detail = f"{lost - len(found):,} rows of this snapshot are missing"
+            found.append(Mismatch("removed rows", str(table.name), lsn, detail=detail))
+        if not found and copy_entry(table, lsn, *counts).hash(block.key) != own:
+            found.append(Mismatch("changed columns", str(table.name), lsn, detail="names of columns, or of the table"))
+        yield from found
+
+
+_OF_COPY = (Kind.ROW, Kind.ENDED)
+
+
+def _is(entry: Entry, key: bytes, sealed: bytes) -> bool:
+    try:
+        return entry.hash(key) == sealed
+    except NotCanonical:
+        return False
+
+
+def _unexpected(table: HistoryTable, lsn: Lsn, part: CopiedRows, expected: Counter[bytes]) -> Iterator[Mismatch]:
+    """Yield the rows that were not sealed; removes those that were from `expected`."""
+    for place, each in enumerate(part.hashes):
+        if expected[each]:
+            expected[each] -= 1
+            continue
+        row = part.rows.slice(place, 1)
+        key = tuple(
+            (column.name, text_column(row, column)[0].as_py()) for column in columns_of(table, lsn) if column.key
+        )
+        yield Mismatch("changed or inserted row", str(table.name), lsn, key=key, file=part.file)
+
+
+def _compared(kind: Kind, condition: str, of_block: str) -> str:
+    """Return SQL for the rows that are not what their entries commit to, in the order of commits."""
+    of_change = kind is Kind.CHANGE
+    hashed, is_canonical = sql_of(CHANGES if of_change else TRANSACTIONS, "e.key, '\0;'", "c")
+    same = "c.lsn = e.lsn" + (" and c.ordinal = e.ordinal" if of_change else "")
+    entries = "select e.lsn, e.ordinal, e.name, e.hash, encode(b.key, 'hex') as key from entries e join blocks b"
+    entries += f" on e.block = b.block where e.kind = '{kind}' and {of_block}"
+    ordinal = "coalesce(cast(c.ordinal as bigint), e.ordinal)" if of_change else "0"
+    name = NAME.format("c.") if of_change else "''"
+    shown = f"coalesce(c.lsn, e.lsn) as lsn, {ordinal} as ordinal, case when c.lsn is null then e.name else {name} end"
+    verdict = "case when c.lsn is null then 'removed' when e.lsn is null then 'inserted' else 'changed' end"
+    differs = f"coalesce({hashed} <> e.hash or not {is_canonical}, true)"
+    return (
+        f"select {shown} as name, {verdict} as found from (select * from t where {condition}) c"
+        f" full outer join ({entries}) e"
+        f" on {same} where c.lsn is null or e.lsn is null or {differs} order by 1, 2"
+    )
+
+
+def _repeated(kind: Kind, condition: str) -> str:
+    """Return SQL for rows that are there more than once."""
+    ordinal, name = ("ordinal", f"min({NAME.format('')})") if kind is Kind.CHANGE else ("0", "''")
+    grouped = "lsn, ordinal" if kind is Kind.CHANGE else "lsn"
+    return (
+        f"select lsn, {ordinal} as ordinal, {name} as name, 'repeated' as found from t where {condition}"
+        f" group by {grouped} having count(*) > 1 order by 1, 2"
+    )
+
+
+def _file_of(place: Place, files: Iterable[DataFile], lsn: int, ordinal: int | None) -> str | None:
+    """Return the name of the data file that has a row."""
+    for file in files:
+        bounds = file.bounds("lsn")
+        if bounds is not None and not bounds[0] <= lsn <= bounds[1]:
+            continue
+        columns = ["lsn"] if ordinal is None else ["lsn", "ordinal"]
+        rows = pq.ParquetFile(parquet(file_path(place, file.add))).read(columns)
+        here = pc.equal(rows["lsn"], lsn)
+        if ordinal is not None:
+            here = pc.and_(here, pc.equal(rows["ordinal"], ordinal))
+        if pc.any(here).as_py():
+            return file.name
+    return None
