@@ -215,7 +215,7 @@ class Tools:
         """
         lake = layout.Lake.at(self._lake.location)
         state = read_state(lake, as_of, UTC, script=statement)
-        query = prepare_statement(state, statement, frozenset())
+        query = prepare_statement(state, statement, {})
         connection = connect_for_statements(lake)
         engine = Embedded({}, lambda: connection, self._limits.masked)
         timer = Timer(STATEMENT_S, connection.interrupt)

@@ -141,7 +141,7 @@ def _ask(location: str, moment: str) -> None:
     for _ in range(2):
         begun_s, cpu = time.monotonic(), cpu_s(OURS)
         state = read_state(lake, moment, UTC, script=_QUESTION)
-        _, batches = engine.answer(state, prepare_statement(state, _QUESTION, frozenset())).batches()
+        _, batches = engine.answer(state, prepare_statement(state, _QUESTION, {})).batches()
         rows = sum(len(batch) for batch in batches)
         if rows != _TPCB_SCALE:
             raise SystemExit(f"{rows} rows, need {_TPCB_SCALE}")

@@ -103,7 +103,7 @@ def _warm(lake: Lake, engine: str, runs: int) -> dict[str, float]:
 
     def ask(sql: str) -> None:
         state = read_state(lake, None, UTC)
-        (found,) = engines.answer(state, [prepare_statement(state, sql, frozenset())])
+        (found,) = engines.answer(state, [prepare_statement(state, sql, {})])
         if isinstance(found.rows, Rows):
             for _ in found.rows.batches()[1]:
                 pass

@@ -47,7 +47,7 @@ def _questions(location: str, moments: list[str]) -> Asked:
 
         def ask() -> object:
             state = read_state(layout, moment, UTC, script=script)
-            _, batches = engine.answer(state, prepare_statement(state, script, frozenset())).batches()
+            _, batches = engine.answer(state, prepare_statement(state, script, {})).batches()
             return [len(batch) for batch in batches]
 
         return ask

@@ -2,6 +2,7 @@
 
 import sys
 
+from auditlake.values.equality import has_equality, has_order
 from auditlake.values.types import BUILT_IN, DOES_NOT_FIT, NUMERIC_OID, TEXT, ColumnType, Kind, column_type
 
 _SQL_NAMES = {
@@ -25,6 +26,31 @@ snapshot and stream.
 
 | PostgreSQL | Delta | NULL there, and exact in `_raw` |
 |---|---|---|
+"""
+
+_EQUALITY = """
+## Equality and order
+
+A statement compares what it shows of a value. If that may mean something else than PostgreSQL's comparison of the
+values, the statement is refused (exit code 7), in both engines and before one starts; the message names the column and
+its type. So is a text that is compared with a column but is not as PostgreSQL prints the value: `'A0EE…'` with a
+`uuid`, `'9:30'` with a `time`, `'\\x00'` with a `bytea` (write `X'00'`), trailing blanks with a `char(n)`.
+
+| types | `=`, `IN`, joins, GROUP BY, DISTINCT, UNION | `<`, ORDER BY, `min`, `max` |
+|---|---|---|
+"""
+
+_NOTES = """
+A comparison of `cast(column as string)` compares PostgreSQL's texts; functions of text, such as `length`, LIKE and
+`get_json_object`, take the column itself.
+
+- **Text** is equal and ordered by code points, as under the collation `C`. PostgreSQL's order, and `<`, may be those
+  of another collation. Collations are not recorded: under a nondeterministic one equal texts may differ here.
+- **Types that are not built in** are compared by their text, for equality only, as enums are; whether a type has
+  another equality is not recorded. `citext`, and composites and ranges whose parts are of a type in the last row,
+  may have equal values with different texts.
+- **NULL for a value that does not fit** (the table above) is not found by any comparison: `price > 100` leaves out NaN.
+
 """
 
 _TAIL = """
@@ -83,7 +109,25 @@ A history lists only table features that it uses: `deletionVectors`, and `timest
 def page() -> str:
     """Return the text of the page."""
     rows = [*_typed_rows(), *_other_rows()]
-    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows) + _TAIL
+    compared = [f"| {', '.join(names)} | {equal} | {order} |\n" for names, equal, order in _compared_rows()]
+    return (
+        _HEAD
+        + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        + _TAIL.replace("## Exact text\n", "".join([_EQUALITY.lstrip(), *compared, _NOTES, "## Exact text\n"]))
+    )
+
+
+def _compared_rows() -> list[tuple[list[str], str, str]]:
+    kinds: dict[tuple[bool, bool], list[str]] = {}
+    for name, (type_oid, _) in sorted(BUILT_IN.items()):
+        meaning = has_equality(type_oid, -1), has_order(type_oid, -1)
+        kinds.setdefault(meaning, []).append(_named(name))
+    exact, equality, neither = kinds[True, True], kinds[True, False], kinds[False, False]
+    return [
+        (["`numeric(p,s)`", *exact], "as in PostgreSQL", "as in PostgreSQL"),
+        (["enums and other types that are not built in", "arrays", *equality], "as in PostgreSQL", "refused"),
+        (neither, "refused", "refused"),
+    ]
 
 
 def _typed_rows() -> list[tuple[str, str, str]]:

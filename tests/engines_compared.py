@@ -61,7 +61,7 @@ class Engines:
             self.held[TableName("public", name)] = rows
 
     def _prepared(self, sql: str) -> PreparedQuery:
-        return prepare_statement(self.state, sql, frozenset())
+        return prepare_statement(self.state, sql, {})
 
     def of_duckdb(self, sql: str) -> Answer | None:
         """Return DuckDB's answer; None if it leaves the statement to Spark."""

@@ -74,7 +74,7 @@ def spark_rows(spark: SparkSession, lake: Lake, question: str, when: str) -> lis
 def duckdb_rows(lake: Lake, question: str, when: str) -> list[Row]:
     """Run the same without Spark."""
     state = read_state(lake, when, UTC)
-    rows = Embedded({}).answer(state, prepare_statement(state, CHECKED[question], frozenset()))
+    rows = Embedded({}).answer(state, prepare_statement(state, CHECKED[question], {}))
     return list(rows_of(*rows.batches()))
 
 

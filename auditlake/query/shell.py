@@ -35,6 +35,7 @@ from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import report, say
+from auditlake.query.comparisons import Columns
 from auditlake.query.completion import Tables, complete
 from auditlake.query.engine_choice import Engines
 from auditlake.query.lexical import Unfinished, tokens_of
@@ -93,7 +94,7 @@ class Shell:
         self._form = Form("table", None, paged=chatty, zone=zone)
         self._timing = False
         self._code = 0
-        self._defined: frozenset[str] = frozenset()
+        self._defined: dict[str, Columns] = {}
         self.as_of: Lsn | None = None
 
     def run(self, inputs: Iterable[str]) -> int:

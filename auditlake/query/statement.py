@@ -14,7 +14,7 @@ with `Rows`.
 
 import re
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Protocol, runtime_checkable
@@ -26,7 +26,8 @@ from auditlake.errors import BadUsage
 from auditlake.lake.history import ALL
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
-from auditlake.query.dialect import tokenize
+from auditlake.query.comparisons import Columns, check_comparisons, columns_shown_of
+from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import Names, rewrite
@@ -38,6 +39,7 @@ from auditlake.temporal.when import AtTime, AtXid, When, parse_when
 
 _DEFINES = re.compile(r"CREATE( OR REPLACE)?( TEMPORARY| TEMP)? VIEW ")
 _LONGEST_HEAD = 6
+_QUERIES = frozenset({"SELECT", "WITH", "FROM", "VALUES", "("})
 _BY_PERIOD = "system_time"
 JSON_TEXT = b"auditlake.json"
 """Marks a field whose texts are JSON."""
@@ -45,6 +47,11 @@ LSN = b"auditlake.lsn"
 """Marks a field whose integers are LSNs."""
 LSNS_OF_LOGS = ("lsn", "end_lsn", "lsn_from", "lsn_to")
 """Columns of the lake's own tables that are LSNs."""
+
+
+Defined = Mapping[str, Columns]
+"""Views that statements defined, by their names in lower case, with their columns."""
+_NO_VIEWS: Defined = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +145,13 @@ class PreparedQuery:
     exact: bool = False
     defines: str | None = None
     """The view that the statement defines; it has no result then."""
+    shown: Columns = ()
+    """Its columns, if comparisons of some column have to be checked."""
 
     @property
-    def defined(self) -> frozenset[str]:
-        """The name of the view that it defines, in lower case."""
-        return frozenset() if self.defines is None else frozenset({self.defines.casefold()})
+    def defined(self) -> "Defined":
+        """The view that it defines."""
+        return {} if self.defines is None else {self.defines.casefold(): self.shown}
 
 
 def prepare_sql(lake: Lake, sql: str, as_of: str | None = None) -> PreparedQuery:
@@ -158,7 +167,7 @@ def prepare_script(lake: Lake, script: str, as_of: str | None = None, zone: tzin
 def prepare_all(state: "LakeState", script: str) -> list[PreparedQuery]:
     """Prepare the statements of a script; raises as `prepare_sql` does."""
     queries: list[PreparedQuery] = []
-    defined: frozenset[str] = frozenset()
+    defined: dict[str, Columns] = {}
     for sql in split(script) or [script]:
         query = prepare_statement(state, sql, defined)
         defined |= query.defined
@@ -193,8 +202,8 @@ def read_state(
     return LakeState(known, now, when, known.now_lsn if when is None else resolve(known, when))
 
 
-def prepare_statement(state: LakeState, sql: str, defined: frozenset[str]) -> PreparedQuery:
-    """Prepare one statement of a script; `defined` are the views that earlier ones defined, in lower case.
+def prepare_statement(state: LakeState, sql: str, defined: Defined) -> PreparedQuery:
+    """Prepare one statement of a script; `defined` are the views that earlier ones defined.
 
     Raises as `prepare_sql` does.
     """
@@ -204,15 +213,32 @@ def prepare_statement(state: LakeState, sql: str, defined: frozenset[str]) -> Pr
     return replace(_prepare(state, definition.query, defined), defines=definition.name)
 
 
-def _prepare(state: LakeState, sql: str, defined: frozenset[str] = frozenset()) -> PreparedQuery:
+def _prepare(state: LakeState, sql: str, defined: Defined = _NO_VIEWS) -> PreparedQuery:
     known = state.known
-    names = Names(known.names, state.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, defined, known.in_doubt)
+    names = Names(
+        known.names, state.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, frozenset(defined), known.in_doubt
+    )
     rewritten = rewrite(sql, names)
     views = {name: _selected(state, reading) for name, reading in rewritten.views.items()}
     if rewritten.exact:
         views = {name: (table, with_raw(selection)) for name, (table, selection) in views.items()}
     readings = [(known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
-    return PreparedQuery(known, state.lsn, rewritten.sql, views, find_reading_tails(known, readings), rewritten.exact)
+    query = PreparedQuery(known, state.lsn, rewritten.sql, views, find_reading_tails(known, readings), rewritten.exact)
+    return replace(query, shown=_checked(query, defined))
+
+
+def _checked(query: PreparedQuery, defined: Defined) -> Columns:
+    """Check the comparisons of a query, unless no column needs it; return the columns that it shows."""
+    tables = dict(defined)
+    for view, (name, selection) in query.views.items():
+        if not isinstance(selection, Log):
+            columns, names = query.tails.columns_shown(query.known.tables[name], selection)
+            label = query.known.tables[name].last_name
+            tables[view] = columns_shown_of(label, [(names[c.stored], *c.type) for c in columns])
+    tokens = tokenize(query.sql)
+    if not any(each.marks for columns in tables.values() for each in columns) or tokens[0].text.upper() not in _QUERIES:
+        return ()
+    return check_comparisons(parse_query(query.sql, tokens), tables)
 
 
 def with_raw(selection: Selection | Log) -> Selection | Log:

@@ -79,7 +79,7 @@ class Statements:
         """
         begun = time.monotonic()
         state = read_state(resources.lake, asked.at, resources.zone, script=asked.sql)
-        query = prepare_statement(state, asked.sql, frozenset())
+        query = prepare_statement(state, asked.sql, {})
         if query.defines is not None:
             raise BadUsage("a statement of the page cannot define a view", "Write the query itself.")
         if query.sql.lstrip().lower().startswith("explain"):

@@ -23,12 +23,11 @@ from functools import partial
 import numpy as np
 
 from auditlake.values.exact_text import double_text, real_text
-from auditlake.values.types import BUILT_IN
+from auditlake.values.types import BUILT_IN, element_of
 
 _SPACE = " \t\n\r\v\f"
 _VARHDRSZ = 4
 _NAMES = {type_oid: name for name, (type_oid, _) in BUILT_IN.items()}
-_ELEMENTS = {array_oid: type_oid for type_oid, array_oid in BUILT_IN.values() if array_oid}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def spelling(type_oid: int, typmod: int, given: str) -> Spelling:
 
 def type_name(type_oid: int, typmod: int) -> str:
     """Return the name of a built-in type as PostgreSQL's `format_type` does, except for the fields of an interval."""
-    if (element := _ELEMENTS.get(type_oid)) is not None:
+    if (element := element_of(type_oid)) is not None:
         return f"{type_name(element, typmod)}[]"
     name = _NAMES.get(type_oid)
     if name is None:

@@ -161,6 +161,11 @@ def is_widened(was: tuple[int, int], now: tuple[int, int]) -> bool:
     return names[0] == names[1] and names[0] in _WITH_PRECISION and (now[1] == -1 or 0 <= was[1] <= now[1])
 
 
+def element_of(type_oid: int) -> int | None:
+    """Return the element type of a built-in array type; None for other types."""
+    return _ELEMENTS.get(type_oid)
+
+
 def is_built_in(type_oid: int) -> bool:
     """Whether a type is PostgreSQL's own: the text of its values never changes, as that of an enum's labels may."""
     return type_oid in _NAMES or type_oid in _ELEMENTS

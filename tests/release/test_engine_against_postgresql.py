@@ -52,7 +52,7 @@ class _Both:
 
     def _of_duckdb(self, sql: str) -> tuple[pa.Schema, list[tuple[Any, ...]]]:
         sql = f"select * from {sql}" if sql in TABLES else sql
-        rows = self._engine.answer(self._state, prepare_statement(self._state, sql, frozenset()))
+        rows = self._engine.answer(self._state, prepare_statement(self._state, sql, {}))
         schema, batches = rows.batches()
         return schema, list(rows_of(schema, batches))
 

@@ -46,7 +46,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _typed(lake: Lake, sql: str) -> PreparedQuery:
     """Return a prepared statement with the text as it was typed: the first wall is bypassed."""
-    return replace(prepare_statement(read_state(lake, None, UTC), "select 1 as a", frozenset()), sql=sql)
+    return replace(prepare_statement(read_state(lake, None, UTC), "select 1 as a", {}), sql=sql)
 
 
 @pytest.mark.parametrize("sql", ATTACKS)
@@ -95,7 +95,7 @@ def test_a_text_is_not_replaced_by_the_environment(
     spark: SparkSession, closed: SparkSession, lake: Lake, text: str
 ) -> None:
     """In no session, neither as it is typed nor in a canonical text."""
-    query = prepare_statement(read_state(lake, None, UTC), f"select '{text}' as a", frozenset())
+    query = prepare_statement(read_state(lake, None, UTC), f"select '{text}' as a", {})
     assert "${" not in query.sql
     expected = [(text.replace("\\\\", "\\"),)]
     for session in (closed, spark):
@@ -105,10 +105,10 @@ def test_a_text_is_not_replaced_by_the_environment(
 
 def test_a_name_that_no_table_has_is_no_function(closed: SparkSession, lake: Lake) -> None:
     """Spark takes `user` as a function then, which only the analysed tree shows."""
-    query = prepare_statement(read_state(lake, None, UTC), "select user from orders", frozenset())
+    query = prepare_statement(read_state(lake, None, UTC), "select user from orders", {})
     with pytest.raises(BadUsage, match="CurrentUser"):
         plan(closed, query)
-    named = prepare_statement(read_state(lake, None, UTC), "select o.user from (select 1 as user) o", frozenset())
+    named = prepare_statement(read_state(lake, None, UTC), "select o.user from (select 1 as user) o", {})
     assert plan(closed, named).collect() == [(1,)]
 
 

@@ -57,7 +57,7 @@ def test_versions_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> Non
     state, engine = read_state(lake, None, UTC), Embedded({})
     clauses = [f"select '{n}' as n, {_VERSION} from things for system_time {each}" for n, each in enumerate(_PERIODS)]
     for sql in ("select * from things for system_time all", " union all ".join(clauses)):
-        query = prepare_statement(state, sql, frozenset())
+        query = prepare_statement(state, sql, {})
         found, expected = engine.answer(state, query), plan(spark, query)
         (schema, rows), (theirs, others) = found.batches(), batches(expected)
         assert (schema, schema.metadata) == (theirs, theirs.metadata)

@@ -29,7 +29,7 @@ def test_both_engines_show_values_without_padding(spark: SparkSession, tmp_path:
     lake = write_padded_lake(tmp_path / "lake")
     state = read_state(lake, None, UTC)
     for sql in _STATEMENTS:
-        query = prepare_statement(state, sql, frozenset())
+        query = prepare_statement(state, sql, {})
         schema, theirs = batches(plan(spark, query))
         expected = Counter(map(repr, rows_of(schema, theirs)))
         if "||" not in sql:

@@ -144,7 +144,7 @@ def _check_versions(walk: Walk, spark: "SparkSession") -> None:
 def _of_duckdb(lake: Lake, when: str) -> dict[str, list[tuple[Any, ...]]]:
     """Answer every question as of one moment."""
     state, engine = read_state(lake, when, UTC), Embedded({})
-    queries = {key: prepare_statement(state, sql.replace('"', "`"), frozenset()) for key, sql in _QUESTIONS.items()}
+    queries = {key: prepare_statement(state, sql.replace('"', "`"), {}) for key, sql in _QUESTIONS.items()}
     return {key: list(rows_of(*engine.answer(state, query).batches())) for key, query in queries.items()}
 
 

@@ -56,7 +56,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 def _ask(lake: Lake, sql: str, as_of: str | None = None) -> tuple[pa.Schema, list[tuple[Any, ...]]]:
     state = read_state(lake, as_of, UTC)
-    schema, batches = Embedded({}).answer(state, prepare_statement(state, sql, frozenset())).batches()
+    schema, batches = Embedded({}).answer(state, prepare_statement(state, sql, {})).batches()
     return schema, list(rows_of(schema, batches))
 
 
@@ -212,10 +212,10 @@ def test_a_question_reads_only_files_of_its_moment(tmp_path: Path) -> None:
 def test_a_demanded_engine_that_cannot_answer_is_an_error(lake: Lake) -> None:
     """It names the construct; with `auto` Spark is started, with a setting that changes SQL it always is."""
     state = read_state(lake, None, UTC)
-    query = prepare_statement(state, "select rand() as r", frozenset())
+    query = prepare_statement(state, "select rand() as r", {})
     with pytest.raises(BadUsage, match="duckdb does not answer this exactly as Spark: RAND"):
         Engines("duckdb", {}, lambda: pytest.fail("starts Spark")).answer(state, [query])
-    plain = prepare_statement(state, "select 1 as n", frozenset())
+    plain = prepare_statement(state, "select 1 as n", {})
     with pytest.raises(BadUsage, match=r"spark\.sql\.ansi\.enabled"):
         Engines("duckdb", {"spark.sql.ansi.enabled": "false"}, lambda: pytest.fail("starts Spark")).answer(
             state, [plain]

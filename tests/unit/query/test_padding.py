@@ -27,7 +27,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 def _ask(lake: Lake, sql: str, as_of: str | None = None) -> list[tuple[Any, ...]]:
     state = read_state(lake, as_of, UTC)
-    schema, batches = Embedded({}).answer(state, prepare_statement(state, sql, frozenset())).batches()
+    schema, batches = Embedded({}).answer(state, prepare_statement(state, sql, {})).batches()
     return list(rows_of(schema, batches))
 
 

@@ -380,13 +380,13 @@ def test_only_what_depends_on_the_lake_alone_is_kept(page: Page) -> None:
     """The key of an answer has the LSNs and versions that it reads; a log has none, so its answers are not kept."""
 
     def key(sql: str) -> object:
-        return cache_key(prepare_statement(read_state(page.resources.lake, None, UTC), sql, frozenset()), sql)
+        return cache_key(prepare_statement(read_state(page.resources.lake, None, UTC), sql, {}), sql)
 
     assert key("select id from orders") == key("select id from orders") is not None
     assert key("select id from orders for system_time as of '0/150'") != key("select id from orders")
     assert key("select * from auditlake.gaps") is None
     for sql in ("now()", "current_timestamp", "current_date", "rand()", "uuid()", "unix_timestamp()", "localtimestamp"):
-        query = prepare_statement(read_state(page.resources.lake, None, UTC), f"select {sql} as n", frozenset())
+        query = prepare_statement(read_state(page.resources.lake, None, UTC), f"select {sql} as n", {})
         with pytest.raises(NotEmbedded):
             Embedded({}).answer(read_state(page.resources.lake, None, UTC), query)
 

@@ -171,7 +171,7 @@ def _fill(lake: Lake, name: TableName, number: int) -> None:
 def _ask(lake: Lake) -> list[int]:
     sql = "select id from orders_a"
     state = read_state(lake, None, UTC, script=sql)
-    _, batches = Embedded({}).answer(state, prepare_statement(state, sql, frozenset())).batches()
+    _, batches = Embedded({}).answer(state, prepare_statement(state, sql, {})).batches()
     return [row["id"] for batch in batches for row in batch.to_pylist()]
 
 

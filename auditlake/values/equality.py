@@ -1,0 +1,84 @@
+"""Equality and order of the values that SQL shows, compared with PostgreSQL's equality and order of the same values.
+
+A column of a type that is not typed (`values.types`) is shown as its text. Each type is one of these:
+
+    exact          `=` and `<` on what is shown mean what PostgreSQL's mean (text in the order of code points)
+    equality only  equal values have one text, but texts are in another order than values: '0/9' and '0/10'
+    neither        equal values may have several texts (1.0 and 1.00, '1 day' and '24:00:00'), or there is no equality
+
+A type that is not built in is taken for one with equality only, as enums have: its own rules are not known here. A text
+in a statement that is compared with a column must be as PostgreSQL prints it (`printed`), because PostgreSQL reads
+it as a value of the column's type. Pure.
+
+Authority: the operators in src/include/catalog/pg_operator.dat and the output functions of each type
+"""
+
+import re
+
+from auditlake.values.input_syntax import spelling
+from auditlake.values.types import BUILT_IN, Kind, column_type, element_of
+
+_EXACT = "text varchar bpchar name uuid macaddr macaddr8 bit varbit time"
+_EQUALITY = """
+char xid xid8 cid tid pg_lsn oidvector inet cidr money timetz tsvector int4range int8range daterange tsrange tstzrange
+int4multirange int8multirange datemultirange tsmultirange tstzmultirange
+"""
+_EXACT_OIDS = frozenset(BUILT_IN[name][0] for name in _EXACT.split())
+_EQUALITY_OIDS = frozenset(BUILT_IN[name][0] for name in _EQUALITY.split())
+_OIDS = frozenset(type_oid for type_oid, _ in BUILT_IN.values())
+_PLAIN_TEXTS = frozenset(BUILT_IN[name][0] for name in ("text", "varchar", "name"))
+_PADDED, _BYTEA, _TIME = (BUILT_IN[name][0] for name in ("bpchar", "bytea", "time"))
+_WHOLE, _HEX = "(?:0|[1-9][0-9]*)", "(?:0|[1-9A-F][0-9A-F]{0,7})"
+_FORMS = {
+    BUILT_IN[name][0]: re.compile(form)
+    for name, form in (
+        ("char", "."),
+        ("xid", _WHOLE),
+        ("xid8", _WHOLE),
+        ("cid", _WHOLE),
+        ("tid", rf"\({_WHOLE},{_WHOLE}\)"),
+        ("pg_lsn", f"{_HEX}/{_HEX}"),
+        ("timetz", r"[0-2][0-9](?::[0-5][0-9]){2}(?:\.[0-9]{0,5}[1-9])?[+-][01][0-9](?::[0-5][1-9]){0,2}"),
+    )
+}
+"""Forms in which PostgreSQL prints values; a text in such a form is its own value's."""
+
+
+def has_equality(type_oid: int, typmod: int) -> bool:
+    """Return whether two values are equal in PostgreSQL if and only if what is shown of them is equal."""
+    element = element_of(type_oid)
+    if element is not None:
+        return has_equality(element, typmod)
+    return type_oid in _EQUALITY_OIDS or type_oid not in _OIDS or has_order(type_oid, typmod)
+
+
+def has_order(type_oid: int, typmod: int) -> bool:
+    """Return whether values are in the same order as what is shown of them; not arrays: NULL is first in Spark's."""
+    if element_of(type_oid) is not None:
+        return False
+    return type_oid in _EXACT_OIDS or column_type(type_oid, typmod).kind is not Kind.TEXT
+
+
+def is_plain(type_oid: int, typmod: int) -> bool:
+    """Return whether comparisons are exact with any other value, also with any text in a statement."""
+    return has_order(type_oid, typmod) and type_oid not in (_EXACT_OIDS | {_BYTEA}) - _PLAIN_TEXTS
+
+
+def printed(type_oid: int, typmod: int, given: str) -> str:
+    """Return the text that is shown of the value that PostgreSQL reads from a text in a statement.
+
+    Raises ValueError, with the accepted forms, if it is not a value, or not one whose text is known here.
+    """
+    if type_oid == _PADDED:
+        return given.rstrip(" ")
+    if type_oid == _BYTEA:
+        raise ValueError("X'0a' for bytes")
+    if type_oid in _PLAIN_TEXTS or type_oid not in _OIDS:
+        return given
+    form = _FORMS.get(type_oid)
+    if form is not None and form.fullmatch(given):
+        return given
+    read = spelling(type_oid, typmod if type_oid == _TIME else -1, given)
+    if not read.exact:
+        raise ValueError("a text as PostgreSQL prints it, or cast the column to string")
+    return read.text
