@@ -1,10 +1,10 @@
 """Commands from the start of their process to its end: with all changes waiting, and with none, against a subscription.
 
-    python bench/cold_follow.py [--scale 20] [--transactions 100000] [--runs 3]
+    python bench/cold_follow.py [--scale 20] [--transactions 100000] [--runs 3] [--standard]
 
 The peer is PostgreSQL's subscription, whose workers are warm (`bench/follow.py` has ours warm, too). `follow` has the
 changes waiting in the slot; `apply` has them waiting in `changes`. CPU-seconds are those of all their processes, also
-the JVM. Without anything to do no JVM may start.
+the JVM. Without anything to do no JVM may start. With `--standard`, pgbench_history has no primary key.
 """
 
 import argparse
@@ -24,11 +24,11 @@ def _measure(site: Site, *arguments: str) -> Run:
     return replace(run, cpu_s=cpu.seconds)
 
 
-def _measured(scale: int, transactions: int, runs: int) -> dict[str, list[Run]]:
+def _measured(scale: int, transactions: int, runs: int, *, standard: bool) -> dict[str, list[Run]]:
     found = defaultdict[str, list[Run]](list)
     with bench_server() as (server, folder):
         site = Site(server, folder, "tpcb")
-        site.load_tpcb(scale)
+        site.load_tpcb(scale, standard=standard)
         site.auditlake("bootstrap")
         native = subscribe(site)
         load(site, _WARM_UP)
@@ -54,9 +54,11 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=20)
     parser.add_argument("--transactions", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--standard", action="store_true")
     arguments = parser.parse_args()
     peer_s = 0.0
-    for what, runs in _measured(arguments.scale, arguments.transactions, arguments.runs).items():
+    measured = _measured(arguments.scale, arguments.transactions, arguments.runs, standard=arguments.standard)
+    for what, runs in measured.items():
         run = sorted(runs, key=lambda run: run.seconds)[(len(runs) - 1) // 2]
         peer_s = peer_s or run.seconds
         print(run.line(what, f"{run.seconds / peer_s:.2f} x"))

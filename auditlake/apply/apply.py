@@ -137,24 +137,26 @@ def _position_after(lake: Lake, tail: Tail) -> Lsn:
 
 
 def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail]) -> list[Parked]:
-    left = tails if is_submitted() else _merge_embedded(lake, tails)  # a cluster has the memory, not its driver
-    return merge_all(start_spark(), lake, left) if left else []
-
-
-def _merge_embedded(lake: Lake, tails: list[Tail]) -> list[Tail]:
-    """Merge ordinary tails without Spark; return the tails that are left to it."""
-
-    def merged(tail: Tail) -> bool:
-        try:
-            with writing(f"the history of {tail.table.name}"):
-                _commit(merge_embedded, lake, tail)
-        except (NotFolded, CannotFold):
-            return False
-        unpark(lake, tail.table.name, Cause.APPLY)
-        return True
-
+    if is_submitted():  # a cluster has the memory, not its driver
+        return merge_all(start_spark(), lake, tails) if tails else []
     with ThreadPoolExecutor(_MOST_EMBEDDED) as pool:
-        return [tail for tail, done in zip(tails, pool.map(merged, tails), strict=True) if not done]
+        ends = list(pool.map(lambda tail: _merge_embedded(lake, tail), tails))
+    left = [end for end in ends if isinstance(end, Tail)]
+    stopped = [end for end in ends if isinstance(end, Parked)]
+    return stopped + (merge_all(start_spark(), lake, left) if left else [])
+
+
+def _merge_embedded(lake: Lake, tail: Tail) -> Tail | Parked | None:
+    """Merge a tail without Spark; return what of it is left to Spark, or the record that parks its table."""
+    try:
+        with writing(f"the history of {tail.table.name}"):
+            _commit(merge_embedded, lake, tail)
+            while tail.refusal is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
+                (tail,) = following
+                _commit(merge_embedded, lake, tail)
+    except (NotFolded, CannotFold):
+        return tail
+    return _record(lake, tail, _refused(tail))
 
 
 def _end(limit: Lsn, parked: Parked | None) -> Lsn:
@@ -268,6 +270,11 @@ def _merge_one(sessions: SimpleQueue[SparkSession], lake: Lake, tail: Tail) -> P
                 stopped = _merge_or_stop(session, lake, tail)
     finally:
         sessions.put(session)
+    return _record(lake, tail, stopped)
+
+
+def _record(lake: Lake, tail: Tail, stopped: Parked | None) -> Parked | None:
+    """Park the table of a tail that was merged up to there, or end an earlier parking; return the record."""
     if stopped is not None:
         park(lake, stopped)
         reach(After.PARKED)
@@ -292,7 +299,6 @@ def _merge_before(session: SparkSession, lake: Lake, tail: Tail, found: TooLarge
 
 
 def _fold_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | None:
-    name = tail.table.name
     if found := find_too_large(lake, tail, heap_bytes(session)):
         return _merge_before(session, lake, tail, found)
     try:
@@ -300,12 +306,17 @@ def _fold_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | Non
     except CannotFold as exc:
         first, failure = _fold_before(session, lake, tail, exc)
         reason = f"its changes in the commit at {first} cannot be applied: {failure.what}{_altered_types(tail)}"
-        return Parked(name, Cause.APPLY, Lsn(first - 1), first, reason, ANEW, renewable=True)
+        return Parked(tail.table.name, Cause.APPLY, Lsn(first - 1), first, reason, ANEW, renewable=True)
+    return _refused(tail)
+
+
+def _refused(tail: Tail) -> Parked | None:
+    """Return the record that parks a table at the change that its tail ends before; None if it ends before none."""
     if tail.refusal is None:
         return None
     reason, remedy = tail.refusal.message, tail.refusal.hint or ANEW
     renewable = tail.refusal.hint in {ANEW, NOT_ASKED}
-    return Parked(name, Cause.APPLY, tail.upto, Lsn(tail.upto + 1), reason, remedy, renewable=renewable)
+    return Parked(tail.table.name, Cause.APPLY, tail.upto, Lsn(tail.upto + 1), reason, remedy, renewable=renewable)
 
 
 def _altered_types(tail: Tail) -> str:

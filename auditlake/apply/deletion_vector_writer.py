@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys
 from auditlake.apply.errors import cannot_fold, conflict, contradiction, fold_failure
-from auditlake.apply.fold import ENDS, KIND, Folded, Kind
+from auditlake.apply.fold import Folded
 from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.commit_failures import Overtaken
@@ -42,6 +42,7 @@ from auditlake.delta.log_writer import Action, moved, put_commit, removed
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
+from auditlake.fold.net import ENDS, KIND, Kind
 from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
 from auditlake.lake.history_files import Files
 from auditlake.lake.history_rows import read_places
@@ -130,8 +131,13 @@ def _closed_versions(files: Files, rows: pa.Table, computed: Computed) -> tuple[
     edge = pc.struct_field(met["_part"], "edge")
     _require_agreement(files.table, kinds, kinds.take(edge))
     ends = edges.select(ENDS).take(edge)
-    columns = [ends[field.name] if field.name in ENDS else met[field.name].cast(field.type) for field in shape]
-    return pa.table(columns, schema=shape), _places(met["_part"])
+    columns = [(ends if field.name in ENDS else met, field) for field in shape]
+    return pa.table([_column(rows_, field) for rows_, field in columns], schema=shape), _places(met["_part"])
+
+
+def _column(rows: pa.Table, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+    """Return a column of rows; NULL if it is added to the history with them."""
+    return rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
 
 
 def open_versions(files: Files, edges: pa.Table, columns: Sequence[Column], find_open: FindOpen) -> pa.Table | None:
@@ -150,7 +156,8 @@ def open_versions(files: Files, edges: pa.Table, columns: Sequence[Column], find
 
 def _not_skipped(files: Files, edges: pa.Table, columns: Sequence[Column]) -> Files:
     """Return the files that statistics do not rule out for every key."""
-    key_values = {column.stored: np.unique(edges[column.stored].to_numpy()) for column in whole_number_keys(columns)}
+    names = [column.stored for column in whole_number_keys(columns)] if keys.key_of(columns) else ["_from_lsn"]
+    key_values = {name: np.unique(edges[name].to_numpy()) for name in names}
     return files.which(
         lambda file: edges.num_rows > 0 and all(_reaches(file, name, values) for name, values in key_values.items())
     )

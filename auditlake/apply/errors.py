@@ -13,8 +13,8 @@ from pyspark.errors import (
     SparkRuntimeException,
 )
 
-from auditlake.apply.fold import Kind
 from auditlake.errors import InvariantBroken, LakeConflict
+from auditlake.fold.net import Kind
 from auditlake.lake.history import HistoryTable
 
 _INVALID_VALUE = (

@@ -2,8 +2,8 @@
 
 A key column is compared by its typed value. If the type cannot represent every value (a date may be 'infinity'), it is
 compared by typed value and text in `_raw`, as a null-safe pair. Within the fold the key is the columns `k0, k1, …` and,
-for such types, `r0, r1, …`; the fold has no source columns, so these names cannot collide. In a table without a key it
-is `row` and `copy` (`multiset`), and a version is identified by its begin.
+for such types, `r0, r1, …`; the fold has no source columns, so these names cannot collide. In a table without a key a
+version is identified by its begin.
 
 Builds expressions only.
 """
@@ -34,16 +34,16 @@ def key_of(columns: Sequence[Column]) -> tuple[Column, ...]:
 
 def names(columns: Sequence[Column]) -> list[str]:
     """Return the names of the key's columns within the fold."""
-    if not key_of(columns):
-        return ["row", "copy"]
     fold_names = []
     for index, column in enumerate(key_of(columns)):
         fold_names += [f"k{index}", f"r{index}"] if type_of(column).may_not_fit else [f"k{index}"]
     return fold_names
 
 
-def from_text(columns: Sequence[Column], text: Callable[[int], Expression]) -> list[Expression]:
-    """Return the key of a change; `text` maps a position in the relation to the text there."""
+def from_text(
+    columns: Sequence[Column], text: Callable[[int], Expression], had: Expression, prefix: str
+) -> list[Expression]:
+    """Return the key of a change if it `had` one; `text` maps a position in the relation to the text there."""
     parts = []
     for position, column in enumerate(columns):
         if not column.key:
@@ -52,7 +52,7 @@ def from_text(columns: Sequence[Column], text: Callable[[int], Expression]) -> l
         parts.append(typed_values.value(column, required))
         if type_of(column).may_not_fit:
             parts.append(typed_values.raw(column, required))
-    return [part.alias(name) for part, name in zip(parts, names(columns), strict=True)]
+    return [F.when(had, part).alias(f"{prefix}{name}") for part, name in zip(parts, names(columns), strict=True)]
 
 
 def from_history(columns: Sequence[Column]) -> list[Expression]:

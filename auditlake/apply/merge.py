@@ -57,7 +57,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from auditlake.apply import keys, typed_values
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, TooLarge, computed_by_spark, mark
 from auditlake.apply.errors import CLOSED_WITHOUT_OPEN, OPENED_TWICE, cannot_fold, conflict, contradiction, fold_failure
-from auditlake.apply.fold import BROADCAST_ROWS, ENDS, KIND, Folded, Kind
+from auditlake.apply.fold import BROADCAST_ROWS, Folded
 from auditlake.apply.tail_fold import missing_value, with_missing_raw
 from auditlake.apply.tails import Tail
 from auditlake.delta.commit_failures import Overtaken
@@ -65,6 +65,7 @@ from auditlake.delta.log_reader import entry
 from auditlake.delta.log_writer import Action, moved, put_commit
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
+from auditlake.fold.net import ENDS, KIND, Kind
 from auditlake.lake.history import (
     OPEN_PART,
     PERIOD_COLUMNS,

@@ -17,7 +17,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from auditlake.apply import keys, multiset, typed_values
+from auditlake.apply import keys, typed_values
 from auditlake.apply.fold import Folded, fold, needs_open_versions
 from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.tails import FOLDED_OPS, Tail
@@ -46,8 +46,7 @@ def fold_tail(spark: SparkSession, tail: Tail, open_versions: DataFrame | None =
     if needs_open_versions(tail.columns, tail.shape):
         versions = _open_versions(spark, tail.table) if open_versions is None else open_versions
         before = history_in_shape(versions, tail)
-    fold_rows = fold if keys.key_of(tail.columns) else multiset.fold
-    folded = fold_rows(changes, before, tail.columns, tail.shape)
+    folded = fold(changes, before, tail.columns, tail.shape)
     return replace(folded, rows=null_before_added(folded.rows, tail.added), added=tail.added)
 
 

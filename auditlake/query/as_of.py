@@ -19,13 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.apply import keys
-from auditlake.apply.fold import ENDS, Folded
+from auditlake.apply.fold import Folded
 from auditlake.apply.large_rows import find_too_large, heap_bytes
 from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added
 from auditlake.apply.tails import Tail
 from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.data_files import DataFile
 from auditlake.errors import NotAnswerable
+from auditlake.fold.net import ENDS
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import Files, find_files, is_open
 from auditlake.lake.history_rows import read_rows

@@ -30,10 +30,11 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typed_values
-from auditlake.apply.fold import ENDS, Folded
+from auditlake.apply.fold import Folded
 from auditlake.apply.large_rows import find_too_large, heap_bytes
 from auditlake.apply.tail_fold import fold_tail, history_in_shape, null_before_added
 from auditlake.apply.tails import Log, Tail, find_tails
+from auditlake.fold.net import ENDS
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lake.history_rows import read_rows

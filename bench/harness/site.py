@@ -77,10 +77,11 @@ class Site:
         where = ["-h", str(self.server.folder), "-p", str(self.server.port), "-U", "postgres"]
         return measure([self.server.bin / name, *where, *arguments], self.environment)
 
-    def load_tpcb(self, scale: int) -> None:
-        """Make the tables of pgbench; pgbench_history gets a primary key, because it has none."""
+    def load_tpcb(self, scale: int, *, standard: bool = False) -> None:
+        """Make the tables of pgbench; pgbench_history gets a primary key, unless it is to be `standard`."""
         self.tool("pgbench", "-i", "-q", "-s", str(scale), self.name)
-        self.sql("alter table pgbench_history add hid bigserial primary key")
+        change = "replica identity full" if standard else "add hid bigserial primary key"
+        self.sql(f"alter table pgbench_history {change}")
 
     def sql(self, statement: str) -> str:
         """Run a statement and return its first value."""

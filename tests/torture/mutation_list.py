@@ -45,8 +45,13 @@ def _apply(name: str, tables: str, *edits: tuple[str, str, str]) -> Mutation:
 
 
 def _apply_by_spark(name: str, tables: str, *edits: tuple[str, str, str]) -> Mutation:
-    """Have Spark fold every tail, not only those that are not ordinary."""
+    """Have Spark fold every tail, not only those that do not fit into memory."""
     return _apply(name, tables, *edits, (f"{_EMBEDDED}:is_ordinary", "", "return False"))
+
+
+def _by_both(name: str, tables: str, *edits: tuple[str, str, str]) -> tuple[Mutation, Mutation]:
+    """Break a rule of the fold, which must show in each executor: it is written once for both."""
+    return _apply(f"in DuckDB: {name}", tables, *edits), _apply_by_spark(f"in Spark: {name}", tables, *edits)
 
 
 _CAPTURE = "capture.capture:Capture"
@@ -54,7 +59,7 @@ _WRITER = "capture.capture:Writer"
 _LOG = "capture.change_log:CaptureLog"
 _DECODER = "pgoutput.batch_decoder:_changes"
 _DDL = "capture.shape_watch:DdlRecorder"
-_FOLD = "apply.fold"
+_STAGES = "fold.stages"
 _EMBEDDED = "apply.embedded_fold"
 _MARK = "apply.deletion_vector_writer"
 _REPLACE = "new java.nio.file.CopyOption[] {java.nio.file.StandardCopyOption.REPLACE_EXISTING}"
@@ -149,62 +154,46 @@ MUTATIONS = (
         "report a table as known up to the commit that it cannot follow",
         "retyped",
         (
-            "apply.apply:_fold_or_stop",
-            "Parked(name, Cause.APPLY, tail.upto, _1, reason, remedy, renewable=renewable)",
-            "Parked(name, Cause.APPLY, _1, _1, reason, remedy, renewable=renewable)",
+            "apply.apply:_refused",
+            "Parked(tail.table.name, Cause.APPLY, tail.upto, _1, reason, remedy, renewable=renewable)",
+            "Parked(tail.table.name, Cause.APPLY, _1, _1, reason, remedy, renewable=renewable)",
         ),
     ),
-    _apply_by_spark(
-        "stop folding a table without parking it", "retyped", ("apply.apply:_merge_one", "park(_1, _2)", "None")
-    ),
-    _apply_by_spark(
+    *_by_both("stop folding a table without parking it", "retyped", ("apply.apply:_record", "park(_1, _2)", "None")),
+    *_by_both(
         "order changes by xid",
         "accounts",
-        (f"{_FOLD}:_net", "_1.orderBy('lsn', 'ordinal')", "_1.orderBy('xid', 'ordinal')"),
-        (f"{_FOLD}:_net", "Window.partitionBy(*key).orderBy('lsn')", "Window.partitionBy(*key).orderBy('xid')"),
+        (f"{_STAGES}:NET", "order by lsn, ordinal", "order by xid, ordinal"),
+        (f"{_STAGES}:NET", "(partition by __key order by lsn)", "(partition by __key order by xid)"),
     ),
-    _apply_by_spark(
+    *_by_both(
         "order changes by their ordinal alone",
         "accounts",
-        (f"{_FOLD}:_net", "_1.orderBy('lsn', 'ordinal')", "_1.orderBy('ordinal', 'lsn')"),
+        (f"{_STAGES}:NET", "order by lsn, ordinal", "order by ordinal, lsn"),
     ),
-    _apply_by_spark(
+    *_by_both(
         "make a version of every change",
         "accounts",
-        (f"{_FOLD}:_net", "F.col('following_lsn').isNull() | _1", "F.lit(True)"),
+        (f"{_STAGES}:NET", "where following_lsn is null or following_lsn <> lsn", ""),
     ),
-    _apply(
-        "skip TRUNCATE",
-        "orders",
-        ("apply.tails:FOLDED_OPS", "'truncate'", "'none'"),
-    ),
-    _apply("skip TRUNCATE of a table without a key", "bags", ("apply.tails:FOLDED_OPS", "'truncate'", "'none'")),
-    _apply_by_spark(
-        "read unchanged TOAST values as NULL",
+    *_by_both("skip TRUNCATE", "orders", ("apply.tails:FOLDED_OPS", "'truncate'", "'none'")),
+    *_by_both("skip TRUNCATE of a table without a key", "bags", ("apply.tails:FOLDED_OPS", "'truncate'", "'none'")),
+    *_by_both(
+        "take no unchanged TOAST value from an earlier change",
         "notes",
-        (f"{_FOLD}:_in_context", "effects = filled(effects, columns, shape)", "pass"),
-        (f"{_FOLD}:_state", "F.when(state.isNotNull(), state['value']).otherwise(missing)", "state['value']"),
+        (f"{_STAGES}:LAST_SENT", "last_value(__one ignore nulls) over until_here as __one", "__one"),
     ),
-    _apply_by_spark(
+    *_by_both(
         "take unchanged TOAST values from the key instead of the row",
         "notes",
-        (f"{_FOLD}:filled", "shape.has_key_change", "False"),
+        (f"{_STAGES}:FILLED", "partition by __row", "partition by __key"),
     ),
-    _apply_by_spark(
+    *_by_both(
         "leave the old key open after a key change",
         "accounts notes",
-        (f"{_FOLD}:_effects", "F.array(dies, born)", "F.array(born)"),
+        (f"{_STAGES}:ROLES", "['died', 'born']", "['born']"),
     ),
-    _apply_by_spark(
-        "end no version at DELETE",
-        "accounts",
-        (
-            f"{_FOLD}:_plain_effect",
-            "_effect(_1, _2, op == 'delete', op)",
-            "_effect(_1, _2, F.lit(False), op)",
-        ),
-        (f"{_FOLD}:_effects", "F.array(dies)", "F.array(_effect(key_before, no, no, op))"),
-    ),
+    *_by_both("end no version at DELETE", "accounts", (f"{_STAGES}:EFFECTS", "role = 'died' as died", "false as died")),
     _apply(
         "commit rows without the position",
         "accounts",
@@ -235,51 +224,31 @@ MUTATIONS = (
             "F.struct('lsn') >= _lsn(tail.table.position)",
         ),
     ),
-    _apply_by_spark(
+    *_by_both(
         "keep closed versions in the open partition",
         "accounts",
-        (f"{_FOLD}:_rows", "F.coalesce(F.date_format(_1, _2), F.lit(OPEN_PART))", "F.lit(OPEN_PART)"),
+        (f"{_STAGES}:ROWS", "coalesce(strftime(_to_time, '%Y-%m'), 'open')", "'open'"),
     ),
-    _apply_by_spark(
+    *_by_both(
         "end a version with the batch instead of the next change",
         "accounts",
-        (f"{_FOLD}:_rows", "of_end('lsn', 'lsn')", "F.when(ends_before, F.col('lsn'))"),
+        (f"{_STAGES}:ROWS", "then lsn else until_lsn end", "then lsn end"),
     ),
-    _apply(
+    *_by_both(
         "end copies of a row in the order of their birth",
         "bags",
-        ("apply.multiset:numbered", "depth.over(_1) + F.col('died').cast('int')", "depth.over(_1)"),
+        (f"{_STAGES}:NUMBERED", ") + case when died then 1 else 0 end as depth", ") as depth"),
     ),
-    _apply(
+    *_by_both(
         "take equal rows for one row",
         "bags",
-        (
-            "apply.multiset:numbered",
-            "F.when(copy >= 1, copy).otherwise(missing)",
-            "F.when(copy >= 1, F.lit(1)).otherwise(missing)",
-        ),
+        (f"{_STAGES}:NUMBERED", "when depth >= 1 then depth", "when depth >= 1 then 1"),
     ),
-    _apply_by_spark(
-        "record every birth as an update", "accounts", (f"{_FOLD}:_rows", "F.col('begin_op')", "F.lit('update')")
-    ),
-    _apply_by_spark(
+    *_by_both("record every birth as an update", "accounts", (f"{_STAGES}:ROWS", "begin_op as _op", "'update' as _op")),
+    *_by_both(
         "record the first transaction of a version as its last",
         "accounts",
-        (f"{_FOLD}:_rows", "of_end('xid', 'xid')", "F.when(end_time.isNotNull(), F.col('xid'))"),
-    ),
-    _apply(
-        "without Spark: make a version of every change",
-        "accounts",
-        (f"{_EMBEDDED}:_NET", "where following_lsn is null or following_lsn <> lsn", ""),
-    ),
-    _apply(
-        "without Spark: order changes by their ordinal alone",
-        "accounts",
-        (
-            f"{_EMBEDDED}:_NET",
-            "by_key as (partition by {key} order by lsn, ordinal)",
-            "by_key as (partition by {key} order by ordinal, lsn)",
-        ),
+        (f"{_STAGES}:ROWS", "then xid else until_xid end", "or until_lsn is not null then xid end"),
     ),
     _apply(
         "without Spark: begin the tail at its position",
@@ -287,24 +256,9 @@ MUTATIONS = (
         (f"{_EMBEDDED}:_CHANGES", "lsn > {after}", "lsn >= {after}"),
     ),
     _apply(
-        "without Spark: record every birth as an update",
-        "accounts",
-        (f"{_EMBEDDED}:_NET", "begin_op as _op", "'update' as _op"),
-    ),
-    _apply(
-        "without Spark: end a version with the batch instead of the next change",
-        "accounts",
-        (f"{_EMBEDDED}:_NET", "until.lsn as _to_lsn", "case when kind = '{close}' then until.lsn end as _to_lsn"),
-    ),
-    _apply(
         "without Spark: read unchanged TOAST values as NULL",
         "notes",
         (f"{_EMBEDDED}:_Fold._filled", "", "return rows"),
-    ),
-    _apply(
-        "without Spark: take unchanged TOAST values from the key instead of the row",
-        "notes",
-        (f"{_EMBEDDED}:_Fold._is_sent", "pc.or_(pc.equal(op, 'insert'), moves)", "pc.equal(op, 'insert')"),
     ),
     _reshaped(
         "shift no LSN inside of the messages of another source",

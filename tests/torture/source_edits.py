@@ -8,10 +8,15 @@ times.
 import ast
 import copy
 import re
+import runpy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from auditlake.fold.net import SPARK_FILE
+from scripts.fold_stages import in_spark
+
+_STAGES = Path("fold/stages.py")
 _PLACEHOLDER = re.compile(r"_\d")
 _Block = ast.Module | ast.ClassDef | ast.FunctionDef
 _Found = dict[str, ast.expr]
@@ -61,10 +66,11 @@ class Edit:
 
 
 def edit_package(package: Path, edits: Iterable[Edit]) -> None:
-    """Apply edits to the files of a copy of the package.
+    """Apply edits to the files of a copy of the package; edited stages of the fold are translated for Spark, too.
 
     Raises DoesNotApply.
     """
+    edits = list(edits)
     for edit in edits:
         file = package / edit.file
         try:
@@ -73,6 +79,9 @@ def edit_package(package: Path, edits: Iterable[Edit]) -> None:
             raise DoesNotApply(f"{edit.symbol}: there is no such module") from None
         edit.apply_to(tree)
         file.write_text(ast.unparse(ast.fix_missing_locations(tree)))
+    if any(edit.file == _STAGES for edit in edits):
+        stages = runpy.run_path(str(package / _STAGES))["STAGES"]
+        (package / _STAGES).with_name(SPARK_FILE).write_text(in_spark(stages))
 
 
 def _find(tree: ast.Module, symbol: str) -> _Block | ast.Assign:

@@ -180,13 +180,10 @@ def only_spark() -> Iterator[None]:
         yield
 
 
-def versions_without_spark(lake: Lake, folder: Path) -> list[model.Version] | None:
-    """Apply the tail to a copy of the lake, in a new folder, without Spark; None if Spark has to fold it."""
+def versions_without_spark(lake: Lake, folder: Path) -> list[model.Version]:
+    """Apply the tail to a copy of the lake, in a new folder, without Spark."""
     twin = copy_lake(lake, folder)
-    try:
-        apply_pending(without_spark, twin)
-    except NeedsSpark:
-        return None
+    apply_pending(without_spark, twin)
     return held_versions(twin)
 
 

@@ -1,8 +1,8 @@
 """Property test of the multiset fold against the reference model, on random histories with many equal rows."""
 
 import random
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,28 +109,52 @@ def test_random_histories_of_equal_rows_equal_the_model(spark: SparkSession, tmp
         _check_history(spark, tmp_path / str(seed), seed)
 
 
-def _check_history(spark: SparkSession, folder: Path, seed: int) -> None:
-    writer = Writer(seed)
-    bag = model.Bag()
-    expected = model.Model()
+@dataclass
+class Copies:
+    """The model of a table without a key."""
+
+    bag: model.Bag = field(default_factory=model.Bag)
+    keyed: model.Model = field(default_factory=model.Model)
+
+    def commit(self, transactions: Iterable[model.Transaction]) -> None:
+        """Apply transactions."""
+        for transaction in transactions:
+            numbered = [self.bag.numbered(operation) for operation in transaction.operations]
+            self.keyed.commit(replace(transaction, operations=numbered))
+
+    def versions(self) -> list[model.Version]:
+        """Return the versions without the numbers of copies."""
+        shown = []
+        for version in self.keyed.versions():
+            ((key, values),) = version.values
+            shown.append(replace(version, key=key, values=values))
+        return shown
+
+
+def captured_copies(folder: Path, seed: int, count: int) -> tuple[Source, Copies, list[model.Transaction]]:
+    """Write a lake with a snapshot and captured random transactions; return also the model of the snapshot."""
+    writer, expected = Writer(seed), Copies()
     for number, row in enumerate(writer.rows):
         begun = (SNAPSHOT_LSN, time_of(SNAPSHOT_LSN), "snapshot", None, number)
-        operation = bag.numbered(model.Insert(row, ()))
+        operation = expected.bag.numbered(model.Insert(row, ()))
         assert isinstance(operation, model.Insert)
-        expected.open[operation.key] = model.Version(operation.key, operation.values, *begun)
+        expected.keyed.open[operation.key] = model.Version(operation.key, operation.values, *begun)
     source = Source(chosen_lake(folder), full=True, columns=NO_KEY)
-    source.start(_shown(expected))
-    transactions = list(writer.transactions(50))
+    source.start(expected.versions())
+    transactions = list(writer.transactions(count))
     source.capture([row for _, sent in transactions for row in sent])
+    return source, expected, [transaction for transaction, _ in transactions]
+
+
+def _check_history(spark: SparkSession, folder: Path, seed: int) -> None:
+    source, expected, transactions = captured_copies(folder, seed, 50)
     cut = random.Random(seed).randrange(len(transactions) - 1)  # noqa: S311 - not for secrets
     for first, last in ((0, cut), (cut + 1, len(transactions) - 1)):
-        for transaction, _ in transactions[first : last + 1]:
-            numbered = [bag.numbered(operation) for operation in transaction.operations]
-            expected.commit(replace(transaction, operations=numbered))
-        _check_batch(spark, source.lake, transactions[last][0].lsn, expected, overlaid=first > 0)
+        expected.commit(transactions[first : last + 1])
+        _check_batch(spark, source.lake, transactions[last].lsn, expected, overlaid=first > 0)
 
 
-def _check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Model, *, overlaid: bool) -> None:
+def _check_batch(spark: SparkSession, lake: Lake, upto: int, expected: Copies, *, overlaid: bool) -> None:
     """Merge one tail and compare; if `overlaid`, first compare an overlay, planned without tail statistics."""
     table = the_history(lake)
     log = open_log(lake)
@@ -147,17 +171,8 @@ def _check_batch(spark: SparkSession, lake: Lake, upto: int, expected: model.Mod
     _same(expected, versions_in(read_version(spark, str(after.path), after.delta_version)))
 
 
-def _shown(expected: model.Model) -> list[model.Version]:
-    """Return the model's versions without the numbers of copies."""
-    shown = []
-    for version in expected.versions():
-        ((key, values),) = version.values
-        shown.append(replace(version, key=key, values=values))
-    return shown
-
-
-def _same(expected: model.Model, actual: list[model.Version]) -> None:
-    assert sorted(map(repr, _shown(expected))) == sorted(map(repr, actual))
+def _same(expected: Copies, actual: list[model.Version]) -> None:
+    assert sorted(map(repr, expected.versions())) == sorted(map(repr, actual))
 
 
 def test_ending_more_copies_than_exist_parks_the_table(spark: SparkSession, tmp_path: Path) -> None:

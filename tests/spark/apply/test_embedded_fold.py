@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from auditlake.apply import embedded_fold
 from auditlake.apply.apply import apply_pending
 from auditlake.apply.embedded_fold import NotFolded, is_ordinary, merge_embedded
 from auditlake.apply.errors import CannotFold
@@ -37,6 +38,7 @@ from tests.spark.apply.harness import (
     time_of,
     without_spark,
 )
+from tests.spark.apply.test_copies_property import captured_copies
 from tests.spark.apply.test_fold_cases import A, B, C, capture, row, snapshot, stream, version
 from tests.spark.apply.test_fold_property import Features, captured_history
 
@@ -50,7 +52,13 @@ _KEYS = {
     "day": (1082, -1, ("2024-02-29", "infinity", "0044-03-15 BC")),
     "at": (1184, -1, ("2024-02-29 23:59:59.999999+00", "-infinity", "294276-12-31 00:00:00+00")),
     "local": (1114, -1, ("2024-02-29 00:00:00", "infinity")),
+    "approximate": (701, -1, ("0", "-0", "NaN", "-Infinity", "1.5")),
+    "float": (700, -1, ("-0", "0", "1e+10", "NaN")),
+    "list": (1007, -1, ("{}", "{1,NULL}", "{NULL}", "{{1},{2}}", "[0:1]={1,2}")),
+    "reals": (1022, -1, ("{-0}", "{0}", "{NaN,NULL}", "{1.5}")),
 }
+_EQUAL = {"-0": "0", "{-0}": "{0}"}
+"""Texts of values that are equal to others, so that a row of one has the key of the other."""
 _VALUES = {
     "Double": (701, -1, (None, "NaN", "-0", "0", "Infinity", "1e-300", "9.999999999999999e+22")),
     "real": (700, -1, (None, "NaN", "1e+10", "-0")),
@@ -62,7 +70,7 @@ _VALUES = {
 
 
 def test_a_history_equals_the_model(tmp_path: Path) -> None:
-    """In three batches of random transactions, with every shape of tail that is ordinary; no JVM starts."""
+    """In three batches of random transactions, with every kind of change; no JVM starts."""
     for seed in random_seeds():
         _check_history(tmp_path / str(seed), seed)
 
@@ -70,10 +78,10 @@ def test_a_history_equals_the_model(tmp_path: Path) -> None:
 def _check_history(folder: Path, seed: int) -> None:
     features = Features(
         deletes=seed % 5 > 0,
-        truncates=False,
+        truncates=seed % 2 == 0,
         key_changes=seed % 3 > 0,
-        unchanged=seed % 2 > 0 or seed % 3 == 0,
-        full=seed % 2 > 0,
+        unchanged=True,
+        full=seed % 4 == 3,
     )
     source, expected, transactions = captured_history(folder, seed, features, 90)
     for first, last in pairwise((0, 30, 60, 90)):
@@ -84,6 +92,17 @@ def _check_history(folder: Path, seed: int) -> None:
         apply_pending(without_spark, source.lake, Lsn(upto))
         assert the_history(source.lake).position == upto
         assert Counter(held_versions(source.lake)) == Counter(expected.versions())
+
+
+def test_a_history_of_equal_rows_equals_the_model(tmp_path: Path) -> None:
+    """In three batches of random transactions on a table without a key; no JVM starts."""
+    for seed in random_seeds():
+        source, expected, transactions = captured_copies(tmp_path / str(seed), seed, 90)
+        for first, last in pairwise((0, 30, 60, 90)):
+            expected.commit(transactions[first:last])
+            apply_pending(without_spark, source.lake, Lsn(transactions[last - 1].lsn))
+            assert the_history(source.lake).position == transactions[last - 1].lsn
+            assert Counter(held_versions(source.lake)) == Counter(expected.versions())
 
 
 @pytest.mark.spark
@@ -117,7 +136,7 @@ def _changes(
         change = {"lsn": lsn, "ordinal": number, "xid": lsn + 1, "time": time_of(lsn), "relation": 1}
         change |= {"schema": NAME.schema, "table": NAME.table}
         new = [chance.choice(domain) for domain in domains]
-        key = (new[0], new[1])
+        key = (_EQUAL.get(new[0], new[0]), _EQUAL.get(new[1], new[1]))
         if rows and chance.random() < 0.4:
             was = chance.choice(sorted(rows))
             old = rows[was] if full else [value if c.key else None for c, value in zip(columns, rows[was], strict=True)]
@@ -128,7 +147,8 @@ def _changes(
             if key not in rows or key == was:
                 del rows[was]
                 rows[key] = new
-                yield change | {"op": "update", "old": old if full or key != was else None, "new": new}
+                moved = old[:2] != new[:2]
+                yield change | {"op": "update", "old": old if full or moved else None, "new": new}
                 continue
         if key not in rows:
             rows[key] = new
@@ -164,16 +184,23 @@ def test_tails_are_folded_with_and_without_spark_in_turn(spark: SparkSession, tm
     )
 
 
-@pytest.mark.parametrize(
-    "operation", [Truncate(), Update(A, B, row(UNCHANGED))], ids=lambda value: type(value).__name__.lower()
-)
-def test_a_tail_that_is_not_ordinary_is_left_to_spark(tmp_path: Path, operation: Operation) -> None:
-    """A TRUNCATE, and an unchanged TOAST value of a row whose key changes."""
+def test_a_tail_that_does_not_fit_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its changes, or the versions that its TRUNCATE ends."""
     source = Source(chosen_lake(tmp_path))
-    stream(source, snapshot(A), {110: [operation]})
-    with pytest.raises(NeedsSpark):
-        apply_pending(without_spark, source.lake)
-    assert the_history(source.lake).position == SNAPSHOT_LSN
+    stream(source, snapshot(A), {110: [Insert(B, row("x"))], 120: [Truncate()]})
+    for upto, limit in ((110, 0), (120, tail_of(source.lake, 120).held_bytes)):
+        with monkeypatch.context() as patched:
+            patched.setattr(embedded_fold, "HELD_BYTES", limit)
+            with pytest.raises(NeedsSpark):
+                apply_pending(without_spark, source.lake, Lsn(upto))
+        assert the_history(source.lake).position < upto
+        apply_pending(without_spark, source.lake, Lsn(upto))
+    assert Counter(held_versions(source.lake)) == Counter(
+        [
+            version(A, row("old"), (100, "snapshot", None), (120, "truncate")),
+            version(B, row("x"), (110, "insert", 0), (120, "truncate")),
+        ]
+    )
 
 
 @pytest.mark.parametrize(

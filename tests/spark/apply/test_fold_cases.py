@@ -81,14 +81,14 @@ def capture(source: Source, rows: dict[Any, Values], transactions: dict[int, Seq
 
 
 def history(spark: SparkSession, lake: Lake) -> set[Version]:
-    """Apply the tail with Spark, and without it if it is ordinary; read the history, which has to be the same."""
+    """Apply the tail with Spark and without it; read the history, which has to be the same."""
     twin = versions_without_spark(lake, lake.root.with_name(f"{lake.root.name}-{secrets.token_hex(4)}"))
     with only_spark():
         apply_pending(lambda: spark, lake)
     table = the_history(lake)
     versions = versions_in(read_version(spark, str(table.path), table.delta_version))
     assert len(set(versions)) == len(versions)
-    assert twin is None or Counter(twin) == Counter(versions)
+    assert Counter(twin) == Counter(versions)
     return set(versions)
 
 

@@ -1,0 +1,67 @@
+"""Tails that `apply` folds without Spark: tables without a key, TRUNCATE, and columns that change meanwhile."""
+
+from collections import Counter
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+import auditlake
+from auditlake.apply.apply import apply_pending
+from auditlake.temporal.moments import read_known
+from tests import oracle
+from tests.capture_lake import make_lake
+from tests.capture_once import capture
+from tests.server import execute, install_trigger
+
+pytestmark = pytest.mark.pg
+
+_SCHEMA = (
+    "create table keyed (id int primary key, v text, gone int, code varchar(3))",
+    "create table bag (v text, gone int, real float8)",
+    "alter table bag replica identity full",
+)
+_CHANGES = {
+    "inserts": "insert into keyed select n, 'old', n, n from generate_series(1, 5) n; "
+    "insert into bag select 'same', n % 2, '-0' from generate_series(1, 6) n",
+    "equal rows": "delete from bag where ctid in (select ctid from bag limit 2); "
+    "update bag set v = 'other' where ctid in (select ctid from bag where v = 'same' limit 1); "
+    "insert into bag values ('same', 1, '0'), ('same', 1, '-0'), (null, null, 'NaN')",
+    "a column added": "alter table keyed add c text; insert into keyed values (6, 'new', 6, '6', 'c'); "
+    "update keyed set v = 'set', c = 'now' where id = 1; alter table bag add c int; "
+    "insert into bag values ('same', 1, 0, null)",
+    "a column renamed": "alter table keyed rename v to w; update keyed set w = 'renamed' where id = 2; "
+    "alter table bag rename v to w; update bag set w = 'renamed' where w = 'other'",
+    "a column dropped": "alter table keyed drop gone; delete from keyed where id = 3; "
+    "alter table bag drop gone; delete from bag where w is null",
+    "a wider type": "alter table keyed alter code type varchar(9); update keyed set code = 'longer' where id = 4",
+    "a table renamed": "alter table bag rename to sack",
+    "truncate": "truncate keyed, sack; insert into keyed values (1, 'again', 'b', null); "
+    "insert into sack values ('x', 1, 1)",
+}
+
+
+def _without_spark() -> NoReturn:
+    pytest.fail("Spark was started")
+
+
+@pytest.mark.parametrize("applied", [1, 8], ids=lambda every: f"every-{every}")
+def test_histories_equal_postgresql_without_spark(database: str, tmp_path: Path, applied: int) -> None:
+    """Every state between changes, applied after each of them, after some, and all at once."""
+    execute(database, *_SCHEMA)
+    install_trigger(database)
+    lake = make_lake(database, tmp_path / "lake")
+    moments = []
+    for number, statements in enumerate(_CHANGES.values(), start=1):
+        execute(database, *(f"set search_path = public; {each}" for each in statements.split("; ")))
+        bag = "bag" if number < 7 else "sack"
+        moments.append(oracle.take_moment(database, ["keyed", bag]))
+        capture(database, lake)
+        if number % applied == 0 or number == len(_CHANGES):
+            apply_pending(_without_spark, lake)
+    assert not read_known(lake).parked
+    for moment in moments:
+        for name, rows in moment.states.items():
+            found = auditlake.Lake(lake.root).as_of(str(moment.lsn)).table(name).texts()
+            assert Counter(tuple(row.values()) for row in found) == rows, (name, moment)
+    assert oracle.assert_periods(lake)

@@ -1,0 +1,57 @@
+"""The rules of the fold: the text that Spark runs, and how stages are put together; moves of rows from key to key."""
+
+from importlib.resources import files
+
+import pyarrow as pa
+
+from auditlake.fold.chains import ROOT_COLUMNS, roots
+from auditlake.fold.net import SPARK_FILE, Dialect, Form, stages_of
+from auditlake.fold.stages import STAGES
+from scripts.fold_stages import in_spark
+
+
+def test_spark_runs_the_stages_of_duckdb() -> None:
+    """After a change of a stage, or of sqlglot's translation, `scripts/fold_stages.py` has to write the file again."""
+    assert files("auditlake.fold").joinpath(SPARK_FILE).read_text() == in_spark(STAGES)
+    assert stages_of(Dialect.SPARK).keys() == stages_of(Dialect.DUCKDB).keys()
+
+
+def test_an_empty_list_goes_with_its_comma() -> None:
+    """Of a table without a key, whose changes are all inserts, the fold has no key."""
+    inserted = Form(Dialect.DUCKDB, (), ("number",)).stage("inserted", "changes")
+    assert "'birth' as kind, number, lsn as _from_lsn" in inserted
+    filled = Form(Dialect.DUCKDB, ("k0",), ("number",)).stage("filled", "effects")
+    assert "born, died, number\n" in filled
+
+
+def test_every_word_of_a_stage_stands_for_a_list() -> None:
+    """Whatever the table: with and without a key, TRUNCATE, moves and unchanged values."""
+    keyed = Form(Dialect.SPARK, ("k0", "r0"), ("new",), ("f1",), has_truncate=True, chain=("chain_lsn",))
+    copies = Form(Dialect.DUCKDB, ("row_id", "copy"), ("number",), numbers_copies=True)
+    for form in (keyed, copies):
+        for name in STAGES:
+            assert "__" not in form.stage(name, "given", truncates="t", roots="r", one="f1")
+    assert keyed.stage("filled", "given").lower().count("select") == 1
+
+
+def test_a_row_is_identified_by_its_first_life() -> None:
+    """Through several moves; a life that begins with an INSERT at a key continues none."""
+    moves = pa.table(
+        {
+            "lsn": [30, 10, 20, 40],
+            "ordinal": pa.array([1, 0, 5, 0], pa.int32()),
+            "life_lsn": [20, 10, 10, 25],
+            "life_ordinal": pa.array([5, 0, 0, 3], pa.int32()),
+            "life_born": [True, False, True, True],
+        }
+    )
+    found = roots(moves)
+    assert found.column_names == list(ROOT_COLUMNS)
+    first = (10, 0, False)
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        (10, 0, *first),
+        (20, 5, *first),
+        (30, 1, *first),
+        (40, 0, 25, 3, True),
+    ]
+    assert roots(moves.slice(0, 0)).num_rows == 0
