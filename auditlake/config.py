@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -40,6 +40,7 @@ from auditlake.streaming_mode import Streaming, StreamingMode
 
 _LOCALTIME = Path("/etc/localtime")
 _DOTS = 2
+_LAST_PORT = 65_535
 DEFAULT_FILE = Path("auditlake.toml")
 _PREFIX = "AUDITLAKE_"
 _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
@@ -168,6 +169,17 @@ class DigestSettings(BaseModel):
     key: Annotated[Path | None, BeforeValidator(_folder)] = None
 
 
+def parse_address(value: object) -> tuple[str, int]:
+    """Parse a port of this machine alone, or ADDRESS:PORT; an IPv6 address is in brackets.
+
+    Raises ValueError.
+    """
+    address, _, port = str(value).rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
+        raise ValueError(f"is {str(value)!r}, need a port such as 9187, or ADDRESS:PORT such as 0.0.0.0:9187")
+    return address.strip("[]") or "127.0.0.1", int(port)
+
+
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,63}$")]  # slot.c, ReplicationSlotValidateName
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 
@@ -192,6 +204,8 @@ class Settings(BaseModel):
     copy_bytes_per_s: Annotated[int | None, Field(ge=1)] = None
     resync: bool = True
     allow_gap: bool = False
+    metrics_port: Annotated[tuple[str, int] | None, PlainValidator(parse_address)] = None
+    log_format: Literal["text", "json"] = "text"
     tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
     mask: Annotated[tuple[str, ...], BeforeValidator(_masks)] = ()
     digest: Annotated[DigestSettings | None, BeforeValidator(_table)] = None

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from auditlake.apply.apply import Reached, StartSpark, apply_pending, next_window
+from auditlake.apply.apply import Applied, Reached, StartSpark, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
 from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Capturing, Task, run_capture
+from auditlake.counters import Beat, Mark, advance, beat
 from auditlake.lake.history import Histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
@@ -24,6 +25,7 @@ from auditlake.lake.parking import Cause, Parked, check_reached, read_saved
 from auditlake.lake.positions import read_positions
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
+from auditlake.messages import Event, Notice
 from auditlake.relation import TableName
 from auditlake.resync.automatic import AutomaticResync
 from auditlake.snapshot.new_tables import Job, watch
@@ -64,9 +66,9 @@ class ParkedReports:
         for name, each in shown.items():
             before = self._shown.get(name)
             if before is None or (before.lsn, before.reason) != (each.lsn, each.reason):
-                self._say(f"{each}; all other tables are followed. {each.remedy}")
+                self._say(Notice(Event.TABLE_PARKED, f"{each}; all other tables are followed. {each.remedy}"))
         for name in self._shown.keys() - parked.keys():
-            self._say(f"{name} is followed again")
+            self._say(Notice(Event.TABLE_FOLLOWED, f"{name} is followed again"))
         self._shown = shown
 
     def _is_shown(self, record: Parked, now_s: float) -> bool:
@@ -97,8 +99,11 @@ class Applier:
 
     def apply(self, stop: threading.Event | None = None) -> None:
         """Apply what `changes` holds now, in windows that fit into memory, or until `stop`."""
-        begun_s, seen = time.monotonic(), (_explained(self.lake), read_watermark(self.lake))
+        beat(Beat.APPLY)
+        begun_s, begun_at = time.monotonic(), time.time()
+        seen = (_explained(self.lake), read_watermark(self.lake))
         if seen == self._seen and begun_s < self._next_s:
+            advance(Mark.APPLIED_TIME, begun_at)
             return
         explained, _ = seen
         self._begin_again_after_resync()
@@ -113,6 +118,7 @@ class Applier:
                 break
             window = next_window(self.lake, self._window_end, self._histories)
         self._explained = explained
+        advance(Mark.APPLIED_TIME, begun_at)
         self._histories.save()
         self._seen = seen
         root: Place = self.lake.root
@@ -137,10 +143,11 @@ class Applier:
             self.start_spark, self.lake, upto, self._reached, retry=retry, histories=self._histories
         )
         self._reached = applied.upto
+        _mark_reached(applied)
         self._reports.update(applied.parked)
         self._moved |= applied.rows.keys()
         for table, rows in ((name, rows) for name, rows in applied.rows.items() if name not in applied.parked):
-            self._say(f"applied {rows:,} changes to {table}")
+            self._say(Notice(Event.CHANGES_APPLIED, f"applied {rows:,} changes to {table}"))
         self.interval_s = next_interval_s(time.monotonic() - begun_s, sum(applied.rows.values()))
         return bool(applied.freed)
 
@@ -157,6 +164,13 @@ class Applier:
         if moved:
             self._upkeep = self._upkeep or Upkeep(self.start_spark, self.lake)
             self._upkeep.after(moved)
+
+
+def _mark_reached(applied: Applied) -> None:
+    """Record the LSN up to which every table that is not parked is applied."""
+    reached = [place.upto for name, place in applied.upto.items() if name not in applied.parked]
+    if reached:
+        advance(Mark.APPLIED_LSN, min(reached))
 
 
 def _explained(lake: Lake) -> object:

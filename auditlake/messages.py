@@ -6,6 +6,7 @@ prints them above the progress. Results for other programs are UTF-8, byte for b
 sequences.
 """
 
+import json
 import os
 import signal
 import sys
@@ -13,6 +14,9 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Self
 
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
 from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, classes_in, ended_jvm, trace_of
@@ -22,15 +26,83 @@ from auditlake.values.escapes import visible, visible_lines
 _LOCK = threading.Lock()
 
 
+class Event(StrEnum):
+    """What a message is about; docs/monitoring.md lists these names, which stay the same from release to release."""
+
+    MESSAGE = "message"
+    CAPTURE_STARTED = "capture_started"
+    SOURCE_LOST = "source_lost"
+    SOURCE_BACK = "source_back"
+    SOURCE_PROMOTED = "source_promoted"
+    CHANGES_APPLIED = "changes_applied"
+    TABLE_PARKED = "table_parked"
+    TABLE_FOLLOWED = "table_followed"
+    TABLE_COPIED = "table_copied"
+    TABLE_NOT_COPIED = "table_not_copied"
+    SNAPSHOT_STARTED = "snapshot_started"
+    TABLE_MAINTAINED = "table_maintained"
+    ATTEMPT_FAILED = "attempt_failed"
+    DELIVERY_FAILED = "delivery_failed"
+    METRICS_SERVED = "metrics_served"
+    STOPPED = "stopped"
+    ERROR = "error"
+    BUG = "bug"
+
+
+_WARNINGS = frozenset(
+    {Event.SOURCE_LOST, Event.TABLE_PARKED, Event.TABLE_NOT_COPIED, Event.ATTEMPT_FAILED, Event.DELIVERY_FAILED}
+)
+_ERRORS = frozenset({Event.ERROR, Event.BUG})
+
+
+class Notice(str):
+    """A message that names its event."""
+
+    __slots__ = ("event",)
+    event: Event
+
+    def __new__(cls, event: Event, text: str) -> Self:
+        """Make the message `text` of an event."""
+        made = super().__new__(cls, text)
+        made.event = event
+        return made
+
+
+class _Format:
+    """The form of all messages of this process."""
+
+    as_json = False
+
+
+def use_format(name: str) -> None:
+    """Write messages as `text` or as `json`: one object a line."""
+    _Format.as_json = name == "json"
+
+
 def say(message: str) -> None:
-    """Print one message as one line, and indented ones; the lock keeps lines of several threads apart."""
+    """Print one message as one line, and indented ones."""
+    event = message.event if isinstance(message, Notice) else Event.MESSAGE
+    _write(_object(event, message) if _Format.as_json else f"auditlake: {visible_lines(message)}")
+
+
+def _object(event: Event, message: str, **more: object) -> str:
+    level = "error" if event in _ERRORS else "warning" if event in _WARNINGS else "info"
+    head = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, "event": str(event)}
+    return json.dumps({**head, "message": message, **more})
+
+
+def _write(line: str) -> None:
+    """Write a line; the lock keeps those of several threads apart."""
     with _LOCK:
-        sys.stderr.write(f"auditlake: {visible_lines(message)}\n")
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
 
 def report_error(error: AuditlakeError) -> None:
     """Report an error and its hint."""
+    if _Format.as_json:
+        _write(_object(Event.ERROR, error.message, hint=error.hint, exit_code=error.exit_code))
+        return
     say(f"error: {error.message}")
     if error.hint:
         say(f"hint: {error.hint}")
@@ -69,6 +141,9 @@ def _as_lost_jvm(error: BaseException) -> ConfigError | None:
 
 def report_bug(error: BaseException) -> None:
     """Report the types and traceback of an unexpected exception, without its message, which may quote rows."""
+    if _Format.as_json:
+        _write(_object(Event.BUG, _described(error), exit_code=1))
+        return
     say(f"error: {_described(error)}")
     say("hint: This is a bug in auditlake; nothing was lost. Please report the lines above.")
 
@@ -93,7 +168,7 @@ class FailureReports:
         line = f"{what}: {_reason(error) or _described(error)}"
         if line not in self._reported:
             self._reported.add(line)
-            self._report_line(line)
+            self._report_line(Notice(Event.ATTEMPT_FAILED, line))
 
     def forget(self) -> None:
         """Forget what was reported, because a try succeeded."""

@@ -24,8 +24,9 @@ because the many small jobs of one MERGE leave half of even a small machine idle
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -39,6 +40,7 @@ from auditlake.apply.merge import choose_plan, merge, reshape
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read_watermark
 from auditlake.apply.windows import Window
+from auditlake.counters import Beat, Counter, beat, count, counted
 from auditlake.delta.commit_failures import COMMIT_CONFLICTS, writing
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
@@ -150,13 +152,18 @@ def _merge_embedded(lake: Lake, tail: Tail) -> Tail | Parked | None:
     """Merge a tail without Spark; return what of it is left to Spark, or the record that parks its table."""
     try:
         with writing(f"the history of {tail.table.name}"):
-            _commit(merge_embedded, lake, tail)
+            _commit_embedded(lake, tail)
             while tail.refusal is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
                 (tail,) = following
-                _commit(merge_embedded, lake, tail)
+                _commit_embedded(lake, tail)
     except (NotFolded, CannotFold):
         return tail
     return _record(lake, tail, _refused(tail))
+
+
+def _commit_embedded(lake: Lake, tail: Tail) -> None:
+    with _counted(tail, "duckdb"):
+        _commit(merge_embedded, lake, tail)
 
 
 def _end(limit: Lsn, parked: Parked | None) -> Lsn:
@@ -358,7 +365,18 @@ def _merge_in(session: SparkSession, lake: Lake, tail: Tail) -> None:
             merge(tail, folded, choose_plan(tail))
         reach(After.TABLE_MERGED)
 
-    _commit(write, lake, tail)
+    with _counted(tail, "spark"):
+        _commit(write, lake, tail)
+
+
+@contextmanager
+def _counted(tail: Tail, engine: str) -> Iterator[None]:
+    """Count the fold and the commit of a tail, unless it fails; while many tables are written, apply is alive."""
+    with counted(Counter.APPLIED_BATCHES, Counter.APPLIED_SECONDS, engine):
+        yield
+    count(Counter.APPLIED_CHANGES, engine, tail.shape.rows if tail.shape else 0)
+    count(Counter.COMMITS, "apply")
+    beat(Beat.APPLY)
 
 
 def _commit(write: Callable[[Tail], None], lake: Lake, tail: Tail) -> None:
@@ -372,6 +390,7 @@ def _commit(write: Callable[[Tail], None], lake: Lake, tail: Tail) -> None:
         except (*COMMIT_CONFLICTS, LakeConflict) as exc:  # files were compacted meanwhile; the position is the same
             if isinstance(exc, LakeConflict) and not _is_resynced(lake, tail.table):
                 raise
+            count(Counter.RETRIES, "commit")
             time.sleep(_pause_s(attempt))
             again = _read_again(lake, tail, tail.upto)
             if not again:

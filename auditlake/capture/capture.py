@@ -46,6 +46,7 @@ from auditlake.capture.change_log import CaptureLog, CommitEnd, RecordDdl, Table
 from auditlake.capture.partition_watch import Held, PartitionWatch
 from auditlake.capture.preconditions import Claim, Report, Source, check_slot
 from auditlake.capture.shape_watch import DdlProof, DdlRecorder, ShapeWatch
+from auditlake.counters import Beat, Counter, beat, count
 from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import list_histories
@@ -53,6 +54,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import record_timeline
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.messages import Event, Notice
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
 from auditlake.pgoutput.ddl_message import Prove
 from auditlake.replication.stream import FrameBuffer, Limits, ReplicationStream
@@ -152,7 +154,9 @@ class Writer:
 
     def _write_part(self, part: FrameBuffer) -> None:
         decoded = self._decode(part)
-        self._log.append_part(self._missing(decoded.changes), self._messages(decoded))
+        changes = self._missing(decoded.changes)
+        self._log.append_part(changes, self._messages(decoded))
+        count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
 
     def _write(self, transactions: FrameBuffer) -> None:
         decoded = self._decode(transactions)
@@ -160,7 +164,11 @@ class Writer:
         if commit is None:
             raise InvariantBroken("a batch that ends with a Commit has none")
         end = CommitEnd(commit.commit_lsn, commit.end_lsn)
-        self._log.append(self._missing(decoded.changes), decoded.transactions, end, self._messages(decoded))
+        changes = self._missing(decoded.changes)
+        self._log.append(changes, decoded.transactions, end, self._messages(decoded))
+        count(Counter.CAPTURED_TRANSACTIONS, by=decoded.transactions.num_rows)
+        count(Counter.CAPTURED_CHANGES, by=changes.num_rows)
+        count(Counter.COMMITS, "capture")
 
     def _messages(self, decoded: Decoded) -> TableMessages:
         return TableMessages(decoded.entries, self._record_ddl)
@@ -236,6 +244,7 @@ class Capture:
                 self._shapes.moved = False
 
     def _step(self, until: WalEnd | None) -> None:
+        beat(Beat.CAPTURE)
         limits = _BATCH if self._frames.commits and not self._writer.busy else _FULL
         self._stream.receive(self._frames, limits, self._patience_s(), self._writer)
         if self._writer.collect():
@@ -377,7 +386,8 @@ def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, repo
         fork.check_lake_ends_before(Lsn(max(log.held_to, folded + 1)))
         log.return_to(fork.lsn)
         record_timeline(lake, fork.timeline)
-        report(f"the source was promoted at {fork.lsn}: going on with its timeline {fork.timeline}")
+        promoted = f"the source was promoted at {fork.lsn}: going on with its timeline {fork.timeline}"
+        report(Notice(Event.SOURCE_PROMOTED, promoted))
     try:
         check_slot(slot_name, slot, log.acknowledged)
     except WrongSource:

@@ -48,6 +48,7 @@ from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked
 from auditlake.lake.records import write_record
 from auditlake.lake.relations import read_versions
 from auditlake.lsn import Lsn
+from auditlake.messages import Event, Notice
 from auditlake.relation import ReplicaIdentity, TableName
 from auditlake.source.catalog import read_shapes
 from auditlake.source.connection import Row, fetch
@@ -371,7 +372,8 @@ class PartitionWatch:
         if watched.pending is None:
             watched.settled = digest
             if not watched.reported:
-                self.report(f"{name}: {problem}; it is parked, capture goes on with all other tables")
+                parked = f"{name}: {problem}; it is parked, capture goes on with all other tables"
+                self.report(Notice(Event.TABLE_PARKED, parked))
             watched.reported = True
 
     def _lasting(

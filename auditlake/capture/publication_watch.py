@@ -25,6 +25,7 @@ from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded, read_seen, read_state, recorded_or_new, write_seen
 from auditlake.lsn import Lsn
+from auditlake.messages import Event, Notice
 from auditlake.publication_membership import Loss, Membership, find_losses
 from auditlake.relation import TableName
 from auditlake.source.connection import Row
@@ -136,7 +137,8 @@ class PublicationWatch:
                 name, Cause.PUBLICATION, last, end, reason, remedy, time_us, ended=ended, renewable=loss.past
             )
             if park(self._lake, parked) or name not in self._reported:
-                self._report(f"{reason}: it is known up to {parked.lsn}; capture goes on with all other tables")
+                known = f"{reason}: it is known up to {parked.lsn}; capture goes on with all other tables"
+                self._report(Notice(Event.TABLE_PARKED, known))
             self._reported.add(name)
 
     def _remedy(self, name: TableName) -> str:

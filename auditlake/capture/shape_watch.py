@@ -52,6 +52,7 @@ from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked
 from auditlake.lake.records import read_shape, write_shape
 from auditlake.lake.relations import RelationsLog, RelationVersion, ShapeSource, is_same_shape
 from auditlake.lsn import LAST_LSN, Lsn
+from auditlake.messages import Event, Notice
 from auditlake.pgoutput.batch_layout import DdlReport
 from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
 from auditlake.relation import Relation, TableName
@@ -561,7 +562,8 @@ class ShapeWatch:
 
     def _park_changed(self, name: TableName, problem: str, unsettled: _Unsettled) -> None:
         self._park(Cause.SHAPE, name, problem, unsettled)
-        self.report(f"{name}: {problem}; it is parked, capture goes on with all other tables")
+        parked = f"{name}: {problem}; it is parked, capture goes on with all other tables"
+        self.report(Notice(Event.TABLE_PARKED, parked))
 
     def _park(self, cause: Cause, name: TableName, reason: str, unsettled: _Unsettled) -> None:
         held = unsettled.held

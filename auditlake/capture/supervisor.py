@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import psycopg
 
 from auditlake.capture.preconditions import Claimer, Report, Source, require_primary
+from auditlake.counters import Beat, Counter, beat, count
 from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -31,6 +32,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_state
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
+from auditlake.messages import Event, Notice
 from auditlake.source.connection import Row, connect
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.source.slot import SlotReader, read_slot
@@ -105,17 +107,20 @@ def _capture_on(
 ) -> None:
     reader = None
     while not stop.is_set():
+        beat(Beat.CAPTURE)
         try:
             capture = open_capture(task.source, task.lake, stop, report, reader)
             if task.until is None and task.reports_start and not attempts.ever:
                 manifest = task.source.manifest
-                report(f"started: slot {manifest.slot} of database {manifest.database}, from {capture.done_lsn} on")
+                started = f"slot {manifest.slot} of database {manifest.database}, from {capture.done_lsn} on"
+                report(Notice(Event.CAPTURE_STARTED, f"started: {started}"))
             reader = capture.reader
             tried.set()
             attempts.succeeded()
             capture.run(task.until)
         except SourceUnreachable as exc:
             pause_s = attempts.failed(exc)
+            count(Counter.RETRIES, "source")
             tried.set()
             stop.wait(pause_s)
         else:
@@ -164,7 +169,7 @@ class Attempts:
         """Record a connection."""
         now = time.monotonic()
         if self._lost_at is not None:
-            self._report(f"the source is back after {now - self._lost_at:.0f} s")
+            self._report(Notice(Event.SOURCE_BACK, f"the source is back after {now - self._lost_at:.0f} s"))
         self._ever, self._connected_at, self._lost_at, self._problem = True, now, None, None
         self._record_state("running")
 
@@ -182,7 +187,7 @@ class Attempts:
         self._lost_at = now if self._lost_at is None else self._lost_at
         if failure.message != self._problem:
             self._problem = failure.message
-            self._report(f"{failure.message}; trying again until it is back")
+            self._report(Notice(Event.SOURCE_LOST, f"{failure.message}; trying again until it is back"))
             if self._ever:
                 self._record_state("trying again", failure.message)
         pause_s = min(_FIRST_PAUSE_S * (1 << self._doublings), _LONGEST_PAUSE_S)

@@ -17,6 +17,7 @@ from auditlake.errors import BadUsage, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest
 from auditlake.lsn import Lsn
+from auditlake.messages import use_format
 
 if TYPE_CHECKING:  # follow imports Spark
     from auditlake.capture.supervisor import Until
@@ -47,17 +48,33 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
     @click.option("--lake", help="Folder of the lake [./lake].")
     @click.option("--slot", help="Replication slot [that of the lake; auditlake for a new one].")
     @click.option("--publication", help="Publication [that of the lake; auditlake for a new one].")
+    @click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        help="Form of the messages on stderr [text].",
+        is_eager=True,
+        callback=_use_at_once,
+    )
     @click.pass_context
     @functools.wraps(command)
     def wrapped(context: click.Context, /, **given: object) -> R:
-        flags = {name: given.pop(name) for name in ("source", "lake", "slot", "publication")}
+        flags = {name: given.pop(name) for name in ("source", "lake", "slot", "publication", "log_format")}
         if given.get("tables"):
             flags["tables"] = given.pop("tables")
-        others = ("tz", "streaming", "spool", "copy_connections", "copy_bytes_per_s", "allow_gap")
+        others = ("tz", "streaming", "spool", "copy_connections", "copy_bytes_per_s", "allow_gap", "metrics_port")
         flags |= {name: given.pop(name) for name in others if name in given}
-        return command(settings=load_settings(context.obj, **flags), **given)
+        settings = load_settings(context.obj, **flags)
+        use_format(settings.log_format)
+        return command(settings=settings, **given)
 
     return wrapped
+
+
+def _use_at_once(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Use the format for errors in the other options, too."""
+    if value is not None:
+        use_format(value)
+    return value
 
 
 def with_gaps(command: Callable[..., R]) -> Callable[..., R]:

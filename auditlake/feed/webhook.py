@@ -41,12 +41,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from auditlake.audit.json_output import transaction
+from auditlake.counters import Beat, Counter, Mark, advance, beat, count
 from auditlake.errors import ConfigError, LakeConflict
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.exchange import Connection, Exchange, OutOfTime
 from auditlake.feed.feed import Feed
 from auditlake.lake.records import replace_file
-from auditlake.messages import say
+from auditlake.messages import Event, Notice, say
 
 SECRET = "AUDITLAKE_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable
 _PREFIX = "whsec_"
@@ -173,12 +174,14 @@ class Sender:
         """
         identifier = f"msg_{hashlib.sha256(message.body).hexdigest()[:32]}"
         while not self._stop.is_set():
+            beat(Beat.WEBHOOK)
             problem, asked_s = self._post(message.body, identifier)
+            count(Counter.DELIVERY_ATTEMPTS, "received" if problem is None else "failed")
             if problem is None:
                 self._delay_s = _FIRST_DELAY_S
                 return True
             wait_s = asked_s if asked_s is not None else self._delay_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-            say(f"{self._target.host} {problem}; trying again in {wait_s:.0f} s")
+            say(Notice(Event.DELIVERY_FAILED, f"{self._target.host} {problem}; trying again in {wait_s:.0f} s"))
             self._delay_s = min(self._delay_s * 2, _LONGEST_DELAY_S)
             self._stop.wait(wait_s)
         return False
@@ -284,20 +287,24 @@ def exclusive(path: Path) -> Iterator[None]:
 
 def run(feed: Feed, sender: Sender, state: Path, stop: threading.Event, *, follow: bool) -> int:
     """Send the feed until `stop` is set, or unless `follow` to its end; return how many transactions were received."""
-    count = 0
+    received = 0
     while not stop.is_set():
+        beat(Beat.WEBHOOK)
+        asked_at = time.time()
         taken = feed.take(_WAIT_S)
         for message in messages(taken):
             if not sender.deliver(message):
-                return count
+                return received
             if message.cursor is not None:
                 _save(state, message.cursor)
-        count += len(taken)
+        received += len(taken)
+        count(Counter.DELIVERED_TRANSACTIONS, by=len(taken))
+        advance(Mark.DELIVERED_TIME, taken[-1].time_us / 1_000_000 if taken else asked_at)
         if not taken:
             _save(state, feed.cursor)
             if not follow:
-                return count
-    return count
+                return received
+    return received
 
 
 def _save(state: Path, cursor: str) -> None:

@@ -49,6 +49,7 @@ from auditlake.lake.history import OPEN_PART, HistoryTable, has_own_retention, l
 from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.messages import Event, Notice
 from auditlake.relation import TableName
 from auditlake.spark.log_store import is_vacuumed, require
 from auditlake.sql_names import spark_literal
@@ -272,7 +273,8 @@ def _maintain_one(open_session: OpenSession, lake: Lake, table: HistoryTable, re
     expire(open_session, table)
     current = open_history(lake, table.name) or table
     remark = "" if done else "; another process commits to it, run this again"
-    report(f"maintained {table.name}: {len(files):,} files are {len(data_files(current)):,}{remark}")
+    line = f"maintained {table.name}: {len(files):,} files are {len(data_files(current)):,}{remark}"
+    report(Notice(Event.TABLE_MAINTAINED, line))
 
 
 class Upkeep:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from auditlake.capture.supervisor import Capturing
 from auditlake.lake.parking import Cause, Parked
 from auditlake.lsn import Lsn
-from auditlake.messages import FailureReports
+from auditlake.messages import Event, FailureReports, Notice
 from auditlake.relation import TableName
 from auditlake.resync.resync import Report, Starters, Target, resync
 from auditlake.resync.supersede import Resynced
@@ -106,7 +106,8 @@ class AutomaticResync:
     def _resync(
         self, names: list[TableName], start_spark: Callable[[], SparkSession], capture: Capturing
     ) -> list[Resynced]:
-        self._report(f"{', '.join(map(str, names))}: taking a new snapshot beside the stream")
+        taking = f"{', '.join(map(str, names))}: taking a new snapshot beside the stream"
+        self._report(Notice(Event.SNAPSHOT_STARTED, taking))
         target = replace(self._target, capture=capture)
         return resync(target, names, Starters(start_spark, self._workers_of_run), self._report)
 

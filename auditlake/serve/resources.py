@@ -23,6 +23,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, TypeVar
 
 from auditlake.audit.lake_reader import Reader
+from auditlake.counters import Counter, count
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
@@ -208,6 +209,7 @@ class Resources:
         Raises Busy, and any exception of `work`.
         """
         if self._waiting >= self.limits.waiting:
+            count(Counter.REFUSED_QUESTIONS)
             raise Busy("too many requests wait", "Try again in a few seconds.")
         self._waiting += 1
         threads: list[int] = []
@@ -224,6 +226,7 @@ class Resources:
             if clock.left_s <= 0:
                 future.cancel()
                 self._interrupt(threads)
+                count(Counter.REFUSED_QUESTIONS)
                 raise Busy(
                     f"the answer took longer than {self.limits.timeout_s:g} s{clock.waits_for}",
                     "Try again: it goes on." if clock.waits_for else "Ask for less, or raise --timeout.",

@@ -26,6 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from auditlake.counters import Beat, Counter, beat, counted
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
 from auditlake.serve import models
 from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, require_safe
@@ -54,6 +55,7 @@ _POSTED = (
 Handler = Callable[[Request], Awaitable[Response]]
 _ENDING_S = 2
 _TICKS_PER_S = 10
+_BEAT_S = 5.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -84,12 +86,21 @@ def create_app(resources: Resources, access: Access, spark: Mapping[str, str] | 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         resources.prepare()
+        beating = asyncio.create_task(_beat())
         yield
+        beating.cancel()
         live.close()
         resources.close()
 
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: pages.not_found})
     return Guard(app, access)
+
+
+async def _beat() -> None:
+    """Record that the event loop runs, for as long as it does."""
+    while True:
+        beat(Beat.SERVE)
+        await asyncio.sleep(_BEAT_S)
 
 
 @cache
@@ -102,7 +113,8 @@ def _answering(resources: Resources, endpoint: Endpoint) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             asked = parse(endpoint.asked, request.query_params)
-            body = await resources.run(lambda: endpoint.answer(resources, asked).model_dump_json().encode())
+            with counted(Counter.QUESTIONS, Counter.QUESTION_SECONDS, "audit"):
+                body = await resources.run(lambda: endpoint.answer(resources, asked).model_dump_json().encode())
         except Exception as exc:  # noqa: BLE001 - reported, and answered as a bug
             return problem(exc)
         return tagged(request, body, "application/json")

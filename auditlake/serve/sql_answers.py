@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pydantic import Field
 
+from auditlake.counters import Counter, count
 from auditlake.errors import BadUsage
 from auditlake.jvm_trace import ended_jvm
 from auditlake.lsn import Lsn
@@ -85,6 +86,8 @@ class Statements:
         if query.sql.lstrip().lower().startswith("explain"):
             raise BadUsage("EXPLAIN shows files of the server, which this page does not", "Use auditlake sql.")
         columns, rows, engine = self._answered(resources, state, query, asked.sql)
+        count(Counter.QUESTIONS, engine.lower())
+        count(Counter.QUESTION_SECONDS, engine.lower(), time.monotonic() - begun)
         reader = resources.reader(str(state.lsn))
         most = resources.limits.sql_rows
         return models.Answer(

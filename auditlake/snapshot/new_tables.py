@@ -34,7 +34,7 @@ from auditlake.lake.history import list_histories, new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import created_publication, read_created_for, read_lsn_offset
 from auditlake.lake.records import read_recorded
-from auditlake.messages import FailureReports, report_bug
+from auditlake.messages import Event, FailureReports, Notice, report_bug
 from auditlake.publication_membership import Membership
 from auditlake.relation import Relation, TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
@@ -160,7 +160,7 @@ class _Looks:
             reader.join(_END_TIMEOUT_S)
         copied = child.returncode == 0
         for line in lines if copied else ():
-            self._report(line)
+            self._report(Notice(Event.TABLE_COPIED, line) if line.startswith("copied ") else line)
         if report and not copied and not self._stop.is_set() and self._exists(tables[0]):
             self.report_once(f"{tables[0].name} is not followed: {_problem(child.returncode, lines)}")
         return copied

@@ -30,7 +30,7 @@ from rich.table import Table
 
 from auditlake.errors import AuditlakeError
 from auditlake.lsn import Lsn
-from auditlake.messages import say
+from auditlake.messages import Event, Notice, say
 from auditlake.relation import TableName
 from auditlake.terminal import STDERR, plain_table, show
 
@@ -129,13 +129,14 @@ class Progress:
         """Record and report that a table is in the lake."""
         with self._lock:
             self._copied.append(copied)
-        self.report(f"copied {copied.name}: {copied.rows:,} rows in {copied.seconds:.1f} s")
+        done = f"copied {copied.name}: {copied.rows:,} rows in {copied.seconds:.1f} s"
+        self.report(Notice(Event.TABLE_COPIED, done))
 
     def fail(self, name: TableName, why: AuditlakeError) -> None:
         """Record and report that this run will not copy a table."""
         with self._lock:
             self._failed.append((name, why))
-        self.report(f"failed: {why.message}")
+        self.report(Notice(Event.TABLE_NOT_COPIED, f"failed: {why.message}"))
 
     def begin_again(self) -> None:
         """Forget the tables that failed: they are copied again."""

@@ -27,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from auditlake.counters import Counter, count
 from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.store.failures import code_or_kind
 
@@ -131,10 +132,11 @@ def _profile() -> dict[str, Any]:
 
 
 @contextmanager
-def _os_errors(bucket: str, key: str) -> Iterator[None]:
-    """Raise a failure of the store as OSError."""
+def _os_errors(bucket: str, key: str, operation: str) -> Iterator[None]:
+    """Count a request, and raise a failure of the store as OSError."""
     from obstore import exceptions  # noqa: PLC0415 - as above
 
+    count(Counter.STORE_REQUESTS, operation)
     where = f"{bucket}/{key}"
     try:
         yield
@@ -164,6 +166,7 @@ def _repeated(request: Callable[[], _Reply]) -> _Reply:
         except exceptions.GenericError as exc:
             if time.monotonic() > ends_s or not _LOST.search(str(exc)):
                 raise
+        count(Counter.RETRIES, "store")
         time.sleep(_PAUSE_S)
 
 
@@ -177,7 +180,7 @@ def head(bucket: str, key: str) -> Head | None:
     import obstore  # noqa: PLC0415 - as above
 
     try:
-        with _os_errors(bucket, key):
+        with _os_errors(bucket, key, "head"):
             found = obstore.head(_store(bucket), key)
     except FileNotFoundError:
         return None
@@ -188,7 +191,7 @@ def get(bucket: str, key: str) -> Got:
     """Read an object, and its ETag, from the store."""
     import obstore  # noqa: PLC0415 - as above
 
-    with _os_errors(bucket, key):
+    with _os_errors(bucket, key, "get"):
         result = obstore.get(_store(bucket), key)
         etag = result.meta["e_tag"] or ""
         return Got(bytes(result.bytes()), etag)
@@ -217,7 +220,7 @@ def get_range(bucket: str, key: str, start: int, end: int) -> bytes:
     """Read the bytes from `start` to before `end`."""
     import obstore  # noqa: PLC0415 - as above
 
-    with _os_errors(bucket, key):
+    with _os_errors(bucket, key, "get"):
         return bytes(obstore.get_range(_store(bucket), key, start=start, end=end))
 
 
@@ -228,7 +231,7 @@ def _get_tail(bucket: str, key: str) -> tuple[int, bytes]:
     known, held = _sizes.get((bucket, key)), _cache.get(f"{bucket}{_END}", key)
     if known is not None and held is not None:
         return known, held
-    with _os_errors(bucket, key):
+    with _os_errors(bucket, key, "get"):
         result = obstore.get(_store(bucket), key, options={"range": {"suffix": _TAIL_BYTES}})
         size_bytes, content = result.meta["size"], bytes(result.bytes())
     _remember_size(bucket, key, size_bytes)
@@ -309,7 +312,7 @@ def _put(bucket: str, key: str, content: bytes, mode: Any) -> str:  # noqa: ANN4
     import obstore  # noqa: PLC0415 - as above
 
     store = _store(bucket)
-    with _os_errors(bucket, key):
+    with _os_errors(bucket, key, "put"):
         put = _repeated(lambda: obstore.put(store, key, content, mode=mode, use_multipart=False))
         return put["e_tag"] or ""
 
@@ -319,7 +322,7 @@ def delete(bucket: str, keys_to_delete: Sequence[str]) -> None:
     import obstore  # noqa: PLC0415 - as above
 
     if keys_to_delete:
-        with _os_errors(bucket, keys_to_delete[0]):
+        with _os_errors(bucket, keys_to_delete[0], "delete"):
             _repeated(lambda: obstore.delete(_store(bucket), list(keys_to_delete)))
 
 
@@ -345,8 +348,10 @@ def written(bucket: str, prefix: str) -> Iterator[tuple[str, float]]:
 def _listed(bucket: str, prefix: str, offset: str | None, page: int) -> Iterator["ObjectMeta"]:
     import obstore  # noqa: PLC0415 - as above
 
-    with _os_errors(bucket, prefix):
-        for metas in obstore.list(_store(bucket), prefix, offset=offset, chunk_size=page):
+    with _os_errors(bucket, prefix, "list"):
+        for number, metas in enumerate(obstore.list(_store(bucket), prefix, offset=offset, chunk_size=page)):
+            if number:  # each page after the first is a request of its own
+                count(Counter.STORE_REQUESTS, "list")
             yield from metas
 
 
@@ -354,7 +359,7 @@ def children(bucket: str, prefix: str) -> list[str]:
     """List the names of objects and folders directly below a prefix that ends in a slash."""
     import obstore  # noqa: PLC0415 - as above
 
-    with _os_errors(bucket, prefix):
+    with _os_errors(bucket, prefix, "list"):
         listed = obstore.list_with_delimiter(_store(bucket), prefix)
     paths = [*listed["common_prefixes"], *(found["path"] for found in listed["objects"])]
     return sorted(path.removeprefix(prefix).strip("/") for path in paths)
@@ -364,7 +369,7 @@ def copy(bucket: str, key: str, to: str) -> None:
     """Copy an object, within the store."""
     import obstore  # noqa: PLC0415 - as above
 
-    with _os_errors(bucket, key):
+    with _os_errors(bucket, key, "copy"):
         obstore.copy(_store(bucket), key, to)
 
 
@@ -500,14 +505,14 @@ class Upload(io.RawIOBase):
             if self._at > _PART_BYTES:
                 self._begin_parts()
         else:
-            with _os_errors(*self._where):
+            with _os_errors(*self._where, "put"):
                 self._parts.write(bytes(view))
         return len(view)
 
     def _begin_parts(self) -> None:
         import obstore  # noqa: PLC0415 - as above
 
-        with _os_errors(*self._where):
+        with _os_errors(*self._where, "put"):
             self._parts = obstore.open_writer(_store(self._where[0]), self._where[1], buffer_size=_PART_BYTES)
             self._parts.write(self._first.getvalue())
         self._first = io.BytesIO()
@@ -519,7 +524,7 @@ class Upload(io.RawIOBase):
             put(*self._where, content)
             _keep(*self._where, content)
         else:
-            with _os_errors(*self._where):
+            with _os_errors(*self._where, "put"):
                 self._parts.close()
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from auditlake.cli.metrics_option import exported_metrics, with_metrics
 from auditlake.cli.options import stopped_by_signals, with_settings, with_zone
 from auditlake.config import Settings
+from auditlake.counters import Beat
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
@@ -123,6 +125,7 @@ def _debezium(settings: Settings) -> "Callable[[ChangedTransaction], Iterator[st
     show_default=True,
     help="File with the cursor of what was received.",
 )
+@with_metrics
 def webhook(  # noqa: PLR0913 - the options of a command
     settings: Settings,
     *,
@@ -146,7 +149,7 @@ def webhook(  # noqa: PLR0913 - the options of a command
     from auditlake.feed.webhook import SECRET, Sender, Target, exclusive, read_state, run
 
     target = Target.parse(url, os.environ.get(SECRET))
-    with exclusive(state), stopped_by_signals() as stop:
+    with exclusive(state), stopped_by_signals() as stop, exported_metrics(settings, Beat.WEBHOOK):
         cursor = read_state(state)
         if cursor is not None and since is not None:
             raise BadUsage(f"{state} has a cursor, so --since does not apply", "Omit it, or name another file.")

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import click
 
+from auditlake.cli.metrics_option import exported_metrics, with_metrics
 from auditlake.cli.options import with_settings, with_zone
 from auditlake.config import Settings
+from auditlake.counters import Beat
 from auditlake.errors import ConfigError, Unsupported
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
@@ -18,6 +20,7 @@ _TOKEN = "AUDITLAKE_SERVE_TOKEN"  # noqa: S105 - the name of the variable
 @with_settings
 @with_zone
 @click.option("--listen", default="127.0.0.1:8640", show_default=True, metavar="ADDRESS:PORT", help="Where to listen.")
+@with_metrics
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -55,7 +58,8 @@ def serve(  # noqa: PLR0913 - the options of a command
     source = None if settings.source is None else settings.source.get_secret_value()
     resources = Resources(lake, settings.zone, Limits(timeout_s=timeout_s, export_rows=export_rows), source)
     where = Listen(address, port, _token(token_file), behind_proxy, names)
-    run(resources, where, settings.spark, lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it"))
+    with exported_metrics(settings, Beat.SERVE):
+        run(resources, where, settings.spark, lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it"))
 
 
 def _token(file: Path | None) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from auditlake.cli.metrics_option import exported_metrics, with_metrics
 from auditlake.cli.options import (
     Stop,
     bootstrap_target,
@@ -17,9 +18,10 @@ from auditlake.cli.options import (
     with_target,
 )
 from auditlake.config import Settings
+from auditlake.counters import Beat
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
-from auditlake.messages import say
+from auditlake.messages import Event, Notice, say
 
 if TYPE_CHECKING:
     from auditlake.capture.supervisor import Task, Until
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 @with_settings
 @with_streaming
 @with_target
+@with_metrics
 def follow(settings: Settings, until: "Until") -> None:
     """Keep the history up to date, until stopped or up to a target.
 
@@ -42,7 +45,7 @@ def follow(settings: Settings, until: "Until") -> None:
     from auditlake.ledger.beside import sealing
     from auditlake.spark.session import spark_session
 
-    with stopped_by_signals() as stop:
+    with stopped_by_signals() as stop, exported_metrics(settings, Beat.CAPTURE, Beat.APPLY):
         task = _task(settings, until)
         beside = stage.Beside(_new_tables(settings), _automatic(settings))
         with sealing(task.lake, settings.digest, "follow", say):
@@ -67,6 +70,7 @@ def _automatic(settings: Settings) -> "AutomaticResync | None":
 @with_settings
 @with_streaming
 @with_target
+@with_metrics
 def capture(settings: Settings, until: "Until") -> None:
     """Write changes from the slot to the lake; one half of follow, without a JVM.
 
@@ -77,7 +81,7 @@ def capture(settings: Settings, until: "Until") -> None:
     from auditlake.capture.supervisor import run_capture
     from auditlake.ledger.beside import sealing
 
-    with stopped_by_signals() as stop:
+    with stopped_by_signals() as stop, exported_metrics(settings, Beat.CAPTURE):
         task = _task(settings, until)
         with sealing(task.lake, settings.digest, "capture", say):
             run_capture(task, stop, say)
@@ -92,7 +96,7 @@ def _new_tables(settings: Settings) -> "Job":
 
 def _report_stop(stop: Stop) -> None:
     if stop.signal is not None:
-        say(f"stopped by {stop.signal}; the next run continues where this one ended")
+        say(Notice(Event.STOPPED, f"stopped by {stop.signal}; the next run continues where this one ended"))
 
 
 def _task(settings: Settings, until: "Until") -> "Task":
@@ -106,6 +110,7 @@ def _task(settings: Settings, until: "Until") -> "Task":
 @click.command()
 @with_settings
 @click.option("--until-current", is_flag=True, help="Return when all that is captured now is applied.")
+@with_metrics
 def apply(settings: Settings, *, until_current: bool) -> None:
     """Apply captured changes to the history; the other half of follow, without the source.
 
@@ -119,7 +124,8 @@ def apply(settings: Settings, *, until_current: bool) -> None:
 
     lake = Lake(settings.lake)
     require_manifest(lake)
-    with hold(lake, "apply", Stage.APPLY), stopped_by_signals() as stop:
+    metrics = exported_metrics(settings, Beat.APPLY)
+    with hold(lake, "apply", Stage.APPLY), stopped_by_signals() as stop, metrics:
         stage.run_apply(stage.Applier(lake, lambda: spark_session(settings.spark), say), stop, once=until_current)
     _report_stop(stop)
 

@@ -1,0 +1,40 @@
+"""The option --metrics-port: export the metrics of a command that runs on, if it is set."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import click
+
+from auditlake.config import Settings
+from auditlake.counters import Beat
+from auditlake.lake.layout import Lake
+from auditlake.messages import Event, Notice, say
+
+R = TypeVar("R")
+
+
+def with_metrics(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the option of the metrics to a command; use it below `with_settings`."""
+    return click.option(
+        "--metrics-port", metavar="[ADDRESS:]PORT", help="Serve /metrics, /healthz and /readyz here [not at all]."
+    )(command)
+
+
+@contextmanager
+def exported_metrics(settings: Settings, *stages: Beat) -> Iterator[None]:
+    """Export the metrics of these stages during the block, if the settings ask for it.
+
+    Raises ConfigError if the address cannot be bound.
+    """
+    if settings.metrics_port is None:
+        yield
+        return
+    from auditlake.metrics.server import Watched, exporting  # noqa: PLC0415 - its library is imported only if asked for
+
+    reads_source = settings.source is not None and not {Beat.APPLY, Beat.WEBHOOK}.issuperset(stages)
+    conninfo = settings.source_required() if reads_source else None
+    address, port = settings.metrics_port
+    with exporting(address, port, Watched(frozenset(stages), Lake(settings.lake), conninfo)) as url:
+        say(Notice(Event.METRICS_SERVED, f"metrics are at {url}"))
+        yield

@@ -1,0 +1,159 @@
+"""Server of metrics and health, in threads beside the stages of a process.
+
+    /metrics   everything in `exposition`
+    /healthz   200 if the process is alive, 503 and the reason if not; touches neither PostgreSQL nor the lake
+    /readyz    200 if it also does its work
+
+Requests are answered from memory. At most eight are answered at a time, each within a few seconds; others are closed.
+"""
+
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from auditlake.counters import Beat
+from auditlake.errors import ConfigError
+from auditlake.lake.layout import Lake
+from auditlake.messages import report_bug
+from auditlake.metrics.exposition import Sources, exposed, make_registry
+from auditlake.metrics.facts import LakeFactsReader, SlotFactsReader
+from auditlake.metrics.health import Health, alive, ready
+from auditlake.metrics.readings import Readings
+from auditlake.store.place import Place
+
+_READ_EVERY_S, _READ_EVERY_S_IN_STORE = 10.0, 60.0
+_REQUEST_S = 5.0
+_AT_A_TIME = 8
+_TEXT = "text/plain; charset=utf-8"
+
+Page = Callable[[str], tuple[int, bytes, str]]
+"""Makes an answer for an Accept header: status, content and content type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A process to export: its stages, and the lake and source that it reads; None if it does not."""
+
+    stages: frozenset[Beat]
+    lake: Lake
+    conninfo: str | None = None
+
+
+@contextmanager
+def exporting(address: str, port: int, watched: Watched) -> Iterator[str]:
+    """Export the metrics of this process during the block; yield their URL.
+
+    Raises ConfigError if the address cannot be bound.
+    """
+    root: Place = watched.lake.root
+    every_s = _READ_EVERY_S if isinstance(root, Path) else _READ_EVERY_S_IN_STORE
+    of_lake = LakeFactsReader(watched.lake)
+    lake = Readings("the lake", of_lake.read, every_s, of_lake.close)
+    sources = Sources(watched.stages, lambda: lake.facts)
+    with ExitStack() as held:
+        if watched.conninfo is None:
+            server = held.enter_context(_bound(address, port, _pages(sources)))
+        else:
+            of_slot = SlotFactsReader(watched.lake, watched.conninfo)
+            slot = Readings("the slot", of_slot.read, every_s, of_slot.close)
+            sources = Sources(watched.stages, lambda: lake.facts, lambda: slot.facts)
+            server = held.enter_context(_bound(address, port, _pages(sources)))
+            held.enter_context(slot)
+        held.enter_context(lake)
+        threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+        held.callback(server.shutdown)
+        shown = f"[{address}]" if ":" in address else address
+        yield f"http://{shown}:{server.server_address[1]}/metrics"
+
+
+def _pages(sources: Sources) -> dict[str, Page]:
+    registry = make_registry(sources)
+
+    def metrics(accept: str) -> tuple[int, bytes, str]:
+        return HTTPStatus.OK, *exposed(registry, accept)
+
+    return {
+        "/metrics": metrics,
+        "/healthz": lambda _: _answer(alive(sources.stages)),
+        "/readyz": lambda _: _answer(ready(sources)),
+    }
+
+
+def _answer(health: Health) -> tuple[int, bytes, str]:
+    text = "\n".join(health.problems or ("ok",)) + "\n"
+    return (HTTPStatus.OK if health.is_well else HTTPStatus.SERVICE_UNAVAILABLE), text.encode(), _TEXT
+
+
+def _bound(address: str, port: int, pages: dict[str, Page]) -> "_Server":
+    class Handler(_Handler):
+        answers = pages
+
+    try:
+        family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+        kind = type("_Bound", (_Server,), {"address_family": family})
+        server: _Server = kind((address, port), Handler)
+    except OSError as exc:
+        raise ConfigError(
+            f"metrics cannot be served at {address}:{port}: {exc.strerror or exc}",
+            "Give --metrics-port another port, one for each process, or an address of this machine.",
+        ) from exc
+    return server
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, *given: object) -> None:
+        self._places = threading.BoundedSemaphore(_AT_A_TIME)
+        super().__init__(*given)  # type: ignore[arg-type]
+
+    def process_request(self, request: object, client_address: object) -> None:
+        """Answer in a thread, if there is a place."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)  # type: ignore[arg-type]
+        else:
+            self.shutdown_request(request)  # type: ignore[arg-type]
+
+    def process_request_thread(self, request: object, client_address: object) -> None:
+        """Answer, and free the place."""
+        try:
+            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+        finally:
+            self._places.release()
+
+    def handle_error(self, *_: object) -> None:
+        """Report a bug; a client that went away is none."""
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, OSError):
+            report_bug(error)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    answers: dict[str, Page]
+    timeout = _REQUEST_S
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        page = self.answers.get(self.path.partition("?")[0])
+        status, content, kind = (
+            (HTTPStatus.NOT_FOUND, b"see /metrics, /healthz and /readyz\n", _TEXT)
+            if page is None
+            else page(self.headers.get("Accept", ""))
+        )
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Log nothing: a scrape every few seconds is no event."""
+
+    def version_string(self) -> str:
+        return "auditlake"
