@@ -89,17 +89,17 @@ def plain_table(*headers: str, title: str | None = None, right: Collection[str] 
     return table
 
 
-def show_verdict(sentence: str, remedy: str | None, *, well: bool) -> None:
+def show_verdict(sentence: str, remedy: str | None, *, well: bool, to: Console | None = None) -> None:
     """Print the verdict on a lake in one sentence, and the remedy."""
-    to = console_for()
+    to = to or console_for()
     to.print(Text(visible_lines(sentence), "bold green" if well else "bold red"))
     if remedy:
         to.print(visible_lines(remedy))
 
 
-def show_status(facts: Mapping[str, object]) -> None:
+def show_status(facts: Mapping[str, object], to: Console | None = None) -> None:
     """Print a status in the form of `status.as_json`."""
-    to = console_for()
+    to = to or console_for()
     shown = {name: value for name, value in facts.items() if name not in {"tables", "new_tables", "unfollowed_tables"}}
     width = max(map(len, shown))
     for name, value in shown.items():

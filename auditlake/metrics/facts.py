@@ -36,8 +36,8 @@ FOLLOWED, PARKED, ENDED = "followed", "parked", "ended"
 class LakeFacts:
     """The lake at one moment. `tables` counts them by state and cause; only a parked or ended one has a cause.
 
-    `backlog` are transactions that are captured and not applied; None if this process does not apply. `free_bytes` is the
-    space that is left on its disk; None in a store.
+    `backlog` are transactions that are captured and not applied; None if this process does not apply. `free_bytes` is
+    the space left on its disk; None in a store.
     """
 
     manifest: Manifest

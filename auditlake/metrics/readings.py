@@ -14,6 +14,8 @@ from auditlake.messages import FailureReports
 
 T = TypeVar("T")
 _OLD_AFTER = 3
+_REST = 20
+"""A reading is followed by a pause of at least so many times its duration: ten thousand tables take long."""
 
 
 class Readings(Generic[T]):
@@ -21,6 +23,7 @@ class Readings(Generic[T]):
 
     def __init__(self, what: str, read: Callable[[], T], interval_s: float, close: Callable[[], None]) -> None:
         self._what, self._read, self._interval_s, self._close = what, read, interval_s, close
+        self._pause_s = interval_s
         self._ended = threading.Event()
         self._last: tuple[float, T] | None = None
         self._failures = FailureReports()
@@ -36,18 +39,19 @@ class Readings(Generic[T]):
     @property
     def facts(self) -> T | None:
         """The facts of the last reading; None if there is none, it failed or is too old."""
-        if self._last is None or time.monotonic() - self._last[0] > _OLD_AFTER * self._interval_s:
+        if self._last is None or time.monotonic() - self._last[0] > _OLD_AFTER * self._pause_s:
             return None
         return self._last[1]
 
     def _run(self) -> None:
         while not self._ended.is_set():
             self.read_once()
-            self._ended.wait(self._interval_s)
+            self._ended.wait(self._pause_s)
         self._close()
 
     def read_once(self) -> None:
         """Read the facts; report a failure once."""
+        begun_s = time.monotonic()
         try:
             facts = self._read()
         except Exception as exc:  # noqa: BLE001 - reported; the stage goes on, and the facts are shown as unknown
@@ -55,5 +59,7 @@ class Readings(Generic[T]):
             self._close()
             self._failures.report(f"{self._what} cannot be read for metrics, trying again", exc)
         else:
-            self._last = time.monotonic(), facts
+            now_s = time.monotonic()
+            self._pause_s = max(self._interval_s, _REST * (now_s - begun_s))
+            self._last = now_s, facts
             self._failures.forget()

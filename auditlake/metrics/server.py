@@ -27,7 +27,7 @@ from auditlake.metrics.health import Health, alive, ready
 from auditlake.metrics.readings import Readings
 from auditlake.store.place import Place
 
-_READ_EVERY_S, _READ_EVERY_S_IN_STORE = 10.0, 60.0
+_READ_EVERY_S, _READ_EVERY_S_IN_STORE = 5.0, 60.0
 _REQUEST_S = 5.0
 _AT_A_TIME = 8
 _TEXT = "text/plain; charset=utf-8"

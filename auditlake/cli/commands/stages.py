@@ -19,6 +19,7 @@ from auditlake.cli.options import (
 )
 from auditlake.config import Settings
 from auditlake.counters import Beat
+from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Event, Notice, say
@@ -198,7 +199,16 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
 @with_settings
 @click.option("--check", "check_only", is_flag=True, help="Only the verdict; the exit code is its cause.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
-def status(settings: Settings, *, check_only: bool, as_json: bool) -> None:
+@click.option(
+    "--watch",
+    "every_s",
+    type=click.FloatRange(min=0.5),
+    is_flag=False,
+    flag_value=2.0,
+    metavar="[S]",
+    help="Read it again every S seconds, until Ctrl+C [2].",
+)
+def status(settings: Settings, *, check_only: bool, as_json: bool, every_s: float | None) -> None:
     """Show the verdict and the remedy, positions, lag, the slot's health and the tables; starts no JVM.
 
     With --check: 0 healthy, 3 attention needed, 4 source unreachable, 5 slot or source wrong, 6 lake unusable.
@@ -207,13 +217,23 @@ def status(settings: Settings, *, check_only: bool, as_json: bool) -> None:
     Example:
       auditlake status
       auditlake status --check --json
+      auditlake status --watch
     """
     from auditlake import status as stage
     from auditlake.status import judge
     from auditlake.terminal import show_status, show_verdict
 
     source = settings.source.get_secret_value() if settings.source else None
-    found = stage.read_status(Lake(with_recorded_names(settings).lake), source)
+    lake = Lake(with_recorded_names(settings).lake)
+    if every_s is not None:
+        if check_only or as_json:
+            raise BadUsage("--watch shows the status to people", "Omit --check and --json.")
+        from auditlake.cli.status_watch import watch
+
+        with stopped_by_signals() as stop:
+            watch(lambda: stage.read_status(lake, source), every_s, stop)
+        return
+    found = stage.read_status(lake, source)
     verdict = judge(found)
     if as_json:
         judged = {"verdict": verdict.sentence, "remedy": verdict.remedy, "check_code": verdict.code}
