@@ -65,6 +65,26 @@ def shown_as(columns: Sequence[Column], reserved: frozenset[str]) -> dict[str, s
     return {column.stored: shown[column.stored] for column in columns}
 
 
+def shown_in_state(columns: Sequence[Column], *, raw: bool) -> dict[str, str]:
+    """Return the name under which a state shows each of its columns, by stored name; `raw`: beside `_raw`.
+
+    It is the source's name, because a state has no columns of the period. It is escaped only if it has a backtick, or
+    differs from another one in case alone, which Spark would not accept.
+    """
+    occurrences = Counter(column.name.casefold() for column in columns)
+    reserved = frozenset({"_raw"} if raw else ())
+    occurrences.update(reserved)
+    names = {c.stored: c.name for c in columns if "`" not in c.name and occurrences[c.name.casefold()] == 1}
+    for column in columns:
+        if column.stored not in names:
+            beside = [Column(name, 0, 0, key=False) for name in names.values()]
+            taken = {name.casefold() for name in names.values()}
+            is_free = _unescaped(column.stored) == column.name and column.stored.casefold() not in taken
+            other = column.stored if is_free else stored_beside(column.name, beside, reserved)
+            names[column.stored] = other or column.name
+    return {column.stored: names[column.stored] for column in columns}
+
+
 def columns_of_versions(
     physical: Sequence[Column], lsn: Lsn, reserved: frozenset[str]
 ) -> tuple[tuple[Column, ...], dict[str, str]]:

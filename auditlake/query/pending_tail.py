@@ -13,7 +13,7 @@ from auditlake.apply.tails import Log, Schemas, Tail, find_tails
 from auditlake.delta.append_table import select
 from auditlake.delta.table import open_entry
 from auditlake.errors import NotAnswerable
-from auditlake.lake.column_names import columns_of_versions, shown_as
+from auditlake.lake.column_names import columns_of_versions, shown_in_state
 from auditlake.lake.history import RESERVED, HistoryTable
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
@@ -50,7 +50,7 @@ class Tails:
         tail = self.of(table, selection)
         if isinstance(selection, State):
             columns = table.columns_at(selection.lsn) if tail is None else tail.current
-            return columns, shown_as(columns, RESERVED)
+            return columns, shown_in_state(columns, raw=selection.raw)
         physical = table.columns if tail is None else tail.followed.physical
         return columns_of_versions(physical, tail.upto if tail else table.position, RESERVED)
 

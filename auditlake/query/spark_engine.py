@@ -179,10 +179,18 @@ def footnotes(spark: SparkSession, query: PreparedQuery, rows: DataFrame, nulls:
     origins = dict.fromkeys(origin for at in sorted(nulls) if (origin := origin_of(rows.schema.fields[at])))
     for origin in origins:
         read = [chosen for table, chosen in query.views.values() if table == origin.table]
-        raws = (with_raw(chosen) for chosen in read if not isinstance(chosen, Log))
-        held = f"map_contains_key(_raw, {spark_literal(origin.column)})"
-        if any(not _read(spark, query, origin.table, raw).where(held).isEmpty() for raw in raws):
+        if any(_is_outside(spark, query, origin, chosen) for chosen in read if not isinstance(chosen, Log)):
             yield inexact_note(origin.column)
+
+
+def _is_outside(spark: SparkSession, query: PreparedQuery, origin: "Origin", chosen: Selection) -> bool:
+    """Return whether some row of a selection has a value of a column that its type cannot represent."""
+    table, raw = query.known.tables[origin.table], with_raw(chosen)
+    stored = {shown: name for name, shown in query.tails.columns_shown(table, chosen)[1].items()}
+    assert not isinstance(raw, Log)  # noqa: S101 - the same kind of selection as before
+    shown = query.tails.columns_shown(table, raw)[1]
+    entry = spark_literal(shown[stored[origin.column]]) if origin.column in stored else "''"
+    return not _read(spark, query, origin.table, raw).where(f"map_contains_key(_raw, {entry})").isEmpty()
 
 
 def read_log(spark: SparkSession, known: Known, name: TableName, lsn: Lsn) -> DataFrame:

@@ -13,8 +13,7 @@ import click
 from auditlake.cli.options import with_gaps, with_settings, with_zone
 from auditlake.config import Settings
 from auditlake.errors import BadUsage
-from auditlake.lake.column_names import shown_as
-from auditlake.lake.history import RESERVED
+from auditlake.lake.column_names import shown_in_state
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -189,7 +188,7 @@ def _prompted(lake: Lake, running: "Shell") -> Iterator[str]:
     from auditlake.temporal.moments import read_known
 
     columns = {
-        name: list(shown_as(table.current, RESERVED).values()) for name, table in read_known(lake).tables.items()
+        name: list(shown_in_state(table.current, raw=False).values()) for name, table in read_known(lake).tables.items()
     }
 
     def message() -> str:

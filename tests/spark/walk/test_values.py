@@ -272,15 +272,15 @@ def _set_names() -> str:
 
 
 def test_columns_may_have_any_name(versions: Versions, spark: "SparkSession") -> None:
-    """Names survive copy, stream, fold, tail and SQL; only characters that Delta forbids are escaped."""
-    spelled = {"Case": "~43ase", "CASE": "~43~41~53~45", "_part": "~5fpart", "_raw": "~5fraw"}
-    spelled |= {"_From_Lsn": "~5fFrom_Lsn", _KEY: 'the "key"~60'}
-    listed = ", ".join("`" + spelled.get(name, name) + "`" for name in _NAMES)
+    """Names survive copy, stream, fold, tail and SQL; versions also escape the names of their own columns."""
+    of_state = {"Case": "~43ase", "CASE": "~43~41~53~45", _KEY: 'the "key"~60'}
+    spelled = of_state | {"_part": "~5fpart", "_raw": "~5fraw", "_From_Lsn": "~5fFrom_Lsn"}
+    listed = ", ".join("`" + of_state.get(name, name) + "`" for name in _NAMES)
     key = spelled[_KEY]
     rows = run_sql(spark, versions.lake, f"select {listed} from names order by `{key}`").collect()
     days = [date(2026, 11, 21) + timedelta(n) for n in range(len(_NAMES))]
     assert [tuple(row) for row in rows] == [(None,) * len(_NAMES), tuple(days)]
-    printed = re.sub("(`[^`]+`)", r"exact_text(\1)", listed)
+    printed = re.sub("(`[^`]+`)", r"exact_text(\1)", listed.replace("`_raw`", "`~5fraw`"))  # it is beside `_raw`
     texts = run_sql(spark, versions.lake, f"select {printed} from names order by `{key}`").collect()
     assert [tuple(row) for row in texts] == [("infinity",) * len(_NAMES), tuple(map(str, days))]
     query = f"select `{key}`, _raw from names for system_time all order by `{key}`, _from_lsn"
