@@ -25,6 +25,7 @@ def test_only_names_that_delta_does_not_support_are_escaped() -> None:
     assert _stored("Name", "name", "Other") == ["~4eame", "name", "Other"]
     assert _stored("_part", "_From_Lsn", "part", "~5fpart") == ["~5fpart", "~5fFrom_Lsn", "part", "~7e5fpart"]
     assert _stored("a`b") == ["a~60b"]
+    assert _stored("filePath", "_metadata") == ["~66ilePath", "~5fmetadata"]
     plain = [" ,;{}()\n\t=", 'a."b"', "100%", "🐘", "select", "~", "x" * 63, "ünï", "~zz"]
     assert _stored(*plain) == plain
 
