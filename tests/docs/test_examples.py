@@ -51,12 +51,13 @@ def test_the_source_is_ready_after_the_documented_steps(database: str) -> None:
     with connect(database) as conn:
         conn.execute("set search_path = public")
         conn.execute("create table orders (id int primary key); create table customers (id int primary key)")
+        conn.execute("create role app")  # owns the application's tables
         try:
             for statement in setup.split(";"):
                 conn.execute(statement.encode())
             with connect(make_conninfo(database, user="auditlake")) as ours:
                 plan = make_plan(ours, None, "auditlake", "auditlake")
         finally:
-            conn.execute("drop owned by auditlake; drop role auditlake")
+            conn.execute("drop owned by auditlake; drop owned by app; drop role auditlake; drop role app")
             conn.execute("alter system reset wal_level")
     assert [table.name.table for table in plan.chosen] == ["customers", "orders"]

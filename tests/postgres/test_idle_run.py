@@ -12,7 +12,7 @@ pytestmark = pytest.mark.pg
 
 
 def test_a_run_that_needs_no_spark_starts_no_jvm(database: str, tmp_path: Path) -> None:
-    """With nothing to do, after rows were changed, and to maintain their history; a TRUNCATE needs Java."""
+    """With nothing to do, after rows were changed, and to maintain their history; a value for older rows needs Java."""
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table t (id int primary key, name text)")
         lake = make_lake(database, tmp_path / "lake")
@@ -31,6 +31,9 @@ def test_a_run_that_needs_no_spark_starts_no_jvm(database: str, tmp_path: Path) 
         done = command.run(["maintain", "--lake", lake.root], no_java)
         assert (done.code, "maintained public.t" in done.stderr) == (0, True), done.stderr
         conn.execute("truncate t")
+        done = command.run(follow, no_java)
+        assert (done.code, "applied 1 changes" in done.stderr) == (0, True), done.stderr
+        conn.execute("insert into t values (1); alter table t add added int default 7; insert into t values (2)")
         for arguments in (follow, apply):
             done = command.run(arguments, no_java)
             assert (done.code, "JAVA_HOME" in done.stderr) == (3, True), done.stderr

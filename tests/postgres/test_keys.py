@@ -250,7 +250,7 @@ def test_an_equal_key_in_another_form_finds_its_row(lake: Lake) -> None:
         ("d", "01/02/2026", 2, "Write YYYY-MM-DD"),
         ("nu", "1.50", 7, "id of numeric"),
         ("j", '{"a": 1.0}', 7, "id of jsonb"),
-        ("z", "-0", 7, "id of float8"),
+        ("z", "-0", 7, "id of double precision"),
         ("f", "2", 0, "no row of public.f had this key"),
     ],
 )
