@@ -117,7 +117,7 @@ def test_a_merge_is_retried_after_other_commits_ten_times(
             raise conflict
 
     class Tail:
-        table, upto = Histories(lake).current()[0], Lsn(120)
+        table, upto, shape = Histories(lake).current()[0], Lsn(120), None
 
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(applying, "merge", merge)
