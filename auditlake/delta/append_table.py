@@ -76,6 +76,10 @@ def open_delta(path: Place, *, again: bool = True) -> DeltaTable | None:
         return open_table(path)
     except TableNotFoundError:
         return None
+    except LakeUnusable:
+        if again:
+            return open_delta(path, again=False)
+        raise
     except DeltaError as exc:
         if set_aside_unreadable(path):
             return open_delta(path)

@@ -16,6 +16,7 @@ Authority: Delta's PROTOCOL.md, "Action Reconciliation", "Checkpoints", "Add Fil
 """
 
 import json
+import os
 import re
 import threading
 from collections import OrderedDict
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
+from auditlake.errors import LakeUnusable
 from auditlake.store.files import AtOnce, list_versioned, parquet, read_each, read_listed
 from auditlake.store.place import Place, Remote
 
@@ -138,8 +140,44 @@ def entry(table: Place, version: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _actions(log: Place, version: int, etag: str | None) -> list[Mapping[str, Any]]:
-    content = read_listed(log / f"{version:020}.json", etag).decode()
+    path = log / f"{version:020}.json"
+    content = read_listed(path, etag).decode()
+    if not content:
+        raise _lost(path, "is empty")
     return [json.loads(line) for line in content.split("\n") if line]
+
+
+def require_entries(table: Path) -> None:
+    """Require that no entry since the newest checkpoint is missing or empty.
+
+    To deltalake, an empty entry is a commit without actions.
+
+    Raises LakeUnusable.
+    """
+    log = table / "_delta_log"
+    try:
+        names = os.listdir(log)  # noqa: PTH208 - a third of the time, with thousands of entries
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    begin = max((name[:20] for name in names if ".checkpoint." in name and name[:20].isdigit()), default="")
+    since = {int(name[:20]) for name in names if name[:20] > begin and _ENTRY.fullmatch(name)}
+    for version in range(int(begin) + 1 if begin else 0, max(since, default=-1) + 1):
+        path = log / f"{version:020}.json"
+        try:
+            size_bytes = path.stat().st_size
+        except FileNotFoundError:
+            if path.name not in names:  # else the folder of a history was deleted by a copy that starts again
+                raise _lost(path, "is missing") from None
+        else:
+            if not size_bytes:
+                raise _lost(path, "is empty")
+
+
+def _lost(entry: Place, state: str) -> LakeUnusable:
+    return LakeUnusable(
+        f"{entry} {state}, so the changes of its commit are lost",
+        "Restore the file from a backup; without one, restore the lake, or begin a new one in another folder.",
+    )
 
 
 def file_path(table: AnyPlace, add: Add) -> AnyPlace:

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from deltalake import DeltaTable
 
 from auditlake.delta.fetched_table import fetch_table
+from auditlake.delta.log_reader import require_entries
 from auditlake.store.objects import options
 from auditlake.store.place import Place, Remote, parse
 
@@ -33,9 +34,10 @@ def place_of(table: DeltaTable) -> Place:
 def open_version(place: Place, version: int | None) -> DeltaTable:
     """Open a version.
 
-    Raises as deltalake.
+    Raises as deltalake, and LakeUnusable if an entry is empty.
     """
     if isinstance(place, Path):
+        require_entries(place)
         return DeltaTable(place, version=version)
     return DeltaTable(str(place), version=version, storage_options=options())
 

@@ -3,6 +3,8 @@
 import os
 import shutil
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from auditlake.delta import log_writer as commits
 from auditlake.delta.append_table import AppendLog, open_delta
 from auditlake.delta.table import open_table
-from auditlake.errors import LakeConflict
+from auditlake.errors import LakeConflict, LakeUnusable
 
 SCHEMA = pa.schema([("number", pa.int64())])
 
@@ -128,3 +130,26 @@ def test_a_folder_that_is_deleted_while_it_is_opened_is_no_table(
 
     monkeypatch.setattr("auditlake.delta.append_table.open_table", deleted)
     assert open_delta(tmp_path / "t") is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "reported"), [(Path.unlink, "is missing"), (partial(Path.write_bytes, data=b""), "is empty")]
+)
+def test_a_damaged_entry_is_reported_until_a_checkpoint_replaces_it(
+    tmp_path: Path, damage: Callable[[Path], object], reported: str
+) -> None:
+    """Entries that a checkpoint replaces may be deleted."""
+    log = AppendLog(tmp_path, SCHEMA)
+    for number in (1, 2, 3):
+        log.append(rows(number), {"app": number})
+    entry = tmp_path / "_delta_log" / f"{2:020}.json"
+    content = entry.read_bytes()
+    damage(entry)
+    with pytest.raises(LakeUnusable, match=f"{entry.name} {reported}, so the changes of its commit are lost"):
+        open_delta(tmp_path)
+    entry.write_bytes(content)
+    DeltaTable(tmp_path).create_checkpoint()
+    entry.unlink()
+    table = open_delta(tmp_path)
+    assert table is not None
+    assert table.version() == 3
