@@ -9,10 +9,15 @@ from psycopg import sql
 
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Entry
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.source.connection import Row
 
 _TEXT_OID = 25
+_CAPTURED = """
+    select coalesce(string_agg(quote_ident(attname), ', ' order by attnum), '') from pg_attribute
+    where attrelid = %s::regclass and attnum > 0 and not attisdropped and attgenerated <> 'v'"""
+"""The columns that the stream carries: not the virtual ones."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ def _read(conn: psycopg.Connection[Row], table: str, key: tuple[str, ...]) -> Ro
         sql.SQL("select relkind = 'p' from pg_class where oid = {}::regclass").format(_text(name, conn))
     )
     only = sql.SQL("") if kind.fetchone() == (True,) else sql.SQL("only")
-    cursor = conn.execute(sql.SQL("select * from {} {}").format(only, name))
+    columns = conn.execute(_CAPTURED, [name.as_string(conn)]).fetchone()
+    cursor = conn.execute(sql.SQL("select {} from {} {}").format(sql.SQL(str(*columns or ())), only, name))
     result = cursor.pgresult
     assert result is not None
     assert cursor.description is not None
@@ -69,6 +75,10 @@ class ComparedRows:
     @property
     def key(self) -> Sequence[str]:
         return self._was.key
+
+    @property
+    def moments(self) -> tuple[Lsn, Lsn]:
+        return Lsn(1), Lsn(2)
 
     @property
     def renames(self) -> bool:

@@ -437,10 +437,17 @@ class Compared:
         table = _with_one_key(reader, table, span)
         self._diff = Diff(reader, table, span) if table.key else MultisetDiff(reader, table, span)
         self._reverse = reverse
+        self._span = span
 
     @property
     def name(self) -> TableName:
         return self._diff.table.name
+
+    @property
+    def moments(self) -> tuple[Lsn, Lsn]:
+        """The moment that the difference starts from, and the one that it ends at."""
+        after, upto = Lsn(self._span.after), Lsn(self._span.upto)
+        return (upto, after) if self._reverse else (after, upto)
 
     @property
     def columns_before(self) -> Sequence[Column]:

@@ -52,10 +52,10 @@ begin
                                       filter (where c.place is not null), '') || ')::text',
                    'row(' || coalesce(string_agg(format('s.becomes[%s]', c.place), ', ' order by c.place)
                                       filter (where c.place is not null), '') || ')::text',
-                   'row(' || coalesce(string_agg(coalesce(format('s.was[%s]', c.place), 'null'), ', '
-                                                 order by a.attnum), '') || ')::text::' || title,
-                   'row(' || coalesce(string_agg(coalesce(format('s.becomes[%s]', c.place), 'null'), ', '
-                                                 order by a.attnum), '') || ')::text::' || title,
+                   'row(' || coalesce(string_agg(case when c.place is null then 'null' else format('s.was[%s]', c.place) end,
+                                                 ', ' order by a.attnum), '') || ')::text::' || title,
+                   'row(' || coalesce(string_agg(case when c.place is null then 'null' else format('s.becomes[%s]', c.place) end,
+                                                 ', ' order by a.attnum), '') || ')::text::' || title,
                    -- A type outside pg_catalog has its own "=": its rows are found by their text alone.
                    case when bool_and(y.typnamespace = 'pg_catalog'::regnamespace or y.typtype in ('e', 'c'))
                              filter (where a.attname = any (t.key))

@@ -9,6 +9,8 @@ PostgreSQL's own text. Then `restore.sql`, which is the same in every script, re
 3. compares the rows with B, and the server's counters of changed rows with the rows of the script, so that it fails if
    a trigger, a rule or a foreign key's action changed any other row.
 
+It begins with comments that say which tables it changes, from which moment to which, how many rows and which keys.
+
 Isolation is REPEATABLE READ: the script fails if another session changes one of the rows meanwhile; no table is locked.
 The target's input functions read the texts, under settings that the script sets itself. The script has no control
 characters. Text with bytes that are invalid in the encoding has no literal, so a diff with such a row is refused.
@@ -22,8 +24,10 @@ from typing import Protocol
 from auditlake.audit.changes import Values
 from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Entry
 from auditlake.errors import NotAnswerable
+from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import postgres_literal
+from auditlake.values.escapes import visible
 
 _BEGIN = (
     "begin isolation level repeatable read read write",
@@ -46,6 +50,8 @@ _BEGIN = (
     "create temporary table auditlake_rows (t int, n bigint, was text[], becomes text[]) on commit drop",
 )
 _ROWS_IN_STATEMENT = 200
+_KEYS_IN_COMMENT = 10
+_VERBS = ((REMOVED, "delete"), (MODIFIED, "update"), (ADDED, "insert"))
 
 
 class Comparison(Protocol):
@@ -55,6 +61,8 @@ class Comparison(Protocol):
     def name(self) -> TableName: ...
     @property
     def key(self) -> Sequence[str]: ...
+    @property
+    def moments(self) -> tuple[Lsn, Lsn]: ...
     @property
     def renames(self) -> bool: ...
     @property
@@ -73,6 +81,7 @@ def patch(tables: Sequence[Comparison]) -> Iterator[str]:
     """
     for table in tables:
         _check_expressible(table)
+    yield from _summary(tables)
     yield from (f"{statement};" for statement in _BEGIN)
     numbers = count(1)
     for place, table in enumerate(tables, 1):
@@ -94,6 +103,28 @@ def _check_expressible(table: Comparison) -> None:
             f" encoding, which no SQL literal can hold{key}",
             "Leave the table out and restore the row by hand; auditlake diff shows which it is.",
         )
+
+
+def _summary(tables: Sequence[Comparison]) -> Iterator[str]:
+    """Yield comments that say what the script changes, for a person who reviews it before running it."""
+    if tables:
+        before, after = tables[0].moments
+        yield f"-- Bring these rows from their state at {before} to that at {after}, all of them or none:"
+    for table in tables:
+        yield from (f"-- {visible(line)}" for line in _summary_of(table))
+
+
+def _summary_of(table: Comparison) -> Iterator[str]:
+    for kind, verb in _VERBS:
+        rows, keys = 0, []
+        for entry in table.entries(kind):
+            rows += 1
+            if table.key and rows <= _KEYS_IN_COMMENT:
+                keys.append(" ".join(f"{name}={value}" for name, value in entry.key.items()))
+        if rows:
+            more = [f"{rows - _KEYS_IN_COMMENT:,} more"] if rows > _KEYS_IN_COMMENT and keys else []
+            listed = f": {', '.join([*keys, *more])}" if keys else ""
+            yield f"{table.name}: {verb} {rows:,} row{'s' * (rows > 1)}{listed}"
 
 
 def _shape(columns: Sequence[Column]) -> list[tuple[str, int]]:

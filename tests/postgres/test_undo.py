@@ -16,7 +16,7 @@ from auditlake.audit.undo_script import patch
 from auditlake.source.connection import Row, connect
 from tests.compared import ComparedRows, Rows, read_rows
 from tests.random_schema import RandomSchema
-from tests.server import Server
+from tests.server import Server, chosen_version
 
 pytestmark = pytest.mark.pg
 
@@ -159,6 +159,15 @@ _RESTORED = {
     ),
     "no difference": ("create table t (id int primary key)", "select 1", _ID),
 }
+if chosen_version() >= 18:
+    _RESTORED["virtual generated column"] = (
+        (
+            "create table t (g int generated always as (x * 2) virtual, id int primary key, x int);"
+            "insert into t (id, x) values (1, 1), (2, 2)"
+        ),
+        "update t set x = 5; delete from t where id = 2; insert into t (id, x) values (3, 1)",
+        _ID,
+    )
 
 
 @pytest.mark.parametrize(("setup", "change", "keys"), _RESTORED.values(), ids=_RESTORED)
@@ -311,3 +320,22 @@ def _try(conn: psycopg.Connection[Row], schema: RandomSchema) -> bool:
     assert read_rows(conn, schema.keys) == (later if refusal else earlier), refusal
     assert not refusal or schema.may_fail, refusal
     return refusal is None
+
+
+def test_a_script_says_what_it_restores(conn: psycopg.Connection[Row]) -> None:
+    """Tables, operations, numbers of rows and the first keys, in comments that no value can end."""
+    conn.execute("create table t (id text primary key, x int); create table u (a int)")
+    conn.execute("insert into t select 'k' || n, n from generate_series(10, 24) n; insert into u values (1), (1)")
+    keys: Keys = {"t": ("id",), "u": ()}
+    earlier = read_rows(conn, keys)
+    conn.execute("delete from t; insert into t values (E'a\n; drop table t;', 1); delete from u")
+    script = "\n".join(_script(read_rows(conn, keys), earlier))
+    comments = [line.removeprefix("-- ") for line in script.splitlines() if line.startswith("-- ")][:4]
+    assert comments[1] == "public.t: delete 1 row: id=a\\n; drop table t;"
+    assert comments[2] == f"public.t: insert 15 rows: {', '.join(f'id=k{n}' for n in range(10, 20))}, 5 more"
+    assert comments[3] == "public.u: insert 2 rows"
+    assert script.startswith(
+        "-- Bring these rows from their state at 0/1 to that at 0/2, all of them or none:\n-- public.t"
+    )
+    assert _run(conn, read_rows(conn, keys), earlier) is None
+    assert read_rows(conn, keys) == earlier
