@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from auditlake.api.lake import Lake
@@ -53,7 +55,7 @@ def __getattr__(name: str) -> object:
 
 def changes(  # noqa: PLR0913 - independent filters, all optional
     lake: str | Path,
-    since: str | None = None,
+    since: "str | datetime | None" = None,
     *,
     after: str | None = None,
     tables: Iterable[str] = (),
@@ -65,11 +67,11 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
 ) -> "Feed":
     """Yield whole transactions in commit order, and new ones as capture makes them durable.
 
-    `since` is a WHEN, inclusive, or `beginning`; `after` is the `cursor` of the last transaction that was processed;
-    without either the feed starts with the next transaction. `tables`, `key` (of one table: a value, several, or a
-    mapping by column) and `ops` (insert, update, delete, truncate) select changes; transactions without a selected
-    change are omitted, and with `column` those that did not change its value in some row of the one table.
-    `follow=False` ends at the last transaction that is in the lake.
+    `since` is a WHEN or an aware datetime, inclusive, or `beginning`; `after` is the `cursor` of the last transaction
+    that was processed; without either the feed starts with the next transaction. `tables`, `key` (of one table: a
+    value, several, or a mapping by column) and `ops` (insert, update, delete, truncate) select changes; transactions
+    without a selected change are omitted, and with `column` those that did not change its value in some row of the
+    one table. `follow=False` ends at the last transaction that is in the lake.
 
     Store the cursor together with the effects of a transaction to process each exactly once. The feed reads files of
     the lake only, so a slow subscriber delays neither capture nor the source.
@@ -80,7 +82,7 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
     from auditlake.feed.request import Request  # noqa: PLC0415 - the import of this package is cheap
 
     asked = Request(
-        since=since,
+        since=_written(since),
         after=after,
         tables=tuple(tables),
         key_value=key,
@@ -93,32 +95,34 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
 
 
 def read(
-    spark: "SparkSession", lake: str | Path, table: str, as_of: str | None = None, *, raw: bool = False
+    spark: "SparkSession", lake: str | Path, table: str, as_of: "str | datetime | None" = None, *, raw: bool = False
 ) -> "DataFrame":
     """Read a table as of a moment.
 
     `table` is named as in SQL: `public.orders`, `orders`, `auditlake.changes`, special names in backticks. `as_of` is a
-    WHEN: an ISO time, `-2h`, an LSN or `xid:N`; None is the latest complete transaction of the lake. `raw` adds the
-    column `_raw`: the exact text of values that their typed column cannot hold.
+    WHEN (an ISO time, `-2h`, an LSN or `xid:N`) or an aware datetime; None is the latest complete transaction of the
+    lake. `raw` adds the column `_raw`: the exact text of values that their typed column cannot hold.
 
     Raises BadUsage (the name or the WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
     """
     from auditlake.query.spark_engine import read_table  # noqa: PLC0415 - pyspark takes a second to import
 
-    return read_table(spark, _lake(lake), table, as_of, raw=raw)
+    return read_table(spark, _lake(lake), table, _written(as_of), raw=raw)
 
 
-def sql(spark: "SparkSession", lake: str | Path, statement: str, as_of: str | None = None) -> "DataFrame":
+def sql(spark: "SparkSession", lake: str | Path, statement: str, as_of: "str | datetime | None" = None) -> "DataFrame":
     """Plan one statement of `auditlake sql`: its tables are those of the lake as of one moment, with FOR SYSTEM_TIME.
 
     Raises BadUsage (the SQL or a WHEN), LakeUnusable, NotAnswerable (the lake does not know that moment).
     """
     from auditlake.query.spark_engine import run_sql  # noqa: PLC0415 - pyspark takes a second to import
 
-    return run_sql(spark, _lake(lake), statement, as_of)
+    return run_sql(spark, _lake(lake), statement, _written(as_of))
 
 
-def register(spark: "SparkSession", lake: str | Path, as_of: str | None = None, *, raw: bool = False) -> list[str]:
+def register(
+    spark: "SparkSession", lake: str | Path, as_of: "str | datetime | None" = None, *, raw: bool = False
+) -> list[str]:
     """Register every table as temporary views as of one moment, and return the views' names.
 
     A temporary view's name has one part: each table is `schema__table`, and `table` too if only one schema has it.
@@ -130,7 +134,7 @@ def register(spark: "SparkSession", lake: str | Path, as_of: str | None = None, 
     """
     from auditlake.query.spark_engine import register_tables  # noqa: PLC0415 - pyspark takes a second to import
 
-    return register_tables(spark, _lake(lake), as_of, raw=raw)
+    return register_tables(spark, _lake(lake), _written(as_of), raw=raw)
 
 
 def exact_text(name: str, of: str | None = None) -> "Column":
@@ -141,6 +145,12 @@ def exact_text(name: str, of: str | None = None) -> "Column":
     from auditlake.query.spark_values import exact_text as column  # noqa: PLC0415 - as above
 
     return column(name, of)
+
+
+def _written(when: "str | datetime | None") -> str | None:
+    from auditlake.temporal.when import written  # noqa: PLC0415 - as above
+
+    return None if when is None else written(when)
 
 
 def _lake(root: str | Path) -> "Layout":

@@ -47,11 +47,14 @@ STATEMENT_S = 30
 _INSTRUCTIONS = """The history of a PostgreSQL database: every version of every row, who changed it and why.
 To learn why a value is what it is, call blame with table and key; row lists all changes of a row; deleted finds rows
 that are gone; diff compares two moments; rows reads a table as of a moment; sql joins and counts across tables and
-moments; log lists transactions. Keys are objects from column to value, {"id": 7}. Moments are ISO times, -2h, LSNs such
-as 0/16B3748, xid:750 or now. Answers are exact; a question without an exact answer is an error that says why."""
+moments; log lists transactions. A key is a value, 7, or an object from column to value, {"id": 7}. Moments are ISO
+times, -2h, LSNs such as 0/16B3748, xid:750 or now. Answers are exact; a question without an exact answer is an error
+that says why."""
 T = TypeVar("T")
 Fields = dict[str, Any]
 Texts = Mapping[str, str | None]
+Key = dict[str, Any] | int | str
+"""A key by column; of a key with one column, its value alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class Tools:
     def log(  # noqa: PLR0913, PLR0917 - the arguments of a tool
         self,
         table: str | None = None,
-        key: dict[str, Any] | None = None,
+        key: Key | None = None,
         column: str | None = None,
         actor: str | None = None,
         reason: str | None = None,
@@ -123,12 +126,15 @@ class Tools:
 
         if table is None:
             return self._limits.cut(question(), json_output.transaction)
-        found, _ = self._asked(table, [*(key or {}), *([column] if column else [])], question)
+        asked = [*self._key_columns(table, key), *([column] if column else [])]
+        found, _ = self._asked(table, asked, question)
         return self._limits.cut(found, json_output.transaction)
 
-    def row(self, table: str, key: dict[str, Any], since: str | None = None, until: str | None = None) -> Fields:
+    def row(self, table: str, key: Key, since: str | None = None, until: str | None = None) -> Fields:
         """Show the history of one row, newest first: what changed, when, who changed it and why."""
-        found, masked = self._asked(table, key, lambda: self._lake.row(table, key, since=since, until=until))
+        found, masked = self._asked(
+            table, self._key_columns(table, key), lambda: self._lake.row(table, key, since=since, until=until)
+        )
         gaps = [{"from": str(gap.lsn_from), "to": str(gap.lsn_to), "reason": gap.reason} for gap in found.gaps]
         answer = self._limits.cut(
             found,
@@ -142,9 +148,11 @@ class Tools:
         )
         return {**answer, "changes_unknown": gaps}
 
-    def blame(self, table: str, key: dict[str, Any], as_of: str | None = None) -> Fields:
+    def blame(self, table: str, key: Key, as_of: str | None = None) -> Fields:
         """Show for each column of a row its value, and who set it, when and why; for a deleted row, who deleted it."""
-        found, masked = self._asked(table, key, lambda: self._lake.blame(table, key, as_of=as_of))
+        found, masked = self._asked(
+            table, self._key_columns(table, key), lambda: self._lake.blame(table, key, as_of=as_of)
+        )
         return self._limits.cut(
             found,
             lambda each: {
@@ -247,6 +255,13 @@ class Tools:
             "known_up_to": None if positions is None or not positions.current_us else format_us(positions.current_us),
             "tables": len(status.tables),
         }
+
+    def _key_columns(self, table: str, key: Key | None) -> list[str]:
+        """Return the columns on which a question about a key depends."""
+        if key is None or isinstance(key, dict):
+            return list(key or {})
+        reader = Reader(layout.Lake.at(self._lake.location), datetime.now(UTC))
+        return [column.name for column in reader.table(table).key]
 
     def _masked(self, table: str) -> MaskedColumns:
         """Return the masked columns of the tables that a name means or meant."""

@@ -29,7 +29,8 @@ neither Spark nor a JVM. [Asking](asking.md) and [the audit questions](audit.md)
     prices = lake.as_of("-2h").table("public.orders", columns=["id", "price"]).to_pandas()
 
 A key is a value, a sequence of values in the order of the key's columns, or a mapping from column to value. A moment
-is a WHEN as on the command line: an ISO time, `-2h`, an LSN, `xid:750`, `now`.
+is a WHEN as on the command line (an ISO time, `-2h`, an LSN, `xid:750`, `now`) or a `datetime` with a time zone.
+`print` shows the first rows of a result as a table, and a notebook shows them as HTML.
 """
 _FUNCTIONS = (auditlake.changes, auditlake.read, auditlake.sql, auditlake.register, auditlake.exact_text)
 _CLASSES: tuple[type, ...] = (
@@ -39,6 +40,7 @@ _CLASSES: tuple[type, ...] = (
     results.Exportable,
     results.Found,
     results.RowHistory,
+    results.SqlRows,
     Feed,
 )
 _OBJECTS: tuple[type, ...] = (

@@ -9,7 +9,7 @@ Each method reads the lake when it is called, so two calls may see different mom
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from auditlake.api.results import (
     RowDifference,
     RowEvent,
     RowHistory,
+    SqlRows,
     TableInfo,
     Texts,
 )
@@ -59,14 +60,21 @@ from auditlake.sql_names import standard_identifier
 from auditlake.status import Status, read_status
 from auditlake.temporal.moments import read_known
 from auditlake.temporal.table_lookup import mentioned
+from auditlake.temporal.when import written
 from auditlake.values.exact_text import exact_texts
 from auditlake.values.python_values import decoder
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+When = str | datetime
+"""A moment: a WHEN as on the command line, or a datetime with a time zone."""
 _RAW = "_raw"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _written(when: When | None) -> str | None:
+    return None if when is None else written(when)
 
 
 class Lake:
@@ -97,23 +105,24 @@ class Lake:
         actor: str | None = None,
         reason: str | None = None,
         unattributed: bool = False,
-        since: str | None = None,
-        until: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
         limit: int | None = 20,
     ) -> Found[Transaction]:
         """Return transactions, newest first: when, who, why, which tables, how many changes.
 
         `key` and `column` select those that touched a row or changed a column of `table`; `actor` is a whole name,
-        compared without case, `reason` a substring. `since` and `until` are WHENs, inclusive. `limit=None` is all.
+        compared without case, `reason` a substring. `since` and `until` are inclusive. `limit=None` is all.
 
         Raises BadUsage, NotAnswerable.
         """
         reader = self._reader()
         keys = () if key is None or table is None else key_arguments(reader.table(table), key)
-        question = LogQuestion(table, keys, column, actor, reason, unattributed, since, until, limit)
+        span = _written(since), _written(until)
+        question = LogQuestion(table, keys, column, actor, reason, unattributed, *span, limit)
         return Found(tuple(log_of(reader, question)), results.TRANSACTIONS)
 
-    def row(self, table: str, key: object, *, since: str | None = None, until: str | None = None) -> RowHistory:
+    def row(self, table: str, key: object, *, since: When | None = None, until: When | None = None) -> RowHistory:
         """Return the history of one row, newest first; nothing if no row ever had the key.
 
         `key` is a value, a sequence of values for a composite key, or a mapping from column to value.
@@ -121,19 +130,20 @@ class Lake:
         Raises BadUsage, NotAnswerable.
         """
         reader = self._reader(table)
-        life = life_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), since, until))
+        keys = key_arguments(reader.table(table), key)
+        life = life_of(reader, RowQuestion(table, keys, _written(since), _written(until)))
         entries = list(life.entries())
         events = (_event(reader, life.table, each, by) for each, by in entries if isinstance(each, Event))
         gaps = tuple(each for each, _ in entries if isinstance(each, Gap))
         return RowHistory(tuple(events), results.EVENTS, gaps)
 
-    def blame(self, table: str, key: object, *, as_of: str | None = None) -> Found[BlamedColumn]:
+    def blame(self, table: str, key: object, *, as_of: When | None = None) -> Found[BlamedColumn]:
         """Return who set each column of a row, in the table's order; for a deleted row, of its last state.
 
         Raises BadUsage, NotAnswerable.
         """
         reader = self._reader(table)
-        blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, as_of))
+        blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, _written(as_of)))
         mark, by = blamed.ended
         deleted = None if mark is None else _commit(mark, by)
         typed = _Types(reader, blamed.table, mark.lsn if mark else blamed.upto)
@@ -143,13 +153,13 @@ class Lake:
         ]
         return Found(tuple(columns), results.BLAMED)
 
-    def deleted(self, table: str, *, since: str | None = None, as_of: str | None = None) -> Found[DeletedRow]:
+    def deleted(self, table: str, *, since: When | None = None, as_of: When | None = None) -> Found[DeletedRow]:
         """Return deleted rows with their last state, newest deletion first.
 
         Raises BadUsage, NotAnswerable.
         """
         reader = self._reader(table)
-        found, rows = deleted_of(reader, table, since, as_of)
+        found, rows = deleted_of(reader, table, _written(since), _written(as_of))
         listed = []
         for each, by in rows:
             typed = _Types(reader, found, each.mark.lsn, each.last.begin.lsn)
@@ -158,7 +168,7 @@ class Lake:
             listed.append(DeletedRow(_commit(each.mark, by), each.mark.op, key, row, each.last.values))
         return Found(tuple(listed), results.DELETED)
 
-    def diff(self, before: str, after: str | None = None, *, tables: Iterable[str] = ()) -> Found[RowDifference]:
+    def diff(self, before: When, after: When | None = None, *, tables: Iterable[str] = ()) -> Found[RowDifference]:
         """Return the rows that differ between two moments, net, of these tables, all if none is named.
 
         `after` is now by default. A key change is one row removed and one added.
@@ -166,7 +176,8 @@ class Lake:
         Raises BadUsage, and NotAnswerable if a table is not known at both moments.
         """
         reader = self._reader()
-        compared = DiffQuestion(before, after or "now", tuple(tables), reverse=False).diffs(reader)
+        moments = written(before), _written(after) or "now"
+        compared = DiffQuestion(*moments, tuple(tables), reverse=False).diffs(reader)
         return Found(tuple(each for table in compared for each in _differences(table)), results.DIFFERENCES)
 
     def tables(self) -> Found[TableInfo]:
@@ -190,21 +201,42 @@ class Lake:
         """
         return read_status(self._lake, source)
 
-    def as_of(self, when: str | datetime | None = None) -> "Moment":
-        """Return the lake as of a moment: a WHEN or an aware datetime; None is the latest transaction.
+    def as_of(self, when: When | None = None) -> "Moment":
+        """Return the lake as of a moment; None is the latest transaction.
 
         Raises BadUsage, NotAnswerable.
         """
-        if isinstance(when, datetime):
-            if when.tzinfo is None:
-                raise BadUsage(f"{when.isoformat()} has no time zone", "Give the datetime a tzinfo, such as UTC.")
-            when = when.isoformat()
-        reader = self._reader()
-        return Moment(reader, reader.moment(when), when)
+        reader, text = self._reader(), _written(when)
+        return Moment(reader, reader.moment(text), text)
+
+    def sql(self, statement: str, *, as_of: When | None = None) -> SqlRows:
+        """Return the rows of a statement of `auditlake sql`: its tables as of one moment, with FOR SYSTEM_TIME.
+
+        DuckDB answers; all rows are held in memory.
+
+        Raises BadUsage for a statement that is not understood, or that only Spark answers (`auditlake.sql`), and
+        NotAnswerable.
+        """
+        from auditlake.query.embedded.arithmetic import NotEmbedded  # noqa: PLC0415 - no other question parses SQL
+        from auditlake.query.embedded.engine import Embedded  # noqa: PLC0415
+        from auditlake.query.statement import prepare_statement, read_state  # noqa: PLC0415
+
+        state = read_state(self._lake, _written(as_of), UTC, script=statement)
+        query = prepare_statement(state, statement, {})
+        engine = Embedded({})
+        try:
+            rows = engine.answer(state, query)
+            schema, batches = rows.batches()
+            found = pa.Table.from_batches(batches, schema)
+        except NotEmbedded as reason:
+            hint = "Ask Spark: auditlake.sql(spark, lake, statement)."
+            raise BadUsage(f"DuckDB does not answer this exactly as Spark: {reason}", hint) from reason
+        nulls = (at for at, column in enumerate(found.columns) if column.null_count)
+        return SqlRows(found, tuple(engine.notes(state, query, rows, nulls)))
 
     def changes(  # noqa: PLR0913 - independent filters, all optional
         self,
-        since: str | None = None,
+        since: When | None = None,
         *,
         after: str | None = None,
         tables: Iterable[str] = (),
@@ -215,7 +247,7 @@ class Lake:
         allow_gaps: bool = False,
     ) -> Feed:
         """Yield whole transactions in commit order, as `auditlake.changes` does."""
-        asked = Request(since, after, tuple(tables), (), tuple(ops), key, follow, allow_gaps, column)
+        asked = Request(_written(since), after, tuple(tables), (), tuple(ops), key, follow, allow_gaps, column)
         return asked.open(self._lake)
 
     def _reader(self, *tables: str) -> Reader:
@@ -337,6 +369,18 @@ class Rows(Exportable):
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""
         return self.batches().read_all()
+
+    def count(self) -> int:
+        """Return the number of rows, without reading their values.
+
+        There is no `len()`: `list(rows)` would call it first, and read the table twice.
+        """
+        return sum(batch.num_rows for batch in replace(self, _columns=(), _raw=False).batches())
+
+    def _first(self, rows: int) -> tuple[pa.Table, int | None]:
+        limit = rows + 1 if self._page.limit is None else min(self._page.limit, rows + 1)
+        found = replace(self, _page=replace(self._page, limit=limit)).to_arrow()
+        return found.slice(0, rows), found.num_rows if found.num_rows <= rows else None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield each row as a dictionary."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
+from auditlake.api.preview import SHOWN_ROWS, html_table, text_table
 from auditlake.errors import Unsupported
 from auditlake.lake.gaps import Gap
 from auditlake.lsn import Lsn
@@ -55,6 +56,19 @@ class Exportable(ABC):
         relation: DuckDBPyRelation = (connection or duckdb.connect()).from_arrow(self.to_arrow())
         return relation
 
+    def _first(self, rows: int) -> tuple[pa.Table, int | None]:
+        """Return the first rows, and how many there are in all; None: not known, but more."""
+        found = self.to_arrow()
+        return found.slice(0, rows), found.num_rows
+
+    def __str__(self) -> str:
+        """Return the first rows as a table of text."""
+        return text_table(*self._first(SHOWN_ROWS))
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as HTML, for notebooks."""
+        return html_table(*self._first(SHOWN_ROWS))
+
 
 def _library(name: str) -> Any:  # noqa: ANN401 - a module
     try:
@@ -94,6 +108,31 @@ class Found(Exportable, Sequence[T], Generic[T]):
                 for name, (kind, value) in self._columns.items()
             }
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRows(Exportable):
+    """Rows of a statement; `notes` name columns whose NULL may be a value that their type cannot hold."""
+
+    _rows: pa.Table = field(repr=False)
+    notes: tuple[str, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the columns, which may repeat."""
+        return list(self._rows.column_names)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+        return self._rows
+
+    def __len__(self) -> int:
+        return int(self._rows.num_rows)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yield each row as a tuple of Python values."""
+        for batch in self._rows.to_batches():
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 @dataclass(frozen=True, slots=True)

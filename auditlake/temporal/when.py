@@ -104,6 +104,18 @@ class AtXid:
 When = AtNow | AtTime | AtLsn | AtXid
 
 
+def written(when: str | datetime) -> str:
+    """Return the notation of a moment that Python gives as a WHEN or as an aware datetime.
+
+    Raises BadUsage for a datetime without a time zone.
+    """
+    if isinstance(when, str):
+        return when
+    if when.tzinfo is None:
+        raise BadUsage(f"{when.isoformat()} has no time zone", "Give the datetime a tzinfo, such as UTC.")
+    return format_us(to_us(when))
+
+
 def parse_when(text: str, now: datetime) -> When:
     """Parse a WHEN; relative times count from `now`, and times without a zone are in its zone.
 

@@ -187,3 +187,25 @@ def test_a_mask_matches_former_names_in_the_history(tmp_path: Path) -> None:
             tools.sql("select * from people", moment)
     with pytest.raises(BadUsage, match="has no column e_mail"):
         tools.rows("people", where=[("e_mail", "=", "x")])
+
+
+def test_a_masked_key_cannot_be_given_as_a_value(lake: Lake) -> None:
+    """Whether it is named or not, the answer would tell who has it."""
+    tools = Tools(LakeApi(lake.root), Limits(2, ("public.orders.id",)))
+    keys: tuple[int | str | dict[str, int], ...] = (1, "1", {"id": 1})
+    for key in keys:
+        with pytest.raises(BadUsage, match="column id of orders is masked"):
+            tools.row("orders", key)
+
+
+def test_a_key_may_be_a_value(lake: Lake) -> None:
+    """A number or a text, if the key has one column."""
+
+    async def script(_: ClientSession, ask: Ask) -> None:
+        for tool in ("row", "blame"):
+            by_column = await ask(tool, table="orders", key={"id": 1})
+            assert by_column["found"]
+            assert by_column == await ask(tool, table="orders", key=1) == await ask(tool, table="orders", key="1")
+        assert [each["lsn"] for each in (await ask("log", table="orders", key=3))["found"]] == ["0/300", "0/200"]
+
+    _session(lake, script)

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import textwrap
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,55 @@ def test_duckdb_sees_the_whole_database_as_of_a_moment(lake: auditlake.Lake) -> 
     assert lake.as_of().to_duckdb().execute(question).fetchall() == [(1, "Anne")]
     early = lake.as_of("0/150").to_duckdb().execute("select table_name from information_schema.tables").fetchall()
     assert early == [("orders",)]
+
+
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=5, minutes=45))], ids=["UTC", "Kathmandu"])
+def test_a_moment_may_be_a_datetime(lake: auditlake.Lake, zone: timezone) -> None:
+    """In every question, inclusive, to the microsecond; the same answers as for the text."""
+    first, second = (T0 + timedelta(seconds=6)).astimezone(zone), (T0 + timedelta(seconds=10)).astimezone(zone)
+    assert [each.lsn for each in lake.log(since=second)] == [0x300, 0x250, 0x200]
+    assert [each.lsn for each in lake.log(until=first)] == [0x150]
+    assert [each.lsn for each in lake.log(until=first - timedelta(microseconds=1))] == []
+    assert [each.op for each in lake.row("orders", 1, until=first)] == ["update", "snapshot"]
+    assert lake.blame("orders", 1, as_of=first)[1].value == "b"
+    assert len(lake.deleted("orders", as_of=first)) == 0
+    assert len(lake.diff(first, second, tables=["orders"])) == len(lake.diff("0/150", "0/250", tables=["orders"])) == 4
+    assert lake.as_of(first).lsn == 0x150
+    assert [each.lsn for each in lake.changes(second, follow=False)] == [0x200, 0x250, 0x300]
+    assert [each.lsn for each in auditlake.changes(lake.location, second, follow=False)] == [0x200, 0x250, 0x300]
+    assert list(lake.sql("select id from orders order by id", as_of=first)) == [(1,), (2,)]
+
+
+def test_sql_returns_rows_for_other_libraries(lake: auditlake.Lake) -> None:
+    """Of the state at one moment, with joins and FOR SYSTEM_TIME, and a note if NULL may be a value."""
+    joined = lake.sql("select o.id, c.name, o.price from orders o join customers c on o.id = c.id")
+    assert (joined.columns, list(joined), len(joined)) == (["id", "name", "price"], [(1, "Anne", Decimal("3.00"))], 1)
+    assert joined.to_polars()["name"].to_list() == joined.to_pandas()["name"].tolist() == ["Anne"]
+    versions = lake.sql("select count(*) from orders for system_time all where id = 1")
+    assert (list(versions), versions.notes) == ([(3,)], ())
+    with pytest.raises(BadUsage, match="there is no table"):
+        lake.sql("select * from nothing")
+    with pytest.raises(BadUsage, match=r"exactly as Spark: .*crc32") as refused:
+        lake.sql("select crc32(note) from orders")
+    assert refused.value.hint == "Ask Spark: auditlake.sql(spark, lake, statement)."
+
+
+def test_rows_are_counted_without_their_values(lake: auditlake.Lake) -> None:
+    """With filters and pages."""
+    moment = lake.as_of("0/250")
+    assert moment.table("orders").count() == 3
+    assert moment.table("orders", where=[("id", ">", 1)]).count() == 2
+    assert moment.table("orders", limit=1, raw=True).count() == 1
+    assert moment.table("orders", columns=["note"]).count() == 3
+
+
+def test_results_print_as_a_short_table(lake: auditlake.Lake) -> None:
+    """With the number of rows; a notebook shows the same as HTML."""
+    rows = lake.as_of("0/250").table("orders", columns=["id", "note"], order_by=["id"])
+    assert str(rows).splitlines() == ["id  note", "--  ----", "1   c", "3   NULL", "4   new", "3 rows"]
+    assert rows._repr_html_().startswith("<table><thead><tr><th>id</th><th>note</th></tr></thead><tbody><tr><td>1</td>")
+    assert str(lake.tables()).splitlines()[-1] == "2 rows"
+    assert str(lake.sql("select name from customers")).splitlines() == ["name", "----", "Anne", "1 row"]
 
 
 def test_results_convert_to_arrow(lake: auditlake.Lake) -> None:
