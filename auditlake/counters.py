@@ -42,11 +42,15 @@ class Beat(StrEnum):
 
 
 class Mark(StrEnum):
-    """A moment up to which a stage has done everything, in seconds since 1970, or a position that it has reached."""
+    """How far a stage is: a moment up to which it has done everything, a position, or how often it does something."""
 
     APPLIED_TIME = "applied_time"
     APPLIED_LSN = "applied_lsn"
     DELIVERED_TIME = "delivered_time"
+    SEALED_TIME = "sealed_time"
+    SEALED_LSN = "sealed_lsn"
+    DIGEST_TIME = "digest_time"
+    DIGEST_INTERVAL_S = "digest_interval_s"
 
 
 _lock = threading.Lock()

@@ -27,6 +27,7 @@ from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import Parked, read_saved
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.records import CaptureState, read_recorded, read_state
+from auditlake.ledger.blocks import read_last_block
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.snapshot.plan import read_source
@@ -88,6 +89,8 @@ class Status:
     refusal: AuditlakeError | None
     read_at_s: float
     """When it was read, in seconds since 1970, by this machine's clock."""
+    sealed: Lsn | None = None
+    """Commit LSN up to which the ledger is sealed; None without a ledger."""
 
     @property
     def problem(self) -> str | None:
@@ -110,6 +113,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
     Raises LakeUnusable if there is no lake.
     """
     manifest = require_manifest(lake)
+    block = read_last_block(lake)
     positions = read_positions(lake)
     known_lsn = positions.known_lsn if positions else Lsn(0)
     # In a store, positions are those that apply saved last: not one request a table.
@@ -131,7 +135,16 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
             refusal = source.refusal
         except SourceUnreachable as exc:
             refusal = exc
-    return Status(manifest, positions, tables, read_state(lake), source, refusal, time.time())
+    return Status(
+        manifest,
+        positions,
+        tables,
+        read_state(lake),
+        source,
+        refusal,
+        time.time(),
+        block.upto.commit if block else None,
+    )
 
 
 def _ask_source(
@@ -191,6 +204,7 @@ def as_json(status: Status) -> dict[str, object]:
         "lsn_offset": str(Lsn(status.manifest.lsn_offset)),
         "watermark": str(positions.watermark) if positions else None,
         "acknowledged": str(positions.acknowledged) if positions else None,
+        "sealed": None if status.sealed is None else str(status.sealed),
         "current_age_s": status.current_age_s,
         "clock_skew_s": round(source.clock_skew_s, 3) if source else None,
         "lag_bytes": source.lag_bytes if source else None,

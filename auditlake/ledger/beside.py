@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from auditlake.config import DigestSettings
+from auditlake.counters import Mark, advance
 from auditlake.errors import AuditlakeError, LakeConflict
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
@@ -40,6 +41,7 @@ class Sealing:
     _sealer: Sealer = field(init=False)
     _watermark: Lsn | None = None
     _looked_s: float = float("-inf")
+    _sealed_s: float = 0.0
     _kept_s: float = float("-inf")
     _kept: Block | None = None
     _problem: str | None = None
@@ -67,22 +69,27 @@ class Sealing:
             self._problem = None
 
     def _seal(self) -> None:
-        positions = read_positions(self.lake)
+        begun_s, positions = time.time(), read_positions(self.lake)
         watermark = None if positions is None else positions.watermark
-        if watermark == self._watermark and time.monotonic() - self._looked_s < _LOOK_S:
-            return
-        self._sealer.seal(self.command)
-        self._watermark, self._looked_s = watermark, time.monotonic()
+        if watermark != self._watermark or time.monotonic() - self._looked_s >= _LOOK_S:
+            self._sealer.seal(self.command)
+            self._watermark, self._looked_s = watermark, time.monotonic()
+        self._sealed_s = begun_s
+        advance(Mark.SEALED_TIME, begun_s)
+        if self._sealer.last is not None:
+            advance(Mark.SEALED_LSN, self._sealer.last.upto.commit)
 
     def _keep(self) -> None:
         block = self._sealer.last
-        if self.settings is None or block is None or block == self._kept:
+        if self.settings is None or block is None:
             return
-        if time.monotonic() - self._kept_s < self.settings.every_s:
-            return
-        if not stored_at(self.settings.to, checkpoint_of(block)).exists():
-            self.report(f"digest kept in {keep(self.settings, block)}")
-        self._kept, self._kept_s = block, time.monotonic()
+        if block != self._kept:
+            if time.monotonic() - self._kept_s < self.settings.every_s:
+                return
+            if not stored_at(self.settings.to, checkpoint_of(block)).exists():
+                self.report(f"digest kept in {keep(self.settings, block)}")
+            self._kept, self._kept_s = block, time.monotonic()
+        advance(Mark.DIGEST_TIME, self._sealed_s)
 
     def ended(self, passes: Future[None]) -> None:
         """Report that the passes ended by a bug, which `sealing` raises when capture has ended."""
@@ -103,6 +110,8 @@ def sealing(lake: Lake, settings: DigestSettings | None, command: str, report: R
         yield
         return
     running = Sealing(lake, settings, command, report)
+    if settings is not None:
+        advance(Mark.DIGEST_INTERVAL_S, settings.every_s)
     with ThreadPoolExecutor(1, thread_name_prefix="sealing") as pool:
         passes = pool.submit(running.run)
         passes.add_done_callback(running.ended)

@@ -115,6 +115,25 @@ COUNTERS = (
     ),
 )
 
+_MARKS = (
+    (
+        Mark.APPLIED_TIME,
+        Beat.APPLY,
+        "applied_timestamp_seconds",
+        "Everything captured by this moment is in the histories.",
+    ),
+    (
+        Mark.DELIVERED_TIME,
+        Beat.WEBHOOK,
+        "delivered_timestamp_seconds",
+        "Everything captured by this moment was received.",
+    ),
+    (Mark.SEALED_TIME, Beat.CAPTURE, "sealed_timestamp_seconds", "Everything captured by this moment is sealed."),
+    (Mark.SEALED_LSN, Beat.CAPTURE, "sealed_lsn", "Commit LSN up to which the ledger is sealed, in bytes."),
+    (Mark.DIGEST_TIME, Beat.CAPTURE, "digest_timestamp_seconds", "A digest names everything captured by this moment."),
+    (Mark.DIGEST_INTERVAL_S, Beat.CAPTURE, "digest_interval_seconds", "How often a digest is kept."),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Sources:
@@ -190,12 +209,9 @@ def _moments(stages: frozenset[Beat]) -> Iterator[Metric]:
     beats = {(str(stage),): at for stage, at in read_beats().items() if stage in stages}
     yield _labelled("heartbeat_timestamp_seconds", "When the loop of a stage last ran.", ["stage"], beats)
     marks = read_marks()
-    for of, stage, name, documentation in (
-        (Mark.APPLIED_TIME, Beat.APPLY, "applied", "Everything captured by this moment is in the histories."),
-        (Mark.DELIVERED_TIME, Beat.WEBHOOK, "delivered", "Everything captured by this moment was received."),
-    ):
+    for of, stage, name, documentation in _MARKS:
         if of in marks and stage in stages:
-            yield _gauge(f"{name}_timestamp_seconds", documentation, marks[of])
+            yield _gauge(name, documentation, marks[of])
 
 
 def _of_lake(facts: LakeFacts) -> Iterator[Metric]:

@@ -1,0 +1,64 @@
+"""Sealing beside capture, without capture: what its marks say of seals and digests, and when they stand still."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from auditlake import counters
+from auditlake.config import DigestSettings
+from auditlake.counters import Mark, read_marks
+from auditlake.lake.layout import Lake
+from auditlake.ledger.beside import Sealing
+from auditlake.ledger.digest import new_key
+from auditlake.status import as_json, read_status
+from tests.small_lake import write_lake_with_manifest
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin with a process that has marked nothing."""
+    monkeypatch.setattr(counters, "_marks", {})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Write a lake that was never sealed."""
+    return write_lake_with_manifest(tmp_path / "lake")
+
+
+def _settings(folder: Path) -> DigestSettings:
+    new_key(folder / "key", "tests")
+    return DigestSettings(to=folder / "digests", key=folder / "key", every_s=3600)
+
+
+def test_a_pass_marks_what_is_sealed_and_what_a_digest_names(lake: Lake, tmp_path: Path) -> None:
+    """Both move on while the lake is idle, because nothing is left to seal."""
+    sealing = Sealing(lake, _settings(tmp_path), "tests", lambda _: None)
+    begun_s = time.time()
+    sealing.once()
+    first = read_marks()
+    assert first[Mark.SEALED_LSN] == 0x300
+    assert begun_s <= first[Mark.SEALED_TIME] == first[Mark.DIGEST_TIME] <= time.time()
+    sealing.once()
+    assert first[Mark.SEALED_TIME] < read_marks()[Mark.SEALED_TIME] == read_marks()[Mark.DIGEST_TIME]
+
+
+def test_the_mark_of_the_digest_stands_still_while_none_can_be_kept(lake: Lake, tmp_path: Path) -> None:
+    """That of the seal goes on, and the cause is reported once."""
+    settings = _settings(tmp_path)
+    settings.to.write_text("a file where the folder should be")
+    reports: list[str] = []
+    sealing = Sealing(lake, settings, "tests", reports.append)
+    sealing.once()
+    sealing.once()
+    assert Mark.SEALED_TIME in read_marks()
+    assert Mark.DIGEST_TIME not in read_marks()
+    assert len(reports) == 1
+
+
+def test_status_shows_up_to_where_the_ledger_is_sealed(lake: Lake) -> None:
+    """Unknown without a ledger."""
+    assert as_json(read_status(lake, None))["sealed"] is None
+    Sealing(lake, None, "tests", lambda _: None).once()
+    assert as_json(read_status(lake, None))["sealed"] == "0/300"
