@@ -15,6 +15,11 @@ from auditlake.store.files import parquet
 from tests.s3_server import overwrite
 
 
+def flipped(content: bytes, place: int) -> bytes:
+    """Return the content with one bit of the byte at a place flipped."""
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
 def file_of(table: HistoryTable, number: int, part: str = "open") -> Path:
     """Return the file with the version of an id that is not marked as deleted."""
     files = find_files(table)

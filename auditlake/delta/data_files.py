@@ -8,10 +8,11 @@ Parquet file of any writer: the number of rows, and for given columns the least 
 NULLs. Readers skip files by them. Use them for integers and dates only: the log rounds timestamps to milliseconds, and
 Parquet truncates long texts.
 
-`check_files` compares the files with the log: existence, size, number of rows. Deletion vectors are read, which checks
-their checksums; they must mark as many rows as the log records, all within the file. On a local disk, Spark writes
-checksums beside each data file and refuses to read a file that does not match them; this is checked, too. Rows are not
-decoded: another file of the same size and number of rows is found by the comparison of rows.
+`check_files` compares the files with the log: existence, size, number of rows, and every byte with the CRC-32 that a
+writer here records with the file (`log_writer.added_file`). A file of another writer has none: it is decoded.
+On a local disk, Spark writes checksums beside each data file and refuses to read a file that does not match them; this
+is checked, too. Deletion vectors are read, which checks their checksums; they must mark as many rows as the log
+records, all within the file.
 
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Per-file Statistics", "Partition Value Serialization"
 """
@@ -31,10 +32,10 @@ from pyroaring import BitMap64
 
 from auditlake.delta.deletion_vectors import read_vector
 from auditlake.delta.log_reader import Add, file_path, live_files
-from auditlake.delta.log_writer import Action, added_file
+from auditlake.delta.log_writer import CHECKSUM_TAG, Action, added_file
 from auditlake.delta.row_groups import gathered, read_batches, short_texts, write_groups
 from auditlake.delta.table import open_version
-from auditlake.store.files import make_folder, move, new_file, parquet, relative_name, size_bytes
+from auditlake.store.files import crc32, crc32_written, make_folder, move, new_file, parquet, relative_name, size_bytes
 from auditlake.store.place import Place
 
 
@@ -159,7 +160,7 @@ def adopt_file(table: Place, file: Place, columns: Sequence[str], partition: Map
     """Move a Parquet file of another writer into an existing partition, with statistics of these columns."""
     own = table / new_file_name(partition)
     move(file, own)
-    return _added(table, own, partition, columns)
+    return _added(table, own, partition, columns, crc32(own) if isinstance(own, Path) else None)
 
 
 def joined_file(table: Place, adds: Sequence[Add]) -> Action:
@@ -178,7 +179,7 @@ def joined_file(table: Place, adds: Sequence[Add]) -> Action:
     ):
         for rows in gathered(batch for source in sources for batch in read_batches(source)):
             write_groups(writer, rows)
-    return _added(table, file, {}, columns)
+    return _added(table, file, {}, columns, crc32_written(file, sink))
 
 
 def _write_file(
@@ -197,7 +198,7 @@ def _write_file(
         ) as writer,
     ):
         write_groups(writer, content)
-    return _added(table, file, partition, columns)
+    return _added(table, file, partition, columns, crc32_written(file, sink))
 
 
 def _integers(schema: pa.Schema) -> list[str]:
@@ -215,10 +216,12 @@ def partition_folder(partition: Mapping[str, str]) -> str:
     return "/".join(f"{quote(column, safe='')}={quote(value, safe='')}" for column, value in partition.items())
 
 
-def _added(table: Place, file: Place, partition: Mapping[str, str], columns: Iterable[str]) -> Action:
+def _added(
+    table: Place, file: Place, partition: Mapping[str, str], columns: Iterable[str], checksum: int | None
+) -> Action:
     # pyarrow's metadata_collector would hide the OSError of a full disk behind an error of its own, raised at close.
     statistics = statistics_json(file_statistics(pq.read_metadata(parquet(file)), columns))
-    return added_file(relative_name(file, table), partition, size_bytes(file), statistics)
+    return added_file(relative_name(file, table), partition, size_bytes(file), statistics, checksum)
 
 
 _CHECKSUMS = b"crc\0"
@@ -254,9 +257,8 @@ def file_problems(table: Place, add: Add) -> Iterator[FileProblem]:
         return
     if size_bytes != add["size"]:
         yield FileProblem("file size", shown, f"{size_bytes} bytes, the log has {add['size']}")
-    if not _matches_checksums(file):
-        yield FileProblem("checksum", shown, "the file was changed since Spark wrote it")
     try:
+        yield from _content_problems(file, add)
         rows = pq.read_metadata(parquet(file)).num_rows
     except (OSError, pa.ArrowException) as exc:
         yield FileProblem("unreadable file", shown, type(exc).__name__)
@@ -265,6 +267,18 @@ def file_problems(table: Place, add: Add) -> Iterator[FileProblem]:
     if rows != recorded:
         yield FileProblem("row count", shown, f"{rows} rows, the log has {recorded}")
     yield from _vector_problems(table, add, rows)
+
+
+def _content_problems(file: Place, add: Add) -> Iterator[FileProblem]:
+    """Compare all bytes of a file with its recorded checksums; decode it if there are none."""
+    shown, recorded = str(add["path"]), (add.get("tags") or {}).get(CHECKSUM_TAG)
+    if not _matches_checksums(file):
+        yield FileProblem("checksum", shown, "the file was changed since Spark wrote it")
+    if recorded is None:
+        for _ in read_batches(file):
+            pass
+    elif (found := f"{crc32(file):08x}") != recorded:
+        yield FileProblem("checksum", shown, f"CRC-32 {found}, the log has {recorded}")
 
 
 def _matches_checksums(file: Place) -> bool:

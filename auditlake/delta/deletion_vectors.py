@@ -75,6 +75,8 @@ def _file(table: Place, place: str) -> Place:
 
 def _stored(path: Place, descriptor: Descriptor) -> bytes:
     with path.open("rb") as file:
+        if (version := file.read(len(_FORMAT_VERSION))) != _FORMAT_VERSION:
+            raise ValueError(f"{path} has format version {version.hex()}, need {_FORMAT_VERSION.hex()}")
         file.seek(descriptor.get("offset") or len(_FORMAT_VERSION))
         size_bytes = int.from_bytes(file.read(4), "big")
         bitmap, checksum = file.read(size_bytes), int.from_bytes(file.read(4), "big")

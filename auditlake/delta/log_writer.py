@@ -52,6 +52,8 @@ _DELETION_VECTORS, _TIMESTAMP_NTZ = "deletionVectors", "timestampNtz"
 _PLAIN_WRITER_FEATURES = ("appendOnly", "invariants")
 _OWN_FEATURES = frozenset({*_PLAIN_WRITER_FEATURES, _DELETION_VECTORS, _TIMESTAMP_NTZ})
 _APPEND_ONLY = "delta.appendOnly"
+CHECKSUM_TAG = "auditlake.crc32"
+"""Tag of an `add`: the CRC-32 of its file, as eight hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +150,13 @@ def has_own_features(table: DeltaTable) -> bool:
     return features <= _OWN_FEATURES and table.metadata().configuration.get(_APPEND_ONLY) != "true"
 
 
-def added_file(name: str, partition: Mapping[str, str], size_bytes: int, statistics: str) -> Action:
-    """Return the action that adds a file, which must be on the disk; `name` is relative to the table."""
+def added_file(
+    name: str, partition: Mapping[str, str], size_bytes: int, statistics: str, crc32: int | None = None
+) -> Action:
+    """Return the action that adds a file, which must be on the disk; `name` is relative to the table.
+
+    The CRC-32 of its content is recorded as a tag; checkpoints and later actions on the file keep it.
+    """
     return {
         "add": {
             "path": quote(name, safe="/="),
@@ -158,6 +165,7 @@ def added_file(name: str, partition: Mapping[str, str], size_bytes: int, statist
             "modificationTime": _now_ms(),
             "dataChange": True,
             "stats": statistics,
+            **({} if crc32 is None else {"tags": {CHECKSUM_TAG: f"{crc32:08x}"}}),
         }
     }
 

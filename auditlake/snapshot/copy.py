@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import adbc_driver_manager
 import adbc_driver_manager.dbapi
@@ -47,7 +47,7 @@ from auditlake.snapshot.column_codec import OutOfRange, Selection
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask, SnapshotMark
 from auditlake.source.connection import connect
 from auditlake.source.lock_waits import name_blockers
-from auditlake.store.files import new_file, parquet, size_bytes
+from auditlake.store.files import crc32_written, new_file, parquet, size_bytes
 from auditlake.store.place import Place
 
 _BATCH_BYTES = 8 << 20
@@ -242,6 +242,7 @@ class HistoryFile:
         self._period = _Period(mark)
         self._writer: pq.ParquetWriter | None = None
         self._open_file = ExitStack()
+        self._sink: Path | IO[bytes] | None = None  # until the first row
         self.rows = 0
 
     def write(self, typed: Sequence[pa.Array], ordinals: pa.Array, raw: pa.Array) -> None:
@@ -270,17 +271,18 @@ class HistoryFile:
         if self._writer is None:
             return CopiedFile(name, self._relative, 0, 0, "{}")
         stats = statistics_json(file_statistics(pq.read_metadata(parquet(self._path)), _stats_columns(self._schema)))
-        return CopiedFile(name, self._relative, size_bytes(self._path), self.rows, stats)
+        checksum = None if self._sink is None else crc32_written(self._path, self._sink)
+        return CopiedFile(name, self._relative, size_bytes(self._path), self.rows, stats, checksum)
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         if isinstance(self._path, Path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        sink = self._open_file.enter_context(new_file(self._path))
+        self._sink = self._open_file.enter_context(new_file(self._path))
         with_stats = [
             field.name for field in self._schema if any(is_type(field.type) for is_type in _GROUP_STATS_TYPES)
         ]
         return pq.ParquetWriter(
-            sink,
+            self._sink,
             self._schema,
             use_dictionary=list(_repeating(first)),
             write_statistics=list({*with_stats, *self._keys}),

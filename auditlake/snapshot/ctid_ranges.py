@@ -112,3 +112,4 @@ class CopiedFile:
     size_bytes: int
     rows: int
     stats: str
+    crc32: int | None = None

@@ -283,7 +283,11 @@ def commit_table(table: DeltaTable, files: Iterable[CopiedFile], mark: SnapshotM
     """
     reach(After.FILES_COPIED)
     path, name = place_of(table), table.metadata().name
-    added = [added_file(file.path, {"_part": OPEN_PART}, file.size_bytes, file.stats) for file in files if file.rows]
+    added = [
+        added_file(file.path, {"_part": OPEN_PART}, file.size_bytes, file.stats, file.crc32)
+        for file in files
+        if file.rows
+    ]
     positions = {HISTORY_APP: mark.lsn, SNAPSHOT_APP: mark.lsn, SNAPSHOT_TIME_APP: mark.time_us}
     with _written(name):
         if added and isinstance(path, Path):

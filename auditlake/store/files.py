@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ UNFINISHED = ".unfinished"
 """Suffix of a file that has no name yet; a killed process leaves it behind."""
 FETCHED_FILE_BYTES, FETCHED_BYTES = 2 << 20, 32 << 20
 """A file of a store up to this size, of files up to that one, is read as a whole: a range would take as long."""
+_SUMMED_BYTES = 8 << 20
 _SETTLED_NS = 1_000_000_000
 """Longer than a tick of the clock of any file system with fractions of a second."""
 _DELETED_AT_ONCE = 1000
@@ -138,6 +140,20 @@ def new_file(place: Place) -> Iterator[Path | IO[bytes]]:
     upload = objects.Upload(place.bucket, place.key)
     yield upload  # type: ignore[misc] # RawIOBase is all that pyarrow asks for
     upload.finish()
+
+
+def crc32(place: Place) -> int:
+    """Return the CRC-32 of a file's content."""
+    found = 0
+    with place.open("rb") as file:
+        while content := file.read(_SUMMED_BYTES):
+            found = zlib.crc32(content, found)
+    return found
+
+
+def crc32_written(place: Place, sink: object) -> int:
+    """Return the CRC-32 of a file that was written to what `new_file` yielded; a store is not asked for it."""
+    return sink.crc32 if isinstance(sink, objects.Upload) else crc32(place)
 
 
 def read_each(folder: Place, read: Callable[[_Item], _Content], items: Sequence[_Item]) -> list[_Content]:

@@ -17,6 +17,7 @@ import os
 import re
 import threading
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -483,13 +484,13 @@ def _unescaped(path: str) -> str:
 
 
 class Upload(io.RawIOBase):
-    """An object being written; it exists once it is finished, and never without."""
+    """An object being written; it exists once it is finished, and never without. `crc32` is that of the content."""
 
     def __init__(self, bucket: str, key: str) -> None:
         self._where = (bucket, key)
         self._first = io.BytesIO()
         self._parts: Any = None
-        self._at = 0
+        self._at = self.crc32 = 0
 
     def writable(self) -> bool:
         return True
@@ -500,6 +501,7 @@ class Upload(io.RawIOBase):
     def write(self, content: Any) -> int:  # noqa: ANN401 - any buffer
         view = memoryview(content).cast("B")
         self._at += len(view)
+        self.crc32 = zlib.crc32(view, self.crc32)
         if self._parts is None:
             self._first.write(view)
             if self._at > _PART_BYTES:

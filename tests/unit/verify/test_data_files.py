@@ -3,14 +3,16 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from auditlake.delta.data_files import check_files
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lsn import Lsn
-from auditlake.store.files import relative_name
+from auditlake.store.files import parquet, relative_name
 from auditlake.verify.report import Finding, Report, TableReport, as_json_lines, as_lines
+from tests.damage import flipped
 from tests.s3_server import forget, overwrite
 from tests.small_lake import ORDERS, write_small_lake
 
@@ -61,6 +63,31 @@ def test_a_replaced_file_is_named(orders: HistoryTable) -> None:
     overwrite(other, content)
     forget()
     assert "file size" in _kinds(orders)
+
+
+def test_every_flipped_byte_of_a_file_is_found(tmp_path: Path) -> None:
+    """A file written here has a checksum in the log; size and number of rows stay."""
+    lake = write_small_lake(tmp_path / "lake")
+    (file,) = sorted(lake.gaps.parent.glob("relations/*.parquet"))
+    content, version = file.read_bytes(), 1
+    assert check_files(lake.relations, version) == ()
+    for place in range(0, len(content), 7):
+        overwrite(file, flipped(content, place))
+        forget()
+        assert "checksum" in {problem.kind for problem in check_files(lake.relations, version)}, place
+
+
+def test_a_file_without_checksum_is_decoded(orders: HistoryTable) -> None:
+    """Another program wrote it: the pages of a column can no longer be decompressed, the footer is as before."""
+    file = _a_file(orders)
+    column = pq.read_metadata(parquet(file)).row_group(0).column(0)
+    content = file.read_bytes()
+    begin = min(place for place in (column.dictionary_page_offset, column.data_page_offset) if place)
+    overwrite(
+        file, content[:begin] + bytes(column.total_compressed_size) + content[begin + column.total_compressed_size :]
+    )
+    forget()
+    assert _kinds(orders) == ["unreadable file"]
 
 
 def test_a_missing_log_is_damage(orders: HistoryTable) -> None:
