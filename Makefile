@@ -14,6 +14,7 @@ test: setup
 release: setup ## What a release must pass besides `make test`: longer tests, more servers, more readers
 	@PATH="$$PATH:$$HOME/go/bin"; command -v versitygw >/dev/null || ! command -v go >/dev/null || go install $(VERSITYGW)
 	@command -v promtool >/dev/null || apt-get install -y -qq --no-install-recommends prometheus >&2
+	@command -v systemd-analyze >/dev/null || apt-get install -y -qq --no-install-recommends systemd >&2
 	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup tests/release $(ARGS)
 
 torture: setup ## Inject faults for SECONDS, then compare the lake with PostgreSQL; SEED repeats a run, STORE=s3 uses a bucket

@@ -56,6 +56,7 @@ class Mark(StrEnum):
 _lock = threading.Lock()
 _counts: defaultdict[tuple[Counter, str], float] = defaultdict(float)
 _beats: dict[Beat, float] = {}
+_begun: set[Beat] = set()
 _marks: dict[Mark, float] = {}
 
 
@@ -79,6 +80,11 @@ def beat(stage: Beat) -> None:
     _beats[stage] = time.time()
 
 
+def begin(stage: Beat) -> None:
+    """Record that a stage does its work from now on: it is connected, it listens."""
+    _begun.add(stage)
+
+
 def advance(of: Mark, value: float) -> None:
     """Record how far a stage is."""
     _marks[of] = value
@@ -93,6 +99,11 @@ def read_counts() -> Mapping[tuple[Counter, str], float]:
 def read_beats() -> Mapping[Beat, float]:
     """Return when each loop of this process last ran, in seconds since 1970; none for a loop that has not begun."""
     return dict(_beats)
+
+
+def read_begun() -> frozenset[Beat]:
+    """Return the stages of this process that have begun their work."""
+    return frozenset(_begun)
 
 
 def read_marks() -> Mapping[Mark, float]:

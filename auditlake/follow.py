@@ -17,7 +17,7 @@ from auditlake.apply.apply import Applied, Reached, StartSpark, apply_pending, n
 from auditlake.apply.tails import read_watermark
 from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Capturing, Task, run_capture
-from auditlake.counters import Beat, Mark, advance, beat
+from auditlake.counters import Beat, Mark, advance, beat, begin
 from auditlake.lake.history import Histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
@@ -99,6 +99,7 @@ class Applier:
 
     def apply(self, stop: threading.Event | None = None) -> None:
         """Apply what `changes` holds now, in windows that fit into memory, or until `stop`."""
+        begin(Beat.APPLY)
         beat(Beat.APPLY)
         begun_s, begun_at = time.monotonic(), time.time()
         seen = (_explained(self.lake), read_watermark(self.lake))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import psycopg
 
 from auditlake.capture.preconditions import Claimer, Report, Source, require_primary
-from auditlake.counters import Beat, Counter, beat, count
+from auditlake.counters import Beat, Counter, beat, begin, count
 from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -117,6 +117,7 @@ def _capture_on(
             reader = capture.reader
             tried.set()
             attempts.succeeded()
+            begin(Beat.CAPTURE)
             capture.run(task.until)
         except SourceUnreachable as exc:
             pause_s = attempts.failed(exc)

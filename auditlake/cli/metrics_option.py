@@ -1,5 +1,7 @@
-"""The option --metrics-port: export the metrics of a command that runs on, if it is set."""
+"""The option --metrics-port, and notices to a service manager: what a command that runs on shows of itself."""
 
+import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -37,4 +39,19 @@ def exported_metrics(settings: Settings, *stages: Beat) -> Iterator[None]:
     address, port = settings.metrics_port
     with exporting(address, port, Watched(frozenset(stages), Lake(settings.lake), conninfo)) as url:
         say(Notice(Event.METRICS_SERVED, f"metrics are at {url}"))
+        yield
+
+
+@contextmanager
+def notified_manager(stop: threading.Event, *stages: Beat) -> Iterator[None]:
+    """Notify the service manager of these stages during the block, if the environment names one.
+
+    Raises ConfigError if its variables are not valid.
+    """
+    if not os.environ.get("NOTIFY_SOCKET"):
+        yield
+        return
+    from auditlake.metrics.service import notified  # noqa: PLC0415 - few processes have a service manager
+
+    with notified(frozenset(stages), stop):
         yield

@@ -7,9 +7,12 @@ one that has a day of changes to catch up with is alive. Ready does: a lost sour
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from auditlake.counters import Beat, Mark, read_beats, read_marks
-from auditlake.metrics.exposition import Sources
+
+if TYPE_CHECKING:  # its library is imported only by what exports metrics
+    from auditlake.metrics.exposition import Sources
 
 _DEAD_AFTER_S = {Beat.CAPTURE: 300.0, Beat.APPLY: 3600.0, Beat.SERVE: 60.0, Beat.WEBHOOK: 300.0}
 """Longer than one turn of the loop takes: a comparison with a large catalog, a merge of a large table, a request."""
@@ -35,12 +38,12 @@ def alive(stages: frozenset[Beat]) -> Health:
     return Health(tuple(stuck))
 
 
-def ready(sources: Sources) -> Health:
+def ready(sources: "Sources") -> Health:
     """Return whether every stage has begun, its lake and source can be read, and it is not far behind."""
     return Health((*alive(sources.stages).problems, *_unready(sources)))
 
 
-def _unready(sources: Sources) -> Iterator[str]:
+def _unready(sources: "Sources") -> Iterator[str]:
     beats = read_beats()
     yield from (f"{stage} has not begun" for stage in sorted(sources.stages - beats.keys()))
     lake = sources.lake() if sources.lake else None

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
+from types import FrameType
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -26,7 +27,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from auditlake.counters import Beat, Counter, beat, counted
+from auditlake.counters import Beat, Counter, beat, begin, counted
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
 from auditlake.serve import models
 from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, require_safe
@@ -86,6 +87,7 @@ def create_app(resources: Resources, access: Access, spark: Mapping[str, str] | 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         resources.prepare()
+        begin(Beat.SERVE)
         beating = asyncio.create_task(_beat())
         yield
         beating.cancel()
@@ -294,8 +296,10 @@ def parse_listen(text: str) -> tuple[str, int]:
     return address.strip("[]") or "127.0.0.1", int(port)
 
 
-def serve(resources: Resources, listen: Listen, spark: dict[str, str], started: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `started` is called with the URL once the address is bound.
+def serve(
+    resources: Resources, listen: Listen, spark: dict[str, str], started: Callable[[str], None], stop: threading.Event
+) -> None:
+    """Serve until SIGINT or SIGTERM, which set `stop`; `started` is called with the URL once the address is bound.
 
     Raises ConfigError if the address is not safe without authentication, or cannot be bound.
     """
@@ -315,11 +319,20 @@ def serve(resources: Resources, listen: Listen, spark: dict[str, str], started: 
     shown = f"[{listen.address}]" if ":" in listen.address else listen.address
     with bound:
         started(f"http://{shown}:{port}/")
-        _Server(config).run(sockets=[bound])
+        _Server(config, stop).run(sockets=[bound])
 
 
 class _Server(uvicorn.Server):
     """Server that ends slow connections, and ends normally on a signal; uvicorn's own raises the signal again then."""
+
+    def __init__(self, config: uvicorn.Config, stop: threading.Event) -> None:
+        super().__init__(config)
+        self._stop = stop
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End after the current requests."""
+        self._stop.set()
+        super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
         """End slow connections; called ten times per second."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from auditlake.cli.metrics_option import exported_metrics, with_metrics
-from auditlake.cli.options import with_settings, with_zone
+from auditlake.cli.metrics_option import exported_metrics, notified_manager, with_metrics
+from auditlake.cli.options import Stop, with_settings, with_zone
 from auditlake.config import Settings
 from auditlake.counters import Beat
 from auditlake.errors import ConfigError, Unsupported
@@ -58,8 +58,10 @@ def serve(  # noqa: PLR0913 - the options of a command
     source = None if settings.source is None else settings.source.get_secret_value()
     resources = Resources(lake, settings.zone, Limits(timeout_s=timeout_s, export_rows=export_rows), source)
     where = Listen(address, port, _token(token_file), behind_proxy, names)
-    with exported_metrics(settings, Beat.SERVE):
-        run(resources, where, settings.spark, lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it"))
+    stop = Stop()
+    with notified_manager(stop, Beat.SERVE), exported_metrics(settings, Beat.SERVE):
+        started = lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it")  # noqa: E731 - of this command
+        run(resources, where, settings.spark, started, stop)
 
 
 def _token(file: Path | None) -> str | None:

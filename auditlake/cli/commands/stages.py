@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.metrics_option import exported_metrics, with_metrics
+from auditlake.cli.metrics_option import exported_metrics, notified_manager, with_metrics
 from auditlake.cli.options import (
     Stop,
     bootstrap_target,
@@ -46,7 +46,8 @@ def follow(settings: Settings, until: "Until") -> None:
     from auditlake.ledger.beside import sealing
     from auditlake.spark.session import spark_session
 
-    with stopped_by_signals() as stop, exported_metrics(settings, Beat.CAPTURE, Beat.APPLY):
+    stages = Beat.CAPTURE, Beat.APPLY
+    with stopped_by_signals() as stop, notified_manager(stop, *stages), exported_metrics(settings, *stages):
         task = _task(settings, until)
         beside = stage.Beside(_new_tables(settings), _automatic(settings))
         with sealing(task.lake, settings.digest, "follow", say):
@@ -82,7 +83,8 @@ def capture(settings: Settings, until: "Until") -> None:
     from auditlake.capture.supervisor import run_capture
     from auditlake.ledger.beside import sealing
 
-    with stopped_by_signals() as stop, exported_metrics(settings, Beat.CAPTURE):
+    stage = Beat.CAPTURE
+    with stopped_by_signals() as stop, notified_manager(stop, stage), exported_metrics(settings, stage):
         task = _task(settings, until)
         with sealing(task.lake, settings.digest, "capture", say):
             run_capture(task, stop, say)
