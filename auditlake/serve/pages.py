@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from auditlake.errors import NotAnswerable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
@@ -26,6 +27,7 @@ from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransac
 from auditlake.serve.endpoints import Endpoint, described, parse, tagged
 from auditlake.serve.formatting import bars_path, bytes_text, line_path, time_html, value, visible
 from auditlake.serve.lake_answers import Period, moment, timeline
+from auditlake.serve.nearest import Nearest, nearest
 from auditlake.serve.resources import Resources
 from auditlake.serve.table_answers import Listed, OfFacets, OfFind, facets, find, list_tables
 
@@ -38,6 +40,7 @@ _NAVIGATION = (
     ("/status", "Status"),
 )
 _BARS = 240
+_TABLES_OF_SCHEMA = 100
 _FORM = ("fc", "fo", "fv")
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -80,16 +83,21 @@ class Pages:
 
     async def _failed(self, path: str, request: Request, exc: Exception) -> Response:
         problem, status = described(exc)
-        plain: Context = {"template": "problem.html", "problem": problem, "title": "Not answered", "answer": None}
+        asked = request.query_params.get("at") or None
+        plain = _refusal(problem, "Not answered") | {"refused": asked}
 
         def answered() -> Response:
-            return self._rendered(request, self._with_moment(path, request, plain), status)
+            around = self._around(request, asked) if isinstance(exc, NotAnswerable) else Nearest(None, None)
+            return self._rendered(request, self._with_moment(path, request, plain | {"moments": around}), status)
 
         try:
             return await self._readings.run(answered)
         except Exception:  # noqa: BLE001 - the lake cannot be read, so there is no moment; `exc` is reported
             found = plain | {"at": None, "path": path, "query": _query(request), "url": _links(None)}
             return self._rendered(request, found, status)
+
+    def _around(self, request: Request, asked: str | None) -> Nearest:
+        return nearest(self._readings.reader(), request.query_params.get("table") or None, asked)
 
     def _with_moment(self, path: str, request: Request, context: Context) -> Context:
         """Add what every page shows: the moment, the timeline, the links."""
@@ -200,7 +208,21 @@ class Pages:
 
     def _sql(self, request: Request) -> Context:
         tables = list_tables(self._readings, Listed(at=request.query_params.get("at") or None, limit=1))
-        return {"template": "sql.html", "title": "SQL", "answer": tables, "sql": request.query_params.get("sql", "")}
+        schema, more = self._schema(request.query_params.get("at") or None)
+        page: Context = {"template": "sql.html", "title": "SQL", "answer": tables, "schema": schema}
+        return page | {"more_tables": more, "sql": request.query_params.get("sql", "")}
+
+    def _schema(self, at: str | None) -> tuple[list[Context], int]:
+        """Return tables with their columns at a moment, and how many more there are."""
+        reader = self._readings.reader(at)
+        lsn = reader.moment(at)
+        tables = sorted((name, each) for name, each in reader.known.tables_at(lsn).items() if each.horizon <= lsn)
+        shown = tables[:_TABLES_OF_SCHEMA]
+        schema = [
+            {"table": str(name), "columns": [column.name for column in reader.columns_at(table, lsn)]}
+            for name, table in shown
+        ]
+        return schema, len(tables) - len(shown)
 
     def sql_answer(self, answer: models.Answer) -> str:
         """Return the answer of a statement as JSON, its rows in it as HTML."""
@@ -219,7 +241,8 @@ class Pages:
         if request.url.path.startswith("/api/"):
             return Response(problem.model_dump_json(), 404, media_type="application/json")
         body = self._environment.get_template("problem.html")
-        context = {"problem": problem, "title": "Not found", "at": None, "path": "", "query": "", "url": _links(None)}
+        nowhere: Context = {"at": None, "path": "", "query": "", "url": _links(None)}
+        context = _refusal(problem, "Not found") | nowhere
         return HTMLResponse(body.render(context), 404)
 
 
@@ -242,7 +265,7 @@ def _environment() -> Environment:
         "line": line_path,
         "lsn_before": lambda text: Lsn.parse(text) - 1,
     }
-    made.globals |= {"navigation": _NAVIGATION, "static": _static_urls()}
+    made.globals |= {"navigation": _NAVIGATION, "static": _static_urls(), "moved": _moved}
     return made
 
 
@@ -270,6 +293,16 @@ def _filter_added(request: Request) -> str | None:
 def _query(request: Request) -> list[tuple[str, str]]:
     """Return the parameters of a page, without those of the moment and the fragment."""
     return [(k, v) for k, v in request.query_params.multi_items() if k not in {"at", "_fragment"} and v]
+
+
+def _refusal(problem: models.Problem, title: str) -> Context:
+    page: Context = {"template": "problem.html", "problem": problem, "title": title, "answer": None}
+    return page | {"refused": None, "moments": Nearest(None, None)}
+
+
+def _moved(path: str, query: list[tuple[str, str]], lsn: Lsn) -> str:
+    """Return the link to a page as of another moment."""
+    return f"{path}?{urlencode([*query, ('at', str(lsn))])}"
 
 
 def _links(lsn: str | None) -> Callable[..., str]:

@@ -15,12 +15,14 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, TypeVar
+
+from starlette.requests import ClientDisconnect
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.counters import Counter, count
@@ -42,6 +44,8 @@ T = TypeVar("T")
 _FRESH_S = 1.0
 _OLD_S = 10.0
 _TICK_S = 0.05
+_GONE_S = 0.5
+"""So often a request that can be cancelled asks whether its client has gone."""
 _CACHE_BYTES = 64 * 2**20
 
 _OF_LIBRARIES = frozenset({"ArrowInvalid", "DeltaError", "TableNotFoundError", "Error", "IOException", "HTTPException"})
@@ -203,10 +207,10 @@ class Resources:
         """The commits that the last reader knows."""
         return self._timeline
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread of the pool.
+    async def run(self, work: Callable[[], T], has_gone: Callable[[], Awaitable[bool]] | None = None) -> T:
+        """Run `work` in a thread of the pool; interrupt its query if the client `has_gone`.
 
-        Raises Busy, and any exception of `work`.
+        Raises Busy, ClientDisconnect, and any exception of `work`.
         """
         if self._waiting >= self.limits.waiting:
             count(Counter.REFUSED_QUESTIONS)
@@ -231,7 +235,11 @@ class Resources:
                     f"the answer took longer than {self.limits.timeout_s:g} s{clock.waits_for}",
                     "Try again: it goes on." if clock.waits_for else "Ask for less, or raise --timeout.",
                 )
-            await asyncio.wait({future}, timeout=max(clock.left_s, _TICK_S))
+            if has_gone is not None and await has_gone():
+                future.cancel()
+                self._interrupt(threads)
+                raise ClientDisconnect
+            await asyncio.wait({future}, timeout=max(min(clock.left_s, _GONE_S), _TICK_S))
         return future.result()
 
     def finish(self, work: Callable[[], None]) -> None:

@@ -135,7 +135,7 @@ def _posted(
     async def respond(request: Request) -> Response:
         try:
             asked = parse_body(model, await _body(request))
-            body = await resources.run(lambda: shown(answer(resources, asked)))
+            body = await resources.run(lambda: shown(answer(resources, asked)), request.is_disconnected)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it
         except Exception as exc:  # noqa: BLE001 - as above

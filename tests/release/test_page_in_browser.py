@@ -21,7 +21,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from auditlake.lake.layout import Lake
 from auditlake.serve.access import Access, hosts_of
@@ -286,6 +286,69 @@ def test_sql_is_completed(browser: webdriver.Chrome, url: str) -> None:
     _wait(browser, lambda b: "changes a lake" in b.find_element(By.ID, "sql-answer").text)
 
 
+def _statement(browser: webdriver.Chrome, text: str) -> None:
+    area = browser.find_element(By.ID, "statement")
+    area.clear()
+    area.send_keys(text, Keys.CONTROL, Keys.ENTER)
+
+
+def _answer(browser: webdriver.Chrome) -> str:
+    return browser.find_element(By.ID, "sql-answer").text
+
+
+def test_a_failed_statement_leaves_no_earlier_answer(browser: webdriver.Chrome, url: str) -> None:
+    """Refused or cancelled, the place of the answer shows nothing else."""
+    browser.get(f"{url}/sql")
+    _statement(browser, "select note from orders where id = 1")
+    _wait(browser, lambda b: "\nc" in _answer(b))
+    _statement(browser, "select * from nothing")
+    _wait(browser, lambda b: "nothing" in _answer(b))
+    assert browser.find_elements(By.CSS_SELECTOR, "#sql-answer table") == []
+    _statement(browser, "select note from orders where id = 1")
+    _wait(browser, lambda b: "\nc" in _answer(b))
+    joined = " cross join ".join(f"orders o{n}" for n in range(24))
+    _statement(browser, f"select sum(o0.id + o23.id) as n from {joined}")
+    _wait(browser, lambda b: b.find_element(By.ID, "cancel").is_displayed())
+    browser.find_element(By.ID, "cancel").click()
+    _wait(browser, lambda b: b.find_element(By.ID, "sql-state").text == "cancelled")
+    assert _answer(browser) == ""
+    assert not browser.find_element(By.ID, "cancel").is_displayed()
+
+
+def test_statements_are_kept_in_the_browser(browser: webdriver.Chrome, url: str) -> None:
+    """The answered ones without being asked for, others under a name; a link has the moment of its answer."""
+    browser.get(f"{url}/sql")
+    browser.execute_script("localStorage.clear()")
+    _statement(browser, "select 41 + 1 as n from orders limit 1")
+    _wait(browser, lambda b: "42" in _answer(b))
+    assert "at=0%2F300" in str(browser.find_element(By.ID, "sql-link").get_attribute("href"))
+    area = browser.find_element(By.ID, "statement")
+    area.clear()
+    area.send_keys("select 1")
+    browser.find_element(By.ID, "keep-name").send_keys("<b>mine</b>")
+    browser.find_element(By.ID, "keep").click()
+    browser.get(f"{url}/sql")
+    listed = Select(browser.find_element(By.ID, "kept"))
+    assert [each.text for each in listed.options] == [
+        "choose one",
+        "<b>mine</b>",
+        "select 41 + 1 as n from orders limit 1",
+    ]
+    listed.select_by_index(2)
+    assert browser.find_element(By.ID, "statement").get_attribute("value") == "select 41 + 1 as n from orders limit 1"
+    listed.select_by_index(1)
+    browser.find_element(By.ID, "forget").click()
+    assert len(Select(browser.find_element(By.ID, "kept")).options) == 2
+
+
+def test_a_refusal_leads_to_the_nearest_moment(browser: webdriver.Chrome, url: str) -> None:
+    """Its button shows the same page there."""
+    browser.get(f"{url}/rows?table=orders&at=0/99")
+    browser.find_element(By.PARTIAL_LINK_TEXT, "First known after: 0/100").click()
+    _wait(browser, lambda b: len(_cells(b)) == 2)
+    assert "at=0%2F100" in browser.current_url
+
+
 def test_hostile_values_do_not_run(browser: webdriver.Chrome, url: str) -> None:
     """The script of a value is text, after the page was loaded and after the slider has replaced its main part."""
     browser.get(f"{url}/rows?table=hostile")
@@ -293,6 +356,26 @@ def test_hostile_values_do_not_run(browser: webdriver.Chrome, url: str) -> None:
     _wait(browser, lambda b: "at=0%2F150" in b.current_url)
     assert "<script>alert(1)</script>" in browser.find_element(By.CSS_SELECTOR, ".rows").text
     assert browser.execute_script("return document.querySelectorAll('main script').length") == 0
+
+
+def test_newer_commits_are_announced_and_followed(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """A page of the latest state says how many there are, and shows them on request or by itself."""
+    lake = write_lake(tmp_path / "lake")
+    with _serving(lake) as url:
+        browser.get(f"{url}/rows?table=orders&sort=id")
+        browser.execute_script("window.same = true")
+        assert len(_cells(browser)) == 2
+        capture_transaction(lake, 0x500)  # which completes the one at 0x400
+        newer = browser.find_element(By.ID, "newer")
+        _wait(browser, lambda _: newer.text == "2 newer commits: show")
+        newer.click()
+        _wait(browser, lambda b: b.find_element(By.ID, "moment-lsn").text == "0/500")
+        assert not any(row[0] == "4" for row in _cells(browser))
+        browser.find_element(By.ID, "follow").click()
+        capture_transaction(lake, 0x600)
+        _wait(browser, lambda b: b.find_element(By.ID, "moment-lsn").text == "0/600")
+        assert browser.execute_script("return window.same") is True
+        assert not newer.is_displayed()
 
 
 def test_live_shows_a_transaction_when_it_is_captured(browser: webdriver.Chrome, tmp_path: Path) -> None:

@@ -273,6 +273,40 @@ function label(micros, length) {
   return length > 10e6 ? iso.slice(11, 19) : iso.slice(11, 23);
 }
 
+// --- Newer commits ---------------------------------------------------------------------------------------------------
+
+// A page of the latest state says how many commits are newer than it, and shows them if asked once, or always.
+const NEWER_MS = 5000;
+const LAST = 2 ** 40 - 1;
+const MOMENTS_OF_THEIR_OWN = ["/transaction", "/compare"];
+
+async function lookForNewer() {
+  const isLatest = section.dataset.now === "true" && !MOMENTS_OF_THEIR_OWN.includes(main.dataset.path);
+  const button = document.getElementById("newer");
+  document.getElementById("following").hidden = !isLatest;
+  if (!isLatest) { button.hidden = true; return; }
+  if (document.hidden || running) return;
+  const response = await fetch(`/api/v1/step?${new URLSearchParams({ number: LAST })}`).catch(() => null);
+  if (!response?.ok || section.dataset.now !== "true") return;
+  const newer = (await response.json()).number - Number(section.dataset.commits);
+  button.hidden = newer <= 0;
+  if (newer <= 0) return;
+  if (document.getElementById("follow").checked) { await showNewer(); return; }
+  button.textContent = `${newer.toLocaleString("en")} newer ${newer === 1 ? "commit" : "commits"}: show`;
+}
+
+async function showNewer() {
+  document.getElementById("newer").hidden = true;
+  await show(location.href);
+}
+
+function watchForNewer() {
+  document.getElementById("newer").addEventListener("click", showNewer);
+  document.getElementById("follow").addEventListener("change", lookForNewer);
+  setInterval(lookForNewer, NEWER_MS);
+  lookForNewer();
+}
+
 // --- Parts of pages --------------------------------------------------------------------------------------------------
 
 function ready() {
@@ -334,6 +368,8 @@ function readySql() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); runSql(); }
     else completionKey(event, area);
   });
+  document.getElementById("cancel").addEventListener("click", () => asking?.abort());
+  readyKept(area);
   area.addEventListener("input", () => suggest(area));
   area.addEventListener("blur", () => setTimeout(hideCompletions, 150));
   if (area.value) runSql();
@@ -345,12 +381,17 @@ async function runSql() {
   const area = document.getElementById("statement");
   const state = document.getElementById("sql-state");
   const place = document.getElementById("sql-answer");
+  const link = document.getElementById("sql-link");
+  const cancel = document.getElementById("cancel");
   if (!area.value.trim()) return;
   ran = true;
   if (asking) asking.abort();
   const mine = new AbortController();
   asking = mine;
   state.textContent = "running…";
+  link.hidden = true;
+  cancel.hidden = false;
+  place.setAttribute("aria-busy", "true"); // it shows the answer of another statement
   const slow = setTimeout(() => { state.textContent = "running… The first statement for Spark starts it."; }, 2000);
   try {
     const body = { sql: area.value, at: section.dataset.now === "true" ? null : section.dataset.lsn };
@@ -360,14 +401,7 @@ async function runSql() {
     const answer = await response.json();
     if (!response.ok) {
       state.textContent = "";
-      const box = document.createElement("section");
-      box.className = "problem";
-      box.append(...[answer.error, answer.hint].filter(Boolean).map((text) => {
-        const made = document.createElement("p");
-        made.textContent = text;
-        return made;
-      }));
-      place.replaceChildren(box);
+      place.replaceChildren(problemBox(answer));
       return;
     }
     const shown = `${answer.rows.toLocaleString("en")}${answer.more ? "+" : ""} ${answer.rows === 1 ? "row" : "rows"}`;
@@ -376,11 +410,90 @@ async function runSql() {
     const url = new URL(location.href);
     url.searchParams.set("sql", area.value);
     history.replaceState(null, "", url);
+    url.searchParams.set("at", answer.at.lsn);
+    link.href = url;
+    link.hidden = false;
+    keepStatement("", area.value);
   } catch (error) {
-    if (error.name !== "AbortError") state.textContent = "The server cannot be reached.";
+    if (asking !== mine) return;
+    state.textContent = error.name === "AbortError" ? "cancelled" : "The server cannot be reached.";
+    place.replaceChildren();
   } finally {
     clearTimeout(slow);
+    if (asking === mine) { asking = null; cancel.hidden = true; place.removeAttribute("aria-busy"); }
   }
+}
+
+function problemBox(problem) {
+  const box = document.createElement("section");
+  box.className = "problem";
+  box.append(...[problem.error, problem.hint].filter(Boolean).map((text) => {
+    const made = document.createElement("p");
+    made.textContent = text;
+    return made;
+  }));
+  return box;
+}
+
+// Statements that were answered, the newest first, and those that were saved under a name; they stay in this browser.
+const KEPT = "auditlake.statements";
+const MOST_KEPT = 30;
+
+function keptStatements() {
+  try {
+    const found = JSON.parse(localStorage.getItem(KEPT) || "[]");
+    return Array.isArray(found) ? found.filter((each) => typeof each?.sql === "string" && typeof each?.name === "string") : [];
+  } catch {
+    return [];
+  }
+}
+
+function keepStatement(name, sql) {
+  const others = keptStatements().filter((each) => (name ? each.name !== name : each.name || each.sql !== sql));
+  const named = others.filter((each) => each.name);
+  const unnamed = others.filter((each) => !each.name);
+  (name ? named : unnamed).unshift({ name, sql });
+  storeStatements([...named, ...unnamed.slice(0, MOST_KEPT)]);
+}
+
+function storeStatements(statements) {
+  try { localStorage.setItem(KEPT, JSON.stringify(statements)); } catch { announce("This browser keeps no statements."); }
+  listStatements();
+}
+
+function listStatements() {
+  const list = document.getElementById("kept");
+  const first = list.options[0];
+  list.replaceChildren(first, ...keptStatements().map((each, place) => {
+    const text = each.sql.replace(/\s+/g, " ");
+    const shown = each.name || (text.length > 70 ? `${text.slice(0, 70)}…` : text);
+    return new Option(shown, place);
+  }));
+  document.getElementById("forget").hidden = true;
+}
+
+function readyKept(area) {
+  const list = document.getElementById("kept");
+  const name = document.getElementById("keep-name");
+  const forget = document.getElementById("forget");
+  list.addEventListener("change", () => {
+    const chosen = keptStatements()[Number(list.value)];
+    forget.hidden = list.value === "";
+    if (list.value === "" || !chosen) return;
+    area.value = chosen.sql;
+    name.value = chosen.name;
+    area.focus();
+  });
+  document.getElementById("keep").addEventListener("click", () => {
+    if (!name.value.trim() || !area.value.trim()) { announce("Write a statement, and a name for it."); name.focus(); return; }
+    keepStatement(name.value.trim(), area.value);
+    announce(`Saved as ${name.value.trim()}.`);
+  });
+  forget.addEventListener("click", () => {
+    const chosen = Number(list.value);
+    storeStatements(keptStatements().filter((_, place) => place !== chosen));
+  });
+  listStatements();
 }
 
 let completions = [];
@@ -469,6 +582,7 @@ function readyLive() {
 }
 
 const timeline = section ? new Timeline() : null;
+if (timeline) watchForNewer();
 addEventListener("popstate", () => location.reload());
 if (document.querySelector("[data-refresh]")) setInterval(() => { if (!document.hidden) show(location.href); }, 10000);
 ready();

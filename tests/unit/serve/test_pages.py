@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from auditlake.feed.request import Request
+from auditlake.lake.gaps import Gap, record_gaps
+from auditlake.lake.parking import Cause, Parked, park
+from auditlake.lsn import Lsn
 from auditlake.serve.formatting import SHORT, time_html, value
 from auditlake.serve.live import event
 from auditlake.serve.resources import Busy, Limits
 from tests.page import Page, write_lake
+from tests.small_lake import ORDERS
 
 _PAGES = {
     "/": "Tables",
@@ -83,6 +87,43 @@ def test_an_error_is_a_page(page: Page) -> None:
     assert "its history begins at 0/100" in response.text
     assert 'role="slider"' in response.text
     assert page.get("/nothing").status_code == 404
+
+
+def test_a_refusal_offers_the_nearest_moments(tmp_path: Path) -> None:
+    """Before and after a gap, of the table parked above it, and none that would be refused, too."""
+    lake = write_lake(tmp_path / "lake")
+    record_gaps(lake, [Gap(ORDERS, Lsn(0x150), Lsn(0x250), "a reason")])
+    park(lake, Parked(ORDERS, Cause.SHAPE, Lsn(0x280), Lsn(0x300), "a reason", "a remedy", 0))
+    page = Page(lake)
+
+    def offered(at: str) -> list[str]:
+        response = page.get("/rows", table="orders", sort="id", at=at)
+        assert response.status_code == 422
+        assert f"Asked as of <strong><bdi>{at}</bdi></strong>" in response.text
+        return re.findall(r'<a class="button" href="/rows\?table=orders&amp;sort=id&amp;at=([^"]*)">', response.text)
+
+    assert offered("0/99") == ["0%2F100"]
+    assert offered("0/200") == ["0%2F150", "0%2F250"]
+    assert offered("0/300") == ["0%2F280"]
+    assert offered("0/999999") == ["0%2F280"]
+    for lsn in ("0/100", "0/150", "0/250", "0/280"):
+        assert page.get("/rows", table="orders", at=lsn).status_code == 200
+
+
+def test_a_lake_that_does_not_know_a_moment_offers_its_last(page: Page) -> None:
+    """Without a table; text that is not a moment is refused without an offer, and shown escaped."""
+    response = page.get("/log", at="0/999999")
+    assert (response.status_code, "Last known before: 0/300" in response.text) == (422, True)
+    response = page.get("/log", at="<b>x</b>")
+    assert (response.status_code, "known before" in response.text, "<b>x</b>" in response.text) == (400, False, False)
+
+
+def test_the_page_of_sql_lists_tables_and_columns_of_the_moment(page: Page) -> None:
+    """A table that is not known yet is not among them."""
+    now, then = page.get("/sql").text, page.get("/sql", at="0/150").text
+    assert "<code><bdi>public.customers</bdi></code>" in now
+    assert "id, note, price, at" in then
+    assert "public.customers" not in then
 
 
 def test_hostile_values_are_shown_and_not_executed(page: Page) -> None:

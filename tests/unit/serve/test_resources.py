@@ -7,9 +7,11 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from auditlake.serve.resources import Busy, Limits, Resources
 from tests.page import write_lake
+from tests.running import await_true
 
 _LIMIT_S = 0.3
 
@@ -66,3 +68,26 @@ def test_what_is_uncounted_has_a_limit_too(resources: Resources) -> None:
     with pytest.raises(Busy, match=r"0\.3 s, waiting for the other") as refused:
         _run(resources, work)
     assert refused.value.hint == "Try again: it goes on."
+
+
+def test_a_client_that_has_gone_ends_its_query(tmp_path: Path) -> None:
+    """It does not occupy a thread until the limit."""
+    resources = Resources(write_lake(tmp_path / "lake"), UTC, Limits(timeout_s=600))
+    ended: list[str] = []
+
+    def work() -> str:
+        try:
+            resources.open_cursor().execute("select sum(a.range * b.range) from range(10000000) a, range(10000000) b")
+        except Exception as exc:
+            ended.append(type(exc).__name__)
+            raise
+        return "found"
+
+    answers = iter([False, True])
+
+    async def has_gone() -> bool:
+        return next(answers)
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(resources.run(work, has_gone))
+    await_true(lambda: ended == ["InterruptException"], 60)

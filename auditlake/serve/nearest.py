@@ -1,0 +1,67 @@
+"""Nearest moments at which a refused question has an answer: the buttons of a refusal.
+
+The state of a table is known in stretches that begin at its horizon or at the end of a gap, and end where a gap begins,
+where the table is parked, or now. So of the moments around a refused one only these bounds are candidates; each is
+checked as a question about it would be, and one that is refused, too, is not offered.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.errors import AuditlakeError, NotAnswerable
+from auditlake.lake.history import HistoryTable
+from auditlake.lsn import Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The last moment before the refused one that has an answer, and the first one after it; None if there is none."""
+
+    before: Lsn | None
+    after: Lsn | None
+
+
+def nearest(reader: Reader, table: str | None, asked: str | None) -> Nearest:
+    """Return the moments around `asked`, a WHEN, at which the state of a table is known, or of the lake without one.
+
+    If `asked` has no LSN, because it is beyond what the lake knows, the last known moment counts as before it.
+    """
+    found = None if table is None else _table(reader, table)
+    known = [lsn for lsn in _candidates(reader, found) if found is None or _is_known(reader, found, lsn)]
+    lsn = _resolved(reader, asked)
+    if lsn is None:
+        return Nearest(max(known, default=None), None)
+    before, after = [each for each in known if each < lsn], [each for each in known if each > lsn]
+    return Nearest(max(before, default=None), min(after, default=None))
+
+
+def _table(reader: Reader, name: str) -> HistoryTable | None:
+    try:
+        return reader.table(name)
+    except AuditlakeError:  # there is none of that name, which the refusal says
+        return None
+
+
+def _candidates(reader: Reader, table: HistoryTable | None) -> set[Lsn]:
+    now = reader.known.now_lsn
+    if table is None:
+        return {min((each.horizon for each in reader.known.tables.values()), default=now), now}
+    parked = reader.known.parked.get(table.name)
+    bounds: Iterable[Lsn] = (bound for gap in reader.gaps_of(table) for bound in (gap.lsn_from, gap.lsn_to))
+    return {table.horizon, now, *bounds, *([] if parked is None else [parked.lsn])}
+
+
+def _is_known(reader: Reader, table: HistoryTable, lsn: Lsn) -> bool:
+    try:
+        reader.check(table, lsn, str(lsn))
+    except NotAnswerable:
+        return False
+    return lsn <= reader.known.now_lsn
+
+
+def _resolved(reader: Reader, asked: str | None) -> Lsn | None:
+    try:
+        return reader.moment(asked)
+    except AuditlakeError:  # the refusal says why
+        return None
