@@ -25,6 +25,7 @@ from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
 from auditlake.serve.endpoints import Endpoint, described, parse, tagged
+from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
 from auditlake.serve.formatting import bars_path, bytes_text, line_path, time_html, value, visible
 from auditlake.serve.lake_answers import Period, moment, timeline
 from auditlake.serve.nearest import Nearest, nearest
@@ -40,6 +41,7 @@ _NAVIGATION = (
     ("/status", "Status"),
 )
 _BARS = 240
+_OK = 200
 _TABLES_OF_SCHEMA = 100
 _FORM = ("fc", "fo", "fv")
 
@@ -114,6 +116,7 @@ class Pages:
             "url": _links(None if at.is_now else at.lsn),
             "database": require_manifest(self._readings.lake).database,
             "timeline": shown,
+            "evidence_url": _moved(path, [*_query(request), (PARAMETER, "1")], at.lsn),
             "now_url": f"{path}?{urlencode(_query(request))}",
             "bars": bars_path(shown),
             "signs_in": self._signs_in,
@@ -124,14 +127,26 @@ class Pages:
 
     def _rendered(self, request: Request, context: Context, status: int) -> Response:
         template = self._environment.get_template(context["template"])
+        if PARAMETER in request.query_params and context["path"] in PATHS and status == _OK:
+            return self._evidence(request, context)
         if "_fragment" in request.query_params and context["at"] is not None:
             body = "".join(template.blocks["main"](template.new_context(context)))
             headers = {"x-moment": json.dumps(context["at"].model_dump())}
             return HTMLResponse(body, status, headers)
         body = template.render(context)
-        if status != 200:  # noqa: PLR2004
+        if status != _OK:
             return HTMLResponse(body, status)
         return tagged(request, body.encode(), "text/html; charset=utf-8")
+
+    def _evidence(self, request: Request, context: Context) -> Response:
+        """Return the page as a file that is kept."""
+        found = evidence(self._readings.lake, context["path"], _query(request), context["at"])
+        template = self._environment.get_template(context["template"])
+        body = unfolded(
+            "".join(template.blocks["main"](template.new_context(context | {"url": unlinked, "evidence_url": "#"})))
+        )
+        html = self._environment.get_template("evidence.html").render(context | {"evidence": found, "body": body})
+        return HTMLResponse(html, headers={"content-disposition": f'attachment; filename="{found.name}"'})
 
     def _endpoint(self, path: str) -> Callable[[Request], Context]:
         endpoint = self._listed[path]
@@ -144,7 +159,7 @@ class Pages:
 
         def context(request: Request) -> Context:
             query = QueryParams(
-                [(k, v) for k, v in request.query_params.multi_items() if k not in {"_fragment", "facet"}]
+                [(k, v) for k, v in request.query_params.multi_items() if k not in {"_fragment", "facet", PARAMETER}]
             )
             asked = parse(endpoint.asked, query)
             answer = endpoint.answer(self._readings, asked)
@@ -292,7 +307,7 @@ def _filter_added(request: Request) -> str | None:
 
 def _query(request: Request) -> list[tuple[str, str]]:
     """Return the parameters of a page, without those of the moment and the fragment."""
-    return [(k, v) for k, v in request.query_params.multi_items() if k not in {"at", "_fragment"} and v]
+    return [(k, v) for k, v in request.query_params.multi_items() if k not in {"at", "_fragment", PARAMETER} and v]
 
 
 def _refusal(problem: models.Problem, title: str) -> Context:
@@ -300,7 +315,7 @@ def _refusal(problem: models.Problem, title: str) -> Context:
     return page | {"refused": None, "moments": Nearest(None, None)}
 
 
-def _moved(path: str, query: list[tuple[str, str]], lsn: Lsn) -> str:
+def _moved(path: str, query: list[tuple[str, str]], lsn: Lsn | str) -> str:
     """Return the link to a page as of another moment."""
     return f"{path}?{urlencode([*query, ('at', str(lsn))])}"
 

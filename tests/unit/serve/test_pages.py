@@ -10,6 +10,7 @@ import pytest
 from auditlake.feed.request import Request
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.parking import Cause, Parked, park
+from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
 from auditlake.serve.formatting import SHORT, time_html, value
 from auditlake.serve.live import event
@@ -124,6 +125,35 @@ def test_the_page_of_sql_lists_tables_and_columns_of_the_moment(page: Page) -> N
     assert "<code><bdi>public.customers</bdi></code>" in now
     assert "id, note, price, at" in then
     assert "public.customers" not in then
+
+
+@pytest.mark.parametrize(
+    "path", ["/row?table=hostile&key=5", "/transaction?transaction=0/250", "/compare?before=0/200"]
+)
+def test_evidence_is_one_file(page: Page, path: str) -> None:
+    """It says what was asked as of which commit of which server, loads nothing, leads nowhere, and folds no value."""
+    (href,) = re.findall(r'<a class="button evidence" href="([^"]*)"', page.ask("GET", path).text)
+    response = page.ask("GET", href.replace("&amp;", "&"))
+    assert response.status_code == 200
+    assert re.fullmatch(r'attachment; filename="[a-z]+-0-\w+-\w+\.html"', response.headers["content-disposition"])
+    html = response.text
+    assert path.partition("?")[0] in html
+    assert "shop of the server 7, timeline 1" in html
+    assert "none: nothing shows whether this lake was changed" in html
+    assert not re.search(r"<script|<link|<img|src=|url\(", html)
+    assert set(re.findall(r'href="([^"]*)"', html.partition("<main>")[2])) <= {"#", *re.findall(r"#diff-\d+", html)}
+    assert '<details class="long">' not in html
+
+
+def test_evidence_names_the_ledger(tmp_path: Path) -> None:
+    """Its tree, and up to where it is sealed; a refused question has no evidence."""
+    lake = write_lake(tmp_path / "lake")
+    Sealer(lake).seal("tests")
+    page = Page(lake)
+    html = page.get("/row", table="orders", key="1", _evidence="1").text
+    assert re.search(r"sealed up to 0/300; auditlake/7/shop/\w+, size \d+, root [\w+/]{43}=", html)
+    refused = page.get("/row", table="orders", key="1", at="0/99", _evidence="1")
+    assert (refused.status_code, "content-disposition" in refused.headers) == (422, False)
 
 
 def test_hostile_values_are_shown_and_not_executed(page: Page) -> None:

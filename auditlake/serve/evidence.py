@@ -1,0 +1,68 @@
+"""Evidence: a page as one HTML file that says by itself what was asked, of which lake, as of which commit.
+
+The file loads nothing and runs nothing: the style is part of it, links are text, forms are gone, long values are
+unfolded. With a ledger it names the tree over everything sealed when it was written, with which a digest that was kept
+elsewhere is compared; it is no proof by itself, and says so.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.resources import files
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import require_manifest
+from auditlake.ledger.blocks import Block, read_last_block
+from auditlake.serve import models
+
+PARAMETER = "_evidence"
+PATHS = ("/row", "/transaction", "/compare")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the head of the file says; `facts` are names and values in order."""
+
+    name: str
+    facts: Mapping[str, str]
+    style: Markup
+
+
+def evidence(lake: Lake, path: str, query: list[tuple[str, str]], at: models.Moment) -> Evidence:
+    """Describe the answer of a page.
+
+    Raises LakeUnusable.
+    """
+    manifest, now = require_manifest(lake), datetime.now(UTC)
+    facts = {
+        "Question": f"{path}?{urlencode([*query, ('at', at.lsn)])}",
+        "As of": f"{at.lsn}, {at.time or 'before the first commit'}, commit {at.commit} of {at.commits}",
+        "Database": f"{manifest.database} of the server {manifest.system_identifier}, timeline {manifest.timeline}",
+        "Written": f"{now.isoformat(timespec='seconds')} by auditlake {version('auditlake')}",
+        "Ledger": _ledger(read_last_block(lake)),
+    }
+    style = (files("auditlake.serve") / "static" / "app.css").read_text("utf-8")
+    name = f"{path.strip('/')}-{at.lsn.replace('/', '-')}-{now:%Y%m%dT%H%M%SZ}.html"
+    return Evidence(name, facts, Markup(style))  # noqa: S704 - our own file
+
+
+def unlinked(*_: object, **__: object) -> str:
+    """Return the target of every link: a file that is kept leads nowhere."""
+    return "#"
+
+
+def unfolded(body: str) -> Markup:
+    """Open every folded value of a page's HTML, whose values are escaped."""
+    return Markup(body.replace('<details class="long">', '<details class="long" open>'))  # noqa: S704 - rendered
+
+
+def _ledger(last: Block | None) -> str:
+    if last is None:
+        return "none: nothing shows whether this lake was changed"
+    root = b64encode(last.tree.root).decode()
+    return f"sealed up to {last.upto.commit}; {last.origin}, size {last.tree.size}, root {root}"
