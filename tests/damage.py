@@ -1,7 +1,8 @@
 """Deliberate damage of a history: rows of a file, and entries of the log, replaced in place."""
 
 import json
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditlake.delta.log_entry import ENGINE, entry_bytes
+from auditlake.delta.log_writer import CHECKSUM_TAG
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.history_files import find_files
 from auditlake.store.files import parquet
@@ -44,9 +47,23 @@ def rewrite(table: HistoryTable, path: Path, change: Callable[[pa.Table], pa.Tab
         if Path(add["path"]).name != path.name:
             return add
         statistics = json.loads(add["stats"]) | {"numRecords": rows.num_rows}
-        return add | {"size": path.stat().st_size, "stats": json.dumps(statistics)}
+        return with_file(add, content.getvalue(), json.dumps(statistics))
 
     edit_log(table, corrected)
+
+
+def summed(actions: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return a log entry of these actions; if the writer's had a checksum, with the right one."""
+    first, *others = actions
+    if first.get("commitInfo", {}).get("engineInfo") != ENGINE:
+        return "".join(f"{json.dumps(action)}\n" for action in (first, *others)).encode()
+    return entry_bytes({k: v for k, v in first["commitInfo"].items() if k not in {"engineInfo", "crc32"}}, others)
+
+
+def with_file(add: Mapping[str, Any], content: bytes, statistics: str) -> dict[str, Any]:
+    """Return the `add` of a file that now has this content."""
+    tags = {"tags": {CHECKSUM_TAG: f"{zlib.crc32(content):08x}"}} if CHECKSUM_TAG in (add.get("tags") or {}) else {}
+    return {**add, "size": len(content), "stats": statistics, **tags}
 
 
 def edit_log(table: HistoryTable, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
@@ -54,4 +71,4 @@ def edit_log(table: HistoryTable, change: Callable[[dict[str, Any]], Mapping[str
     for entry in (table.path / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         changed = [{**action, "add": change(action["add"])} if "add" in action else action for action in actions]
-        overwrite(entry, "".join(f"{json.dumps(action)}\n" for action in changed).encode())
+        overwrite(entry, summed(changed))

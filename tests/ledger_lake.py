@@ -21,6 +21,7 @@ from auditlake.ledger.signed_note import SigningKey, open_note
 from auditlake.ledger.verification import Evidence, Proof, verify_digests
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
+from tests.damage import summed, with_file
 from tests.s3_server import forget, overwrite
 
 KEY = SigningKey.generate("tests")
@@ -86,7 +87,7 @@ def _correct(place: Place, path: Place, content: BytesIO) -> None:
             return add
         columns = json.loads(add["stats"]).get("minValues", {})
         statistics = statistics_json(file_statistics(footer, columns))
-        return add | {"size": len(content.getvalue()), "stats": statistics}
+        return with_file(add, content.getvalue(), statistics)
 
     edit_adds(place, corrected)
 
@@ -97,7 +98,7 @@ def edit_adds(place: Place, change: Callable[[dict[str, Any]], Mapping[str, Any]
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         changed = [{"add": change(each["add"])} if "add" in each else each for each in actions]
         kept = [each for each in changed if each.get("add", ...) is not None]
-        overwrite(entry, "".join(f"{json.dumps(each)}\n" for each in kept).encode())
+        overwrite(entry, summed(kept))
 
 
 def where(column: str, value: object, change: Callable[[Any], Any], target: str) -> Rows:

@@ -18,6 +18,7 @@ from auditlake.lake.records import record_publication
 from auditlake.lsn import Lsn
 from auditlake.publication_membership import Member, Membership
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from tests.damage import summed
 
 _SNAPSHOT, _WATERMARK = Lsn(1_000), Lsn(50_000)
 _TIME_US = 1_700_000_000_000_000
@@ -64,7 +65,8 @@ def _first_table(lake: Lake, relation: Relation) -> list[str]:
 
 
 def _renamed(text: str, of: Relation, to: Relation) -> str:
-    return text.replace(str(of.name), str(to.name)).replace(f'"{of.oid}"', f'"{to.oid}"')
+    changed = text.replace(str(of.name), str(to.name)).replace(f'"{of.oid}"', f'"{to.oid}"')
+    return summed(map(json.loads, changed.splitlines())).decode()
 
 
 def _files_entry(number: int, files: int) -> str:

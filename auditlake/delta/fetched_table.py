@@ -18,6 +18,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from auditlake.delta.deletion_vectors import vector_file
+from auditlake.delta.log_entry import require_intact
 from auditlake.delta.log_reader import Add, Listing, checkpoint_file, file_path, list_with, live_files
 from auditlake.store.files import FETCHED_BYTES, read_each, read_listed, relative_name
 from auditlake.store.place import Place, Remote
@@ -92,4 +93,9 @@ def _opened(place: Remote, files: list[tuple[Place, str | None]], version: int) 
 
 def _content(file: tuple[Place, str | None]) -> bytes:
     place, etag = file
-    return place.read_bytes() if etag is None else read_listed(place, etag)
+    if etag is None:
+        return place.read_bytes()
+    content = read_listed(place, etag)
+    if place.name.endswith(".json"):
+        require_intact(place, content)
+    return content

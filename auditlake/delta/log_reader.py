@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
-from auditlake.errors import LakeUnusable
+from auditlake.delta.log_entry import lost, parsed_entry, require_intact
 from auditlake.store.files import AtOnce, list_versioned, parquet, read_each, read_listed
 from auditlake.store.place import Place, Remote
 
@@ -141,16 +141,13 @@ def entry(table: Place, version: int) -> Iterator[Mapping[str, Any]]:
 
 def _actions(log: Place, version: int, etag: str | None) -> list[Mapping[str, Any]]:
     path = log / f"{version:020}.json"
-    content = read_listed(path, etag).decode()
-    if not content:
-        raise _lost(path, "is empty")
-    return [json.loads(line) for line in content.split("\n") if line]
+    return parsed_entry(path, read_listed(path, etag))
 
 
 def require_entries(table: Path) -> None:
-    """Require that no entry since the newest checkpoint is missing or empty.
+    """Require that no entry since the newest checkpoint is missing, empty or changed.
 
-    To deltalake, an empty entry is a commit without actions.
+    To deltalake, an empty entry is a commit without actions, and it knows no checksum of an entry.
 
     Raises LakeUnusable.
     """
@@ -164,20 +161,10 @@ def require_entries(table: Path) -> None:
     for version in range(int(begin) + 1 if begin else 0, max(since, default=-1) + 1):
         path = log / f"{version:020}.json"
         try:
-            size_bytes = path.stat().st_size
+            require_intact(path, path.read_bytes())
         except FileNotFoundError:
             if path.name not in names:  # else the folder of a history was deleted by a copy that starts again
-                raise _lost(path, "is missing") from None
-        else:
-            if not size_bytes:
-                raise _lost(path, "is empty")
-
-
-def _lost(entry: Place, state: str) -> LakeUnusable:
-    return LakeUnusable(
-        f"{entry} {state}, so the changes of its commit are lost",
-        "Restore the file from a backup; without one, restore the lake, or begin a new one in another folder.",
-    )
+                raise lost(path, "is missing") from None
 
 
 def file_path(table: AnyPlace, add: Add) -> AnyPlace:
@@ -257,7 +244,9 @@ def tail_transactions(table: Place, apps: Collection[str]) -> TailTransactions |
 
 
 def _transactions(entry_file: Place, etag: str | None) -> Iterator[tuple[str, int]]:
-    for line in read_listed(entry_file, etag).split(b"\n"):
+    content = read_listed(entry_file, etag)
+    require_intact(entry_file, content)
+    for line in content.split(b"\n"):
         if line.startswith(b'{"txn"'):
             transaction = json.loads(line)["txn"]
             yield transaction["appId"], transaction["version"]

@@ -132,8 +132,18 @@ def test_a_folder_that_is_deleted_while_it_is_opened_is_no_table(
     assert open_delta(tmp_path / "t") is None
 
 
+def _flip(entry: Path) -> None:
+    """Make a position another one."""
+    entry.write_bytes(entry.read_bytes().replace(b'"version": 2', b'"version": 3'))
+
+
 @pytest.mark.parametrize(
-    ("damage", "reported"), [(Path.unlink, "is missing"), (partial(Path.write_bytes, data=b""), "is empty")]
+    ("damage", "reported"),
+    [
+        (Path.unlink, "is missing"),
+        (partial(Path.write_bytes, data=b""), "is empty"),
+        (_flip, "is damaged: its CRC-32 is [0-9a-f]{8}, it records [0-9a-f]{8}"),
+    ],
 )
 def test_a_damaged_entry_is_reported_until_a_checkpoint_replaces_it(
     tmp_path: Path, damage: Callable[[Path], object], reported: str

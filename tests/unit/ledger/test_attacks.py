@@ -13,6 +13,7 @@ from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, La
 from auditlake.ledger.verification import Evidence
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.store.files import remove_folder
+from tests.damage import summed
 from tests.ledger_lake import compared, edit_adds, edit_rows, files_of, found, sealed, where, without
 from tests.s3_server import copy_folder, copy_lake, on_disk, overwrite
 from tests.small_lake import CUSTOMERS, ORDERS, write_lake_with_manifest
@@ -247,7 +248,7 @@ def test_a_renamed_column_of_a_copy_is_found(lake: Lake, digest: Evidence) -> No
     schema = json.loads(metadata["schemaString"])
     schema["fields"][1]["metadata"]["auditlake.name"] = "notes"
     metadata["schemaString"] = json.dumps(schema)
-    overwrite(entry, "".join(f"{json.dumps(each)}\n" for each in actions).encode())
+    overwrite(entry, summed(actions))
     assert found(compared(lake, digest)) == [("changed columns", "public.orders", 0x100, None)]
 
 

@@ -21,6 +21,7 @@ from auditlake.ledger.seal import Sealer
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from tests.command import run
+from tests.damage import summed
 from tests.ledger_lake import compared, edit_rows, sealed
 from tests.s3_server import copy_lake, forget, overwrite
 from tests.small_lake import ORDERS, files_of, write_lake_with_manifest
@@ -227,5 +228,5 @@ def _resync(lake: Lake) -> None:
     edit_rows(lake.history(ORDERS), resynced)
     entry = lake.history(ORDERS) / "_delta_log" / f"{1:020}.json"
     action = {"txn": {"appId": "auditlake/resync", "version": 0x280}}
-    overwrite(entry, entry.read_bytes() + f"{json.dumps(action)}\n".encode())
+    overwrite(entry, summed([*map(json.loads, entry.read_text().splitlines()), action]))
     assert files_of(lake, ORDERS).table.resynced == 0x280
