@@ -3,7 +3,7 @@ PYTHON_BIN := .venv/bin
 ARGS ?=
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0# a second server of the S3 protocol
 
-.PHONY: demo test release torture mutations check setup docs bench clean
+.PHONY: demo test release torture mutations check setup docs bench wheel clean
 
 demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
@@ -41,5 +41,8 @@ bench: setup
 	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[bench]'
 	@for script in bench/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; PYTHONPATH=. $(PYTHON_BIN)/python "$$script" || exit 1; done
 
+wheel: setup ## dist/auditlake-VERSION-py3-none-any.whl, with the Delta jars
+	@$(PYTHON_BIN)/python scripts/wheel.py
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis auditlake.egg-info
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis auditlake.egg-info

@@ -102,7 +102,7 @@ is_complete() {
   command -v openssl >/dev/null || return 1
   "$venv/bin/python" -c '
 import sys
-from auditlake.spark.java import archive_path
+from auditlake.spark.jvm import archive_path
 from auditlake.spark.jars import delta_jars, jars_folder
 sys.exit(not (jars_folder().is_dir() and archive_path(delta_jars({})).is_file()))
 ' 2>/dev/null

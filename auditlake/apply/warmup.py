@@ -1,4 +1,4 @@
-"""Class-data archive of Spark's JVM: `python -m auditlake.apply.warmup` writes it (`spark.java`).
+"""Class-data archive of Spark's JVM: `python -m auditlake.apply.warmup` writes it (`spark.jvm`).
 
 The first batch that Spark folds takes several times as long as a later one, because its classes are loaded, compiled
 and optimised on the way; the archive saves the loading. It has the classes of a batch of one row in a temporary folder,
@@ -27,7 +27,7 @@ from auditlake.messages import report_error
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.spark.jars import delta_jars
-from auditlake.spark.java import create_archive
+from auditlake.spark.jvm import create_archive
 from auditlake.spark.session import spark_session
 
 _NAME = TableName("public", "warm")

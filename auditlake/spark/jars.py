@@ -1,4 +1,7 @@
-"""Delta jars, and those of S3: resolved once by Spark's own Ivy and kept in a folder: later starts need no network.
+"""Delta jars, and those of S3, as files: a start of Spark needs no network.
+
+The wheel contains the Delta jars (`scripts/wheel.py`). In a clone, and for S3, Spark's own Ivy resolves them once, and
+they are kept in a folder of the user's cache.
 
 `spark.jars.packages` contacts a repository at every start, even if everything is cached. `delta_jars` does so once, and
 keeps the jars that Spark itself does not include. The folder appears by rename, so a killed or concurrent resolution
@@ -31,8 +34,8 @@ PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 S3_PACKAGE = "org.apache.hadoop:hadoop-aws:3.5.0"
 """As the Hadoop of pyspark; brings the AWS SDK, 640 MB."""
 
-# The jars of PACKAGE that pyspark does not include; the others are older copies of jars in pyspark.
-_NEEDED = (
+# The others of PACKAGE are older copies of jars in pyspark.
+DELTA_JARS = (
     f"delta-spark_4.2_2.13-{DELTA_VERSION}.jar",
     f"delta-storage-{DELTA_VERSION}.jar",
     f"delta-kernel-api-{DELTA_VERSION}.jar",
@@ -41,11 +44,16 @@ _NEEDED = (
     "unitycatalog-client-0.6.0.jar",
     "unitycatalog-hadoop-0.6.0.jar",
 )
+"""The jars of PACKAGE that pyspark does not include."""
+
+PACKED = Path(__file__).with_name("delta_jars")
+"""Folder of DELTA_JARS in a wheel; a clone has none."""
+
 _NEEDED_FOR_S3 = ("hadoop-aws-3.5.0.jar", "bundle-2.35.4.jar", "analyticsaccelerator-s3-1.3.1.jar")
 _RESOLUTION_TIMEOUT_S = 900
 _RESOLVE = """
 import sys
-from auditlake.spark.java import launch
+from auditlake.spark.jvm import launch
 
 gateway = launch(dict(a.split("=", 1) for a in sys.argv[1:]))
 print("\\n".join(gateway.jvm.System.getProperty("spark.jars").split(",")))
@@ -53,18 +61,16 @@ print("\\n".join(gateway.jvm.System.getProperty("spark.jars").split(",")))
 
 
 def delta_jars(settings: Mapping[str, str]) -> list[Path]:
-    """Return the jars to start Spark with; resolve them the first time.
+    """Return the jars to start Spark with; without those of a wheel, resolve them the first time.
 
     Only the `spark.jars.*` settings matter here. Raises ConfigError if they cannot be resolved.
     """
-    folder = jars_folder()
-    return _resolved(folder, PACKAGE, _NEEDED, settings)
+    return _resolved(jars_folder(), PACKAGE, DELTA_JARS, settings)
 
 
 def s3_jars(settings: Mapping[str, str]) -> list[Path]:
     """Return the jars for lakes in S3, as `delta_jars`."""
-    chosen = "AUDITLAKE_JARS" in os.environ
-    folder = jars_folder() if chosen else jars_folder().with_name(S3_PACKAGE.partition(":")[2].replace(":", "-"))
+    folder = _chosen_folder() or _cached(S3_PACKAGE.partition(":")[2].replace(":", "-"))
     return _resolved(folder, S3_PACKAGE, _NEEDED_FOR_S3, settings)
 
 
@@ -75,10 +81,17 @@ def _resolved(folder: Path, package: str, needed: tuple[str, ...], settings: Map
 
 
 def jars_folder() -> Path:
-    """Return the folder of the jars, which may not exist yet."""
-    if chosen := os.environ.get("AUDITLAKE_JARS"):
-        return Path(chosen).expanduser().absolute()
-    return cache_folder() / "jars" / f"delta-{DELTA_VERSION}"
+    """Return the folder of the Delta jars, which may not exist yet."""
+    return _chosen_folder() or (PACKED if PACKED.is_dir() else _cached(f"delta-{DELTA_VERSION}"))
+
+
+def _chosen_folder() -> Path | None:
+    chosen = os.environ.get("AUDITLAKE_JARS")
+    return Path(chosen).expanduser().absolute() if chosen else None
+
+
+def _cached(name: str) -> Path:
+    return cache_folder() / "jars" / name
 
 
 def _complete(folder: Path, needed: tuple[str, ...]) -> list[Path]:

@@ -36,7 +36,8 @@ from auditlake.errors import ConfigError
 from auditlake.spark import connect
 from auditlake.spark import log_store as logstore
 from auditlake.spark.jars import delta_jars, s3_jars
-from auditlake.spark.java import driver_options, launch, require_java
+from auditlake.spark.java import require_java
+from auditlake.spark.jvm import driver_options, launch
 from auditlake.startup import is_submitted, whole
 from auditlake.store.objects import S3_FILE_SYSTEM
 

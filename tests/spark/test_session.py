@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from auditlake.spark.jars import delta_jars
-from auditlake.spark.java import archive_path, driver_options
+from auditlake.spark.jvm import archive_path, driver_options
 from auditlake.spark.session import spark_session
 from tests.running import await_true
 

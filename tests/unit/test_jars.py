@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from auditlake.errors import ConfigError
-from auditlake.spark.jars import delta_jars, jars_folder
+from auditlake.spark import jars
+from auditlake.spark.jars import DELTA_JARS, delta_jars, jars_folder
 from auditlake.spark.java import require_java
 
 JARS = (
@@ -46,6 +47,18 @@ def test_keeps_jars_in_the_cache_of_the_user(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("AUDITLAKE_JARS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert jars_folder() == tmp_path / "auditlake" / "jars" / "delta-4.4.0"
+
+
+def test_takes_the_jars_of_a_wheel_before_those_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed wheel needs neither a network nor a cache; a chosen folder still outranks it."""
+    for name in DELTA_JARS:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(jars, "PACKED", tmp_path)
+    monkeypatch.delenv("AUDITLAKE_JARS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert delta_jars({}) == [tmp_path / name for name in DELTA_JARS]
+    monkeypatch.setenv("AUDITLAKE_JARS", str(tmp_path / "other"))
+    assert jars_folder() == tmp_path / "other"
 
 
 def java_home(root: Path, release: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from auditlake.spark.java import _forward, archive_path, create_archive, driver_options
+from auditlake.spark.jvm import _forward, archive_path, create_archive, driver_options
 
 JARS = (Path("/jars/delta-spark.jar"),)
 
