@@ -1,4 +1,4 @@
-"""Class-data archive of Spark's JVM: `python -m auditlake.apply.warmup` writes it (`spark.jvm`).
+"""Class-data archive of Spark's JVM: `auditlake doctor --fetch` and `make setup` write it (`spark.jvm`).
 
 The first batch that Spark folds takes several times as long as a later one, because its classes are loaded, compiled
 and optimised on the way; the archive saves the loading. It has the classes of a batch of one row in a temporary folder,
@@ -54,11 +54,18 @@ def warm_up(spark: SparkSession) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def write_archive(settings: Mapping[str, str]) -> Path:
+    """Write the class-data archive that later JVMs start from, unless it exists; return its path.
+
+    Raises ConfigError.
+    """
+    return create_archive(delta_jars(settings), lambda options: _start(settings, options), _workload)
+
+
 def main() -> None:
-    """Write the class-data archive that later JVMs start from, unless it exists."""
-    settings = load_settings().spark
+    """Write the archive, by the settings."""
     try:
-        create_archive(delta_jars(settings), lambda options: _start(settings, options), _workload)
+        write_archive(load_settings().spark)
     except AuditlakeError as error:
         report_error(error)
         sys.exit(error.exit_code)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from auditlake.cli.commands import audit, feed, source, stages
+from auditlake.cli.commands import audit, doctor, feed, source, stages
 from auditlake.cli.commands import ledger as ledgers
 from auditlake.cli.commands import query as questions
 from auditlake.cli.commands import serve as serving
@@ -92,5 +92,6 @@ for _command in (
     *verifying.COMMANDS,
     *ledgers.COMMANDS,
     *serving.COMMANDS,
+    *doctor.COMMANDS,
 ):
     auditlake.add_command(_command)

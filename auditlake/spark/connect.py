@@ -23,6 +23,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from auditlake.errors import ConfigError, LakeUnusable
+from auditlake.extras import CONNECT
 
 REMOTE = "spark.remote"
 """Spark's setting for the URL of the server, which may contain a token."""
@@ -69,7 +70,7 @@ def connect(url: str, settings: Mapping[str, str]) -> SparkSession:
     return spark
 
 
-_INSTALL = "pip install 'auditlake[connect]'."
+_INSTALL = f"{CONNECT.command}."
 _LOG = "Its log has the reason."
 
 

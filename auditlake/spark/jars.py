@@ -70,8 +70,24 @@ def delta_jars(settings: Mapping[str, str]) -> list[Path]:
 
 def s3_jars(settings: Mapping[str, str]) -> list[Path]:
     """Return the jars for lakes in S3, as `delta_jars`."""
-    folder = _chosen_folder() or _cached(S3_PACKAGE.partition(":")[2].replace(":", "-"))
-    return _resolved(folder, S3_PACKAGE, _NEEDED_FOR_S3, settings)
+    return _resolved(_s3_folder(), S3_PACKAGE, _NEEDED_FOR_S3, settings)
+
+
+def all_jars(settings: Mapping[str, str]) -> list[Path]:
+    """Return the jars that these settings need, as `delta_jars`: those of S3 only if the lake is there."""
+    return [*delta_jars(settings), *(s3_jars(settings) if S3_FILE_SYSTEM in settings else [])]
+
+
+def unresolved(settings: Mapping[str, str]) -> list[str]:
+    """Return the packages that `all_jars` would resolve over a network.
+
+    Raises ConfigError if a folder lacks some of the jars.
+    """
+    wanted: list[tuple[Path, str, tuple[str, ...]]] = [(jars_folder(), PACKAGE, DELTA_JARS)]
+    if S3_FILE_SYSTEM in settings:
+        wanted.append((_s3_folder(), S3_PACKAGE, _NEEDED_FOR_S3))
+    present = {package: bool(folder.is_dir() and _complete(folder, needed)) for folder, package, needed in wanted}
+    return [package for package, is_there in present.items() if not is_there]
 
 
 def _resolved(folder: Path, package: str, needed: tuple[str, ...], settings: Mapping[str, str]) -> list[Path]:
@@ -83,6 +99,10 @@ def _resolved(folder: Path, package: str, needed: tuple[str, ...], settings: Map
 def jars_folder() -> Path:
     """Return the folder of the Delta jars, which may not exist yet."""
     return _chosen_folder() or (PACKED if PACKED.is_dir() else _cached(f"delta-{DELTA_VERSION}"))
+
+
+def _s3_folder() -> Path:
+    return _chosen_folder() or _cached(S3_PACKAGE.partition(":")[2].replace(":", "-"))
 
 
 def _chosen_folder() -> Path | None:
@@ -175,8 +195,7 @@ def main() -> None:
     Those of S3 are included if the lake is in S3.
     """
     try:
-        settings = load_settings()
-        jars = [*delta_jars(settings.spark), *(s3_jars(settings.spark) if S3_FILE_SYSTEM in settings.spark else [])]
+        jars = all_jars(load_settings().spark)
     except ConfigError as exc:
         sys.stderr.write(f"auditlake: error: {exc.message}\nauditlake: hint: {exc.hint}\n")
         sys.exit(exc.exit_code)

@@ -26,7 +26,7 @@ def require_java() -> Path:
     Raises ConfigError if there is none, or it is older than Spark requires.
     """
     java = _java()
-    major = _major_version(java)
+    major = major_version(java)
     if major < MINIMUM_JAVA:
         raise ConfigError(f"java at {java} is version {major}, Spark needs {MINIMUM_JAVA} or newer", _HINT)
     return java
@@ -44,7 +44,11 @@ def _java() -> Path:
     return Path(on_path)
 
 
-def _major_version(java: Path) -> int:
+def major_version(java: Path) -> int:
+    """Return the major version of a Java.
+
+    Raises ConfigError if it cannot be determined.
+    """
     release = java.resolve().parent.parent / "release"
     text = release.read_text() if release.is_file() else _version_output(java)
     match = re.search(r'(?:JAVA_VERSION="|version ")(?:1\.)?(\d+)', text)

@@ -7,7 +7,7 @@ whose end it would exit, and its gateway runs for ever.
 
 The class-data archive holds the JVM's parsed classes in one mapped file, so that session and first query take 0.54 of
 the time (`bench/jvm_start.py`, two busy cores, 2026-11). `create_archive` runs a workload in a JVM that writes it when
-it exits, once, ahead of use: `scripts/setup.sh` does it, and `python -m auditlake.apply.warmup` anywhere else.
+it exits, once, ahead of use: `scripts/setup.sh` does it, and `auditlake doctor --fetch` anywhere else.
 `driver_options` names the archive for later JVMs. Without one everything works, at the cost of a slower start.
 
 The name of an archive is a digest of everything it depends on: the Java runtime, Spark, and the class path. The JVM

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from auditlake.counters import Counter, count
 from auditlake.errors import ConfigError, LakeUnusable
+from auditlake.extras import S3
 from auditlake.store.failures import code_or_kind
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _profile() -> dict[str, Any]:
     except ImportError:
         raise ConfigError(
             "credentials are in a profile of AWS, and boto3, which reads profiles, is not installed",
-            "pip install 'auditlake[s3]', or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            f"{S3.command}, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
         ) from None
     provider = Boto3CredentialProvider()
     return {"credential_provider": provider, **({"region": provider.config["region"]} if provider.config else {})}

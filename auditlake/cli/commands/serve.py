@@ -10,6 +10,7 @@ from auditlake.cli.options import Stop, with_settings, with_zone
 from auditlake.config import Settings
 from auditlake.counters import Beat
 from auditlake.errors import ConfigError, Unsupported
+from auditlake.extras import MCP
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
@@ -97,7 +98,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.partition(".")[0] != "mcp":
             raise
-        raise Unsupported("mcp is not installed", "Install it: pip install 'auditlake[mcp]'.") from None
+        raise Unsupported("mcp is not installed", f"Install it: {MCP.command}.") from None
     from auditlake.api.lake import Lake
 
     lake = Lake(settings.lake)

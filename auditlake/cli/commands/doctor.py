@@ -1,0 +1,71 @@
+"""Command doctor: what this installation has and lacks."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from auditlake.config import Settings, load_settings
+from auditlake.errors import AuditlakeError
+from auditlake.messages import report_error, say
+from auditlake.values.escapes import visible
+
+if TYPE_CHECKING:  # commands import on demand, to start fast
+    from auditlake.doctor import Part
+
+
+@click.command()
+@click.option("--source", help="libpq URI or conninfo of the database.")
+@click.option("--lake", help="Folder of the lake [./lake].")
+@click.option("--fetch", is_flag=True, help="Fetch the jars, and write the class-data archive, if they are not there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
+@click.pass_context
+def doctor(context: click.Context, *, source: str | None, lake: str | None, fetch: bool, as_json: bool) -> None:
+    """Report Python, Java, jars, PostgreSQL, lake and settings, each with the command that fixes it.
+
+    \b
+    Example:
+      auditlake doctor
+      auditlake doctor --fetch
+    """
+    from auditlake.doctor import State, examine
+
+    def load() -> Settings:
+        return load_settings(context.obj, source=source, lake=lake)
+
+    if fetch:
+        _fetch(load)
+    parts = list(examine(load))
+    if as_json:
+        click.echo(json.dumps({"parts": [asdict(part) for part in parts]}))
+    else:
+        _show(parts)
+    if any(part.state == State.MISSING for part in parts):
+        sys.exit(3)
+
+
+def _fetch(load: Callable[[], Settings]) -> None:
+    """Fetch what can be fetched; what could not is in the report that follows."""
+    from auditlake.apply.warmup import write_archive
+    from auditlake.spark.jars import all_jars
+
+    try:
+        spark = load().spark
+        all_jars(spark)
+        say("writing the class-data archive of Spark's JVM, unless it exists: up to a minute")
+        write_archive(spark)
+    except AuditlakeError as error:
+        report_error(error)
+
+
+def _show(parts: "Sequence[Part]") -> None:
+    for part in parts:
+        click.echo(f"{part.state:<8} {part.name:<11} {visible(part.text)}")
+        if part.fix:
+            click.echo(f"{'':<21}{visible(part.fix)}")
+
+
+COMMANDS = (doctor,)

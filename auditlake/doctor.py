@@ -1,0 +1,127 @@
+"""Doctor: what this installation has and lacks, one line each, with the command that fixes it.
+
+It reads only, needs no settings, and starts no JVM. Each part is examined even if another is missing. What is not set
+up yet, and what only some commands need, is `unused`, not `missing`. Messages are those of the commands that would
+fail: no password is in them, and values of settings are not shown.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import version
+
+from auditlake.config import DEFAULT_FILE, Settings, redacted
+from auditlake.errors import AuditlakeError
+from auditlake.extras import EXTRAS
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import read_manifest
+from auditlake.source.connection import connect
+from auditlake.spark.jars import delta_jars, jars_folder, unresolved
+from auditlake.spark.java import major_version, require_java
+
+FETCH = "auditlake doctor --fetch"
+
+
+class State(StrEnum):
+    """Whether a part can be used."""
+
+    OK = "ok"
+    MISSING = "missing"
+    UNUSED = "unused"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of an installation; `fix` is what to do if it is not `ok`."""
+
+    name: str
+    state: State
+    text: str
+    fix: str | None = None
+
+
+def examine(load: Callable[[], Settings]) -> Iterator[Part]:
+    """Yield every part; `load` reads the settings, and raises ConfigError or Unsupported if they are wrong."""
+    yield Part("python", State.OK, f"{sys.version.split()[0]}, auditlake {version('auditlake')}")
+    settings, part = _settings(load)
+    yield part
+    for_spark = [_checked("java", _java), _checked("spark", _spark), _checked("jars", lambda: _jars(settings))]
+    yield from for_spark
+    if all(each.state == State.OK for each in for_spark):
+        yield _checked("archive", lambda: _archive(settings))
+    yield _extras()
+    yield _checked("postgresql", lambda: _source(settings))
+    yield _checked("lake", lambda: _lake(settings))
+
+
+def _checked(name: str, check: Callable[[], Part]) -> Part:
+    """Return the part, or one that is missing if an error says so."""
+    try:
+        return check()
+    except AuditlakeError as error:
+        return Part(name, State.MISSING, error.message, error.hint)
+
+
+def _settings(load: Callable[[], Settings]) -> tuple[Settings, Part]:
+    """Return the settings, or the defaults if they are wrong."""
+    try:
+        settings = load()
+    except AuditlakeError as error:
+        return Settings(), Part("settings", State.MISSING, error.message, error.hint)
+    given = ", ".join(sorted(name for name in settings.model_fields_set if getattr(settings, name))) or "the defaults"
+    file = f"; {DEFAULT_FILE.absolute()}" if DEFAULT_FILE.exists() else ""
+    return settings, Part("settings", State.OK, f"{given}{file}")
+
+
+def _java() -> Part:
+    java = require_java()
+    return Part("java", State.OK, f"version {major_version(java)} at {java}")
+
+
+def _spark() -> Part:
+    return Part("spark", State.OK, f"pyspark {version('pyspark')}, delta-spark {version('delta-spark')}")
+
+
+def _jars(settings: Settings) -> Part:
+    """Look for the jars without resolving them."""
+    if packages := unresolved(settings.spark):
+        return Part("jars", State.MISSING, f"those of {' and '.join(packages)} are not there", FETCH)
+    return Part("jars", State.OK, f"in {jars_folder()}")
+
+
+def _archive(settings: Settings) -> Part:
+    """Look for the class-data archive, whose name depends on Java, Spark and the jars."""
+    from auditlake.spark.jvm import archive_path  # noqa: PLC0415 - imports pyspark, which another part may miss
+
+    path = archive_path(delta_jars(settings.spark))
+    if path.is_file():
+        return Part("archive", State.OK, f"{path}")
+    return Part("archive", State.UNUSED, "no class-data archive: the first query of a JVM takes twice the time", FETCH)
+
+
+def _extras() -> Part:
+    installed = [extra.name for extra in EXTRAS if extra.is_installed]
+    others = [extra for extra in EXTRAS if not extra.is_installed]
+    text = f"installed: {', '.join(installed) or 'none'}"
+    if not others:
+        return Part("extras", State.OK, text)
+    return Part("extras", State.UNUSED, text, "; ".join(f"{extra.command} for {extra.purpose}" for extra in others))
+
+
+def _source(settings: Settings) -> Part:
+    """Connect to the source; `auditlake check` tells more."""
+    if settings.source is None:
+        return Part("postgresql", State.UNUSED, "no source is set", "export AUDITLAKE_SOURCE=postgresql://user@host/db")
+    dsn = settings.source.get_secret_value()
+    with connect(dsn) as conn:
+        major = conn.info.server_version // 10_000
+    return Part("postgresql", State.OK, f"version {major} at {redacted(dsn)}; auditlake check examines it")
+
+
+def _lake(settings: Settings) -> Part:
+    lake = Lake(settings.lake)
+    manifest = read_manifest(lake)
+    if manifest is None:
+        return Part("lake", State.UNUSED, f"there is no lake in {lake.root}", "auditlake bootstrap")
+    return Part("lake", State.OK, f"{lake.root}, of database {manifest.database}, slot {manifest.slot}")
