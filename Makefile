@@ -3,7 +3,7 @@ PYTHON_BIN := .venv/bin
 ARGS ?=
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0# a second server of the S3 protocol
 
-.PHONY: demo test release torture mutations check setup docs bench wheel clean
+.PHONY: demo test release torture mutations check setup docs man bench wheel clean
 
 demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
@@ -13,6 +13,7 @@ test: setup
 
 release: setup ## What a release must pass besides `make test`: longer tests, more servers, more readers
 	@PATH="$$PATH:$$HOME/go/bin"; command -v versitygw >/dev/null || ! command -v go >/dev/null || go install $(VERSITYGW)
+	@command -v zsh >/dev/null && command -v fish >/dev/null && command -v mandoc >/dev/null || apt-get install -y -qq --no-install-recommends zsh fish mandoc >&2
 	@command -v promtool >/dev/null || apt-get install -y -qq --no-install-recommends prometheus >&2
 	@command -v systemd-analyze >/dev/null || apt-get install -y -qq --no-install-recommends systemd >&2
 	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup tests/release $(ARGS)
@@ -37,6 +38,9 @@ docs: setup ## Write docs/types.md and docs/api.md from the code, and the output
 	$(PYTHON_BIN)/python scripts/api_page.py > docs/api.md
 	$(PYTHON_BIN)/python scripts/notebook.py
 
+man: setup ## Write man pages of all commands into build/man, from their help texts
+	$(PYTHON_BIN)/python scripts/man_pages.py build/man
+
 bench: setup
 	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[bench]'
 	@for script in bench/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; PYTHONPATH=. $(PYTHON_BIN)/python "$$script" || exit 1; done
@@ -45,4 +49,4 @@ wheel: setup ## dist/auditlake-VERSION-py3-none-any.whl, with the Delta jars
 	@$(PYTHON_BIN)/python scripts/wheel.py
 
 clean:
-	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis auditlake.egg-info
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis auditlake.egg-info
