@@ -49,8 +49,10 @@ class Shape:
     entries             text that changes with every catalog entry of a column
     constraint          OID of the primary key, which REINDEX keeps
     stamps              xmin and other fields of each column's entry by attnum, and of the row type's by 0
+    compared            what comparisons of columns depend on that are not of a built-in type and an ordinary collation
+                        (`values.equality`), by attnum and type; entries of former types are kept
 
-    `key` is None, and `stamps` empty, in a record of an earlier release.
+    `compared` is None, `key` is None, and `stamps` empty, in a record of an earlier release.
     """
 
     relation: Relation
@@ -64,6 +66,7 @@ class Shape:
     entries: str = ""
     constraint: int | None = None
     stamps: Mapping[int, str] = field(default_factory=dict)
+    compared: Mapping[str, Sequence[str]] | None = None
 
     def published(self, before: Sequence[Column] | None, *, stored: bool, listed: bool) -> Relation:
         """Return the relation with its published columns only.
@@ -113,6 +116,11 @@ class Difference:
 
     def __bool__(self) -> bool:
         return bool(self.definition or self.rows or self.rewritten)
+
+
+def compared_key(attnum: int, type_oid: int) -> str:
+    """Return the key of a column in `Shape.compared`."""
+    return f"{attnum} {type_oid}"
 
 
 def compare(before: Shape, now: Shape) -> Difference:

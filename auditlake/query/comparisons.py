@@ -21,6 +21,7 @@ from auditlake.errors import NotAnswerable
 from auditlake.query.compared_functions import (
     COMPARES,
     IS_PLAIN,
+    MATCHES,
     OF_ELEMENTS,
     OF_TEXT,
     ORDERS,
@@ -28,19 +29,33 @@ from auditlake.query.compared_functions import (
     function_name,
 )
 from auditlake.relation import TableName
-from auditlake.values.equality import has_equality, has_order, is_plain, printed
+from auditlake.values.equality import UNRECORDED, differs_in, has_equality, has_order, is_plain, printed
 from auditlake.values.input_syntax import type_name
 from auditlake.values.types import element_of
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A column of a table whose comparisons are checked; or, of an array, its elements."""
+    """A column of a table whose comparisons are checked; or, of an array, its elements.
+
+    `recorded` is what the lake recorded of comparisons with it (`values.equality`).
+    """
 
     table: TableName
     name: str
     type_oid: int
     typmod: int
+    recorded: tuple[str, ...] | None = None
+
+    @property
+    def differs_in(self) -> str | None:
+        """Return on what a comparison depends besides the text; None if on nothing."""
+        return differs_in(self.type_oid, self.recorded)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no comparison of it has to be checked."""
+        return is_plain(self.type_oid, self.typmod) and self.differs_in is None
 
     @property
     def element(self) -> "Followed | None":
@@ -48,7 +63,8 @@ class Followed:
         element = element_of(self.type_oid)
         if element is None:
             return self
-        return None if is_plain(element, self.typmod) else replace(self, type_oid=element)
+        of_element = replace(self, type_oid=element)
+        return None if of_element.is_plain else of_element
 
 
 Marks = frozenset[Followed]
@@ -66,12 +82,9 @@ EVERY = "*"
 Columns = Sequence[Shown]
 
 
-def columns_shown_of(table: TableName, columns: Iterable[tuple[str, int, int]]) -> list[Shown]:
-    """Return the columns of a table, given as name, type and modifier."""
-    return [
-        Shown(name, _NONE if is_plain(type_oid, typmod) else frozenset({Followed(table, name, type_oid, typmod)}))
-        for name, type_oid, typmod in columns
-    ]
+def columns_shown_of(columns: Iterable[Followed]) -> list[Shown]:
+    """Return the columns of a table."""
+    return [Shown(each.name, _NONE if each.is_plain else frozenset({each})) for each in columns]
 
 
 def check_comparisons(tree: exp.Expr, tables: Mapping[str, Columns]) -> Columns:
@@ -135,6 +148,7 @@ def _elements(marks: Marks) -> Marks:
 
 def _check(marks: Marks, what: str, *, ordered: bool = False) -> None:
     for each in sorted(marks, key=lambda mark: (mark.table, mark.name)):
+        _check_recorded(each, what)
         fits = has_order if ordered else has_equality
         if not fits(each.type_oid, each.typmod):
             equal = has_equality(each.type_oid, each.typmod)
@@ -145,8 +159,22 @@ def _check(marks: Marks, what: str, *, ordered: bool = False) -> None:
             )
 
 
+def _check_recorded(column: Followed, what: str) -> None:
+    part = column.differs_in
+    if part is None:
+        return
+    hint = f"Write cast({column.name} as string) to compare texts all the same."
+    if part is UNRECORDED:
+        hint = f"auditlake follow records it. {hint}"
+    raise NotAnswerable(
+        f"{what} would compare the text of {column.table}.{column.name} ({_type(column)}), "
+        f"which may differ for equal values, depending on {part}",
+        hint,
+    )
+
+
 def _type(column: Followed) -> str:
-    return type_name(column.type_oid, column.typmod)
+    return column.recorded[0] if column.recorded else type_name(column.type_oid, column.typmod)
 
 
 def _check_texts(marks: Marks, operands: Iterable[exp.Expr]) -> None:
@@ -417,6 +445,9 @@ class _Walk:
 
     def _result(self, name: str, marks: Marks, given: Sequence[tuple[exp.Expr, Marks]]) -> Marks:
         called = _CALLED.get(name, f"{name}()")
+        if name in MATCHES:
+            for each in sorted(marks, key=lambda mark: (mark.table, mark.name)):
+                _check_recorded(each, called)
         if name in OF_TEXT:
             return frozenset(each for each in marks if element_of(each.type_oid) is not None)
         if name in ORDERS:

@@ -14,9 +14,10 @@ with `Rows`.
 
 import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -25,17 +26,21 @@ from sqlglot import TokenType
 from auditlake.errors import BadUsage
 from auditlake.lake.history import ALL
 from auditlake.lake.layout import Lake
+from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
-from auditlake.query.comparisons import Columns, check_comparisons, columns_shown_of
+from auditlake.query.comparisons import Columns, Followed, check_comparisons, columns_shown_of
 from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import Names, rewrite
 from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
-from auditlake.relation import TableName
+from auditlake.relation import Column, TableName
+from auditlake.store.files import read_each
+from auditlake.table_shape import compared_key
 from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, mentioned
 from auditlake.temporal.when import AtTime, AtXid, When, parse_when
+from auditlake.values.equality import may_differ
 
 _DEFINES = re.compile(r"CREATE( OR REPLACE)?( TEMPORARY| TEMP)? VIEW ")
 _LONGEST_HEAD = 6
@@ -229,16 +234,31 @@ def _prepare(state: LakeState, sql: str, defined: Defined = _NO_VIEWS) -> Prepar
 
 def _checked(query: PreparedQuery, defined: Defined) -> Columns:
     """Check the comparisons of a query, unless no column needs it; return the columns that it shows."""
-    tables = dict(defined)
+    tables, recorded = dict(defined), _recorded(query)
     for view, (name, selection) in query.views.items():
         if not isinstance(selection, Log):
             columns, names = query.tails.columns_shown(query.known.tables[name], selection)
-            label = query.known.tables[name].last_name
-            tables[view] = columns_shown_of(label, [(names[c.stored], *c.type) for c in columns])
+            label, of_table = query.known.tables[name].last_name, recorded.get(name) or {}
+            tables[view] = columns_shown_of(
+                Followed(label, names[c.stored], *c.type, _compared(of_table, c)) for c in columns
+            )
     tokens = tokenize(query.sql)
     if not any(each.marks for columns in tables.values() for each in columns) or tokens[0].text.upper() not in _QUERIES:
         return ()
     return check_comparisons(parse_query(query.sql, tokens), tables)
+
+
+def _recorded(query: PreparedQuery) -> dict[TableName, Mapping[str, Sequence[str]] | None]:
+    """Read what the lake recorded of comparisons with columns of the tables that a query reads."""
+    tables = {name: query.known.tables[name] for name, chosen in query.views.values() if not isinstance(chosen, Log)}
+    names = [name for name, table in tables.items() if any(may_differ(c.type_oid) for c in table.columns)]
+    shapes = read_each(query.known.lake.shapes, partial(read_shape, query.known.lake), names)
+    return {name: shape.compared for name, shape in zip(names, shapes, strict=True) if shape is not None}
+
+
+def _compared(recorded: Mapping[str, Sequence[str]], column: Column) -> tuple[str, ...] | None:
+    found = recorded.get(compared_key(column.attnum or 0, column.type_oid))
+    return None if found is None else tuple(found)
 
 
 def with_raw(selection: Selection | Log) -> Selection | Log:

@@ -38,7 +38,7 @@ from auditlake.pgoutput.ddl_message import parse_shape
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.source.connection import Row, fetch, fetch_one
 from auditlake.source.publication import Publication, PublishedTable
-from auditlake.table_shape import Shape
+from auditlake.table_shape import Shape, compared_key
 from auditlake.values.types import base_type
 
 _TABLES = """
@@ -182,6 +182,54 @@ select a.attrelid::bigint, 'composite ' || y.oid,
   join pg_type y on y.oid = a.atttypid
   left join pg_type e on e.oid = y.typelem
  where a.attrelid = any (%s::oid[]) and a.attnum > 0 and (y.typrelid <> 0 or e.typrelid <> 0)
+"""
+# Each column of a type that is not built in, or with a collation under which equal texts may differ, and the parts of
+# its type: what remains when domains, arrays, composites, ranges and multiranges are taken apart. UNION leaves out
+# repeated parts, so that types that contain themselves end.
+_COMPARED = """
+with recursive parts (attrelid, attnum, oid, typmod, collation_oid) as (
+    select a.attrelid, a.attnum, a.atttypid, a.atttypmod, a.attcollation
+      from pg_attribute a where a.attrelid = any (%s::oid[]) and a.attnum > 0 and not a.attisdropped
+       and (a.atttypid >= 16384 or exists (
+            select from pg_collation c where c.oid = a.attcollation and not c.collisdeterministic))
+  union
+    select p.attrelid, p.attnum, n.oid, n.typmod, n.collation_oid
+      from parts p join pg_type y on y.oid = p.oid
+     cross join lateral (
+        select y.typbasetype, y.typtypmod, coalesce(nullif(p.collation_oid, 0), y.typcollation) where y.typtype = 'd'
+        union all
+        select y.typelem, p.typmod, p.collation_oid where y.typsubscript = 'array_subscript_handler'::regproc
+        union all
+        select d.atttypid, d.atttypmod, d.attcollation
+          from pg_attribute d where y.typtype = 'c' and d.attrelid = y.typrelid and d.attnum > 0 and not d.attisdropped
+        union all
+        select r.rngsubtype, -1, r.rngcollation from pg_range r where y.oid in (r.rngtypid, r.rngmultitypid)
+     ) n (oid, typmod, collation_oid))
+select a.attrelid::bigint, a.attnum::int, a.atttypid::bigint, s.nspname::text, b.typname::text,
+       format_type(a.atttypid, a.atttypmod), array_remove(array_agg(distinct found.part order by found.part), null)
+  from parts p
+  join pg_type y on y.oid = p.oid
+  join pg_attribute a on a.attrelid = p.attrelid and a.attnum = p.attnum
+  join lateral (
+    with recursive base as (
+      select t.* from pg_type t where t.oid = a.atttypid
+      union all
+      select t.* from base join pg_type t on base.typtype = 'd' and t.oid = base.typbasetype)
+    select base.* from base where base.typtype <> 'd') b on true
+  join pg_namespace s on s.oid = b.typnamespace
+  left join pg_collation c on c.oid = p.collation_oid and not c.collisdeterministic
+ cross join lateral (values
+    ('collation ' || c.oid::regcollation),
+    (case when y.typtype in ('r', 'm') and exists (
+               select from pg_range r where y.oid in (r.rngtypid, r.rngmultitypid) and r.rngsubopc >= 16384)
+          then 'type ' || format_type(y.oid, null) end),
+    (case when y.typtype <> 'b' or y.typsubscript = 'array_subscript_handler'::regproc then null
+          when y.oid < 16384 then y.oid::text || ' ' || p.typmod
+          when y.typname in ('ltree', 'hstore') and exists (
+               select from pg_depend d join pg_extension e on e.oid = d.refobjid and e.extname = y.typname
+                where d.classid = 'pg_type'::regclass and d.objid = y.oid and d.deptype = 'e') then null
+          else 'type ' || format_type(y.oid, null) end)) found (part)
+ group by 1, 2, 3, 4, 5, 6
 """
 _COMPOSITES = """
 select distinct r.typrelid::bigint
@@ -430,10 +478,20 @@ def read_types(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, 
     return types
 
 
+def _read_compared(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, dict[str, list[str]]]:
+    """Read what comparisons of these tables' columns depend on, as `table_shape.Shape` has it, by OID."""
+    compared: dict[int, dict[str, list[str]]] = {}
+    for oid, attnum, type_oid, schema, base, name, parts in fetch(conn, _COMPARED, list(oids)):
+        decisive = base_type(cast("int", type_oid), str(schema), str(base))
+        entry = compared_key(cast("int", attnum), decisive)
+        compared.setdefault(cast("int", oid), {})[entry] = [str(name), *cast("list[str]", parts)]
+    return compared
+
+
 def read_shapes(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int, tuple[Shape, int]]:
     """Read the shapes of these tables by OID, each with the xid that last wrote its entry in pg_class."""
     tables = list(oids)
-    types = read_types(conn, tables)
+    types, compared = read_types(conn, tables), _read_compared(conn, tables)
     found: dict[int, tuple[Shape, int]] = {}
     for entry, entries, changed_by, files, constraint, stamps in fetch(conn, _SHAPES, tables):
         of_parts = {int(oid): file for oid, file in cast("dict[str, int]", files).items()}
@@ -442,5 +500,6 @@ def read_shapes(conn: psycopg.Connection[Row], oids: Iterable[int]) -> dict[int,
         of_columns = types.get(shape.relation.oid, {})
         key = cast("int | None", constraint)
         shape = replace(shape, entries=str(entries), types=of_columns, constraint=key, stamps=of_entries)
+        shape = replace(shape, compared=compared.get(shape.relation.oid, {}))
         found[shape.relation.oid] = shape, cast("int", changed_by)
     return found

