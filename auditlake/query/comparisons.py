@@ -8,7 +8,12 @@ engine starts, so that both refuse the same statements.
 The check follows the columns of each table through the statement's tree: through subqueries, common table expressions,
 set operations and functions that return one of their arguments. Functions that compute from a text (`OF_TEXT`) end it,
 and so does a cast. It errs on the side of refusing: a name with several meanings has all of them, and a function that
-is not listed may compare. Names that are not found are left to the engine, which reports them. Pure.
+is not listed may compare. Names that are not found are left to the engine, which reports them.
+
+A typed column is NULL for a value that its type cannot hold, such as NaN and infinity. It may be shown, but a
+comparison, an aggregate or any other computation would leave that value out. The check returns the columns that are
+computed with (`Checked.computed`), and an engine refuses the statement if its rows have such a value (`held_error`).
+Pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,17 +33,29 @@ from auditlake.query.compared_functions import (
     RETURNS,
     function_name,
 )
+from auditlake.query.system_time import Selection
 from auditlake.relation import TableName
 from auditlake.values.equality import UNRECORDED, differs_in, has_equality, has_order, is_plain, printed
 from auditlake.values.input_syntax import type_name
-from auditlake.values.types import element_of
+from auditlake.values.types import DOES_NOT_FIT, ColumnType, element_of
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The rows of a column that is NULL for some values (`values.types`), and its stored name."""
+
+    table: TableName
+    selection: Selection
+    stored: str
+    type: ColumnType
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
     """A column of a table whose comparisons are checked; or, of an array, its elements.
 
-    `recorded` is what the lake recorded of comparisons with it (`values.equality`).
+    `recorded` is what the lake recorded of comparisons with it (`values.equality`), `origin` its rows
+    if it is NULL for some values.
     """
 
     table: TableName
@@ -46,6 +63,12 @@ class Followed:
     type_oid: int
     typmod: int
     recorded: tuple[str, ...] | None = None
+    origin: "Origin | None" = None
+
+    @property
+    def may_not_fit(self) -> bool:
+        """Whether it is NULL here for some values that exist."""
+        return self.origin is not None
 
     @property
     def differs_in(self) -> str | None:
@@ -84,15 +107,23 @@ Columns = Sequence[Shown]
 
 def columns_shown_of(columns: Iterable[Followed]) -> list[Shown]:
     """Return the columns of a table."""
-    return [Shown(each.name, _NONE if each.is_plain else frozenset({each})) for each in columns]
+    return [Shown(e.name, _NONE if e.is_plain and not e.may_not_fit else frozenset({e})) for e in columns]
 
 
-def check_comparisons(tree: exp.Expr, tables: Mapping[str, Columns]) -> Columns:
-    """Check every comparison of a query over these tables, by name in lower case; return the columns that it shows.
+class Checked(NamedTuple):
+    """The columns that a query shows, and those that it computes with although they are NULL for some values."""
+
+    shown: Columns = ()
+    computed: Marks = _NONE
+
+
+def check_comparisons(tree: exp.Expr, tables: Mapping[str, Columns]) -> Checked:
+    """Check every comparison of a query over these tables, by name in lower case.
 
     Raises NotAnswerable.
     """
-    return _Walk(tables).query(tree, {}, None)
+    walk = _Walk(tables)
+    return Checked(walk.query(tree, {}, None), frozenset(walk.computed))
 
 
 @dataclass(slots=True)
@@ -159,6 +190,17 @@ def _check(marks: Marks, what: str, *, ordered: bool = False) -> None:
             )
 
 
+def held_error(column: Followed) -> NotAnswerable:
+    """Return the refusal of a computation with a column that is NULL for a value that exists."""
+    assert column.origin is not None  # noqa: S101 - only such columns are computed with
+    kind = column.origin.type
+    return NotAnswerable(
+        f"the statement computes with {column.table}.{column.name}, which is NULL here for a value that exists and "
+        f"{kind.delta} cannot hold ({DOES_NOT_FIT[kind.kind]})",
+        f"Write cast({column.name} as {kind.delta}) to take it for NULL; exact_text({column.name}) shows it.",
+    )
+
+
 def _check_recorded(column: Followed, what: str) -> None:
     part = column.differs_in
     if part is None:
@@ -173,6 +215,11 @@ def _check_recorded(column: Followed, what: str) -> None:
     )
 
 
+def _check_matches(marks: Marks, name: str) -> None:
+    for each in sorted(marks, key=lambda mark: (mark.table, mark.name)) if name in MATCHES else ():
+        _check_recorded(each, f"{name}()")
+
+
 def _type(column: Followed) -> str:
     return column.recorded[0] if column.recorded else type_name(column.type_oid, column.typmod)
 
@@ -184,7 +231,8 @@ def _check_texts(marks: Marks, operands: Iterable[exp.Expr]) -> None:
             _check_texts(marks, text.expressions)
         if isinstance(text, exp.Literal) and text.is_string:
             for each in marks:
-                _check_text(each, str(text.this))
+                if not each.is_plain:
+                    _check_text(each, str(text.this))
 
 
 def _check_text(column: Followed, text: str) -> None:
@@ -217,6 +265,7 @@ _SORTED_BY = ("order", "sort", "cluster")
 _CALLED = {"argmax": "max_by()", "argmin": "min_by()", "arrayuniqueagg": "collect_set()"}
 _CALLED |= {"mul": "*", "add": "+", "sub": "-", "div": "/", "mod": "%", "neg": "-"}
 """Names of functions and operators, if they are not those of sqlglot's nodes."""
+_EXACT_TEXT = "exacttext"
 _NOT_SHOWN = {"SEMI", "ANTI"}
 Names = Mapping[str, Columns]
 
@@ -227,6 +276,16 @@ class _Walk:
     def __init__(self, tables: Names) -> None:
         self._tables = tables
         self._parameters: dict[str, Marks] = {}
+        self.computed: set[Followed] = set()
+
+    def check(self, marks: Marks, what: str, *, ordered: bool = False) -> None:
+        """Check that these columns may be compared, for equality or by order."""
+        self._compute(marks)
+        _check(marks, what, ordered=ordered)
+
+    def _compute(self, marks: Marks) -> None:
+        """Note that something is computed from these columns, so that a NULL would stand for a value unseen."""
+        self.computed |= {each for each in marks if each.may_not_fit}
 
     def query(self, node: exp.Expr, ctes: Names, outer: _Scope | None) -> Columns:
         """Check a query; return its columns."""
@@ -264,7 +323,7 @@ class _Walk:
         left, right = (self.query(side, ctes, outer) for side in (node.this, node.expression))
         whole = _all([*left, *right])
         if not isinstance(node, exp.Union) or node.args.get("distinct"):
-            _check(whole, type(node).__name__.upper())
+            self.check(whole, type(node).__name__.upper())
         paired = len(left) == len(right) and not node.args.get("by_name")
         columns = (
             [Shown(one.name, one.marks | other.marks) for one, other in zip(left, right, strict=True)]
@@ -279,7 +338,7 @@ class _Walk:
         alias = node.args.get("alias")
         columns = self._columns_of(node, scope)
         for pivot in node.args.get("pivots") or ():
-            _check(_all(columns), "PIVOT")
+            self.check(_all(columns), "PIVOT")
             columns = [Shown(EVERY, _all(columns))]
             alias = pivot.args.get("alias") or alias
         columns = _renamed(columns, alias)
@@ -313,7 +372,7 @@ class _Walk:
         if str(join.args.get("method") or "").upper() == "NATURAL":
             merged = [each.name.casefold() for each in columns if each.name.casefold() in before]
         for name in merged:
-            _check(scope.find(name, None) or _NONE, "JOIN USING")
+            self.check(scope.find(name, None) or _NONE, "JOIN USING")
         scope.merged += [name for name in merged if name not in scope.merged]
         self.marks(join.args.get("on"), scope)
         if str(join.args.get("kind") or "").upper() in _NOT_SHOWN:
@@ -325,7 +384,7 @@ class _Walk:
             if (clause := node.args.get(name)) is not None:
                 for each in clause.expressions:
                     key = each.this if isinstance(each, exp.Ordered) else each
-                    _check(self.key(key, columns, scope, own_first=True), "ORDER BY", ordered=True)
+                    self.check(self.key(key, columns, scope, own_first=True), "ORDER BY", ordered=True)
 
     def key(self, node: exp.Expr, columns: Columns, scope: _Scope, *, own_first: bool) -> Marks:
         """Return the marks of an item of ORDER BY or GROUP BY: a place, a name of a column, or an expression."""
@@ -365,12 +424,19 @@ class _Walk:
         return _NONE
 
     def _of_other_type(self, node: exp.Expr, scope: _Scope) -> Marks:
-        self._children(node, scope)
+        self._compute(self._children(node, scope))
+        return _NONE
+
+    def _cast(self, node: exp.Expr, scope: _Scope) -> Marks:
+        """Check a cast. One to another type than text says that values of that type are meant, and no others."""
+        marks = self._children(node, scope)
+        if node.args["to"].is_type(*exp.DataType.TEXT_TYPES):
+            self._compute(marks)
         return _NONE
 
     def _distinct(self, node: exp.Expr, scope: _Scope) -> Marks:
         marks = self._children(node, scope)
-        _check(marks, "DISTINCT")
+        self.check(marks, "DISTINCT")
         return marks
 
     def _column(self, node: exp.Expr, scope: _Scope) -> Marks:
@@ -398,7 +464,9 @@ class _Walk:
             for condition in conditions:
                 self.marks(condition, scope)
         values = [*(each.args["true"] for each in branches), node.args.get("default")]
-        return _union([self.marks(each, scope) for each in values])
+        marks = _union([self.marks(each, scope) for each in values])
+        self._compute(marks)
+        return marks
 
     def _comparison(self, node: exp.Expr, scope: _Scope) -> Marks:
         sign, ordered = _COMPARISONS[type(node)]
@@ -408,9 +476,9 @@ class _Walk:
     def _compare(self, operands: Sequence[exp.Expr], what: str, scope: _Scope, *, ordered: bool = False) -> None:
         sides = [self.marks(each, scope) for each in operands]
         marks = _union(sides)
-        _check(marks, what, ordered=ordered)
+        self.check(marks, what, ordered=ordered)
         _check_texts(marks, operands)
-        kinds = {each.type_oid: each for each in marks}
+        kinds = {each.type_oid: each for each in marks if not each.is_plain}
         if len(kinds) > 1:
             one, other = list(kinds.values())[:2]
             names = [f"{each.name} ({_type(each)})" for each in (one, other)]
@@ -421,13 +489,13 @@ class _Walk:
 
     def _window(self, node: exp.Expr, scope: _Scope) -> Marks:
         for each in node.args.get("partition_by") or ():
-            _check(self.marks(each, scope), "PARTITION BY")
+            self.check(self.marks(each, scope), "PARTITION BY")
         marks = self.marks(node.this, scope)
         order = node.args.get("order") or node.args.get("expression")
         if isinstance(order, exp.Order):
             for each in order.expressions:
                 sorted_by = self.marks(each.this, scope)
-                _check(sorted_by, "ORDER BY", ordered=True)
+                self.check(sorted_by, "ORDER BY", ordered=True)
                 marks |= sorted_by if isinstance(node, exp.WithinGroup) else _NONE
         return marks
 
@@ -445,20 +513,20 @@ class _Walk:
 
     def _result(self, name: str, marks: Marks, given: Sequence[tuple[exp.Expr, Marks]]) -> Marks:
         called = _CALLED.get(name, f"{name}()")
-        if name in MATCHES:
-            for each in sorted(marks, key=lambda mark: (mark.table, mark.name)):
-                _check_recorded(each, called)
+        if name != _EXACT_TEXT:
+            self._compute(marks)
         if name in OF_TEXT:
+            _check_matches(marks, name)
             return frozenset(each for each in marks if element_of(each.type_oid) is not None)
         if name in ORDERS:
             of_array = name.startswith(("array", "sort"))
             compared = given[1][1] if name in {"argmax", "argmin"} and len(given) > 1 else marks
-            _check(_elements(compared) if of_array else compared, called, ordered=True)
+            self.check(_elements(compared) if of_array else compared, called, ordered=True)
         elif name in COMPARES:
-            _check(marks, called)
+            self.check(marks, called)
             _check_texts(marks, [argument for argument, _ in given])
         elif name not in RETURNS and name not in IS_PLAIN:
-            _check(marks, called)
+            self.check(marks, called)
         if name in IS_PLAIN:
             return _NONE
         return _elements(marks) if name in OF_ELEMENTS else marks
@@ -468,7 +536,8 @@ class _Walk:
         ((exp.Identifier,), _parameter),
         ((exp.Exists,), _exists),
         ((exp.Query,), _inner_query),
-        ((exp.Cast, exp.TryCast, exp.Is, exp.And, exp.Or, exp.Not), _of_other_type),
+        ((exp.Cast, exp.TryCast), _cast),
+        ((exp.Is, exp.And, exp.Or, exp.Not), _of_other_type),
         (tuple(_COMPARISONS), _comparison),
         ((exp.Case,), _case),
         ((exp.Window, exp.WithinGroup), _window),
@@ -519,7 +588,7 @@ class _Select:
             for each in part if isinstance(part, list) else [part]:
                 walk.marks(each, scope)
         if node.args.get("distinct"):
-            _check(_all(columns), "DISTINCT")
+            walk.check(_all(columns), "DISTINCT")
         walk.sorts(node, columns, scope)
         return columns
 
@@ -542,6 +611,6 @@ class _Select:
         for name in ("rollup", "cube", "grouping_sets"):
             keys += [key for each in clause.args.get(name) or () for key in each.expressions]
         for key in keys:
-            _check(self._walk.key(key, columns, self._scope, own_first=False), "GROUP BY")
+            self._walk.check(self._walk.key(key, columns, self._scope, own_first=False), "GROUP BY")
         if clause.args.get("all"):
-            _check(_all(columns), "GROUP BY ALL")
+            self._walk.check(_all(columns), "GROUP BY ALL")

@@ -65,6 +65,7 @@ from auditlake.lake.history import LSNS, HistoryTable, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import read_selection
+from auditlake.query.comparisons import held_error
 from auditlake.query.dialect import tokenize
 from auditlake.query.functions import FUNCTIONS
 from auditlake.query.lexical import canonical
@@ -131,6 +132,7 @@ def plan(spark: SparkSession, query: PreparedQuery) -> DataFrame:
         for view, (table, selection) in query.views.items():
             with lake_errors(spark, query.known.lake.root):
                 _read(spark, query, table, selection).createOrReplaceTempView(view)
+        _check_held(spark, query)
         with statement_errors({view: str(table) for view, (table, _) in query.views.items()}):
             check(spark, query.sql, FUNCTIONS, query.views)
             rows = spark.sql(query.sql)
@@ -141,6 +143,23 @@ def plan(spark: SparkSession, query: PreparedQuery) -> DataFrame:
     finally:
         for view in () if is_connected(spark) else query.views:
             spark.catalog.dropTempView(view)
+
+
+def _check_held(spark: SparkSession, query: PreparedQuery) -> None:
+    """Check that columns which a statement computes with are not NULL for a value that exists.
+
+    Raises NotAnswerable.
+    """
+    for (name, selection), computed in query.held_back.items():
+        table, raw = query.known.tables[name], with_raw(selection)
+        assert not isinstance(raw, Log)  # noqa: S101 - the same kind of selection as before
+        shown = query.tails.columns_shown(table, raw)[1]
+        entries = {shown[each.origin.stored]: each for each in computed if each.origin}
+        held = [f"map_contains_key(_raw, {spark_literal(entry)})" for entry in entries]
+        with lake_errors(spark, query.known.lake.root):
+            rows = read_selection(spark, table, raw, query.tails).where(" or ".join(held)).select("_raw").head(1)
+        for row in rows:
+            raise held_error(next(column for entry, column in entries.items() if entry in row["_raw"]))
 
 
 def plan_all(spark: SparkSession, queries: Iterable[PreparedQuery]) -> list[DataFrame]:

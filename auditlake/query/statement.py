@@ -24,11 +24,11 @@ import pyarrow as pa
 from sqlglot import TokenType
 
 from auditlake.errors import BadUsage
-from auditlake.lake.history import ALL
+from auditlake.lake.history import ALL, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
-from auditlake.query.comparisons import Columns, Followed, check_comparisons, columns_shown_of
+from auditlake.query.comparisons import Checked, Columns, Followed, Origin, check_comparisons, columns_shown_of
 from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
@@ -152,6 +152,17 @@ class PreparedQuery:
     """The view that the statement defines; it has no result then."""
     shown: Columns = ()
     """Its columns, if comparisons of some column have to be checked."""
+    computed: frozenset[Followed] = frozenset()
+    """Columns that it computes with although they are NULL for some values (`query.comparisons`)."""
+
+    @property
+    def held_back(self) -> dict[tuple[TableName, Selection], list[Followed]]:
+        """The same columns by the rows whose values must fit."""
+        found: dict[tuple[TableName, Selection], list[Followed]] = {}
+        for column in sorted(self.computed, key=lambda each: (each.table, each.name)):
+            if (origin := column.origin) is not None:
+                found.setdefault((origin.table, origin.selection), []).append(column)
+        return found
 
     @property
     def defined(self) -> "Defined":
@@ -229,22 +240,28 @@ def _prepare(state: LakeState, sql: str, defined: Defined = _NO_VIEWS) -> Prepar
         views = {name: (table, with_raw(selection)) for name, (table, selection) in views.items()}
     readings = [(known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
     query = PreparedQuery(known, state.lsn, rewritten.sql, views, find_reading_tails(known, readings), rewritten.exact)
-    return replace(query, shown=_checked(query, defined))
+    checked = _checked(query, defined)
+    origins = [each.origin for each in checked.computed if each.origin is not None]
+    of_views = [(known.tables[each.table], each.selection) for each in origins]
+    if set(of_views) - set(readings):
+        query = replace(query, tails=find_reading_tails(known, {*readings, *of_views}))
+    return replace(query, shown=checked.shown, computed=checked.computed)
 
 
-def _checked(query: PreparedQuery, defined: Defined) -> Columns:
-    """Check the comparisons of a query, unless no column needs it; return the columns that it shows."""
+def _checked(query: PreparedQuery, defined: Defined) -> Checked:
+    """Check the comparisons of a query, unless no column needs it."""
     tables, recorded = dict(defined), _recorded(query)
     for view, (name, selection) in query.views.items():
         if not isinstance(selection, Log):
             columns, names = query.tails.columns_shown(query.known.tables[name], selection)
             label, of_table = query.known.tables[name].last_name, recorded.get(name) or {}
             tables[view] = columns_shown_of(
-                Followed(label, names[c.stored], *c.type, _compared(of_table, c)) for c in columns
+                Followed(label, names[c.stored], *c.type, _compared(of_table, c), _origin(name, selection, c))
+                for c in columns
             )
     tokens = tokenize(query.sql)
     if not any(each.marks for columns in tables.values() for each in columns) or tokens[0].text.upper() not in _QUERIES:
-        return ()
+        return Checked()
     return check_comparisons(parse_query(query.sql, tokens), tables)
 
 
@@ -254,6 +271,11 @@ def _recorded(query: PreparedQuery) -> dict[TableName, Mapping[str, Sequence[str
     names = [name for name, table in tables.items() if any(may_differ(c.type_oid) for c in table.columns)]
     shapes = read_each(query.known.lake.shapes, partial(read_shape, query.known.lake), names)
     return {name: shape.compared for name, shape in zip(names, shapes, strict=True) if shape is not None}
+
+
+def _origin(table: TableName, selection: Selection, column: Column) -> Origin | None:
+    kind = type_of(column)
+    return Origin(table, selection, column.stored, kind) if kind.may_not_fit else None
 
 
 def _compared(recorded: Mapping[str, Sequence[str]], column: Column) -> tuple[str, ...] | None:

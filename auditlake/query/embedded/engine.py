@@ -34,6 +34,7 @@ from auditlake.lake.duckdb_rows import bare, connect_for_statements, parquet_fil
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn
+from auditlake.query.comparisons import Followed, held_error
 from auditlake.query.dialect import parse_query, tokenize
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.queries import Field, Translated, translate
@@ -341,8 +342,10 @@ class Embedded:
             table = state.known.tables[name]
             pairs = _columns(query, table, selection)
             columns = tuple(column for column, _ in pairs)
-            rows = _rows(connection, query, reader, table, selection, columns)
+            computed = query.held_back.get((name, selection), [])
+            rows = _rows(connection, query, reader, table, selection, columns, raw=bool(computed))
             _check_row_length(table, selection)
+            _check_held(connection, rows, computed)
             shown = [bare(column, quoted(column)) for column in columns]
             others = [each.name or "" for each in _fields(query, name, selection)[len(columns) :]]
             shown += [raw_with_printed(pairs) if each == "_raw" else standard_identifier(each) for each in others]
@@ -367,6 +370,19 @@ class Embedded:
                     yield inexact_note(next(name for each, name in shown if each.stored == column))
                     break
             connection.close()
+
+
+def _check_held(connection: "DuckDBPyConnection", rows: str, computed: Sequence[Followed]) -> None:
+    """Check that columns which a statement computes with are not NULL for a value that exists.
+
+    Raises NotAnswerable.
+    """
+    held = [f"_raw[{standard_literal(each.origin.stored)}] is not null" for each in computed if each.origin]
+    if not held:
+        return
+    found = connection.execute(f"select {', '.join(held)} from ({rows}) where {' or '.join(held)} limit 1").fetchone()
+    if found is not None:
+        raise held_error(computed[found.index(True)])
 
 
 def _rows(  # noqa: PLR0913, PLR0917 - what identifies the rows

@@ -3,10 +3,12 @@
 import pytest
 
 from auditlake.errors import NotAnswerable
-from auditlake.query.comparisons import Columns, Followed, Shown, check_comparisons, columns_shown_of
+from auditlake.lsn import Lsn
+from auditlake.query.comparisons import Columns, Followed, Origin, Shown, check_comparisons, columns_shown_of
 from auditlake.query.dialect import parse_query, tokenize
+from auditlake.query.system_time import State
 from auditlake.relation import TableName
-from auditlake.values.types import BUILT_IN
+from auditlake.values.types import BUILT_IN, column_type
 
 _TYPES = {"id": "int4", "iv": "interval", "j": "jsonb", "n": "numeric", "u": "uuid", "ip": "inet", "c": "bpchar"}
 _TYPES |= {"name": "text", "b": "bytea", "at": "time", "doc": "json", "x": "xml"}
@@ -31,7 +33,7 @@ _TABLES = {
 
 
 def _check(sql: str) -> Columns:
-    return check_comparisons(parse_query(sql, tokenize(sql)), _TABLES)
+    return check_comparisons(parse_query(sql, tokenize(sql)), _TABLES).shown
 
 
 @pytest.mark.parametrize(
@@ -140,3 +142,42 @@ def test_the_columns_of_a_query_keep_their_marks() -> None:
     sql = "select a from late where a = 'x'"
     with pytest.raises(NotAnswerable):
         check_comparisons(parse_query(sql, tokenize(sql)), {"late": [Shown("a", shown[0].marks)]})
+
+
+_ROWS = TableName("public", "p"), State(Lsn(9))
+_MISFITS = columns_shown_of(
+    Followed(TableName("public", "p"), name, *kind, None, Origin(*_ROWS, name, column_type(*kind)))
+    for name, kind in {
+        "price": (BUILT_IN["numeric"][0], ((6 << 16) | 2) + 4),
+        "until": (BUILT_IN["date"][0], -1),
+        "ints": (BUILT_IN["int4"][1], -1),
+    }.items()
+)
+
+
+@pytest.mark.parametrize(
+    ("sql", "computed"),
+    [
+        ("select price, until as u, ints from p", set()),
+        ("select * from (select * from p union all select * from p) q limit 5", set()),
+        ("select exact_text(price) as t from p where exact_text(until) = 'infinity'", set()),
+        ("select cast(until as date) as d from p where cast(price as decimal(6,2)) > 5", set()),
+        ("select price from p where price > 5", {"price"}),
+        ("select price from p where until = '2026-1-9'", {"until"}),
+        ("select price from p where until between date '2026-01-01' and current_date()", {"until"}),
+        ("select price from p where price is null", {"price"}),
+        ("select count(price), max(until) from p", {"price", "until"}),
+        ("select cast(price as string) from p", {"price"}),
+        ("select u from (select until as u from p) order by u", {"until"}),
+        ("select u from (select until as u, price from p) group by u", {"until"}),
+        ("select coalesce(price, 0), case when true then until end from p", {"price", "until"}),
+        ("select distinct until from p", {"until"}),
+        ("select p.price + q.price from p join p q using (until)", {"price", "until"}),
+        ("select x from p lateral view explode(ints) v as x", {"ints"}),
+        ("select lag(price) over (partition by until order by 1) from p", {"price", "until"}),
+    ],
+)
+def test_a_column_is_computed_with(sql: str, computed: set[str]) -> None:
+    """Whatever reads a NULL that stands for a value; only showing it, and a cast to its type, do not."""
+    found = check_comparisons(parse_query(sql, tokenize(sql)), {"p": _MISFITS})
+    assert {each.name for each in found.computed} == computed
