@@ -34,6 +34,7 @@ from pydantic import (
 )
 
 from auditlake.errors import ConfigError, Unsupported
+from auditlake.mask_rules import LEAST_SECRET_BYTES, Form, Masking, Rule, parse_rule
 from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import SCHEMES, parse
 from auditlake.streaming_mode import Streaming, StreamingMode
@@ -45,6 +46,7 @@ DEFAULT_FILE = Path("auditlake.toml")
 _PREFIX = "AUDITLAKE_"
 _NOT_IN_PATHS = re.compile(r"[%\\\[\]|^\x00-\x1f\x7f]")
 """Delta's readers and writers interpret these characters in a path, each in a different way."""
+_SECRET_VARIABLE = "AUDITLAKE_MASK_SECRET"  # noqa: S105 - its name
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
@@ -131,6 +133,29 @@ def _masks(value: object) -> object:
     return patterns
 
 
+def _mask_table(value: object) -> object:
+    """Take a table, in the environment as JSON; patterns alone are those of `mcp`."""
+    if isinstance(value, str):
+        value = _json(value) if value.lstrip().startswith("{") else _masks(value)
+    return {"mcp": value} if isinstance(value, list | tuple) else value
+
+
+def _mask_rules(value: object) -> tuple[tuple[str, Rule], ...]:
+    """Parse patterns and their rules, in order; TOML reads a pattern without quotes as tables in tables."""
+    if not isinstance(value, Mapping):
+        raise ValueError('is not a table, need for example "public.people.email" = "hash"')  # noqa: TRY004  # as above
+    rules = tuple((pattern, parse_rule(text)) for pattern, text in _flat(value))
+    _masks([pattern for pattern, _ in rules])
+    return rules
+
+
+def _secret_file(value: object) -> Path:
+    """Make a path absolute; one of another type is refused without being shown, as it may be the secret itself."""
+    if not isinstance(value, str):
+        raise ValueError("has a secret that is not a path")  # noqa: TRY004  # as above
+    return Path(value).expanduser().absolute()
+
+
 def _spark_settings(value: object) -> object:
     """Flatten tables (TOML reads a dotted key as one) and complete the names: `master` is `spark.master`."""
     table = _json(value) if isinstance(value, str) else value
@@ -157,6 +182,20 @@ def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 def _table(value: object) -> object:
     """Take a table as JSON, the form used in the environment."""
     return _json(value) if isinstance(value, str) else value
+
+
+class MaskSettings(BaseModel):
+    """What is masked: columns by a rule before they are captured, and columns that `auditlake mcp` never shows.
+
+    In `strict` tables every column needs a rule. `secret` is the file of the secret of `hash`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    columns: Annotated[tuple[tuple[str, Rule], ...], PlainValidator(_mask_rules)] = ()
+    strict: Annotated[tuple[str, ...], BeforeValidator(_patterns)] = ()
+    secret: Annotated[Path | None, PlainValidator(_secret_file)] = None
+    mcp: Annotated[tuple[str, ...], BeforeValidator(_masks)] = ()
 
 
 class DigestSettings(BaseModel):
@@ -207,7 +246,7 @@ class Settings(BaseModel):
     metrics_port: Annotated[tuple[str, int] | None, PlainValidator(parse_address)] = None
     log_format: Literal["text", "json"] = "text"
     tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
-    mask: Annotated[tuple[str, ...], BeforeValidator(_masks)] = ()
+    mask: Annotated[MaskSettings, BeforeValidator(_mask_table)] = MaskSettings()
     digest: Annotated[DigestSettings | None, BeforeValidator(_table)] = None
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
 
@@ -215,6 +254,16 @@ class Settings(BaseModel):
     def how_to_stream(self) -> Streaming:
         """How PostgreSQL sends large transactions."""
         return Streaming(self.streaming, self.spool)
+
+    @property
+    def masking(self) -> Masking:
+        """The rules of masking, and their secret: that of the environment, else of the file.
+
+        Raises ConfigError.
+        """
+        rules = self.mask.columns
+        needed = any(rule.form is Form.HASH for _, rule in rules)
+        return Masking(rules, self.mask.strict, _read_secret(self.mask.secret) if needed else None)
 
     @property
     def zone(self) -> tzinfo:
@@ -232,6 +281,30 @@ class Settings(BaseModel):
                 f"give --source postgresql://user@host/database, or {_PREFIX}SOURCE, or `source` in {DEFAULT_FILE}.",
             )
         return self.source.get_secret_value()
+
+
+def _read_secret(path: Path | None) -> bytes:
+    """Read the secret of `hash`; messages show neither it nor the path, which may be the secret by mistake.
+
+    Raises ConfigError.
+    """
+    advice = f"Put at least {LEAST_SECRET_BYTES} random bytes there, for example from openssl rand -hex 32."
+    if given := os.environ.get(_SECRET_VARIABLE):
+        found, where = given.encode(errors="surrogateescape"), _SECRET_VARIABLE
+    elif path is None:
+        raise ConfigError(
+            "[mask] has the rule hash and no secret", f"Set {_SECRET_VARIABLE}, or mask.secret to a file."
+        )
+    else:
+        where = "the file that mask.secret names"
+        try:
+            found = path.read_bytes()
+        except OSError as exc:
+            raise ConfigError(f"{where} cannot be read: {exc.strerror}", advice) from None
+    secret = found.strip()
+    if len(secret) < LEAST_SECRET_BYTES:
+        raise ConfigError(f"{where} has {len(secret)} bytes, need at least {LEAST_SECRET_BYTES}", advice)
+    return secret
 
 
 def load_settings(config_file: Path | None = None, **flags: object) -> Settings:

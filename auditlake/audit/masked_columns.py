@@ -10,11 +10,10 @@ it is a name of one of their columns at all: a name that is unknown here is mask
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.lake.history import HistoryTable
-from auditlake.relation import TableName
+from auditlake.mask_rules import matches_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +32,13 @@ def masked_columns(reader: Reader, tables: Iterable[HistoryTable], patterns: Seq
     """Return the masked columns of some tables."""
     hidden, shown = set[str](), set[str]()
     for table in tables:
-        spellings = {each for name in (table.name, *reader.every_name(table)) for each in _spellings(name)}
+        own = (table.name, *reader.every_name(table))
         for names in reader.names_of_columns(table):
             masked = any(
-                fnmatchcase(f"{spelling}.{name}", pattern)
+                matches_column(pattern, table_name, name)
                 for pattern in patterns
-                for spelling in spellings
+                for table_name in own
                 for name in names
             )
             (hidden if masked else shown).update(names)
     return MaskedColumns(frozenset(hidden), frozenset(shown - hidden))
-
-
-def _spellings(name: TableName) -> tuple[str, str]:
-    """Return a table's name as PostgreSQL has it, and as messages quote it."""
-    return f"{name.schema}.{name.table}", str(name)

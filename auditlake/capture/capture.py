@@ -43,6 +43,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.capture.change_log import CaptureLog, CommitEnd, RecordDdl, TableMessages
+from auditlake.capture.masking import read_masks
 from auditlake.capture.partition_watch import Held, PartitionWatch
 from auditlake.capture.preconditions import Claim, Report, Source, check_slot
 from auditlake.capture.shape_watch import DdlProof, DdlRecorder, ShapeWatch
@@ -351,7 +352,7 @@ class Opened:
 def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened:
     """Open the log and the stream of a claim; on failure close the claim.
 
-    Raises SourceUnreachable, WrongSource, LakeUnusable, LakeConflict.
+    Raises SourceUnreachable, WrongSource, LakeUnusable, LakeConflict; ConfigError if the lake records other masks.
     """
     with ExitStack() as opened:
         opened.enter_context(closing(claim))
@@ -361,7 +362,10 @@ def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened
         snapshots, partitions = CatalogSnapshots(lake), PartitionWatch(lake, report)
         with answering_within(control, silence_s):
             log = CaptureLog(
-                lake, Asker(source.conninfo, lake, silence_s), AttributeNumbers(source.conninfo, lake, silence_s)
+                lake,
+                Asker(source.conninfo, lake, silence_s),
+                AttributeNumbers(source.conninfo, lake, silence_s),
+                read_masks(lake, source.masking),
             )
             shapes = ShapeWatch(lake, log, DdlRecorder(lake, log), report, source.manifest.publication)
             _check_again(claim, source.manifest.slot, lake, log, report)

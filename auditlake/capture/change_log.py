@@ -9,7 +9,8 @@ Order of effects, for each batch:
 5. Only now may the source be sent an acknowledgement.
 
 Before that, the buffer's messages about tables are taken in their order: relation versions are numbered, and those of
-the DDL trigger are recorded, which may park a table. A buffer that cannot be decoded has no effect.
+the DDL trigger are recorded, which may park a table. Then values are masked (`capture.masking`), before anything of
+the batch is written. A buffer that cannot be decoded has no effect.
 
 After a crash between 3 and 4 the server sends the transactions again; those already written are recognized by their LSN
 and not written twice.
@@ -27,11 +28,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditlake.capture.masking import ChangeMasker
 from auditlake.delta.append_table import AppendLog, select
 from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
 from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
+from auditlake.lake.masks import Masks
 from auditlake.lake.positions import CLOCK_TOLERANCE_US
 from auditlake.lake.relations import RelationsLog, RelationVersion
 from auditlake.lsn import Lsn
@@ -66,15 +69,22 @@ class TableMessages:
 class CaptureLog:
     """The tables that capture writes. One process at a time; the first commit of a second one is refused."""
 
-    def __init__(self, lake: Lake, ask: Ask | None = None, numbers: AttributeNumbers | None = None) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        ask: Ask | None = None,
+        numbers: AttributeNumbers | None = None,
+        masks: Masks | None = None,
+    ) -> None:
         """Open the tables; `ask` reads the missing values of added columns, None leaves them undecided.
 
-        `numbers` reads the attribute numbers of columns, None leaves them unknown.
+        `numbers` reads the attribute numbers of columns, None leaves them unknown. Without `masks` nothing is masked.
         """
         self.relations = RelationsLog(lake, numbers)
         self._numbers = numbers
         self._version_of: dict[int, int] = {}
-        self._added = AddedLog(lake, ask)
+        self._masker = ChangeMasker(lake, masks) if masks else None
+        self._added = AddedLog(lake, ask, masks)
         self._transactions = AppendLog(lake.transactions, MONO_SCHEMA)
         self._changes = AppendLog(lake.changes, CHANGES_SCHEMA)
         AppendLog(lake.gaps, GAPS_SCHEMA)
@@ -211,7 +221,11 @@ class CaptureLog:
             return changes
         numbers = pa.array([self._register(entry, messages.record_ddl) for entry in messages.entries], pa.int64())
         place = CHANGES_SCHEMA.get_field_index("relation")
-        return changes.set_column(place, CHANGES_SCHEMA.field(place), numbers.take(changes["relation"]))
+        numbered = changes.set_column(place, CHANGES_SCHEMA.field(place), numbers.take(changes["relation"]))
+        if self._masker is None:
+            return numbered
+        shown = [number for number in numbered["relation"].unique().to_pylist() if number is not None]
+        return self._masker.masked(numbered, {number: self.relations.relation(number) for number in shown})
 
     def _register(self, entry: Entry, record_ddl: RecordDdl) -> int | None:
         """Return the number of the version of a described table; None for a message of the DDL trigger."""

@@ -38,6 +38,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.mask_rules import Masking
 from auditlake.replication.start import Timeouts, read_timeouts, start_stream
 from auditlake.source.connection import (
     Row,
@@ -69,12 +70,13 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of a capture: connection, recorded identity, streaming mode, and the interval of the heartbeat."""
+    """The source of a capture: connection, recorded identity, streaming mode, interval of the heartbeat, and masks."""
 
     conninfo: str
     manifest: Manifest
     streaming: Streaming = field(default_factory=Streaming)
     heartbeat_s: float | None = None
+    masking: Masking = field(default_factory=Masking)
 
 
 @dataclass(frozen=True, slots=True)

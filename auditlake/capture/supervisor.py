@@ -32,6 +32,7 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_state
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
+from auditlake.mask_rules import Masking
 from auditlake.messages import Event, Notice
 from auditlake.source.connection import Row, connect
 from auditlake.source.server import WalEnd, wal_end
@@ -65,14 +66,25 @@ class Task:
     reports_start: bool = True
 
 
-def make_task(
-    conninfo: str, lake: Lake, until: Until, streaming: Streaming | None = None, heartbeat_s: float | None = None
+def make_task(  # noqa: PLR0913, PLR0917 - the options of a user
+    conninfo: str,
+    lake: Lake,
+    until: Until,
+    streaming: Streaming | None = None,
+    heartbeat_s: float | None = None,
+    masking: Masking | None = None,
 ) -> Task:
     """Make a task of the user's options: up to an LSN of the source, or `current`, the current end of its log.
 
-    Raises LakeUnusable without a lake, SourceUnreachable if the end of the log cannot be read.
+    Raises LakeUnusable without a lake, SourceUnreachable if the end of the log cannot be read, ConfigError if the lake
+    records other masks.
     """
-    source = Source(conninfo, require_manifest(lake), streaming or Streaming(), heartbeat_s)
+    rules = masking or Masking()
+    source = Source(conninfo, require_manifest(lake), streaming or Streaming(), heartbeat_s, rules)
+    if rules or lake.mask_rules.exists():
+        from auditlake.capture.masking import prepare_masks  # noqa: PLC0415 - imports of capture, as below
+
+        prepare_masks(conninfo, lake, rules)
     if until == "current":
         with connect(conninfo, source.manifest.lsn_offset) as conn:
             require_primary(conn)

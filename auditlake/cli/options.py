@@ -219,4 +219,5 @@ def bootstrap_target(settings: Settings) -> "Target":
         failover=settings.failover,
         streaming=settings.how_to_stream,
         limits=Limits(settings.copy_connections, settings.copy_bytes_per_s),
+        masking=settings.masking,
     )

@@ -103,6 +103,18 @@ class Lake:
         return self.root / "publication.json"
 
     @property
+    def mask_rules(self) -> Path:
+        return self.root / "masks.json"
+
+    @property
+    def masks(self) -> Path:
+        return self.root / "masks"
+
+    def masks_of(self, oid: int) -> Path:
+        """Return the file that records what is masked in the table with this OID."""
+        return self.masks / f"{oid}.json"
+
+    @property
     def changes(self) -> Path:
         return self.root / "changes"
 

@@ -43,7 +43,7 @@ class Cause(StrEnum):
 
     Apply (APPLY), `resync` (RESYNC), which holds a table while it takes a new snapshot, or capture, which compares the
     catalog with its records. PENDING is a changed shape that is not settled yet (`capture.shape_watch`), SHAPE one that
-    changed rows, DDL a report of the DDL trigger.
+    changed rows, DDL a report of the DDL trigger, MASK a column that cannot be masked.
     """
 
     APPLY = "apply"
@@ -53,6 +53,7 @@ class Cause(StrEnum):
     SHAPE = "shape"
     PENDING = "pending"
     DDL = "ddl"
+    MASK = "mask"
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,6 +258,7 @@ def write_shape(lake: Lake, name: TableName, shape: Shape) -> None:
     relation = content["relation"]
     relation["columns"] = [[c.attnum, c.name, c.type_oid, c.typmod, c.key] for c in shape.relation.columns]
     relation["replica_identity"] = shape.relation.replica_identity.value
+    content["missing"] = dict.fromkeys(shape.missing, "")  # values of rows; that there is one is all that is compared
     write_record(lake, lake.shape(name), content, durable=True)
 
 

@@ -250,8 +250,10 @@ class RelationsLog:
         self._at: dict[int, _Entry] = {}
         self._pending: list[_Entry] = []
         self._last = 0
+        self._relations: dict[int, Relation] = {}
         for entry, version in Versions(pa.table(self._log.table.to_pyarrow_table())).entries:
             self._numbers.setdefault((version.relation, version.attnums), version.number)
+            self._relations[version.number] = version.relation
             self._of_table.setdefault(version.relation.oid, []).append(_Entry(entry, version))
             self._last = max(self._last, entry)
 
@@ -282,6 +284,7 @@ class RelationsLog:
     ) -> int:
         """Record a version, with the attribute numbers of its columns, as in force from `lsn` on; return its number."""
         number = self._numbers.setdefault((relation, attnums_of(relation)), len(self._numbers) + 1)
+        self._relations[number] = relation
         self._last += 1
         entry = _Entry(self._last, RelationVersion(number, lsn, relation, after_lsn, source, command))
         of_table = self._of_table.setdefault(relation.oid, [])
@@ -290,6 +293,10 @@ class RelationsLog:
         self._at[relation.oid] = entry
         self._pending.append(entry)
         return number
+
+    def relation(self, number: int) -> Relation:
+        """Return the relation of a version by its number, with the attribute numbers of its columns."""
+        return self._relations[number]
 
     def is_recorded(self, relation: Relation, lsn: Lsn, source: ShapeSource) -> bool:
         """Return whether a source has already reported this version at this commit."""

@@ -106,6 +106,19 @@ def parse_ddl_message(content: bytes) -> DdlMessage | None:
         return None
 
 
+def without_missing_values(content: bytes) -> bytes:
+    """Return the content of a message without the missing values of columns; one of another form is unchanged."""
+    header = _SEALED.match(content)
+    start = header.end() if header else 0
+    try:
+        found = json.loads(content[start:])
+        for entry in found.get("relations") or ():
+            entry["columns"] = [[*each[:-1], None] for each in entry.get("columns") or ()]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return content
+    return content[:start] + json.dumps(found, ensure_ascii=False).encode()
+
+
 def joined(messages: Iterable[tuple[int, int, DdlMessage | None]]) -> Iterator[tuple[int, int, DdlMessage | None]]:
     """Yield messages, each with two numbers, the second that of its transaction, with what was rewritten before them.
 

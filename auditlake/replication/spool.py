@@ -27,10 +27,16 @@ modulo 2^32. So numbers increase in the order in which xids are assigned, across
 the rest in memory. The file is created when the first messages leave memory, has no name, and is truncated when a
 rollback truncates the transaction.
 
+Messages have values that are to be masked, and no value may reach a disk in the clear. So the file is encrypted under a
+key that only this object has: AES-256 in counter mode, each piece from a random counter of its own, because what a
+rollback truncated is written over. Only the sizes of messages are not hidden. Masking here instead would need relations
+whose meaning is not known before the commit. It costs 0.4 ms a megabyte (2026-11-25).
+
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html, "Stream Start" to "Stream Abort"
 """
 
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -191,11 +197,15 @@ _PER_FRAME_BYTES = 24
 _PIECE_BYTES = 4 << 20
 """Bytes per write and read: large compared to a seek, small compared to capture's memory."""
 _MEMORY_BYTES = 8 << 20
+_KEY_BYTES, _COUNTER_BYTES = 32, 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Messages from `first` on, in the file at `offset` if `segment` is None; `newest` is the highest sub so far."""
+    """Messages from `first` on, in the file at `offset` if `segment` is None; `newest` is the highest sub so far.
+
+    `counter` is the first block's counter of its encryption.
+    """
 
     first: int
     count: int
@@ -203,6 +213,7 @@ class _Piece:
     segment: Segment | None
     offset: int = 0
     data_bytes: int = 0
+    counter: bytes = b""
 
     @property
     def memory_bytes(self) -> int:
@@ -219,6 +230,7 @@ class SpooledTransaction:
         self.memory_bytes = 0
         self.relations = _Relations()
         self._folder = folder
+        self._key = secrets.token_bytes(_KEY_BYTES)
         self._pieces: list[_Piece] = []
         self._file: IO[bytes] | None = None
 
@@ -288,17 +300,20 @@ class SpooledTransaction:
             if self._file is None:
                 # Unbuffered: pieces are large, and closing has nothing left to write that could fail.
                 self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  # `close` closes it
-            offset = self._file.seek(0, os.SEEK_END)
-            for part in (segment.data, *map(_packed, (segment.starts, segment.ends, segment.subs))):
+            offset, counter = self._file.seek(0, os.SEEK_END), secrets.token_bytes(_COUNTER_BYTES)
+            for part in (
+                _encrypted(self._key, counter, segment.data),
+                *map(_packed, (segment.starts, segment.ends, segment.subs)),
+            ):
                 _write_all(self._file, part)
         except OSError as exc:
             raise _not_writable(self._folder, exc) from exc
-        return _Piece(group[0].first, segment.count, group[-1].newest, None, offset, len(segment.data))
+        return _Piece(group[0].first, segment.count, group[-1].newest, None, offset, len(segment.data), counter)
 
     def _read(self, piece: _Piece) -> Segment:
         if piece.segment is not None:
             return piece.segment
-        data = self._at(piece.offset, piece.data_bytes)
+        data = _encrypted(self._key, piece.counter, self._at(piece.offset, piece.data_bytes))
         numbers = self._numbers(piece, 0, 3).reshape(3, piece.count)
         return Segment(data, *numbers)
 
@@ -335,6 +350,14 @@ class SpooledTransaction:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _encrypted(key: bytes, counter: bytes, data: bytes | bytearray) -> bytes:
+    """Encrypt, or decrypt, which is the same."""
+    # It takes 20 ms to import, and most captures never spill.
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
+
+    return Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor().update(data)
 
 
 def _packed(numbers: Ints) -> bytes:

@@ -30,10 +30,11 @@ import psycopg
 from psycopg.pq.abc import PGconn
 from pyspark.sql import SparkSession
 
+from auditlake.capture.masking import bind_copies, prepare_masks
 from auditlake.capture.partition_watch import find_unlogged_key, read_parts, record_partitions
 from auditlake.capture.preconditions import Source, check_main_slot, check_timeline, current_manifest, require_primary
 from auditlake.capture.supervisor import Capturing, capturing
-from auditlake.errors import AuditlakeError, BadUsage, SourceUnready, all_in_one
+from auditlake.errors import AuditlakeError, BadUsage, ConfigError, SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
@@ -44,6 +45,7 @@ from auditlake.lake.records import read_recorded, record_tables
 from auditlake.lake.stage_lock import Stage
 from auditlake.lake.stage_lock import hold as locked
 from auditlake.lsn import Lsn
+from auditlake.mask_rules import Masking
 from auditlake.relation import Column, Relation, TableName
 from auditlake.resync.hold import Hold, held_tables, hold_tables, release
 from auditlake.resync.renewal import Renewal, renew_slot, renew_source
@@ -67,6 +69,7 @@ from auditlake.store.files import remove_folder
 from auditlake.store.place import Place
 from auditlake.streaming_mode import Streaming
 from auditlake.temporal.table_lookup import find_table
+from auditlake.values.masks import ColumnMask
 
 _SLOT_TIMEOUT_S = 120.0
 Report = Callable[[str], None]
@@ -88,6 +91,7 @@ class Target:
     capture: Capturing | None = None
     renewal: Renewal | None = None
     failover: bool = True
+    masking: Masking = field(default_factory=Masking)
 
     @property
     def manifest(self) -> Manifest:
@@ -114,6 +118,7 @@ def resync(
         AuditlakeError: names the tables that were not done, after all others were.
     """
     progress = progress or Progress(report)
+    prepare_masks(target.conninfo, target.lake, target.masking)
     stages = (Stage.RESYNC,) if target.renewal is None else (Stage.RESYNC, Stage.CAPTURE, Stage.BOOTSTRAP)
     offset = target.manifest.lsn_offset
     with locked(target.lake, "resync", *stages), connect(target.conninfo, offset) as control:
@@ -269,6 +274,8 @@ def _copy(
         if run.target.renewal is not None:
             renew_source(run.control, target.lake, run.target.renewal, _oids(todo))
         _record_again(run, todo, holds)
+        masks = _masks(run, todo)  # before the snapshot: what capture parks a table for until then ends with it
+        todo = {name: table for name, table in todo.items() if table.name in masks}
         replication = connect_replication(target.conninfo)
         held.callback(replication.finish)
         created = _slot(run, replication)
@@ -285,10 +292,22 @@ def _copy(
         staging = _Staging(target.lake, columns, todo)
         snapshot = exported(target.conninfo, holder, snapshot_id, mark)
         capture = _capture(run, beside)
-        Copier(workers.result(), staging, snapshot, target.limits, run.progress).copy(list(todo.values()), sizes)
+        copier = Copier(workers.result(), staging, snapshot, target.limits, run.progress, masks)
+        copier.copy(list(todo.values()), sizes)
     if any(holds[name].is_complete for name in staging.copied):
         capture.await_passed(created.consistent_point)
     return staging, capture
+
+
+def _masks(run: _Run, todo: Mapping[TableName, FollowedTable]) -> dict[TableName, Mapping[str, ColumnMask]]:
+    """Record what is masked in the tables, before anything of them is copied; those that cannot be masked stay held."""
+    target, masks = run.target, dict[TableName, Mapping[str, ColumnMask]]()
+    for table in todo.values():
+        try:
+            masks |= bind_copies(target.lake, target.masking, [table.relation])
+        except ConfigError as exc:
+            run.progress.fail(table.name, exc)
+    return masks
 
 
 def _sizes(holder: SnapshotHolder, tables: Iterable[FollowedTable]) -> dict[int, TableSize]:
@@ -309,7 +328,8 @@ def _capture(run: _Run, beside: ExitStack) -> Capturing:
     target = run.target
     if target.capture is not None:
         return target.capture
-    source = Source(target.conninfo, require_manifest(target.lake), target.streaming)
+    manifest = require_manifest(target.lake)
+    source = Source(target.conninfo, manifest, target.streaming, masking=target.masking)
     first = run.target.renewal is not None
     return beside.enter_context(capturing(source, target.lake, run.control, run.report, first=first))
 

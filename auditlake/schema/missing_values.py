@@ -27,6 +27,8 @@ no older rows.
 The DDL trigger's message about ADD COLUMN has the missing value and the files at that command. With the table's shape
 before it, the same rules decide without asking the source, which may have dropped or rewritten the column since.
 
+The value of a masked column is masked before it is recorded (`lake.masks`).
+
 The table `added` has one row for each time the source was asked. A decided value is final; of an undecided one the
 newest row has the reason. A row belongs to the column first seen in the commit at `lsn`: a column that is dropped and
 added again is another column, with rows of its own.
@@ -44,9 +46,11 @@ from auditlake.delta.append_table import AppendLog
 from auditlake.delta.small_tables import read_rows
 from auditlake.lake.history import HistoryTable, history_of, list_histories, open_history
 from auditlake.lake.layout import Lake
+from auditlake.lake.masks import Masks
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, TableName
+from auditlake.values.masks import WITHHELD
 
 ADDED_SCHEMA = pa.schema(
     [
@@ -173,10 +177,11 @@ def _answers(rows: Iterable[dict[str, object]]) -> dict[Added, Existing]:
 class AddedLog:
     """Asks the source for the missing values of added columns, and appends the answers to `added`."""
 
-    def __init__(self, lake: Lake, ask: Ask | None) -> None:
-        """Read the answers so far; without `ask` open questions stay open."""
+    def __init__(self, lake: Lake, ask: Ask | None, masks: Masks | None = None) -> None:
+        """Read the answers so far; without `ask` open questions stay open, without `masks` nothing is masked."""
         self._lake = lake
         self._ask = ask
+        self._masks = masks
         self._log: AppendLog | None = None
         self._told: dict[tuple[int, int | None], Existing] = {}
         self._answers = read_added(lake)
@@ -201,8 +206,19 @@ class AddedLog:
         answers = {added: existing for added, existing in told.items() if existing is not None}
         if asked := [each for each in opened if each.added not in answers]:
             answers |= dict(zip((each.added for each in asked), self._ask(asked), strict=True))
+        answers = {added: self._masked(added, answer, own[added.relation]) for added, answer in answers.items()}
         self._append([_row(question, answers[question.added]) for question in opened])
         self._answers |= answers
+
+    def _masked(self, added: Added, answer: Existing, versions: Iterable[tuple[Lsn, Relation]]) -> Existing:
+        """Return an answer as it may be recorded."""
+        if not self._masks or answer.value is None:
+            return answer
+        relation = next(relation for lsn, relation in versions if lsn == added.lsn and _has(relation, added.column))
+        mask = self._masks.of(relation).columns.get(added.column)
+        if mask is WITHHELD:
+            return Existing(problem="no rule of [mask] can be applied to the column")
+        return answer if mask is None else Existing(mask.text(answer.value))
 
     def _histories(self, relations: Sequence[Relation]) -> dict[int, HistoryTable]:
         """Return the histories of tables by OID: of many tables, those that this process knows are not opened."""
@@ -232,6 +248,10 @@ class AddedLog:
     def _append(self, rows: list[dict[str, object]]) -> None:
         self._log = self._log or AppendLog(self._lake.added, ADDED_SCHEMA)
         self._log.append(pa.RecordBatch.from_pylist(rows, schema=ADDED_SCHEMA), {})
+
+
+def _has(relation: Relation, column: str) -> bool:
+    return any(each.name == column for each in relation.columns)
 
 
 def _is_among(column: Column, others: Iterable[Column]) -> bool:

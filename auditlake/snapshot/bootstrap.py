@@ -2,7 +2,7 @@
 
 Order of effects:
   1. Check everything that can be checked. A refusal leaves nothing behind.
-  2. Write lake.json: from here on, the slot and publication that it names are ours.
+  2. Write lake.json: from here on, the slot and publication that it names are ours. Record the rules of [mask].
   3. Create the publication, which must be older than the slot.
   4. Lock the tables, create the slot with its snapshot, import the snapshot into a session that stays open
      (`source.snapshot_session` argues this order).
@@ -26,6 +26,7 @@ import psycopg
 from psycopg.pq.abc import PGconn
 
 from auditlake.capture.change_log import CaptureLog
+from auditlake.capture.masking import bind_copies, check_fit, check_rules
 from auditlake.capture.partition_watch import record_partitions
 from auditlake.capture.preconditions import Source, check_main_slot, current_manifest
 from auditlake.capture.shape_watch import record_shapes
@@ -35,9 +36,11 @@ from auditlake.failpoints import After, reach
 from auditlake.lake.history import list_histories, new_history, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_lsn_offset, record_created_publication
+from auditlake.lake.masks import check_effect, is_changed, settle
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded, record_tables
 from auditlake.lake.stage_lock import Stage, hold
+from auditlake.mask_rules import Masking
 from auditlake.relation import TableName
 from auditlake.schema.catalog_snapshot import save_first_snapshots
 from auditlake.snapshot.ctid_ranges import SnapshotMark
@@ -75,6 +78,7 @@ class Target:
     failover: bool = True
     streaming: Streaming = field(default_factory=Streaming)
     limits: Limits = field(default_factory=Limits)
+    masking: Masking = field(default_factory=Masking)
 
 
 Report = Callable[[str], None]
@@ -110,6 +114,7 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Rep
         manifest = current_manifest(control, target.slot, target.publication)
         ours = is_ours(target.lake, manifest)
         plan = make_plan(control, target.patterns, target.publication, target.slot)
+        _check_masks(control, target, plan, ours=ours)
         for remark in plan.remarks:
             report(remark)
         for advice in plan.advice:
@@ -118,7 +123,9 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Rep
             check_main_slot(control, target.lake, target.slot)
         else:
             claim(target.lake, manifest, plan)
-        run = _Run(target, Source(target.conninfo, manifest, target.streaming), control, report, progress)
+        settle(target.lake, target.masking)
+        source = Source(target.conninfo, manifest, target.streaming, masking=target.masking)
+        run = _Run(target, source, control, report, progress)
         plan = _publish(run, plan)
         reach(After.PUBLICATION)
         todo = _readable(run, plan)
@@ -132,6 +139,20 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Rep
         else:
             _ensure_slot(run)
             ensure_failover(control, target.conninfo, target.slot, wanted=target.failover, report=report)
+
+
+def _check_masks(control: psycopg.Connection[Row], target: Target, plan: Plan, *, ours: bool) -> None:
+    """Require that the rules of the settings fit the lake, and the tables to copy.
+
+    Raises ConfigError.
+    """
+    known = {history.oid for history in list_histories(target.lake)} if ours else set()
+    new = [table.relation for table in plan.chosen if table.relation.oid not in known]
+    if is_changed(target.lake, target.masking):
+        check_effect(target.lake, target.masking)
+        check_rules(control, target.masking, new)
+    elif target.masking:
+        check_fit(control, target.masking, new)
 
 
 @dataclass(slots=True)
@@ -224,6 +245,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
             sizes = read_sizes(conn, [part.relation.oid for table in todo for part in table.parts])
         replication.finish()
         ensure_failover(run.control, target.conninfo, target.slot, wanted=target.failover, report=run.report)
+        masks = bind_copies(target.lake, target.masking, [table.relation for table in todo])
         is_first = created.name == target.slot
         with capturing(run.source, target.lake, run.control, run.report, first=is_first) as capture:
             copier = Copier(
@@ -232,6 +254,7 @@ def _copy_all(run: _Run, todo: Sequence[FollowedTable], workers: Future[Workers]
                 exported(target.conninfo, holder, snapshot_id, mark),
                 target.limits,
                 run.progress,
+                masks,
             )
             copier.copy(todo, sizes)
             capture.await_passed(created.consistent_point)

@@ -13,8 +13,8 @@ stream (`apply.typed_values`):
 Authority: postgresql.org/docs/current/functions-string.html, format(): %s calls the type's output function
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
 from auditlake.values.escapes import texts_of
 from auditlake.values.exact_text import arrow_type, elements, raw_map
+from auditlake.values.masks import ColumnMask
 from auditlake.values.types import (
     DATE_LENGTH,
     NOT_FINITE,
@@ -49,10 +50,11 @@ class OutOfRange(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The select list of one table."""
+    """The select list of one table; `masks` are by the names of columns."""
 
     columns: tuple[Column, ...]
     guarded: bool = False
+    masks: Mapping[str, ColumnMask] = field(default_factory=dict)
 
     def sql(self, name: TableName, condition: str) -> str:
         """Return the query for the table's own rows, without those of inheriting tables."""
@@ -67,7 +69,7 @@ class Selection:
         return [c for c in self.columns if _type(c).kind in _TIMES] if self.guarded else []
 
     def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], pa.Array]:
-        """Convert a batch of the query to the typed columns and `_raw`.
+        """Convert a batch of the query to the typed columns and `_raw`, masked.
 
         Raises OutOfRange, unless guarded.
         """
@@ -76,10 +78,14 @@ class Selection:
             stored = _storage(array)
             checked = texts_of(stored) if _type(column).kind in _AS_TEXT else stored
             typed, exact = _convert(_type(column), checked, guarded=self.guarded)
+            if (mask := self.masks.get(column.name)) is not None:
+                typed, exact = mask.typed(typed), None
             arrays.append(typed)
             if exact is not None:
                 raw[column.stored] = exact
         for place, column in enumerate(self._guarded_columns()):
+            if column.name in self.masks:
+                continue
             raw[column.stored] = pc.list_element(_storage(batch.column(len(self.columns))), place).cast(pa.string())
         in_order = {column.stored: raw[column.stored] for column in self.columns if column.stored in raw}
         return arrays, raw_map(in_order, batch.num_rows)

@@ -3,8 +3,8 @@
 Steps of a range:
   1. Read it through the bundle's one connection, whose transaction has imported the snapshot (`Reader`). A connection
      costs as much as a small table. After a failure it is closed, and the next range opens another.
-  2. Convert each Arrow batch, and append it to the file. If a date or timestamp is outside the years 1 to 9999, delete
-     the file and read the range again, guarded (`column_codec`).
+  2. Convert and mask each Arrow batch, and append it to the file. If a date or timestamp is outside the years 1 to
+     9999, delete the file and read the range again, guarded (`column_codec`).
   3. Return the written file, or the failure as a value.
 
 Invariants:
@@ -104,9 +104,9 @@ def _attempt(task: CopyTask, reader: "Reader") -> CopiedFile | AuditlakeError:
 
 def _copied(task: CopyTask, reader: "Reader") -> CopiedFile:
     try:
-        return _copy(task, reader, Selection(task.columns))
+        return _copy(task, reader, Selection(task.columns, masks=task.masks))
     except OutOfRange:
-        return _copy(task, reader, Selection(task.columns, guarded=True))
+        return _copy(task, reader, Selection(task.columns, guarded=True, masks=task.masks))
 
 
 def _copy(task: CopyTask, reader: "Reader", selection: Selection) -> CopiedFile:

@@ -9,13 +9,14 @@ rows outside the snapshot are invisible anyway.
 Authority: postgresql.org/docs/current/ddl-system-columns.html, ctid; TID range scans since PostgreSQL 14
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.store.place import Place
+from auditlake.values.masks import ColumnMask
 
 # A few seconds of copying, so that workers finish at about the same time, and a Parquet file of a good size.
 _RANGE_BYTES = 64 << 20
@@ -88,6 +89,7 @@ class CopyTask:
     `name` is the table that holds the rows: the followed table, or one of its partitions. `row_filter` is the
     publication's row filter as SQL, None for all rows. `ordinals` are assigned to the rows as `_ordinal`, None if the
     table has a key. `source_bytes` is the range's approximate size in the source; `bytes_per_s` limits the rate.
+    `masks` are by the names of columns.
     """
 
     conninfo: str = field(repr=False)
@@ -101,6 +103,7 @@ class CopyTask:
     ordinals: range | None = None
     source_bytes: int = 0
     bytes_per_s: float | None = None
+    masks: Mapping[str, ColumnMask] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from auditlake.source.lock_waits import LOCK_TIMEOUT_S
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.store.files import sync
 from auditlake.store.place import Place
+from auditlake.values.masks import ColumnMask
 
 # A commit is a few small files: four at a time keep up with any number of small tables.
 _COMMITS_AT_ONCE = 4
@@ -124,12 +125,20 @@ class _Job:
 class Copier:
     """Copy tables under one snapshot."""
 
-    def __init__(
-        self, workers: Workers, destination: Destination, snapshot: Snapshot, limits: Limits, progress: Progress
+    def __init__(  # noqa: PLR0913, PLR0917 - what a copy needs
+        self,
+        workers: Workers,
+        destination: Destination,
+        snapshot: Snapshot,
+        limits: Limits,
+        progress: Progress,
+        masks: Mapping[TableName, Mapping[str, ColumnMask]],
     ) -> None:
+        """Prepare a copy; `masks` are by the tables' names at the source, and by the names of columns."""
         self._workers = workers
         self._destination = destination
         self._snapshot = snapshot
+        self._masks = masks
         self._at_once = max(1, min(limits.connections, workers.at_once))
         self._bytes_per_s = None if limits.bytes_per_s is None else limits.bytes_per_s / self._at_once
         self._progress = progress
@@ -192,6 +201,7 @@ class Copier:
                 ordinals=None if has_key else range(number, _MOST_ORDINALS, len(ranges)),
                 source_bytes=pages.share(size.pages, size.size_bytes),
                 bytes_per_s=self._bytes_per_s,
+                masks=self._masks[table.name],
             )
             for number, (name, size, pages) in enumerate(ranges)
         ]

@@ -29,10 +29,12 @@ from auditlake.errors import AuditlakeError, LakeConflict, NotAnswerable, Source
 from auditlake.lake.history import HistoryTable, list_histories, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
+from auditlake.lake.masks import Masks
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded
 from auditlake.lake.relations import read_relations
 from auditlake.lsn import Lsn
+from auditlake.mask_rules import Masking
 from auditlake.relation import Column, TableName
 from auditlake.snapshot.ctid_ranges import bundled
 from auditlake.snapshot.worker_pool import run_in_task
@@ -66,11 +68,12 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Timeout of the wait for capture, its streaming mode, and maximum number of findings listed per table."""
+    """Timeout of the wait for capture, its streaming mode and masks, and maximum number of findings per table."""
 
     timeout_s: float
     findings: int
     streaming: Streaming = field(default_factory=Streaming)
+    masking: Masking = field(default_factory=Masking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class Comparison:
         self._lake = lake
         self._source = source
         self._bounds = bounds
+        self._masks = Masks(lake, bounds.masking)
         self._notify = notify
         self._columns: dict[int, set[str]] = defaultdict(set)
         for relation in read_relations(lake).values():
@@ -149,7 +153,7 @@ class Comparison:
         rows = sum(size.rows or size.size_bytes // _GUESSED_ROW_BYTES for size in sizes.values())
         key = _key_places(table, names)
         digest = Digest.of_table(key, rows, _floats(history, columns, key))
-        tasks = tuple(self._source.tasks(table, sizes, columns, digest))
+        tasks = tuple(self._source.tasks(table, sizes, columns, digest, self._masks.of(table.relation).columns))
         unknown = [column.name for column in table.relation.columns if column.name not in held]
         notes = (f"its history has no column {', '.join(unknown)} yet",) if unknown else ()
         return _Side(table, columns, tasks, Sums(digest.buckets), digest, notes)
@@ -222,7 +226,8 @@ class Comparison:
     @property
     def _capture_task(self) -> Task:
         end = WalEnd(Lsn(self._source.lsn + 1), time_us=0)
-        origin = Source(self._source.owner, require_manifest(self._lake), self._bounds.streaming)
+        manifest, bounds = require_manifest(self._lake), self._bounds
+        origin = Source(self._source.owner, manifest, bounds.streaming, masking=bounds.masking)
         return Task(origin, self._lake, end)
 
     def _known_lsn(self) -> Lsn:

@@ -53,6 +53,8 @@ from auditlake.source.connection import (
 from auditlake.source.slot import Waiting, create_slot, read_slot
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.sql_names import standard_identifier
+from auditlake.values.escapes import texts_of
+from auditlake.values.masks import ColumnMask
 from auditlake.values.types import STRING_OIDS, Kind, column_type
 from auditlake.verify.digest import SIDE_SCHEMA, Digest, Sums, rows_of_buckets
 
@@ -98,6 +100,7 @@ class RangeTask:
     digest: Digest
     source_bytes: int
     bytes_per_s: float | None
+    masks: Mapping[str, ColumnMask] = field(default_factory=dict)
 
     @property
     def query(self) -> str:
@@ -149,9 +152,14 @@ class SourceSnapshot:
             raise SourceUnready("a session holds or awaits ACCESS EXCLUSIVE on it") from None
 
     def tasks(
-        self, table: FollowedTable, sizes: Mapping[int, TableSize], columns: Sequence[Column], digest: Digest
+        self,
+        table: FollowedTable,
+        sizes: Mapping[int, TableSize],
+        columns: Sequence[Column],
+        digest: Digest,
+        masks: Mapping[str, ColumnMask],
     ) -> list[RangeTask]:
-        """Cut a table into ranges."""
+        """Cut a table into ranges; `masks` are by the names of columns."""
         rate = None if self.load.bytes_per_s is None else self.load.bytes_per_s / self.load.connections
         tasks = []
         for part in table.parts:
@@ -161,7 +169,7 @@ class SourceSnapshot:
                 task = RangeTask(
                     self.conninfo, self.snapshot_id, part.name, tuple(columns), pages, None, digest, share, rate
                 )
-                tasks.append(replace(task, row_filter=table.row_filter))
+                tasks.append(replace(task, row_filter=table.row_filter, masks=masks))
         return tasks
 
 
@@ -240,8 +248,14 @@ def _texts(task: RangeTask, reader: Reader) -> Iterator[tuple[list[pa.Array], in
     throttle = Throttle(task.bytes_per_s)
     with reader.rows(task.query) as batches:
         for batch in batches:
-            yield [_storage(column) for column in batch.columns], batch.num_rows
+            yield [_masked(task, place, _storage(column)) for place, column in enumerate(batch.columns)], batch.num_rows
             throttle.take(batch.nbytes)
+
+
+def _masked(task: RangeTask, place: int, texts: pa.Array) -> pa.Array:
+    """Return a column as it is in the lake: the rule is applied to the text that PostgreSQL rendered."""
+    mask = task.masks.get(task.columns[place].name)
+    return texts if mask is None else mask.texts(texts_of(texts))
 
 
 def _refused(name: TableName, sqlstate: str | None) -> AuditlakeError:

@@ -30,7 +30,9 @@ from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import HistoryTable, list_histories, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
+from auditlake.lake.masks import Masks
 from auditlake.lsn import Lsn
+from auditlake.mask_rules import Masking
 from auditlake.relation import TableName
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
@@ -50,6 +52,7 @@ class Request:
     `history`: also check the versions against `changes`.
     `timeout_s` bounds each of the two waits: for writing transactions at the source, and for capture.
     `limit` is the maximum number of findings listed per table; `streaming` is for a capture, if no process captures.
+    With the `masking` of the lake, the source's values are masked before they are compared.
     """
 
     lake: Lake
@@ -60,6 +63,7 @@ class Request:
     limit: int = 20
     history: bool = True
     streaming: Streaming = field(default_factory=Streaming)
+    masking: Masking = field(default_factory=Masking)
 
 
 def verify(request: Request, start_spark: Callable[[], SparkSession], notify: Notify) -> Report:
@@ -74,6 +78,7 @@ def verify(request: Request, start_spark: Callable[[], SparkSession], notify: No
     histories = _chosen(request)
     if request.conninfo is not None:
         _require_same(request.conninfo, manifest)
+        Masks(request.lake, request.masking)  # refused before anything is started
     reports = [*_log_files(request), *_history_files(request, histories)]
     damaged = {report.name for report in reports if report.findings}
     intact = [table for table in histories if str(table.name) not in damaged]
@@ -84,7 +89,7 @@ def verify(request: Request, start_spark: Callable[[], SparkSession], notify: No
         with snapshot(request.conninfo, manifest, request.load, waiting) as source:
             lsn = source.lsn
             notify(f"comparing with the source at {lsn}")
-            bounds = Bounds(request.timeout_s, request.limit, request.streaming)
+            bounds = Bounds(request.timeout_s, request.limit, request.streaming, request.masking)
             reports += Comparison(spark, request.lake, source, bounds, notify).run(intact)
     if request.history:
         reports += _check_versions(request, spark, [table.name for table in intact])

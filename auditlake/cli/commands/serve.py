@@ -87,7 +87,7 @@ def _token(file: Path | None) -> str | None:
 def mcp(settings: Settings, *, rows: int) -> None:
     """Serve the audit questions to a language model, read-only, over stdin and stdout (Model Context Protocol).
 
-    Columns in the setting `mask` are never shown. docs/bi.md lists the tools.
+    Columns in the setting `mask.mcp` are never shown. docs/bi.md lists the tools.
 
     \b
     Example:
@@ -102,7 +102,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
     from auditlake.api.lake import Lake
 
     lake = Lake(settings.lake)
-    server = make_server(lake, Limits(rows, settings.mask))
+    server = make_server(lake, Limits(rows, settings.mask.mcp))
     say(f"answering questions about {settings.lake} on stdin")
     server.run("stdio")
 

@@ -64,7 +64,9 @@ def _automatic(settings: Settings) -> "AutomaticResync | None":
     if not settings.resync:
         return None
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
-    target = Target(settings.source_required(), Lake(settings.lake), settings.how_to_stream, limits)
+    target = Target(
+        settings.source_required(), Lake(settings.lake), settings.how_to_stream, limits, masking=settings.masking
+    )
     return AutomaticResync(target, lambda: start_workers(settings.spark), say)
 
 
@@ -107,7 +109,7 @@ def _task(settings: Settings, until: "Until") -> "Task":
 
     with_recorded_names(settings)  # refuses others
     how, every_s = settings.how_to_stream, settings.heartbeat_s
-    return make_task(settings.source_required(), Lake(settings.lake), until, how, every_s)
+    return make_task(settings.source_required(), Lake(settings.lake), until, how, every_s, settings.masking)
 
 
 @click.command()
@@ -180,7 +182,8 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
 
     lake = Lake(with_recorded_names(settings).lake)
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
-    target = Target(settings.source_required(), lake, settings.how_to_stream, limits, failover=settings.failover)
+    how, masking = settings.how_to_stream, settings.masking
+    target = Target(settings.source_required(), lake, how, limits, failover=settings.failover, masking=masking)
     renewal = find_renewal(target.conninfo, lake) if every else None
     if renewal is not None:
         say(renewal.problem)

@@ -10,6 +10,7 @@ from auditlake.cli.options import with_recorded_names, with_settings
 from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
+from auditlake.mask_rules import Masking
 from auditlake.messages import say
 from auditlake.values.escapes import visible_lines
 
@@ -143,6 +144,7 @@ def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any])
         given["limit"],
         history=not given["no_history"],
         streaming=settings.how_to_stream,
+        masking=Masking() if conninfo is None else settings.masking,
     )
 
 

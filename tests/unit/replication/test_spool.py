@@ -201,8 +201,14 @@ def test_two_phase_commit_is_refused() -> None:
         Spool().handle_boundary(encode(BeginPrepare(Lsn(1), Lsn(2), TIME, 7, "gid")))
 
 
+def spooled(folder: Path) -> bytes:
+    """Return the content of the files without a name that this process has open in a folder."""
+    found = [each for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    return b"".join(each.read_bytes() for each in found if str(folder) in str(each.readlink()))
+
+
 def test_a_large_transaction_is_moved_to_a_file(tmp_path: Path) -> None:
-    """Memory is bounded; the file has no name, is truncated by a rollback and removed with the transaction."""
+    """Memory is bounded; the file is encrypted, has no name, is truncated by a rollback, ends with the transaction."""
     spool = Spool(tmp_path, memory_bytes=100_000)
     sent = block(RELATION, *map(insert, range(5000))) + block(*map(insert, range(5000)), sub=9, first=False)
 
@@ -212,6 +218,9 @@ def test_a_large_transaction_is_moved_to_a_file(tmp_path: Path) -> None:
     assert list(send(sent)) == []
     assert spool.memory_used <= 100_000
     assert list(tmp_path.iterdir()) == []
+    content = spooled(tmp_path)
+    assert len(content) == spool.file_bytes
+    assert RELATION.name.schema.encode() not in content
     before = spool.file_bytes
     assert list(send([encode(StreamAbort(7, 9))])) == []
     assert 0 < spool.file_bytes < 0.6 * before

@@ -1,0 +1,341 @@
+"""Masks of a lake: the rules it is captured under, and the rule of every column, recorded before its first value.
+
+    masks.json           the rules in force, in the words of the settings, the strict tables, the fingerprint of the
+                         secret, and the LSN from which they hold; `earlier` has those before
+    masks/<oid>.json     of one table: its names, and of each column the attribute number, the names and the rule
+
+A rule belongs to a column, not to a name: a masked column that is renamed stays masked, in a renamed table too. Where
+the attribute number is not known, or the table was created again or belongs to another source, a column of the same
+name counts as the same. A new column gets its rule when it is first seen, so its first value is masked.
+
+Some columns cannot be masked so that the history stays exact. Such a column has a *problem*; capture parks the table,
+and copies refuse it. Withheld (NULL in `changes`; the state of a parked table is not shown) are the values of a column
+  - without a rule in a strict table,
+  - with a type that its rule does not fit,
+  - of unknown number and unknown name, while a masked column is missing.
+Masked are those of a column
+  - whose rule would make keys equal,
+  - that was recorded in the clear and got a name that a rule matches, until a copy replaces its rows.
+
+The rules and the secret decide how a key is written, so the rule of a recorded column does not change, unless it is the
+problem of a parked table. A start with rules that would give another one is refused; others are recorded, with their
+LSN, under the lock of capture: no capture that runs has other rules than the record. The record never has the secret.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from auditlake.errors import ConfigError, LakeUnusable
+from auditlake.lake.history import list_histories
+from auditlake.lake.layout import Lake
+from auditlake.lake.positions import read_positions
+from auditlake.lake.records import write_record
+from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lsn import Lsn
+from auditlake.mask_rules import Form, Masking, Rule, parse_rule
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.store.place import Place
+from auditlake.values.masks import WITHHELD, ColumnMask, fingerprint
+
+_HINT = "Restore the rules and the secret with which the lake was captured, or begin a new lake with these."
+_MAY_BE_ANOTHER = "it may be a masked column under another name, and its attribute number is not known"
+_RULE_LACKS = "no rule of [mask] is for it, and its table is strict"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A recorded column; `rule` is None without one. `undecided`: it cannot be applied, so it may change."""
+
+    attnum: int | None
+    names: tuple[str, ...]
+    rule: Rule | None
+    undecided: bool = False
+
+    def is_same(self, column: Column) -> bool:
+        if self.attnum is None or column.attnum is None:
+            return column.name in self.names
+        return self.attnum == column.attnum
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A recorded table; names are oldest first."""
+
+    oid: int
+    names: tuple[TableName, ...]
+    columns: tuple[_Column, ...] = ()
+
+    def content(self) -> dict[str, object]:
+        columns = [
+            {"attnum": c.attnum, "names": c.names, "rule": c.rule and str(c.rule), "undecided": c.undecided}
+            for c in self.columns
+        ]
+        return {"oid": self.oid, "names": self.names, "columns": columns}
+
+
+def _table(content: Mapping[str, Any]) -> _Table:
+    columns = tuple(
+        _Column(c["attnum"], tuple(c["names"]), c["rule"] and parse_rule(c["rule"]), c["undecided"] is True)
+        for c in content["columns"]
+    )
+    return _Table(int(content["oid"]), tuple(TableName(*name) for name in content["names"]), columns)
+
+
+@dataclass(frozen=True, slots=True)
+class TableMasks:
+    """What replaces the values of a relation's columns, by name; `problems` say why it cannot be followed."""
+
+    columns: Mapping[str, ColumnMask] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+class Masks:
+    """The masks of one lake, for one process; `rules` are those in force."""
+
+    def __init__(self, lake: Lake, rules: Masking) -> None:
+        """Open them.
+
+        Raises ConfigError if the lake records other rules, LakeUnusable if a record cannot be read.
+        """
+        recorded = _read(lake)
+        if (recorded is None and rules) or (recorded is not None and not _states(recorded, rules)):
+            raise ConfigError("the rules of [mask] are not those that the lake records", _HINT)
+        self._lake = lake
+        self._rules = rules
+        self._tables = _read_tables(lake) if recorded is not None else {}
+        self._known: dict[tuple[object, ...], TableMasks] = {}
+
+    def __bool__(self) -> bool:
+        """Return whether any column may be masked."""
+        return bool(self._rules)
+
+    def of(self, relation: Relation, *, copied: bool = False) -> TableMasks:
+        """Return the masks of a relation, recorded by now.
+
+        Of a table that is `copied`, nothing in the clear is kept, so a column may become masked.
+        """
+        if not self:
+            return TableMasks()
+        shown = tuple((c.name, c.attnum, c.type_oid, _is_key(relation, c)) for c in relation.columns)
+        asked = (relation.oid, relation.name, shown, copied)
+        if (known := self._known.get(asked)) is not None:
+            return known
+        masks = self._bound(relation, copied=copied)
+        if not masks.problems:  # which end with a new snapshot, that another process may take
+            self._known[asked] = masks
+        return masks
+
+    def _bound(self, relation: Relation, *, copied: bool) -> TableMasks:
+        before = self._recorded(relation)
+        former = {name: c for c in before.columns if c.rule is not None and c.rule.masks for name in c.names}
+        lost = any(not any(c.is_same(shown) for shown in relation.columns) for c in former.values())
+        names = tuple(dict.fromkeys([*before.names, relation.name]))
+        columns, masks, problems = list(before.columns), dict[str, ColumnMask](), list[str]()
+        for column in relation.columns:
+            at = next((place for place, each in enumerate(columns) if each.is_same(column)), len(columns))
+            known = columns[at] if at < len(columns) else None
+            if known is None and column.name in former:  # dropped, and added again
+                known = replace(former[column.name], attnum=column.attnum, names=(column.name,))
+            if known is None and column.attnum is None and lost:
+                masks[column.name] = WITHHELD
+                problems.append(f"column {column.name}: {_MAY_BE_ANOTHER}")
+                continue
+            entry, mask, problem = self._column(relation, names, column, known, copied=copied)
+            columns[at : at + 1] = [entry]
+            if mask is not None:
+                masks[column.name] = mask
+            if problem is not None:
+                problems.append(f"column {column.name}: {problem}")
+        self._record(before, _Table(relation.oid, names, tuple(columns)))
+        return TableMasks(masks, tuple(problems))
+
+    def _column(
+        self, relation: Relation, names: Sequence[TableName], column: Column, known: _Column | None, *, copied: bool
+    ) -> tuple[_Column, ColumnMask | None, str | None]:
+        """Return the record of a column, its mask, and its problem."""
+        rule, problem = self._rule(names, column, known, copied=copied)
+        key = _is_key(relation, column)
+        if rule is not None and (unfit := rule.problem(column.type_oid, key=key)):
+            problem = unfit
+        withheld = problem is not None and (rule is None or rule.problem(column.type_oid, key=False) is not None)
+        mask = None if rule is None or not rule.masks else ColumnMask(rule, column.type_oid, self._secret_of(rule))
+        is_clear = known is not None and known.rule is None and not known.undecided and not copied
+        kept = rule if problem is None and not is_clear else _rule_of(known)
+        entry = _Column(
+            known.attnum if column.attnum is None and known is not None else column.attnum,
+            tuple(dict.fromkeys([*(known.names if known else ()), column.name])),
+            kept,
+            problem is not None and not is_clear,
+        )
+        return entry, WITHHELD if withheld else mask, problem
+
+    def _rule(
+        self, names: Sequence[TableName], column: Column, known: _Column | None, *, copied: bool
+    ) -> tuple[Rule | None, str | None]:
+        """Return the rule for the values of a column, and the problem that it has apart from its type and key."""
+        wanted = self._rules.find(names, [column.name])
+        if known is None or known.undecided:
+            rule = wanted or _rule_of(known)
+            lacks = rule is None and self._rules.is_strict(names)
+            return rule, _RULE_LACKS if lacks else None
+        if known.rule is None and wanted is not None and wanted.masks:
+            return wanted, None if copied else f"it was recorded in the clear, and its name now has the rule {wanted}"
+        return known.rule, None
+
+    def _secret_of(self, rule: Rule) -> bytes | None:
+        return self._rules.secret if rule.form is Form.HASH else None
+
+    def _recorded(self, relation: Relation) -> _Table:
+        """Return the record of a table; for a new OID what is known of the columns of a table of that name."""
+        place = self._lake.masks_of(relation.oid)  # bootstrap and capture both record tables
+        if (known := _read_table(place)) is not None:
+            return known
+        namesakes = [table for table in self._tables.values() if relation.name in table.names]
+        by_name: dict[str, _Column] = {}
+        for column in (column for table in namesakes for column in table.columns):
+            for name in column.names:
+                if name not in by_name or (column.rule is not None and column.rule.masks):
+                    by_name[name] = replace(column, attnum=None, names=(name,))
+        shown = (by_name[column.name] for column in relation.columns if column.name in by_name)
+        masked = tuple(column for column in shown if column.rule is not None and column.rule.masks)
+        return _Table(relation.oid, (), masked)
+
+    def _record(self, before: _Table, table: _Table) -> None:
+        if before != table:
+            write_record(self._lake, self._lake.masks_of(table.oid), table.content(), durable=True)
+        self._tables[table.oid] = table
+
+
+def _rule_of(column: _Column | None) -> Rule | None:
+    return None if column is None else column.rule
+
+
+def _is_key(relation: Relation, column: Column) -> bool:
+    """Return whether a column is of the key; under FULL the stream flags every column."""
+    return column.key and not (
+        relation.replica_identity is ReplicaIdentity.FULL and all(each.key for each in relation.columns)
+    )
+
+
+def settle(lake: Lake, rules: Masking) -> None:
+    """Record the rules of the settings, if the lake records others and no recorded column gets another.
+
+    Raises:
+        ConfigError: if a recorded column would get another rule, or the secret is another one.
+        LakeConflict: if a capture is running with the rules recorded so far.
+    """
+    if not is_changed(lake, rules):
+        return
+    with hold(lake, "the rules of [mask]", Stage.CAPTURE):
+        recorded = _read(lake)
+        _require_same_effect(lake, recorded, rules)
+        positions = read_positions(lake)
+        lsn = str(positions.acknowledged if positions is not None else Lsn(0))
+        earlier = [] if recorded is None else [*recorded["earlier"], {**recorded, "earlier": []}]
+        content = {**_words(rules), "from_lsn": lsn, "earlier": earlier}
+        write_record(lake, lake.mask_rules, content, durable=True)
+
+
+def is_changed(lake: Lake, rules: Masking) -> bool:
+    """Return whether the lake records other rules than these."""
+    recorded = _read(lake)
+    return bool(rules) if recorded is None else not _states(recorded, rules)
+
+
+def check_effect(lake: Lake, rules: Masking) -> None:
+    """Require that no recorded column gets another rule.
+
+    Raises ConfigError.
+    """
+    _require_same_effect(lake, _read(lake), rules)
+
+
+def _require_same_effect(lake: Lake, recorded: Mapping[str, Any] | None, rules: Masking) -> None:
+    tables = _read_tables(lake) if recorded is not None else {}
+    hashed = any(c.rule is not None and c.rule.form is Form.HASH for t in tables.values() for c in t.columns)
+    mark = _mark(rules)
+    if recorded is not None and hashed and recorded["fingerprint"] != mark:
+        raise ConfigError(
+            f"the secret of [mask] has the fingerprint {_short(mark)}, the lake was captured with"
+            f" {_short(recorded['fingerprint'])}",
+            _HINT,
+        )
+    for history in list_histories(lake):
+        table = tables.get(history.oid) if history.oid is not None else None
+        known = _of_history(history.name, history.oid, history.columns) if table is None else table
+        for column in known.columns:
+            _require_same(rules, known, column)
+
+
+def _of_history(name: TableName, oid: int | None, columns: Iterable[Column]) -> _Table:
+    """Return the record of a table that was copied in the clear."""
+    found = (_Column(c.attnum, (*(former.name for former in c.former), c.name), None) for c in columns)
+    return _Table(oid or 0, (name,), tuple(found))
+
+
+def _require_same(rules: Masking, table: _Table, column: _Column) -> None:
+    now = [_masking(rules.rule_of(name, each)) for name in table.names for each in column.names]
+    if column.undecided or _masking(column.rule) in now:
+        return
+    was, becomes = column.rule or "no rule", next((rule for rule in now if rule is not None), "no rule")
+    raise ConfigError(
+        f"column {column.names[-1]} of {table.names[-1]} was captured under {was}, [mask] has {becomes} for it",
+        f"A key that is written in two ways would be two keys. {_HINT}",
+    )
+
+
+def _masking(rule: Rule | None) -> Rule | None:
+    return rule if rule is not None and rule.masks else None
+
+
+def _mark(rules: Masking) -> str | None:
+    return None if rules.secret is None else fingerprint(rules.secret)
+
+
+def _short(mark: str | None) -> str:
+    return "none" if mark is None else mark[:16]
+
+
+def _words(rules: Masking) -> dict[str, object]:
+    return {
+        "rules": [[pattern, str(rule)] for pattern, rule in rules.rules],
+        "strict": list(rules.strict),
+        "fingerprint": _mark(rules),
+    }
+
+
+def _states(recorded: Mapping[str, Any], rules: Masking) -> bool:
+    return all(recorded[name] == said for name, said in _words(rules).items())
+
+
+def _read(lake: Lake) -> Mapping[str, Any] | None:
+    """Read masks.json; None if nothing was ever masked."""
+    try:
+        content: dict[str, Any] = json.loads(lake.mask_rules.read_text())
+        for name in ("rules", "strict", "fingerprint", "from_lsn", "earlier"):
+            content[name]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise _unreadable(lake.mask_rules, exc) from exc
+    return content
+
+
+def _read_tables(lake: Lake) -> dict[int, _Table]:
+    found = (_read_table(place) for place in lake.masks.glob("*.json"))
+    return {table.oid: table for table in found if table is not None}
+
+
+def _read_table(place: Place) -> _Table | None:
+    try:
+        return _table(json.loads(place.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise _unreadable(place, exc) from exc
+
+
+def _unreadable(place: object, exc: Exception) -> LakeUnusable:
+    return LakeUnusable(f"{place} cannot be read: {exc}", "Restore it: it records what is masked.")

@@ -1,0 +1,147 @@
+"""Rules of masks: what they do with values, which column they belong to, and that no text of them has the secret."""
+
+import hmac
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from auditlake.errors import ConfigError
+from auditlake.lake.layout import Lake
+from auditlake.lake.masks import Masks, settle
+from auditlake.mask_rules import Masking, parse_rule
+from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.values.masks import WITHHELD, ColumnMask, fingerprint, hmac_sha256
+
+SECRET = b"0123456789abcdef"
+TEXT, CHAR, BYTEA, UUID_OID = 25, 1042, 17, 2950
+PEOPLE = TableName("public", "people")
+
+
+@pytest.mark.parametrize("secret", [b"k", b"x" * 64, b"x" * 65, b"x" * 200])
+def test_the_hash_is_hmac_sha_256(secret: bytes) -> None:
+    """As in the standard library, for keys up to a block of SHA-256, and longer ones."""
+    ours = hmac_sha256(secret)
+    for message in (b"", b"a", "ä".encode() * 100):
+        assert ours(message) == hmac.digest(secret, message, "sha256")
+
+
+@pytest.mark.parametrize(
+    ("rule", "type_oid", "values", "masked"),
+    [
+        ("null", 23, ["1", None], [None, None]),
+        ("keep", TEXT, ["a", None], ["a", None]),
+        ("truncate 2", TEXT, ["", "ä", "äöü", None, "a😀b"], ["", "ä", "äö", None, "a😀"]),
+        ("keep_last 2", TEXT, ["", "ä", "äöü", None, "a😀b"], ["", "ä", "öü", None, "😀b"]),
+        ("truncate 2", CHAR, ["abc  ", "a    "], ["ab   ", "a    "]),
+        ("keep_last 2", CHAR, ["abc  ", "a    "], ["bc   ", "a    "]),
+    ],
+)
+def test_values_under_a_rule(rule: str, type_oid: int, values: list[str | None], masked: list[str | None]) -> None:
+    """Characters are counted, NULL stays NULL, and char(n) stays padded."""
+    mask = ColumnMask(parse_rule(rule), type_oid, SECRET)
+    assert mask.texts(pa.array(values, pa.string())).to_pylist() == masked
+
+
+def test_a_hash_keeps_the_type() -> None:
+    """Text in a char(n) equals that in a text; a bytea has the same bytes from copy and stream; a uuid is one."""
+    text = hmac.digest(SECRET, b"abc", "sha256").hex()
+    rule = parse_rule("hash")
+    assert ColumnMask(rule, TEXT, SECRET).text("abc") == ColumnMask(rule, CHAR, SECRET).text("abc  ") == text
+    raw = hmac.digest(SECRET, b"\x00\xff", "sha256")
+    assert ColumnMask(rule, BYTEA, SECRET).text("\\x00ff") == f"\\x{raw.hex()}"
+    assert ColumnMask(rule, BYTEA, SECRET).typed(pa.array([b"\x00\xff", None])).to_pylist() == [raw, None]
+    value = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
+    masked = ColumnMask(rule, UUID_OID, SECRET).text(value)
+    assert masked == str(UUID(bytes=hmac.digest(SECRET, value.encode(), "sha256")[:16]))
+
+
+def test_the_secret_is_in_no_text() -> None:
+    """Neither of the rules, nor of the mask of a column that a worker gets, nor in the fingerprint."""
+    rules = Masking((("public.*.*", parse_rule("hash")),), (), SECRET)
+    for text in (repr(rules), repr(ColumnMask(parse_rule("hash"), TEXT, SECRET)), fingerprint(SECRET)):
+        assert SECRET.decode() not in text
+        assert SECRET.hex() not in text
+
+
+def relation(*columns: tuple[int | None, str], oid: int = 1, name: TableName = PEOPLE) -> Relation:
+    """Return a table of text columns, the first of which is its key."""
+    made = [Column(each, TEXT, -1, at == 0, attnum=attnum) for at, (attnum, each) in enumerate(columns)]
+    return Relation(oid, name, ReplicaIdentity.DEFAULT, tuple(made))
+
+
+def opened(lake: Lake, *rules: tuple[str, str], strict: tuple[str, ...] = ()) -> Masks:
+    """Record rules, and open them as another process does."""
+    masking = Masking(tuple((pattern, parse_rule(rule)) for pattern, rule in rules), strict, SECRET)
+    settle(lake, masking)
+    return Masks(lake, masking)
+
+
+HASH = ("public.people.email", "hash")
+
+
+def test_a_rule_follows_its_column(tmp_path: Path) -> None:
+    """Under another name, in a renamed table, after a restart, and where the attribute number is not known."""
+    lake = Lake(tmp_path)
+    assert list(opened(lake, HASH).of(relation((1, "id"), (2, "email"))).columns) == ["email"]
+    renamed = relation((1, "id"), (2, "mail"), name=TableName("public", "persons"))
+    for shown in (renamed, relation((None, "id"), (None, "mail")), relation((1, "id"), (7, "mail"))):
+        found = opened(lake, HASH).of(shown)
+        assert (list(found.columns), found.problems) == (["mail"], ())
+    again = relation((1, "id"), (2, "mail"), oid=2, name=TableName("public", "persons"))
+    assert list(opened(lake, HASH).of(again).columns) == ["mail"]
+
+
+def test_an_unknown_column_may_be_a_masked_one(tmp_path: Path) -> None:
+    """Without attribute numbers, as of a table that is gone, a new name is withheld while a masked one is missing."""
+    lake = Lake(tmp_path)
+    opened(lake, HASH).of(relation((1, "id"), (2, "email")))
+    unknown = opened(lake, HASH).of(relation((None, "id"), (None, "letter")))
+    assert (unknown.columns, len(unknown.problems)) == ({"letter": WITHHELD}, 1)
+    shown = opened(lake, HASH).of(relation((None, "id"), (None, "email"), (None, "note")))
+    assert (list(shown.columns), shown.problems) == (["email"], ())
+
+
+def test_a_column_recorded_in_the_clear_cannot_become_masked(tmp_path: Path) -> None:
+    """Renamed to a masked name it is masked and a problem, again and again, until a copy replaces its rows."""
+    lake = Lake(tmp_path)
+    opened(lake, HASH).of(relation((1, "id"), (2, "note")))
+    renamed = relation((1, "id"), (2, "email"))
+    for _ in range(2):
+        found = opened(lake, HASH).of(renamed)
+        assert (list(found.columns), len(found.problems)) == (["email"], 1)
+    running = opened(lake, HASH)
+    assert running.of(renamed).problems
+    assert not opened(lake, HASH).of(renamed, copied=True).problems
+    found = running.of(renamed)
+    assert (list(found.columns), found.problems) == (["email"], ())
+
+
+def test_what_cannot_be_masked_is_withheld(tmp_path: Path) -> None:
+    """A column without a rule in a strict table, until there is one; and one whose type its rule does not fit."""
+    lake = Lake(tmp_path)
+    keep = ("public.people.id", "keep")
+    masks = opened(lake, HASH, keep, strict=("public.people",))
+    assert not masks.of(relation((1, "id"), (2, "email"))).problems
+    wider = relation((1, "id"), (2, "email"), (3, "nick"))
+    assert masks.of(wider).columns["nick"] is WITHHELD
+    later = opened(lake, HASH, keep, ("public.people.nick", "truncate 1"), strict=("public.people",))
+    assert (later.of(wider).columns["nick"].rule, later.of(wider).problems) == (parse_rule("truncate 1"), ())
+    number = Column("email", 23, -1, key=False, attnum=2)
+    found = later.of(Relation(1, PEOPLE, ReplicaIdentity.DEFAULT, (number,)))
+    assert (found.columns["email"], len(found.problems)) == (WITHHELD, 1)
+    number_table = Relation(1, PEOPLE, ReplicaIdentity.DEFAULT, (number,))
+    unruled = opened(lake, keep, ("public.people.nick", "truncate 1")).of(number_table)
+    assert (unruled.columns["email"], len(unruled.problems)) == (WITHHELD, 1)
+    fitting = opened(lake, (HASH[0], "null"), keep, ("public.people.nick", "truncate 1")).of(number_table)
+    assert (fitting.columns["email"].rule, fitting.problems) == (parse_rule("null"), ())
+
+
+def test_other_rules_than_the_recorded_ones_are_refused(tmp_path: Path) -> None:
+    """A process opens the masks with the rules of the record, or not at all."""
+    lake = Lake(tmp_path)
+    opened(lake, HASH)
+    for other in (Masking(), Masking(((HASH[0], parse_rule("hash")),), (), SECRET + b"x")):
+        with pytest.raises(ConfigError, match=r"not those that the lake records"):
+            Masks(lake, other)
