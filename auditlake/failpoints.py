@@ -51,6 +51,13 @@ class After(StrEnum):
     ENTRIES_SEALED = "entries-sealed"  # of a block that does not exist yet
     BLOCK_SEALED = "block-sealed"
     DIGEST_STORED = "digest-stored"
+    LOGS_BACKED_UP = "logs-backed-up"
+    FILE_BACKED_UP = "file-backed-up"  # in no backup yet
+    RECORDS_BACKED_UP = "records-backed-up"
+    BACKED_UP = "backed-up"
+    FILE_RESTORED = "file-restored"
+    RECORDS_RESTORED = "records-restored"  # all but lake.json
+    RESTORED = "restored"
 
 
 _times: Counter[str] = Counter()

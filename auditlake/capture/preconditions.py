@@ -207,7 +207,7 @@ def check_slot(name: str, slot: SlotState | None, acknowledged: Lsn) -> None:
     if confirmed is None or confirmed > acknowledged:
         raise WrongSource(
             f"slot {name} stands at {confirmed}, this lake at {acknowledged}: another client has read the changes"
-            " between the two, or it is a new slot of that name; they are missing",
+            " between the two, it is a new slot of that name, or the lake was restored from a backup; they are missing",
             _RESYNC,
         )
     if slot.wal_end < acknowledged:

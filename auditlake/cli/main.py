@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from auditlake.cli.commands import audit, doctor, feed, source, stages
+from auditlake.cli.commands import backup as backups
 from auditlake.cli.commands import ledger as ledgers
 from auditlake.cli.commands import query as questions
 from auditlake.cli.commands import serve as serving
@@ -91,6 +92,7 @@ for _command in (
     *questions.COMMANDS,
     *verifying.COMMANDS,
     *ledgers.COMMANDS,
+    *backups.COMMANDS,
     *serving.COMMANDS,
     *doctor.COMMANDS,
 ):

@@ -32,7 +32,7 @@ def expired_files(table: Place, before_s: float) -> list[Place]:
     live = live_files(table, newest.newest, etag, newest)
     removed = removed_files(table, newest.newest, etag)
     pinned = (action for action in removed if action.get("deletionTimestamp", 0) >= before_s * 1000)
-    return [table / name for name in sorted(written - {*_names(table, live), *_names(table, pinned)})]
+    return [table / name for name in sorted(written - {*named_files(table, live), *named_files(table, pinned)})]
 
 
 def _is_hidden(name: str) -> bool:
@@ -41,7 +41,11 @@ def _is_hidden(name: str) -> bool:
     return file.startswith(_HIDDEN) or any(folder.startswith(_HIDDEN) and "=" not in folder for folder in folders)
 
 
-def _names(table: Place, actions: Iterable[Add]) -> Iterator[str]:
+def named_files(table: Place, actions: Iterable[Add]) -> Iterator[str]:
+    """Yield the file of each action, then its deletion vector if that is a file, by names relative to the table.
+
+    Raises ValueError if one is not in the folder of the table.
+    """
     for action in actions:
         yield relative_name(file_path(table, action), table)
         if "deletionVector" in action and (file := vector_file(table, action["deletionVector"])) is not None:

@@ -54,6 +54,8 @@ class Stage(StrEnum):
     MAINTAIN = "maintain"
     RESYNC = "resync"
     SEAL = "seal"
+    BACKUP = "backup"
+    """On a folder of backups, not on a lake."""
 
 
 @dataclass(slots=True)

@@ -58,3 +58,29 @@ def _require_manifest_without_secret(lake: "Lake") -> None:
     positions = read_positions(lake)
     assert positions is not None
     assert SECRET not in lake.manifest.read_text()
+
+
+def test_a_lake_in_a_bucket_is_backed_up_to_a_disk_and_the_other_way_round(
+    database: str, remote_folder: Remote, tmp_path: Path
+) -> None:
+    """A backup on a disk is restored there, and backed up into the bucket; each copy has the rows of the first."""
+    lake = ["--source", database, "--lake", f"{remote_folder}/lake"]
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("create table orders (id int primary key)")
+        made = make_lake(database, cast("Path", remote_folder / "lake"))
+        conn.execute("insert into orders select generate_series(1, 20)")
+        _run("capture", "--until-current", *lake)
+        conn.execute("delete from orders where id > 10")
+    _run("capture", "--until-current", *lake)
+    copies: list[tuple[str | Path, str | Path]] = [
+        (tmp_path / "backups", tmp_path / "restored"),
+        (f"{remote_folder}/backups", f"{remote_folder}/restored"),
+    ]
+    source: str | Path = str(made.root)
+    for folder, copy in copies:
+        _run("backup", folder, "--lake", source)
+        _run("backup", folder, "--lake", source)  # the second has nothing to copy
+        _run("restore", folder, "--lake", copy)
+        state = auditlake.Lake(str(copy)).as_of().table("orders").to_arrow()
+        assert sorted(state["id"].to_pylist()) == list(range(1, 11))
+        source = copy

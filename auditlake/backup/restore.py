@@ -1,0 +1,114 @@
+"""Restore a backup into a new folder, which becomes a lake with the last effect.
+
+Order of effects, under a lock on the new folder:
+
+1. Write `restore.json`, the backup that is restored: a killed run goes on, and only with the same backup.
+2. For each table: its data files and deletion vectors, then its log.
+3. The small files.
+4. `lake.json`. Until then there is no lake; from now on this one is complete.
+5. Delete `restore.json`.
+
+Nothing at the source is touched. What the slot has forgotten since the backup is found by the next capture, which
+names the range and stops (`capture.preconditions`); `resync --all` records it as a gap.
+"""
+
+import json
+from collections.abc import Callable
+
+from auditlake.backup.pinned import MANIFEST
+from auditlake.backup.stored import Backup, Folder
+from auditlake.errors import BadUsage, LakeUnusable
+from auditlake.failpoints import After, reach
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import FOLDER, Stage, hold
+from auditlake.store.copies import copy_file, existing_files
+from auditlake.store.files import UNFINISHED, make_folder, make_root, size_bytes, write_new
+from auditlake.store.place import Place
+
+_MARK = "restore.json"
+
+
+def restore(folder: Folder, lake: Lake, number: int | None, report: Callable[[str], None]) -> Backup:
+    """Restore a complete backup, without a number the last one, into a folder that is new, or left by a killed run.
+
+    Raises BadUsage if there is no such backup, LakeUnusable if it cannot be read, or the folder has anything else.
+    """
+    backup = folder.read(_chosen(folder, number))
+    mark = json.dumps({"lake": backup.lake, "number": backup.number, "taken": backup.taken}).encode()
+    _require_ours(lake, mark)
+    make_root(lake.root)
+    with hold(lake, "restore", Stage.BOOTSTRAP):
+        _require_ours(lake, mark)
+        if not lake.manifest.exists():
+            write_new(lake.root / _MARK, mark)
+            for table in backup.tables:
+                _restore_table(folder, backup, table, lake.root)
+            _restore_records(folder, backup, lake.root)
+            reach(After.RESTORED)
+        (lake.root / _MARK).unlink(missing_ok=True)
+    report(f"restored backup {backup.number} of {backup.taken}: everything up to {backup.watermark}")
+    return backup
+
+
+def _chosen(folder: Folder, number: int | None) -> int:
+    complete = folder.complete()
+    if not complete:
+        raise BadUsage(f"there is no complete backup in {folder.root}", "Give the folder of auditlake backup.")
+    if number is not None and number not in complete:
+        raise BadUsage(f"there is no backup {number} in {folder.root}, from {complete[0]} to {complete[-1]}", "")
+    return complete[-1] if number is None else number
+
+
+def _require_ours(lake: Lake, mark: bytes) -> None:
+    """Require a folder that has nothing but what a killed run of the same restore left."""
+    root: Place = lake.root
+    try:
+        names = {place.name for place in root.iterdir() if not place.name.endswith(UNFINISHED)} - {FOLDER}
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if _MARK in names and (root / _MARK).read_bytes() == mark:
+        return
+    if names:
+        raise LakeUnusable(
+            f"{root} is not empty, and not what this restore left: it contains {min(names)}", "Use another folder."
+        )
+
+
+def _restore_table(folder: Folder, backup: Backup, table: str, root: Place) -> None:
+    target, files = root / table, folder.files(table)
+    present = existing_files(target)
+    for name, stated in sorted(folder.named(backup, table).items()):
+        make_folder((target / name).parent)
+        copied = _copied(files / name, target / name, present, name)
+        if stated is not None and copied != stated:
+            raise LakeUnusable(
+                f"{files / name} has {copied:,} bytes, need {stated:,}", "Restore it, or restore an earlier backup."
+            )
+        reach(After.FILE_RESTORED)
+    log = folder.logs(backup.tables[table].log).root / table / "_delta_log"
+    make_folder(target / "_delta_log")
+    for name in sorted(place.name for place in log.iterdir() if not place.name.endswith(UNFINISHED)):
+        _copied(log / name, target / "_delta_log" / name, present, f"_delta_log/{name}")
+
+
+def _copied(source: Place, target: Place, present: set[str], name: str) -> int:
+    """Copy a file unless a killed run did; return its size."""
+    if name in present:
+        return size_bytes(target)
+    try:
+        return copy_file(source, target)
+    except FileNotFoundError as exc:
+        raise LakeUnusable(f"{source} is missing", "Restore it, or restore an earlier backup.") from exc
+
+
+def _restore_records(folder: Folder, backup: Backup, root: Place) -> None:
+    """Write the small files, lake.json last."""
+    for name in sorted(backup.records, key=lambda name: (name == MANIFEST, name)):
+        if name == MANIFEST:
+            reach(After.RECORDS_RESTORED)
+        place = root / name
+        make_folder(place.parent)
+        try:
+            copy_file(folder.record(backup.number, name), place)
+        except FileNotFoundError as exc:
+            raise LakeUnusable(f"{folder.record(backup.number, name)} is missing", "Restore it.") from exc

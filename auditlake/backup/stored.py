@@ -1,0 +1,164 @@
+"""A folder of backups: what is where in it, which backups are complete, and what is believed of one.
+
+    <folder>/files/<table>/<file>               data files and deletion vectors of all backups, each copied once
+    <folder>/<number>/logs/<table>/_delta_log/  the log of a table, if it has changed since the backup before
+    <folder>/<number>/records/<file>            the small files
+    <folder>/<number>/backup.json               written last: without it there is no such backup
+
+`backup.json` has the number of the backup with each table's log. The disk of a backup may have been in other hands, so
+every name in it, and in a log, is required to stay in the folder that it belongs to.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+
+from auditlake.delta.expired_files import named_files
+from auditlake.delta.log_reader import Add, live_files
+from auditlake.errors import LakeUnusable
+from auditlake.lake.layout import Lake
+from auditlake.lake.stage_lock import FOLDER
+from auditlake.lsn import Lsn
+from auditlake.store.place import Place
+
+FORMAT_VERSION = 1
+_ANOTHER = "Restore an earlier one with --number, or use another folder."
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """A table of a backup: its version, and the number of the backup that has its log."""
+
+    version: int
+    log: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A complete backup: `lake` distinguishes the lake, everything up to `watermark` is in it.
+
+    `acknowledged` is where the slot has to be, at the latest, so that a restored lake can go on.
+    """
+
+    number: int
+    lake: str
+    taken: str
+    watermark: Lsn
+    acknowledged: Lsn
+    tables: Mapping[str, StoredTable]
+    records: tuple[str, ...]
+
+    def encoded(self) -> bytes:
+        """Return the content of backup.json."""
+        lsns = {"watermark": str(self.watermark), "acknowledged": str(self.acknowledged)}
+        return json.dumps({"format_version": FORMAT_VERSION, **asdict(self), **lsns}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of backups."""
+
+    root: Place
+
+    def files(self, table: str) -> Place:
+        return self.root / "files" / table
+
+    def of(self, number: int) -> Place:
+        """Return the folder of one backup."""
+        return self.root / f"{number:08}"
+
+    def logs(self, number: int) -> Lake:
+        """Return the logs of a backup; they have the layout of a lake, so positions can be read from them."""
+        return Lake(self.of(number) / "logs")  # type: ignore[arg-type] # as `Lake` has it
+
+    def record(self, number: int, name: str) -> Place:
+        return self.of(number) / "records" / name
+
+    def manifest(self, number: int) -> Place:
+        return self.of(number) / "backup.json"
+
+    def numbers(self) -> list[int]:
+        """List the numbers of all backups, also those that are not complete.
+
+        Raises LakeUnusable if the folder has anything else.
+        """
+        try:
+            names = [place.name for place in self.root.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found = sorted(int(name) for name in names if name.isascii() and name.isdigit())
+        known = {"files", FOLDER, *(self.of(number).name for number in found)}
+        if others := sorted(set(names) - known):
+            raise LakeUnusable(
+                f"{self.root} is not a folder of backups: it contains {others[0]}",
+                "Give a new or empty folder, or one of auditlake backup.",
+            )
+        return found
+
+    def complete(self) -> list[int]:
+        """List the numbers of the complete backups, ascending."""
+        return [number for number in self.numbers() if self.manifest(number).exists()]
+
+    def read(self, number: int) -> Backup:
+        """Read a complete backup.
+
+        Raises LakeUnusable.
+        """
+        place = self.manifest(number)
+        try:
+            content = json.loads(place.read_bytes())
+            if content.pop("format_version") != FORMAT_VERSION:
+                raise LakeUnusable(
+                    f"{place} has another format version than {FORMAT_VERSION}", "Use the version that wrote it."
+                )
+            tables = {name: StoredTable(**table) for name, table in content.pop("tables").items()}
+            content |= {name: Lsn.parse(content[name]) for name in ("watermark", "acknowledged")}
+            records = tuple(content.pop("records"))
+            backup = Backup(tables=tables, records=records, **content)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
+            raise LakeUnusable(f"{place} cannot be read: {type(exc).__name__}", _ANOTHER) from exc
+        _require_inside(place, (*backup.tables, *backup.records))
+        return backup
+
+    def live(self, backup: Backup, table: str) -> list[Add]:
+        """List the `add` actions of a table's version in a backup.
+
+        Raises LakeUnusable.
+        """
+        stored = backup.tables[table]
+        log = self.logs(stored.log).root / table
+        try:
+            return live_files(log, stored.version)
+        except (OSError, ValueError) as exc:
+            raise LakeUnusable(f"the log of {log} cannot be read: {type(exc).__name__}", _ANOTHER) from exc
+
+    def named(self, backup: Backup, table: str) -> dict[str, int | None]:
+        """Return the names of the files of a table in a backup, relative to it, with the sizes of data files.
+
+        Raises LakeUnusable.
+        """
+        return names_of(self.logs(backup.tables[table].log).root / table, self.live(backup, table))
+
+
+def names_of(table: Place, live: Iterable[Add]) -> dict[str, int | None]:
+    """Return the names of the files that `add` actions refer to, with the sizes that they state.
+
+    Raises LakeUnusable if one is not in the folder of the table.
+    """
+    found: dict[str, int | None] = {}
+    for add in live:
+        try:
+            names = list(named_files(table, [add]))
+        except ValueError as exc:
+            raise LakeUnusable(f"{table} has files outside its folder", "Copy such a table by other means.") from exc
+        found |= dict.fromkeys(names[1:]) | {names[0]: add["size"]}
+    _require_inside(table, found)
+    return found
+
+
+def _require_inside(place: Place, names: Iterable[str]) -> None:
+    for name in names:
+        parts = PurePosixPath(name).parts
+        if not parts or name.startswith("/") or ".." in parts or "\0" in name:
+            raise LakeUnusable(f"{place} names a file outside its folder", "It was not written by auditlake.")

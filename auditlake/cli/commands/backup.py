@@ -1,0 +1,46 @@
+"""Commands backup and restore."""
+
+import click
+
+from auditlake.cli.options import with_settings
+from auditlake.config import Settings
+from auditlake.lake.layout import Lake
+from auditlake.messages import say
+
+
+@click.command()
+@with_settings
+@click.argument("folder", metavar="DEST")
+def backup(settings: Settings, *, folder: str) -> None:
+    """Copy the lake to DEST while it is written; files that an earlier backup there has are not copied again.
+
+    \b
+    Example:
+      auditlake backup /mnt/backups/shop
+    """
+    from auditlake.backup.backup import back_up
+    from auditlake.backup.stored import Folder
+
+    back_up(Lake(settings.lake), Folder(Lake.at(folder).root), say)
+
+
+@click.command()
+@with_settings
+@click.argument("folder", metavar="SOURCE")
+@click.option("--number", type=click.IntRange(min=1), metavar="N", help="Number of the backup [the last one].")
+def restore(settings: Settings, *, folder: str, number: int | None) -> None:
+    """Restore a backup of SOURCE into a new folder, --lake.
+
+    \b
+    Example:
+      auditlake restore /mnt/backups/shop --lake ./restored
+    """
+    from auditlake.backup.restore import restore as run
+    from auditlake.backup.stored import Folder
+
+    lake = Lake(settings.lake)
+    run(Folder(Lake.at(folder).root), lake, number, say)
+    say(f"auditlake status --lake {lake.root} shows whether the slot can go on from there")
+
+
+COMMANDS = (backup, restore)
