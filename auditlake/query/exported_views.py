@@ -7,7 +7,8 @@
 
 V1. Views read histories only, never the tail in `changes`. So live views show each table at its own position, and the
     others are limited to LSNs up to which the table's history alone is exact (`reaches`). Such an answer is exact and
-    never changes, whatever is applied later; another LSN raises an error.
+    never changes, whatever is applied later; another LSN raises an error. Renamed and dropped columns, and new names of
+    tables, need not be applied: no row in the history depends on them (`reshaped`).
 V2. `lsn_at` reads `transactions` up to the watermark at generation time, and raises an error for later times. So its
     answers never change either.
 V3. Live views and views at one LSN have the columns of their moment. A parametrised view has every column up to the
@@ -17,10 +18,10 @@ V5. A table without columns has no view of its own, because no engine has such v
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 
-from auditlake.apply.tails import find_tails, open_log
+from auditlake.apply.tails import Schemas, Tail, find_tails, open_log
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_as
 from auditlake.lake.history import OPEN_PART, PERIOD_COLUMNS, RESERVED, HistoryTable, type_of
@@ -314,12 +315,34 @@ def lsn_at(name: str, clock: Clock) -> Sequence[str]:
     )
 
 
+def _tails(known: Known) -> list[Tail]:
+    """Return the changes of each table that its history does not have, of rows or of its shape."""
+    log = open_log(known.lake)
+    if log is None:
+        return []
+    after = {table: table.position for table in known.tables.values()}
+    upto = known.changes_up_to(known.positions.known_lsn)
+    return find_tails(known.lake, log, after, upto, Schemas(known.versions, known.answers))
+
+
+def reshaped(known: Known) -> Known:
+    """Return what is known, each table as it is now if only columns or names changed since its position.
+
+    Not if a column was added: its values in existing rows are in no history yet. Nor if the table is parked.
+    """
+    now = {}
+    for tail in _tails(known):
+        is_exact = tail.shape is None and tail.refusal is None and not tail.is_cut and not tail.lacking
+        if is_exact and tail.table.name not in known.parked:
+            followed = tail.followed
+            table = replace(tail.table, columns=followed.physical, names=followed.names, position=tail.upto)
+            now[table.name] = table
+    return replace(known, tables={**known.tables, **now}) if now else known
+
+
 def reaches(known: Known) -> list[Reach]:
     """Return up to which LSN each history alone is exact: its position, or all that is known if it has no tail."""
-    log = open_log(known.lake)
-    after = {table: table.position for table in known.tables.values()}
-    tails = [] if log is None else find_tails(known.lake, log, after, known.positions.watermark)
-    behind = {tail.table for tail in tails}
+    behind = {tail.table for tail in _tails(known)}
     last = known.positions.known_lsn
     upto = {t: Lsn(t.position if t in behind else max(t.position, last)) for t in known.tables.values()}
     parked = {t: known.parked[t.name].lsn for t in upto if t.name in known.parked}
@@ -339,7 +362,8 @@ def merged_at(known: Known, when: When) -> Lsn:
         if lsn > reach.upto:
             raise NotAnswerable(
                 f"asked for {reach.table.name} as of {lsn}, its history is applied up to {reach.upto}",
-                "Run auditlake apply --until-current, then generate the views again.",
+                "Run auditlake apply --until-current, then generate the views again. A column that was added after the"
+                " last captured commit is applied with the next one.",
             )
     return lsn
 
@@ -366,7 +390,7 @@ def view_script(lake: Lake, engine: str, choice: Choice) -> str:
 
     Raises BadUsage, NotAnswerable.
     """
-    known = read_known(lake)
+    known = reshaped(read_known(lake))
     tables = list(known.tables.values())
     if choice.as_of is not None and choice.parametrised:
         raise BadUsage("--as-of and --parametrised exclude each other", "Give one of them, or neither.")

@@ -38,6 +38,7 @@ from auditlake.lsn import Lsn
 from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
 from auditlake.schema.missing_values import Added, Answers
+from auditlake.values.input_syntax import type_name
 from auditlake.values.types import is_widened
 
 _KEPT = "Everything before that LSN is in the history; all changes after it are kept in `changes`."
@@ -403,7 +404,7 @@ def _changed(table: HistoryTable, columns: Sequence[Column], version: RelationVe
 
 
 def _described(column: Column) -> str:
-    return f"{column.name} (type {column.type_oid}, modifier {column.typmod})"
+    return f"{column.name} {type_name(*column.type)}"
 
 
 def reshaped(table: HistoryTable, relation: Relation, lsn: Lsn) -> tuple[Column, ...]:
