@@ -171,4 +171,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is None:  # a program, not a page: only a browser has a cookie to abuse
             return headers.get("sec-fetch-site") in {None, "same-origin"} and "cookie" not in headers
-        return urlsplit(origin).netloc.lower() == host
+        try:
+            return urlsplit(origin).netloc.lower() == host
+        except ValueError:  # brackets without an IPv6 address
+            return False

@@ -80,7 +80,7 @@ def parse(model: type[models.Model], query: QueryParams) -> Any:  # noqa: ANN401
             raise BadUsage(f"there is no parameter {name!r}", f"The parameters are {', '.join(model.model_fields)}.")
         many = get_origin(field.annotation) is list
         given[name] = query.getlist(name) if many else query[name]
-    return _validated(model, {name: value for name, value in given.items() if value != ""})
+    return validated(model, {name: value for name, value in given.items() if value != ""})
 
 
 def parse_body(model: type[models.Model], body: bytes) -> Any:  # noqa: ANN401 - one of the models
@@ -94,10 +94,14 @@ def parse_body(model: type[models.Model], body: bytes) -> Any:  # noqa: ANN401 -
         given = None
     if not isinstance(given, dict):
         raise BadUsage("the request is not a JSON object", "See /api/openapi.json.")
-    return _validated(model, given)
+    return validated(model, given)
 
 
-def _validated(model: type[models.Model], given: Mapping[str, object]) -> Any:  # noqa: ANN401 - one of the models
+def validated(model: type[models.Model], given: Mapping[str, object]) -> Any:  # noqa: ANN401 - one of the models
+    """Return a model with these values.
+
+    Raises BadUsage, which does not repeat them.
+    """
     try:
         return model(**given)
     except ValidationError as exc:

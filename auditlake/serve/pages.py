@@ -24,7 +24,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.serve import models
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
-from auditlake.serve.endpoints import Endpoint, described, parse, tagged
+from auditlake.serve.endpoints import Endpoint, described, parse, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
 from auditlake.serve.formatting import bars_path, bytes_text, line_path, time_html, value, visible
 from auditlake.serve.lake_answers import Period, moment, timeline
@@ -200,7 +200,7 @@ class Pages:
         if not given.get("before"):
             return page | {"answer": None, "begin": self._begin()}
         names = [name for name in given.getlist("table") if name]
-        asked = OfComparison(before=given["before"], after=at, table=names)
+        asked: OfComparison = validated(OfComparison, {"before": given["before"], "after": at, "table": names})
         return page | {"answer": compare(self._readings, asked), "asked": asked, "before": asked.before}
 
     def _begin(self) -> str:

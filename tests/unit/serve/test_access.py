@@ -99,6 +99,8 @@ def test_a_post_must_come_from_this_page(lake: Lake) -> None:
     for headers in (
         {"origin": "https://attacker.example"},
         {"origin": "null"},
+        {"origin": "http://["},
+        {"origin": f"http://attacker.example#{HOST}"},
         {"sec-fetch-site": "cross-site"},
         {"cookie": "a=b"},
     ):

@@ -54,6 +54,17 @@ def test_every_page_shows_the_moment(page: Page, path: str) -> None:
     assert not re.search(r"<input(?![^>]*type=\"hidden\")(?![^>]*\bid=)[^>]*>(?!.*</label>)", html)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"before": "9" * 201}, {"before": "0/200", "at": "9" * 201}, {"before": "0/200", "table": ["orders"] * 51}],
+)
+def test_a_comparison_of_too_much_is_a_mistake_of_the_client(page: Page, given: dict[str, str | list[str]]) -> None:
+    """Not a bug: the limits of the API are those of the page."""
+    response = page.get("/compare", **given)
+    assert response.status_code == 400
+    assert "a bug" not in response.text
+
+
 def test_links_carry_the_moment(page: Page) -> None:
     """A page of the past leads to pages of the same past; one of now leads to now."""
     html = page.get("/", at="0/200").text
