@@ -246,6 +246,7 @@ class Settings(BaseModel):
     metrics_port: Annotated[tuple[str, int] | None, PlainValidator(parse_address)] = None
     log_format: Literal["text", "json"] = "text"
     tz: Annotated[str, AfterValidator(_zone_name)] = "UTC"
+    dialect: Literal["spark", "postgres"] = "spark"
     mask: Annotated[MaskSettings, BeforeValidator(_mask_table)] = MaskSettings()
     digest: Annotated[DigestSettings | None, BeforeValidator(_table)] = None
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}

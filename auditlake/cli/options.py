@@ -41,6 +41,12 @@ class DashedCommand(click.Command):
         return super().parse_args(ctx, ["--help"] if "-h" in ours else args)
 
 
+_OTHERS = (
+    *("tz", "dialect", "streaming", "spool", "copy_connections", "copy_bytes_per_s", "allow_gap", "metrics_port"),
+)
+"""Settings with an option on some commands only."""
+
+
 def with_settings(command: Callable[..., R]) -> Callable[..., R]:
     """Add the options of settings to a command and pass it one `settings`."""
 
@@ -61,8 +67,7 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
         flags = {name: given.pop(name) for name in ("source", "lake", "slot", "publication", "log_format")}
         if given.get("tables"):
             flags["tables"] = given.pop("tables")
-        others = ("tz", "streaming", "spool", "copy_connections", "copy_bytes_per_s", "allow_gap", "metrics_port")
-        flags |= {name: given.pop(name) for name in others if name in given}
+        flags |= {name: given.pop(name) for name in _OTHERS if name in given}
         settings = load_settings(context.obj, **flags)
         use_format(settings.log_format)
         return command(settings=settings, **given)
@@ -89,6 +94,13 @@ def with_zone(command: Callable[..., R]) -> Callable[..., R]:
     return click.option(
         "--tz", metavar="ZONE", help="Time zone of times without one, and of those shown: Europe/Paris, local [UTC]."
     )(command)
+
+
+def with_dialect(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the option of the SQL dialect to a command; use it below `with_settings`."""
+    choices = click.Choice(["spark", "postgres"])
+    text = "Whose SQL it is: Spark's, or PostgreSQL's, which DuckDB answers without Spark [spark]."
+    return click.option("--dialect", type=choices, help=text)(command)
 
 
 def with_streaming(command: Callable[..., R]) -> Callable[..., R]:

@@ -20,6 +20,7 @@ from typing import Any
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.parser import Parser
 from sqlglot.parsers.spark import SparkParser
 
 from auditlake.errors import BadUsage
@@ -56,10 +57,11 @@ def _parse(sql: str, tokens: list[Token]) -> list[exp.Expr | None]:
     try:
         return _Parser(dialect=_SPARK, error_level=ErrorLevel.IMMEDIATE).parse(tokens, sql)
     except ParseError as exc:
-        raise _bad_syntax(exc) from exc
+        raise bad_syntax(exc, _HINT) from exc
 
 
-def _bad_syntax(exc: ParseError) -> BadUsage:
+def bad_syntax(exc: ParseError, hint: str) -> BadUsage:
+    """Return the error for a statement that cannot be parsed, with its place."""
     error = exc.errors[0]
     near = str(error["highlight"] or "").split("\n")[0]
     # sqlglot counts the column at the token's end, from 1.
@@ -67,11 +69,13 @@ def _bad_syntax(exc: ParseError) -> BadUsage:
     what = re.sub(r"<Token .*?>", "something else", str(error["description"]).split("\n")[0])
     return BadUsage(
         f"cannot parse the SQL at line {error['line']}, column {column}, near {near!r}: {what[:1].lower()}{what[1:]}",
-        _HINT,
+        hint,
     )
 
 
-class _Parser(SparkParser):
+class Periods(Parser):
+    """FOR SYSTEM_TIME after a table, before its alias or after it; a part of a dialect's parser."""
+
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
         alias = super()._parse_table_alias(alias_tokens)
         if alias is not None and (version := self._parse_version()):
@@ -147,3 +151,7 @@ class _Parser(SparkParser):
         if sample is not None:
             sample.meta["end"] = self._prev.end
         return sample
+
+
+class _Parser(Periods, SparkParser):
+    pass

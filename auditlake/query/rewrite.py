@@ -148,7 +148,7 @@ class _Rewriter:
 
     def _table(self, table: exp.Table) -> None:
         parts, version = table.parts, table.args.get("version")
-        if len(parts) == 1 and (_is_cte(table) or table.name.casefold() in self._names.defined):
+        if len(parts) == 1 and (is_query_of_with(table) or table.name.casefold() in self._names.defined):
             if version is not None:
                 raise BadUsage(f"FOR SYSTEM_TIME on {table.name}, the name of a query", "Put it on the tables inside.")
             return
@@ -160,7 +160,7 @@ class _Rewriter:
             raise BadUsage(
                 f"{self._sql[start : end + 1]} is a string in Spark SQL", "Quote names with backticks: `Name`."
             )
-        view = self._view(Reading(name, None if version is None else self._period(version, name)))
+        view = self._view(Reading(name, None if version is None else period_of(version, name, self._names.now)))
         self._edits.append(_Edit(start, end + 1, view))
         if version is not None:
             start, end = version.meta["start"], version.meta["end"]
@@ -198,22 +198,6 @@ class _Rewriter:
             case _:
                 raise BadUsage("exact_text takes a column", "Write exact_text(price), or exact_text(o.price).")
 
-    def _period(self, version: exp.Version, name: TableName) -> Period:
-        if name.schema == SYSTEM_SCHEMA:
-            raise BadUsage(f"{name} has no system time", "It is a log: filter it by its column lsn.")
-        moments = [parse_when(moment.name, self._names.now) for moment in version.expression.expressions]
-        match version.args["kind"], moments:
-            case "AS OF", [when]:
-                return AsOf(when)
-            case "FROM", [start, end]:
-                return FromTo(start, end)
-            case "BETWEEN", [start, end]:
-                return Between(start, end)
-            case "CONTAINED IN", [start, end]:
-                return ContainedIn(start, end)
-            case _:
-                return AllTime()
-
     def _view(self, reading: Reading) -> str:
         return self._views.setdefault(reading, f"{self._names.prefix}{len(self._views)}")
 
@@ -231,13 +215,35 @@ class _Rewriter:
         return "".join([*pieces, self._sql[done:]])
 
 
+def period_of(version: exp.Version, name: TableName, now: datetime) -> Period:
+    """Return the period of a parsed FOR SYSTEM_TIME clause.
+
+    Raises BadUsage if the table is a log, or a moment is malformed.
+    """
+    if name.schema == SYSTEM_SCHEMA:
+        raise BadUsage(f"{name} has no system time", "It is a log: filter it by its column lsn.")
+    moments = [parse_when(moment.name, now) for moment in version.expression.expressions]
+    match version.args["kind"], moments:
+        case "AS OF", [when]:
+            return AsOf(when)
+        case "FROM", [start, end]:
+            return FromTo(start, end)
+        case "BETWEEN", [start, end]:
+            return Between(start, end)
+        case "CONTAINED IN", [start, end]:
+            return ContainedIn(start, end)
+        case _:
+            return AllTime()
+
+
 def _named(alias: exp.TableAlias) -> Iterator[int]:
     """Yield the offset of an alias that names its columns."""
     if alias.columns and isinstance(alias.this, exp.Identifier):
         yield alias.this.meta["start"]
 
 
-def _is_cte(table: exp.Table) -> bool:
+def is_query_of_with(table: exp.Table) -> bool:
+    """Return whether a name means a common table expression."""
     name, node = table.name.casefold(), table.parent
     came_from: exp.Expr = table
     while node is not None:

@@ -37,10 +37,9 @@ from auditlake.lsn import Lsn
 from auditlake.messages import report, say
 from auditlake.query.comparisons import Columns
 from auditlake.query.completion import Tables, complete
-from auditlake.query.engine_choice import Engines
-from auditlake.query.lexical import Unfinished, tokens_of
+from auditlake.query.languages import SPARK_SQL, Answers, Language
 from auditlake.query.output import TEXT_FORMATS, Form, answer
-from auditlake.query.statement import LakeState, prepare_statement, read_state, split
+from auditlake.query.statement import LakeState, read_state
 from auditlake.terminal import working
 
 HELP = "\n".join(__doc__.splitlines()[2:11])
@@ -49,18 +48,12 @@ _HELP = frozenset({"\\?", "help"})
 _LAYOUTS = {"on": True, "off": False, "auto": None}
 
 
-def is_complete(text: str) -> bool:
+def is_complete(text: str, dialect: Language = SPARK_SQL) -> bool:
     """Return whether `text` can be run: a command, nothing, or SQL that ends in a semicolon."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or _word(text) in _END | _HELP:
         return True
-    try:
-        tokens = tokens_of(text)
-    except Unfinished:  # a quote is still open
-        return False
-    except BadUsage:  # which is reported when it is run
-        return True
-    return not tokens or tokens[-1].text == ";"
+    return dialect.is_complete(text)
 
 
 def _word(text: str) -> str:
@@ -68,12 +61,12 @@ def _word(text: str) -> str:
     return text.strip().rstrip(";").rstrip().lower()
 
 
-def inputs_of(lines: Iterable[str]) -> Iterator[str]:
+def inputs_of(lines: Iterable[str], dialect: Language = SPARK_SQL) -> Iterator[str]:
     """Join lines until they can be run; an incomplete rest is an input too."""
     text = ""
     for line in lines:
         text += line
-        if is_complete(text):
+        if is_complete(text, dialect):
             yield text
             text = ""
     if text:
@@ -83,11 +76,21 @@ def inputs_of(lines: Iterable[str]) -> Iterator[str]:
 class Shell:
     """State between inputs: the moment, the format, the defined views, the first error."""
 
-    def __init__(
-        self, lake: Lake, engines: Engines, stop_jobs: Callable[[], None], *, chatty: bool, zone: tzinfo = UTC
+    def __init__(  # noqa: PLR0913 - what a session has
+        self,
+        lake: Lake,
+        engines: Answers,
+        stop_jobs: Callable[[], None],
+        *,
+        chatty: bool,
+        zone: tzinfo = UTC,
+        dialect: Language = SPARK_SQL,
+        described_by: Answers | None = None,
     ) -> None:
         self._lake = lake
         self._engines = engines
+        self._dialect = dialect
+        self._described_by = described_by or engines
         self._stop_jobs = stop_jobs
         self._chatty = chatty
         self._zone = zone
@@ -133,7 +136,7 @@ class Shell:
     def _command(self, command: str, argument: str) -> None:
         match command:
             case "\\d":
-                self._statements(f"describe {argument}" if argument else "show tables")
+                self._describe(f"describe {argument}" if argument else "show tables")
             case "\\as-of" if argument:
                 self.set_as_of(None if argument == "now" else argument)
             case "\\format" if argument in TEXT_FORMATS:
@@ -145,6 +148,15 @@ class Shell:
                 say(f"timing is {'on' if self._timing else 'off'}")
             case _:
                 raise BadUsage(f"{command} {argument}".strip() + " is not a command", "\\? lists the commands.")
+
+    def _describe(self, statement: str) -> None:
+        """Answer a statement about tables, which is Spark SQL in both dialects."""
+        kept = self._dialect, self._engines
+        self._dialect, self._engines = SPARK_SQL, self._described_by
+        try:
+            self._statements(statement)
+        finally:
+            self._dialect, self._engines = kept
 
     def _expand(self, argument: str) -> None:
         switched = None if self._form.expanded else True
@@ -165,7 +177,7 @@ class Shell:
         started = time.monotonic()
         state = read_state(self._lake, None if self.as_of is None else str(self.as_of), self._zone)
         written = False
-        for sql in split(script) or [script]:
+        for sql in self._dialect.split(script) or [script]:
             answered = True  # a statement that fails on a row may have written earlier rows
             with self._reported():
                 answered = self._statement(state, sql, first=not written)
@@ -175,7 +187,7 @@ class Shell:
 
     def _statement(self, state: LakeState, sql: str, *, first: bool) -> bool:
         """Run one statement; return whether it has a result."""
-        query = prepare_statement(state, sql, self._defined)
+        query = self._dialect.prepare(state, sql, self._defined)
         with working("asking"):
             answers = self._engines.answer(state, [query])
         self._defined |= query.defined
@@ -204,15 +216,22 @@ def history_file() -> Path:
 class Prompt:
     """Prompt on a terminal; `message` and `tables` are called for each input."""
 
-    def __init__(self, message: Callable[[], str], tables: Callable[[], Tables], history: History) -> None:
+    def __init__(
+        self,
+        message: Callable[[], str],
+        tables: Callable[[], Tables],
+        history: History,
+        dialect: Language = SPARK_SQL,
+    ) -> None:
         self._message = message
         self._tables = tables
         self._history = history
+        self._dialect = dialect
 
     @classmethod
-    def kept(cls, message: Callable[[], str], tables: Callable[[], Tables]) -> "Prompt":
+    def kept(cls, message: Callable[[], str], tables: Callable[[], Tables], dialect: Language = SPARK_SQL) -> "Prompt":
         """Return a prompt whose history is kept in `history_file`."""
-        return cls(message, tables, FileHistory(str(history_file())))
+        return cls(message, tables, FileHistory(str(history_file())), dialect)
 
     def inputs(self, terminal: Input | None = None, output: Output | None = None) -> Iterator[str]:
         """Yield inputs until the end of input; Ctrl-C discards the current one."""
@@ -221,7 +240,7 @@ class Prompt:
             completer=TableCompleter(self._tables),
             complete_while_typing=False,  # only on Tab
             multiline=True,
-            key_bindings=_bindings(),
+            key_bindings=_bindings(self._dialect),
             input=terminal,
             output=output,
         )
@@ -245,7 +264,7 @@ class TableCompleter(Completer):
             yield Completion(text, start_position=-replaced)
 
 
-def _bindings() -> KeyBindings:
+def _bindings(dialect: Language) -> KeyBindings:
     bindings = KeyBindings()
 
     @bindings.add("enter")
@@ -253,7 +272,7 @@ def _bindings() -> KeyBindings:
         buffer = event.current_buffer
         if buffer.complete_state and buffer.complete_state.current_completion:
             buffer.complete_state = None
-        elif is_complete(buffer.text):
+        elif is_complete(buffer.text, dialect):
             buffer.validate_and_handle()
         else:
             buffer.newline()

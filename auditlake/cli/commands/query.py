@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from auditlake.cli.options import with_gaps, with_settings, with_zone
+from auditlake.cli.options import with_dialect, with_gaps, with_settings, with_zone
 from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.column_names import shown_in_state
@@ -20,6 +20,7 @@ from auditlake.messages import say
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
 
+    from auditlake.query.languages import Answers, Language
     from auditlake.query.output import Form
     from auditlake.query.shell import Shell
 
@@ -73,6 +74,8 @@ def _with_engine(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--remote", metavar="sc://HOST:PORT", help=where)
     @functools.wraps(command)
     def wrapped(settings: Settings, remote: str | None, engine: str, **given: object) -> None:
+        if settings.dialect == "postgres" and (remote is not None or engine == "spark"):
+            raise BadUsage("Spark does not answer statements in PostgreSQL's dialect", "Leave out the engine.")
         if remote is not None and engine == "duckdb":
             raise BadUsage("--remote and --engine duckdb exclude each other", "Use one of them.")
         chosen = (
@@ -90,6 +93,7 @@ def _with_engine(command: Callable[..., None]) -> Callable[..., None]:
 @with_zone
 @with_gaps
 @as_of_option
+@with_dialect
 @_with_engine
 @_with_form
 @_with_script
@@ -102,20 +106,21 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: "Form", script
       auditlake sql "select * from public.orders for system_time all where id = 7"
       auditlake sql --tz Europe/Paris < questions.sql
       auditlake sql --as-of -1d --format parquet -o orders.parquet 'select * from orders'
+      auditlake sql --dialect postgres "select date_trunc('day', placed)::date, count(*) from orders group by 1"
     """
     from auditlake.lake.manifest import require_manifest
-    from auditlake.query.engine_choice import Engines
+    from auditlake.query.languages import language
     from auditlake.query.output import answer
-    from auditlake.query.statement import prepare_all, read_state
+    from auditlake.query.statement import read_state
     from auditlake.terminal import working
 
     lake = Lake(settings.lake)
     require_manifest(lake)
     state = read_state(lake, as_of, settings.zone, allow_gaps=settings.allow_gap, script=script)
     # Before a JVM starts, which takes seconds: statements are refused here if they can be.
-    queries = prepare_all(state, script)
+    queries = language(settings.dialect).prepare_all(state, script)
     form.check(sum(query.defines is None for query in queries))
-    engines = Engines(engine, settings.spark, functools.cache(lambda: _start_spark(settings)))
+    engines = _engines(engine, settings, functools.cache(lambda: _start_spark(settings)))
     with working("asking"):
         answers = engines.answer(state, queries)
 
@@ -131,6 +136,7 @@ def sql(settings: Settings, as_of: str | None, engine: str, form: "Form", script
 @with_settings
 @with_zone
 @as_of_option
+@with_dialect
 @_with_engine
 def shell(settings: Settings, as_of: str | None, engine: str) -> None:
     """Run statements one after the other, with completion and history; reads a pipe as well.
@@ -142,16 +148,36 @@ def shell(settings: Settings, as_of: str | None, engine: str) -> None:
     """
     from auditlake.lake.manifest import require_manifest
     from auditlake.query.engine_choice import Engines
+    from auditlake.query.languages import language
     from auditlake.query.shell import Shell, inputs_of
 
     lake = Lake(settings.lake)
     require_manifest(lake)
     spark = _Started(settings)
-    engines = Engines(engine, settings.spark, spark.session)
-    running = Shell(lake, engines, spark.stop_jobs, chatty=sys.stdin.isatty(), zone=settings.zone)
+    dialect = language(settings.dialect)
+    running = Shell(
+        lake,
+        _engines(engine, settings, spark.session),
+        spark.stop_jobs,
+        chatty=sys.stdin.isatty(),
+        zone=settings.zone,
+        dialect=dialect,
+        described_by=Engines(engine, settings.spark, spark.session),
+    )
     if as_of is not None:
         running.set_as_of(as_of)
-    sys.exit(running.run(_prompted(lake, running) if sys.stdin.isatty() else inputs_of(sys.stdin)))
+    sys.exit(running.run(_prompted(lake, running, dialect) if sys.stdin.isatty() else inputs_of(sys.stdin, dialect)))
+
+
+def _engines(engine: str, settings: Settings, start: "Callable[[], SparkSession]") -> "Answers":
+    """Return the engines of the dialect that is set."""
+    from auditlake.query.engine_choice import Engines
+
+    if settings.dialect == "spark":
+        return Engines(engine, settings.spark, start)
+    from auditlake.query.postgres.engine import PostgresEngines
+
+    return PostgresEngines()
 
 
 class _Started:
@@ -183,7 +209,7 @@ def _start_spark(settings: Settings) -> "SparkSession":
     return session_for_questions(settings.spark)
 
 
-def _prompted(lake: Lake, running: "Shell") -> Iterator[str]:
+def _prompted(lake: Lake, running: "Shell", dialect: "Language") -> Iterator[str]:
     from auditlake.query.shell import Prompt
     from auditlake.temporal.moments import read_known
 
@@ -194,7 +220,7 @@ def _prompted(lake: Lake, running: "Shell") -> Iterator[str]:
     def message() -> str:
         return "auditlake> " if running.as_of is None else f"auditlake {running.as_of}> "
 
-    return Prompt.kept(message, lambda: columns).inputs()
+    return Prompt.kept(message, lambda: columns, dialect).inputs()
 
 
 @click.command()

@@ -118,7 +118,7 @@ def _fields(
     if isinstance(selection, Log):
         if masks and name.table == "changes":
             raise BadUsage(f"{name} has the values of masked columns", "Ask the tables themselves.")
-        return list(_log(query.known, name, selection.lsn).fields)
+        return list(log_table(query.known, name, selection.lsn).fields)
     table = query.known.tables[name]
     masked = _masked(query, table, masks)
     fields = [
@@ -128,7 +128,7 @@ def _fields(
             (name, c.stored) if type_of(c).may_not_fit else None,
             masked=masked.hides(c.name) or masked.hides(c.stored),
         )
-        for c, shown in _columns(query, table, selection)
+        for c, shown in columns_of(query, table, selection)
     ]
     if isinstance(selection, State):
         return fields
@@ -147,7 +147,7 @@ def _masked(query: PreparedQuery, table: HistoryTable, masks: Sequence[str]) -> 
     return masked_columns(reader, [reader.known.tables[table.name]], masks)
 
 
-def _columns(query: PreparedQuery, table: HistoryTable, selection: Selection) -> list[tuple[Column, str]]:
+def columns_of(query: PreparedQuery, table: HistoryTable, selection: Selection) -> list[tuple[Column, str]]:
     """Return the columns of a selection, each with the name under which it is shown."""
     tail = query.tails.of(table, selection)
     if isinstance(selection, State) and tail is not None and tail.held_bytes > _TAIL_BYTES:
@@ -191,7 +191,7 @@ class _LogTable:
         return f"select {shown} from {parquet_files(connection, self.paths, by_name=True)}{where}"
 
 
-def _log(known: Known, name: TableName, lsn: Lsn) -> _LogTable:
+def log_table(known: Known, name: TableName, lsn: Lsn) -> _LogTable:
     """Open `changes`, `transactions` or `gaps`; the last is not limited by an LSN.
 
     Raises NotEmbedded.
@@ -309,13 +309,13 @@ class Embedded:
         whole = translated(query, self._masks)
         connection = self._session(state)
         try:
-            with _interruptible():
+            with interruptible():
                 self._create_views(connection, state, query)
                 batches = connection.execute(whole.sql).to_arrow_reader(_BATCH_ROWS)
                 first = list(islice(_cast(batches, _schema(whole.fields)), 1))
                 rest = _cast(batches, _schema(whole.fields))
                 fetched = _held(chain(first, rest)) if whole.may_fail else chain(first, _reported(rest))
-        except _duckdb_error() as exc:
+        except duckdb_error() as exc:
             connection.close()
             raise NotEmbedded(f"{type(exc).__name__} of DuckDB") from exc
         except (NotEmbedded, Unsupported) as exc:
@@ -324,7 +324,7 @@ class Embedded:
         except (pa.ArrowException, OSError, ValueError) as exc:  # a text that is not of its type, a file that is gone
             connection.close()
             raise NotEmbedded(f"{type(exc).__name__} of its rows") from exc
-        return EmbeddedRows(whole.fields, _closing(connection, fetched))
+        return EmbeddedRows(whole.fields, closing(connection, fetched))
 
     def _session(self, state: LakeState) -> "DuckDBPyConnection":
         if self._open_cursor is not None:
@@ -336,15 +336,15 @@ class Embedded:
         reader = Reader(state.known.lake, state.now, state.known)
         for view, (name, selection) in query.views.items():
             if isinstance(selection, Log):
-                inner = _log(state.known, name, selection.lsn).sql(connection)
+                inner = log_table(state.known, name, selection.lsn).sql(connection)
                 connection.execute(f'create temp view "{view}" as {inner}')
                 continue
             table = state.known.tables[name]
-            pairs = _columns(query, table, selection)
+            pairs = columns_of(query, table, selection)
             columns = tuple(column for column, _ in pairs)
             computed = query.held_back.get((name, selection), [])
-            rows = _rows(connection, query, reader, table, selection, columns, raw=bool(computed))
-            _check_row_length(table, selection)
+            rows = rows_of(connection, query, reader, table, selection, columns, raw=bool(computed))
+            check_row_length(table, selection)
             _check_held(connection, rows, computed)
             shown = [bare(column, quoted(column)) for column in columns]
             others = [each.name or "" for each in _fields(query, name, selection)[len(columns) :]]
@@ -363,9 +363,9 @@ class Embedded:
             for selection in (chosen for read, chosen in query.views.values() if read == name):
                 if isinstance(selection, Log):
                     continue
-                shown = _columns(query, table, selection)
+                shown = columns_of(query, table, selection)
                 columns = tuple(each for each, _ in shown)
-                inner = _rows(connection, query, reader, table, selection, columns, raw=True)
+                inner = rows_of(connection, query, reader, table, selection, columns, raw=True)
                 if connection.execute(f"select 1 from ({inner}) where {held} limit 1").fetchone():
                     yield inexact_note(next(name for each, name in shown if each.stored == column))
                     break
@@ -385,7 +385,7 @@ def _check_held(connection: "DuckDBPyConnection", rows: str, computed: Sequence[
         raise held_error(computed[found.index(True)])
 
 
-def _rows(  # noqa: PLR0913, PLR0917 - what identifies the rows
+def rows_of(  # noqa: PLR0913, PLR0917 - what identifies the rows
     connection: "DuckDBPyConnection",
     query: PreparedQuery,
     reader: Reader,
@@ -394,6 +394,7 @@ def _rows(  # noqa: PLR0913, PLR0917 - what identifies the rows
     columns: tuple[Column, ...],
     raw: bool = False,  # noqa: FBT001, FBT002 - as in State
 ) -> str:
+    """Return a query of the rows of a selection, under their stored names; with `_raw` if `raw`."""
     if isinstance(selection, State):
         return state_query(connection, reader, Reading(table, selection.lsn, columns, raw))
     condition = "false" if selection.bounds is None else within(selection.bounds)
@@ -401,7 +402,7 @@ def _rows(  # noqa: PLR0913, PLR0917 - what identifies the rows
     return f"select * from ({versions_query(connection, reader, table, columns, last)}) where {condition}"
 
 
-def _check_row_length(table: HistoryTable, selection: Selection) -> None:
+def check_row_length(table: HistoryTable, selection: Selection) -> None:
     """DuckDB holds 2,048 rows at a time, whatever their length."""
     if (found := find_files(table)) is not None:
         read = of_state(found, selection.lsn, table.position).all if isinstance(selection, State) else found
@@ -434,15 +435,16 @@ def _held(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _reported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
-        with _interruptible():
+        with interruptible():
             yield from batches
-    except _duckdb_error() as exc:
+    except duckdb_error() as exc:
         raise LakeUnusable(
             f"DuckDB cannot read the rest of the rows: {type(exc).__name__}", "Ask with --engine spark."
         ) from exc
 
 
-def _closing(connection: "DuckDBPyConnection", batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def closing(connection: "DuckDBPyConnection", batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches, then close the connection."""
     try:
         yield from batches
     finally:
@@ -450,7 +452,7 @@ def _closing(connection: "DuckDBPyConnection", batches: Iterator[pa.RecordBatch]
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt for Ctrl-C, of which DuckDB makes a RuntimeError."""
     try:
         yield
@@ -460,7 +462,8 @@ def _interruptible() -> Iterator[None]:
         raise
 
 
-def _duckdb_error() -> type[Exception]:
+def duckdb_error() -> type[Exception]:
+    """Return the class of all errors of DuckDB."""
     from duckdb import Error  # noqa: PLC0415 - see above
 
     return Error

@@ -1,0 +1,85 @@
+"""The dialects of a statement: how a script is split, when an input is complete, how a statement is prepared."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from auditlake.errors import BadUsage
+from auditlake.query import statement
+from auditlake.query.comparisons import Columns
+from auditlake.query.lexical import Unfinished, tokens_of
+from auditlake.query.statement import Defined, LakeState
+
+if TYPE_CHECKING:
+    from auditlake.query.engine_choice import Answer
+
+SPARK, POSTGRES = "spark", "postgres"
+
+
+class Prepared(Protocol):
+    """A statement that is ready for an engine."""
+
+    @property
+    def lsn(self) -> Any:  # noqa: ANN401 - an LSN, which is a field in one of the two
+        """Its moment."""
+
+    @property
+    def defines(self) -> str | None:
+        """The view that it defines; it has no result then."""
+
+    @property
+    def defined(self) -> "dict[str, Columns] | Defined":
+        """The same with its columns, for the statements after it."""
+
+
+class Answers(Protocol):
+    """The engines of a dialect."""
+
+    def answer(self, state: LakeState, queries: Sequence[Any]) -> "list[Answer]":
+        """Run the statements of a script."""
+
+    def report(self) -> None:
+        """Report on stderr which engine answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """One dialect."""
+
+    name: str
+    split: Callable[[str], list[str]]
+    is_complete: Callable[[str], bool]
+    prepare: Callable[[LakeState, str, Defined], Prepared]
+
+    def prepare_all(self, state: LakeState, script: str) -> list[Prepared]:
+        """Prepare the statements of a script; raises as `query.statement.prepare_sql` does."""
+        queries: list[Prepared] = []
+        defined: dict[str, Columns] = {}
+        for sql in self.split(script) or [script]:
+            query = self.prepare(state, sql, defined)
+            defined |= query.defined
+            queries.append(query)
+        return queries
+
+
+def _ends(text: str) -> bool:
+    try:
+        tokens = tokens_of(text)
+    except Unfinished:  # a quote is still open
+        return False
+    except BadUsage:  # which is reported when it is run
+        return True
+    return not tokens or tokens[-1].text == ";"
+
+
+SPARK_SQL = Language(SPARK, statement.split, _ends, statement.prepare_statement)
+
+
+def language(name: str) -> Language:
+    """Return a dialect by its name in the settings."""
+    if name == SPARK:
+        return SPARK_SQL
+    from auditlake.query.postgres import parser  # noqa: PLC0415 - a statement in the other dialect does without
+    from auditlake.query.postgres.statement import prepare_statement  # noqa: PLC0415 - the same
+
+    return Language(POSTGRES, parser.split, parser.is_complete, prepare_statement)

@@ -1,0 +1,245 @@
+"""Aggregates and window functions. Pure.
+
+Sums of floats depend on the order of the rows, in PostgreSQL too, and are refused.
+
+Authority: postgresql.org/docs/current/functions-aggregate.html, functions-window.html
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from auditlake.query.postgres.cells import Cell, Refused, construct, only
+from auditlake.query.postgres.conversions import coerced
+from auditlake.query.postgres.types import (
+    BOOL,
+    FLOAT8,
+    INT4,
+    INT8,
+    MOST_DIGITS,
+    NUMERIC,
+    TEXT,
+    TEXTS,
+    UNKNOWN,
+    array,
+    decimal,
+    is_comparable,
+    is_groupable,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What follows OVER."""
+
+    by: Sequence[str]
+    order: Sequence[str]
+    spec: str
+
+    @property
+    def sql(self) -> str:
+        """Return the text after OVER."""
+        parts = [f"partition by {', '.join(self.by)}"] if self.by else []
+        parts += [f"order by {', '.join(self.order)}"] if self.order else []
+        return f"({' '.join(parts)}{self.spec})"
+
+
+AGGREGATES: dict[type[exp.Expr] | str, str] = {
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.Avg: "avg",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.GroupConcat: "string_agg",
+    exp.ArrayAgg: "array_agg",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+    "every": "bool_and",
+}
+WINDOWS: dict[type[exp.Expr], str] = {
+    exp.RowNumber: "row_number",
+    exp.Rank: "rank",
+    exp.DenseRank: "dense_rank",
+    exp.PercentRank: "percent_rank",
+    exp.CumeDist: "cume_dist",
+    exp.Ntile: "ntile",
+    exp.Lag: "lag",
+    exp.Lead: "lead",
+    exp.FirstValue: "first_value",
+    exp.LastValue: "last_value",
+}
+Translate = Callable[[exp.Expr], Cell]
+Ordered = Callable[[exp.Expr, Cell], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """An aggregate's argument, and what stands after it."""
+
+    value: Cell
+    distinct: bool
+    tail: str
+    order: str
+    node: exp.Expr
+    is_window: bool
+
+    def of(self, function: str, value: str | None = None) -> str:
+        """Return a call of a function of DuckDB."""
+        word = "distinct " if self.distinct else ""
+        return f"{function}({word}{self.value.sql if value is None else value}{self.order}){self.tail}"
+
+
+def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | None, frame: Frame | None) -> Cell:
+    """Translate an aggregate.
+
+    Raises Refused.
+    """
+    name = AGGREGATES["every"] if isinstance(node, exp.Anonymous) else AGGREGATES.get(type(node), "")
+    tail = "" if where is None else f" filter (where {where})"
+    tail += "" if frame is None else f" over {frame.sql}"
+    shown = "every" if isinstance(node, exp.Anonymous) else name
+    if not name:
+        raise Refused(node, construct(node))
+    if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
+        only(node, "this", "big_int")
+        return Cell(f"count(*){tail}", INT8, "count")
+    inner = node.expressions[0] if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 else node.this
+    if isinstance(node, exp.Anonymous) and len(node.expressions) != 1:
+        raise Refused(node, "every of several arguments", wrong=True)
+    only(node, "this", "big_int", "separator", "expressions" if isinstance(node, exp.Anonymous) else "this")
+    return _made(name, _parts(node, inner, cell, ordered, tail, frame), cell).named(shown)
+
+
+def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
+    node: exp.Expr, inner: exp.Expr, cell: Translate, ordered: Ordered, tail: str, frame: Frame | None
+) -> _Call:
+    order = ""
+    distinct = False
+    if isinstance(inner, exp.Order):
+        order = " order by " + ", ".join(ordered(each, cell(each.this)) for each in inner.expressions)
+        inner = inner.this
+    if isinstance(inner, exp.Distinct):
+        only(inner, "expressions")
+        if len(inner.expressions) != 1:
+            raise Refused(node, "DISTINCT of several columns")
+        inner, distinct = inner.expressions[0], True
+        if isinstance(inner, exp.Order):
+            raise Refused(node, "DISTINCT with ORDER BY in an aggregate")
+    value = cell(inner)
+    if value.type == UNKNOWN:
+        value = coerced(value, TEXT)
+    if distinct and not is_groupable(value.type):
+        raise Refused(node, f"DISTINCT of {value.type.shown}")
+    if frame is not None and (distinct or order):
+        raise Refused(node, "DISTINCT or ORDER BY in an aggregate with OVER", wrong=distinct)
+    return _Call(value, distinct, tail, order, node, frame is not None)
+
+
+def _made(name: str, call: _Call, cell: Translate) -> Cell:  # noqa: PLR0911, C901 - one case for each aggregate
+    kind = call.value.type
+    match name:
+        case "count":
+            return Cell(call.of("count"), INT8)
+        case "sum":
+            return _sum(call)
+        case "avg":
+            total = _sum(call)
+            text = total.sql if total.type == NUMERIC else f"cast({total.sql} as varchar)"
+            return Cell(f"pg_divide({text}, cast(nullif({call.of('count')}, 0) as varchar))", NUMERIC)
+        case "min" | "max":
+            return _extreme(name, call)
+        case "bool_and" | "bool_or":
+            return Cell(call.of(name, coerced(call.value, BOOL, call.node).sql), BOOL)
+        case "string_agg":
+            return _joined(call, cell)
+        case _:
+            if kind == NUMERIC or kind.element is not None or kind.name in {"interval", "timestamptz", "bpchar"}:
+                raise Refused(call.node, f"{name} of {kind.shown}")
+            if call.distinct or call.is_window:
+                raise Refused(call.node, f"{name} of this form")
+            return Cell(call.of("list"), array(kind))
+
+
+def _sum(call: _Call) -> Cell:
+    kind = call.value.type
+    if kind.name in {"int2", "int4"}:
+        return Cell(f"cast({call.of('sum')} as bigint)", INT8)
+    if kind.name == "int8":
+        return Cell(f"cast({call.of('sum')} as decimal(38,0))", decimal(MOST_DIGITS, 0))
+    if kind.is_decimal:
+        held = decimal(MOST_DIGITS, kind.scale or 0)
+        return Cell(f"cast({call.of('sum')} as {held.duckdb})", held)
+    if kind == NUMERIC and not call.distinct and not call.is_window:
+        values = call.of("list").removesuffix(call.tail)
+        known = f"{call.value.sql} is not null"
+        tail = call.tail.replace("filter (where ", f"filter (where {known} and ", 1) or f" filter (where {known})"
+        return Cell(f"pg_total({values}{tail})", NUMERIC)
+    hint = "The sum of floats depends on the order of the rows: cast them to numeric." if "float" in kind.name else ""
+    raise Refused(call.node, f"{construct(call.node)} of {kind.shown}", hint)
+
+
+def _extreme(name: str, call: _Call) -> Cell:
+    kind = call.value.type
+    if not is_comparable(kind) or kind.name in {"bool", "uuid", "bytea", "interval"}:
+        raise Refused(call.node, f"{name} of {kind.shown}")
+    if kind == NUMERIC:
+        if call.distinct or call.is_window:
+            raise Refused(call.node, f"{name} of {kind.shown} with DISTINCT or OVER")
+        return Cell(f"arg_{name}({call.value.sql}, pg_sort_key({call.value.sql})){call.tail}", kind)
+    return Cell(call.of(name), kind)
+
+
+def _joined(call: _Call, cell: Translate) -> Cell:
+    separator = call.node.args.get("separator")
+    if call.value.type.name not in TEXTS or separator is None or call.is_window:
+        raise Refused(call.node, f"string_agg of {call.value.type.shown}", wrong=call.value.type.name not in TEXTS)
+    if not isinstance(separator, exp.Literal):
+        raise Refused(call.node, "string_agg with a separator that is not a literal")
+    return Cell(call.of("string_agg", f"{call.value.sql}, {coerced(cell(separator), TEXT).sql}"), TEXT)
+
+
+def window_function(node: exp.Expr, cell: Translate, frame: Frame) -> Cell:
+    """Translate a function that exists only with OVER.
+
+    Raises Refused.
+    """
+    name = WINDOWS[type(node)]
+    over = f" over {frame.sql}"
+    match name:
+        case "row_number" | "rank" | "dense_rank":
+            only(node)
+            return Cell(f"{name}(){over}", INT8, name)
+        case "percent_rank" | "cume_dist":
+            only(node)
+            return Cell(f"{name}(){over}", FLOAT8, name)
+        case "ntile":
+            return Cell(f"cast(ntile({_ntile(node)}){over} as integer)", INT4, name)
+        case "lag" | "lead":
+            only(node, "this", "offset", "default")
+            return _shifted(name, node, cell, over)
+        case _:
+            only(node, "this")
+            value = cell(node.this)
+            value = coerced(value, TEXT) if value.type == UNKNOWN else value
+            return Cell(f"{name}({value.sql}){over}", value.type, name)
+
+
+def _ntile(node: exp.Expr) -> str:
+    only(node, "this")
+    if not isinstance(node.this, exp.Literal) or not str(node.this.this).isdecimal() or not int(str(node.this.this)):
+        raise Refused(node, "ntile of this form")
+    return str(node.this.this)
+
+
+def _shifted(name: str, node: exp.Expr, cell: Translate, over: str) -> Cell:
+    value = cell(node.this)
+    value = coerced(value, TEXT) if value.type == UNKNOWN else value
+    offset, default = node.args.get("offset"), node.args.get("default")
+    parts = [value.sql]
+    if offset is not None:
+        parts.append(f"cast({coerced(cell(offset), INT4, node).sql} as bigint)")
+    if default is not None:
+        other = coerced(cell(default), value.type, node)
+        parts.append(other.sql)
+    return Cell(f"{name}({', '.join(parts)}){over}", value.type, name)

@@ -1,0 +1,230 @@
+"""Operators + - * / % || and comparisons, by the types of their operands. Pure.
+
+Authority: postgresql.org/docs/current/functions-math.html, functions-datetime.html; src/backend/utils/adt/numeric.c
+"""
+
+from sqlglot import exp
+
+from auditlake.query.postgres.cells import Cell, Refused
+from auditlake.query.postgres.conversions import as_text, coerced, common, failed, literal, numeric_text
+from auditlake.query.postgres.types import BOOL as BOOLEAN
+from auditlake.query.postgres.types import (
+    DATE,
+    FLOAT8,
+    INT4,
+    INTEGERS,
+    INTERVAL,
+    MOST_DIGITS,
+    NUMBERS,
+    NUMERIC,
+    TEXT,
+    TEXTS,
+    TIMES,
+    TIMESTAMP,
+    UNKNOWN,
+    Type,
+    as_decimal,
+    decimal,
+    is_comparable,
+)
+
+_ON_TEXT = {"+": "pg_add", "-": "pg_subtract", "*": "pg_multiply", "/": "pg_divide", "%": "pg_remainder"}
+
+
+def operate(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
+    """Translate `left op right`.
+
+    Raises Refused.
+    """
+    left, right = _typed(op, left, right, node)
+    one, other = left.type.name, right.type.name
+    if one in NUMBERS and other in NUMBERS:
+        return _numbers(op, left, right, node)
+    found = _times(op, left, right)
+    if found is None:
+        raise Refused(node, f"{left.type.shown} {op} {right.type.shown}")
+    return found
+
+
+def _typed(op: str, left: Cell, right: Cell, node: exp.Expr) -> tuple[Cell, Cell]:
+    """Give a literal the type of the other operand; beside a time, it may be an interval or a time."""
+    if left.type == UNKNOWN and right.type == UNKNOWN:
+        raise Refused(node, f"{op} of two literals without a type", "Write a cast.", wrong=True)
+    for cell, other in ((left, right), (right, left)):
+        if cell.type == UNKNOWN and other.type.name in TIMES:
+            if op == "-" and cell is right and other.type == DATE:
+                return left, literal(right, DATE, node)
+            raise Refused(node, f"{other.type.shown} {op} a literal", "Write interval '1 day', or a cast.")
+    if left.type == UNKNOWN:
+        return literal(left, right.type if not right.type.is_decimal else NUMERIC, node), right
+    if right.type == UNKNOWN:
+        return left, literal(right, left.type if not left.type.is_decimal else NUMERIC, node)
+    return left, right
+
+
+def _numbers(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
+    names = {left.type.name, right.type.name}
+    if names & {"float4", "float8"}:
+        kind = Type("float4") if names == {"float4"} else FLOAT8
+        return _of_floats(op, coerced(left, kind, node), coerced(right, kind, node), node)
+    if names <= set(INTEGERS):
+        kind = Type(max(names, key=NUMBERS.index))
+        return _of_integers(op, coerced(left, kind, node), coerced(right, kind, node))
+    one, other = as_decimal(left.type), as_decimal(right.type)
+    if one is not None and other is not None and op in {"+", "-", "*"}:
+        exact = _result(op, one, other)
+        if exact is not None:
+            sides = [f"cast({cell.sql} as {held.duckdb})" for cell, held in ((left, one), (right, other))]
+            return Cell(f"cast({sides[0]} {op} {sides[1]} as {exact.duckdb})", exact)
+    return Cell(f"{_ON_TEXT[op]}({numeric_text(left, node)}, {numeric_text(right, node)})", NUMERIC)
+
+
+def _result(op: str, one: Type, other: Type) -> Type | None:
+    digits, scale = one.digits or 0, one.scale or 0
+    digits2, scale2 = other.digits or 0, other.scale or 0
+    if op == "*":
+        digits, scale = digits + digits2, scale + scale2
+    else:
+        digits, scale = max(digits - scale, digits2 - scale2) + max(scale, scale2) + 1, max(scale, scale2)
+    return decimal(digits, scale) if digits <= MOST_DIGITS else None
+
+
+def _of_integers(op: str, left: Cell, right: Cell) -> Cell:
+    if op not in {"/", "%"}:
+        return Cell(f"cast({left.sql} {op} {right.sql} as {left.type.duckdb})", left.type)
+    inner = f"({left.sql}) {'//' if op == '/' else '%'} ({right.sql})"
+    by_zero = f"case when ({right.sql}) = 0 then {failed('division by zero')}"
+    return Cell(f"{by_zero} else cast({inner} as {left.type.duckdb}) end", left.type)
+
+
+def _of_floats(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
+    if op == "%":
+        raise Refused(node, "% of double precision", wrong=True)
+    value = f"(({left.sql}) {op} ({right.sql}))"
+    ends = f"isfinite({left.sql}) and isfinite({right.sql})"
+    checked = f"case when not isfinite({value}) and {ends} then {failed('value out of range')} else {value} end"
+    if op == "/":
+        checked = f"case when ({right.sql}) = 0 then {failed('division by zero')} else {checked} end"
+    return Cell(checked, left.type)
+
+
+def _times(op: str, left: Cell, right: Cell) -> Cell | None:  # noqa: PLR0911, C901 - one case for each operator
+    one, other = left.type.name, right.type.name
+    sql = f"({left.sql} {op} {right.sql})"
+    match one, op, other:
+        case "date", "+" | "-", "int2" | "int4":
+            return Cell(f"cast({left.sql} {op} cast({right.sql} as integer) as date)", DATE)
+        case "int2" | "int4", "+", "date":
+            return Cell(f"cast({right.sql} + cast({left.sql} as integer) as date)", DATE)
+        case "date", "-", "date":
+            return Cell(f"cast({sql} as integer)", INT4)
+        case "date", "+" | "-", "interval":
+            return Cell(f"(cast({left.sql} as timestamp) {op} {right.sql})", TIMESTAMP)
+        case "timestamp" | "timestamptz", "+" | "-", "interval":
+            return Cell(sql, left.type)
+        case "interval", "+", "timestamp" | "timestamptz":
+            return Cell(f"({right.sql} + {left.sql})", right.type)
+        case "interval", "+", "date":
+            return Cell(f"(cast({right.sql} as timestamp) + {left.sql})", TIMESTAMP)
+        case "interval", "+" | "-", "interval":
+            return Cell(sql, INTERVAL)
+        case "interval", "*", "int2" | "int4" | "int8":
+            return Cell(f"({left.sql} * cast({right.sql} as bigint))", INTERVAL)
+        case "int2" | "int4" | "int8", "*", "interval":
+            return Cell(f"({right.sql} * cast({left.sql} as bigint))", INTERVAL)
+        case _:
+            return _difference(left, right) if op == "-" and one in TIMES and other in TIMES else None
+
+
+def _difference(left: Cell, right: Cell) -> Cell:
+    """Subtract two times: days of 24 hours, and the rest of the same sign."""
+    micros = f"(epoch_us(cast({left.sql} as timestamp)) - epoch_us(cast({right.sql} as timestamp)))"
+    day = "86400000000"
+    days = f"to_days(cast({micros} // {day} as integer))"
+    return Cell(f"({days} + to_microseconds({micros} % {day}))", INTERVAL)
+
+
+def concatenated(left: Cell, right: Cell, node: exp.Expr) -> Cell:
+    """Translate `||` of texts, of which one may be of another type.
+
+    Raises Refused.
+    """
+    if not any(cell.type == UNKNOWN or cell.type.name in TEXTS for cell in (left, right)):
+        raise Refused(node, f"{left.type.shown} || {right.type.shown}")
+    texts = [as_text(coerced(c, TEXT, node)) if c.type == UNKNOWN else as_text(c) for c in (left, right)]
+    if texts[0] is None or texts[1] is None or left.type.name == "jsonb" or right.type.name == "jsonb":
+        raise Refused(node, f"{left.type.shown} || {right.type.shown}")
+    return Cell(f"({texts[0]} || {texts[1]})", TEXT)
+
+
+def compared(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
+    """Translate a comparison, also IS [NOT] DISTINCT FROM.
+
+    Raises Refused.
+    """
+    one, other = as_decimal(left.type), as_decimal(right.type)
+    if one is not None and other is not None and (left.type.is_decimal or right.type.is_decimal):
+        kind = _wider(one, other)
+        if kind is not None:
+            return Cell(f"(cast({left.sql} as {kind.duckdb}) {op} cast({right.sql} as {kind.duckdb}))", BOOLEAN)
+    kind = common((left, right), node, "a comparison")
+    if kind.name == "bpchar":
+        kind = Type("bpchar")
+        left, right = (_bare(cell, node) for cell in (left, right))
+    if kind.is_decimal:
+        left, right = (literal(c, NUMERIC, node) if c.type == UNKNOWN else c for c in (left, right))
+        if left.type != right.type:
+            return compared(op, left, right, node)
+    if not is_comparable(kind):
+        raise Refused(node, f"a comparison of {kind.shown}", _COMPARE_TEXTS)
+    if kind == NUMERIC:
+        texts = numeric_text(left, node), numeric_text(right, node)
+        return Cell(_distinct(op, *texts) if " " in op else f"(pg_compare({', '.join(texts)}) {op} 0)", BOOLEAN)
+    left, right = coerced(left, kind, node), coerced(right, kind, node)
+    return Cell(f"({left.sql} {op} {right.sql})", BOOLEAN)
+
+
+_COMPARE_TEXTS = "Equal values of this type may have different texts: compare the texts with ::text, if they matter."
+
+
+def _distinct(op: str, one: str, other: str) -> str:
+    same = f"coalesce(pg_compare({one}, {other}) = 0, {one} is null and {other} is null)"
+    return f"({same})" if "not" in op else f"(not {same})"
+
+
+def _bare(cell: Cell, node: exp.Expr) -> Cell:
+    return literal(cell, Type("bpchar"), node) if cell.type == UNKNOWN else Cell(cell.sql, Type("bpchar"))
+
+
+def _wider(one: Type | None, other: Type | None) -> Type | None:
+    if one is None or other is None:
+        return None
+    scale = max(one.scale or 0, other.scale or 0)
+    digits = max((one.digits or 0) - (one.scale or 0), (other.digits or 0) - (other.scale or 0)) + scale
+    return decimal(digits, scale) if digits <= MOST_DIGITS else None
+
+
+def sort_key(cell: Cell, node: exp.Expr) -> str:
+    """Return what sorts as the value does.
+
+    Raises Refused.
+    """
+    if cell.type == UNKNOWN:
+        return coerced(cell, TEXT, node).sql
+    if cell.type == NUMERIC:
+        return f"pg_sort_key({cell.sql})"
+    if not is_comparable(cell.type):
+        raise Refused(node, f"an order of {cell.type.shown}", "Sort by the text with ::text, if its order is wanted.")
+    return cell.sql
+
+
+def negated(cell: Cell, node: exp.Expr) -> Cell:
+    """Translate a sign.
+
+    Raises Refused.
+    """
+    if cell.type == NUMERIC:
+        return Cell(f"pg_negate({cell.sql})", NUMERIC)
+    if cell.type.name in NUMBERS or cell.type == INTERVAL:
+        return Cell(f"(- {cell.sql})", cell.type)
+    raise Refused(node, f"- {cell.type.shown}")

@@ -1,0 +1,63 @@
+"""Translated expressions, and what is raised for one that is not translated. Pure."""
+
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from auditlake.query.postgres.types import UNKNOWN, Type
+from auditlake.relation import TableName
+
+NO_NAME = "?column?"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An expression in DuckDB's SQL with its type; `name` is PostgreSQL's name for a column of it.
+
+    `literal` is the text of a literal whose type is not decided yet, `null` says that it is NULL.
+    """
+
+    sql: str
+    type: Type
+    name: str = NO_NAME
+    literal: str | None = None
+    null: bool = False
+    origin: tuple[TableName, str] | None = None
+    is_lsn: bool = False
+
+    def named(self, name: str) -> "Cell":
+        """Return it under another name."""
+        return replace(self, name=name)
+
+
+NULL = Cell("null", UNKNOWN, null=True)
+
+
+class Refused(Exception):
+    """A construct that is not translated, at a node of the tree; `wrong`: PostgreSQL refuses it as well."""
+
+    def __init__(self, node: exp.Expr | None, what: str, hint: str = "", *, wrong: bool = False) -> None:
+        super().__init__(what)
+        self.node = node
+        self.what = what
+        self.hint = hint
+        self.wrong = wrong
+
+
+def only(node: exp.Expr, *known: str) -> None:
+    """Check that a node has no arguments but these.
+
+    Raises Refused.
+    """
+    for name, value in node.args.items():
+        if value not in (None, False, [], "") and name not in known:
+            raise Refused(node, f"{name.rstrip('_').upper()} of {construct(node)}")
+
+
+def construct(node: exp.Expr) -> str:
+    """Name a node as a person would."""
+    if isinstance(node, exp.Anonymous):
+        return f"the function {node.name}"
+    if isinstance(node, exp.Func):
+        return f"the function {node.sql_name().lower()}"
+    return type(node).__name__.upper()

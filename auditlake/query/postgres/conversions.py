@@ -1,0 +1,419 @@
+"""Casts: the values of literals, what an operator converts by itself, and `cast(x as type)`. Pure.
+
+A cast that PostgreSQL does not have is wrong; one that it has and this module has not is refused.
+
+Authority: postgresql.org/docs/current/typeconv.html; src/include/catalog/pg_cast.dat
+"""
+
+import re
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+
+from sqlglot import exp
+
+from auditlake.query.postgres import numbers
+from auditlake.query.postgres.cells import Cell, Refused
+from auditlake.query.postgres.types import (
+    BPCHAR,
+    FLOAT8,
+    INTEGERS,
+    MOST_DIGITS,
+    NUMBERS,
+    NUMERIC,
+    TEXT,
+    TEXTS,
+    TIMES,
+    UNKNOWN,
+    VARCHAR,
+    Type,
+    as_decimal,
+    decimal,
+)
+from auditlake.sql_names import standard_literal
+
+_BOUNDS = {"int2": 1 << 15, "int4": 1 << 31, "int8": 1 << 63}
+_WHOLE = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
+_FLOAT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"(?P<day>\d{4}-\d{1,2}-\d{1,2})"
+    r"([ T](?P<h>\d{1,2}):(?P<m>\d\d)(:(?P<s>\d\d)(\.(?P<f>\d{1,6}))?)?\s?(?P<zone>Z|[+-]\d\d(:?\d\d)?)?)?",
+    re.ASCII,
+)
+_INTERVAL_PART = re.compile(r"\s*(?P<n>[+-]?\d+)\s*(?P<unit>[a-z]+)\s*", re.ASCII | re.IGNORECASE)
+_CLOCK = re.compile(r"\s*(?P<sign>[+-]?)(?P<h>\d+):(?P<m>\d\d)(:(?P<s>\d\d)(\.(?P<f>\d{1,6}))?)?\s*", re.ASCII)
+_UNITS = {
+    **dict.fromkeys(("microsecond", "microseconds", "us"), (0, 0, 1)),
+    **dict.fromkeys(("millisecond", "milliseconds", "ms"), (0, 0, 1000)),
+    **dict.fromkeys(("second", "seconds", "sec", "secs", "s"), (0, 0, 1_000_000)),
+    **dict.fromkeys(("minute", "minutes", "min", "mins", "m"), (0, 0, 60_000_000)),
+    **dict.fromkeys(("hour", "hours", "hr", "hrs", "h"), (0, 0, 3_600_000_000)),
+    **dict.fromkeys(("day", "days", "d"), (0, 1, 0)),
+    **dict.fromkeys(("week", "weeks", "w"), (0, 7, 0)),
+    **dict.fromkeys(("month", "months", "mon", "mons"), (1, 0, 0)),
+    **dict.fromkeys(("year", "years", "yr", "yrs", "y"), (12, 0, 0)),
+    **dict.fromkeys(("decade", "decades"), (120, 0, 0)),
+    **dict.fromkeys(("century", "centuries"), (1200, 0, 0)),
+}
+_TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
+_LONGEST_TEXT = 10_485_760
+
+
+def coerced(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
+    """Convert as an operator or a function does by itself: literals, and to a wider type.
+
+    Raises Refused.
+    """
+    if cell.type == UNKNOWN:
+        return literal(cell, to, node)
+    if cell.type == to or (cell.type.name in TEXTS and to.name in TEXTS):
+        return Cell(cell.sql, to, cell.name)
+    if _widens(cell.type.name, to.name):
+        return cast(cell, to, node)
+    raise Refused(node, f"{cell.type.shown} where {to.shown} is needed", "Write a cast.", wrong=True)
+
+
+def _widens(one: str, other: str) -> bool:
+    for order in (NUMBERS, TIMES):
+        if one in order and other in order:
+            return order.index(one) <= order.index(other)
+    return one in TEXTS and other in TEXTS
+
+
+def literal(cell: Cell, to: Type, node: exp.Expr | None) -> Cell:
+    """Return a literal, or NULL, as a value of a type.
+
+    Raises Refused if it is not one.
+    """
+    if to == UNKNOWN:
+        to = TEXT
+    if cell.null:
+        return Cell(f"cast(null as {to.duckdb})", to, cell.name)
+    text = cell.literal or ""
+    try:
+        return Cell(*_value(text, to), cell.name)
+    except (ValueError, OverflowError):
+        what = f"invalid input syntax for type {to.shown}: {standard_literal(text)}"
+        raise Refused(node, what, wrong=True) from None
+
+
+def _value(text: str, to: Type) -> tuple[str, Type]:  # noqa: PLR0911, PLR0912, C901 - one case for each type
+    match to.name:
+        case "text" | "varchar" | "name":
+            return standard_literal(text), to
+        case "bpchar":
+            return standard_literal(text.rstrip(" ")), to
+        case "bool":
+            word = text.strip().lower()
+            if word not in _TRUE + _FALSE:
+                raise ValueError(text)
+            return ("true" if word in _TRUE else "false"), to
+        case "int2" | "int4" | "int8":
+            number = int(text) if _WHOLE.fullmatch(text) else int("none")
+            if not -_BOUNDS[to.name] <= number < _BOUNDS[to.name]:
+                raise ValueError(text)
+            return f"cast({number} as {to.duckdb})", to
+        case "numeric":
+            return _numeric(text, to)
+        case "float4" | "float8":
+            if not _FLOAT.fullmatch(text):
+                raise ValueError(text)
+            return f"cast({standard_literal(text.strip())} as {to.duckdb})", to
+        case "date":
+            return f"date {standard_literal(_day(text.strip()).isoformat())}", to
+        case "timestamp" | "timestamptz":
+            return f"timestamp {standard_literal(_timestamp(text.strip(), to.name).isoformat(' '))}", to
+        case "interval":
+            return interval(text), to
+        case "uuid":
+            return standard_literal(str(uuid.UUID(text))), to
+        case "bytea":
+            if not text.startswith("\\x"):
+                raise ValueError(text)
+            return f"from_hex({standard_literal(bytes.fromhex(text[2:]).hex())})", to
+        case _:
+            raise Refused(None, f"a literal of type {to.shown}")
+
+
+def _numeric(text: str, to: Type) -> tuple[str, Type]:
+    value = numbers.numeric(text)
+    if to.is_decimal:
+        value = numbers.rounded(value, to.scale or 0)
+    held = decimal_of(value) if not to.is_decimal else to
+    if held is None:
+        return standard_literal(value), NUMERIC
+    return f"cast({standard_literal(value)} as {held.duckdb})", held
+
+
+def decimal_of(text: str) -> Type | None:
+    """Return the decimal that holds a number as it is written; None if it is too long."""
+    whole, _, fraction = text.lstrip("+-").partition(".")
+    digits = max(1, len(whole.lstrip("0")) + len(fraction))
+    return decimal(digits, len(fraction)) if digits <= MOST_DIGITS else None
+
+
+def _day(text: str) -> date:
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return date(*map(int, match.groups()))
+
+
+def _timestamp(text: str, kind: str) -> datetime:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    day = _day(match["day"])
+    hours, minutes, seconds = (int(match[name] or 0) for name in ("h", "m", "s"))
+    at_time = time(hours, minutes, seconds, int((match["f"] or "0").ljust(6, "0")), _zone(match["zone"]))
+    at = datetime.combine(day, at_time)
+    return (at.astimezone(UTC) if kind == "timestamptz" else at).replace(tzinfo=None)
+
+
+def _zone(text: str | None) -> timezone:
+    if text is None or text == "Z":
+        return UTC
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-offset if text[0] == "-" else offset)
+
+
+def interval(text: str) -> str:
+    """Return an interval from words such as `1 day 2 hours` and `01:30:00`.
+
+    Raises ValueError.
+    """
+    months = days = micros = 0
+    at = 0
+    while at < len(text):
+        if clock := _CLOCK.match(text, at):
+            seconds = int(clock["h"]) * 3600 + int(clock["m"]) * 60 + int(clock["s"] or 0)
+            more = seconds * 1_000_000 + int((clock["f"] or "0").ljust(6, "0"))
+            micros += -more if clock["sign"] == "-" else more
+            at = clock.end()
+            continue
+        if (seconds_ := _WHOLE.fullmatch(text, at)) is not None:
+            micros, at = micros + int(seconds_[0]) * 1_000_000, len(text)
+            continue
+        part = _INTERVAL_PART.match(text, at)
+        if part is None or part["unit"].lower() not in _UNITS:
+            raise ValueError(text)
+        unit = _UNITS[part["unit"].lower()]
+        months, days, micros = (
+            total + int(part["n"]) * one for total, one in zip((months, days, micros), unit, strict=True)
+        )
+        at = part.end()
+    if not text.strip():
+        raise ValueError(text)
+    return f"(to_months({months}) + to_days({days}) + to_microseconds({micros}))"
+
+
+def common(cells: Sequence[Cell], node: exp.Expr, what: str) -> Type:  # noqa: PLR0911 - one rule after the other
+    """Return the type of CASE, COALESCE, IN, a comparison or a column of UNION.
+
+    A numeric of several scales keeps the scale of each value, so it is no decimal.
+
+    Raises Refused.
+    """
+    kinds = list(dict.fromkeys(cell.type for cell in cells if cell.type != UNKNOWN))
+    if not kinds:
+        return TEXT
+    if len(kinds) == 1:
+        return kinds[0]
+    names = {kind.name for kind in kinds}
+    if names == {"numeric"} and len({kind.scale for kind in kinds}) == 1:
+        return max(kinds, key=lambda kind: kind.digits or 0)
+    if names <= set(INTEGERS):
+        return Type(max(names, key=NUMBERS.index))
+    if names <= set(NUMBERS):
+        return FLOAT8 if names & {"float4", "float8"} else NUMERIC
+    if names <= set(TIMES):
+        return Type(max(names, key=TIMES.index))
+    if names <= TEXTS and (names == {"bpchar"} or "bpchar" not in names or "text" in names):
+        return TEXT if names != {"bpchar"} else BPCHAR
+    shown = " and ".join(kind.shown for kind in kinds)
+    raise Refused(node, f"{what} of {shown}", "Write a cast.", wrong=not names <= TEXTS)
+
+
+def cast(cell: Cell, to: Type, node: exp.Expr | None = None) -> Cell:
+    """Cast explicitly.
+
+    Raises Refused.
+    """
+    if cell.type == UNKNOWN:
+        return _limited(literal(cell, to, node), to)
+    if cell.type == to:
+        return cell
+    sql = _cast(cell, to)
+    if sql is None:
+        raise Refused(node, f"a cast from {cell.type.shown} to {to.shown}")
+    return _limited(Cell(sql, to, cell.name), to)
+
+
+def _limited(cell: Cell, to: Type) -> Cell:
+    """Cut a text to the length of its type."""
+    if to.length is None or to.name not in {"varchar", "bpchar"}:
+        return cell
+    cut = f"left({cell.sql}, {to.length})"
+    return Cell(f"rtrim({cut}, ' ')" if to.name == "bpchar" else cut, to, cell.name)
+
+
+def _cast(cell: Cell, to: Type) -> str | None:  # noqa: PLR0911 - one rule after the other
+    one = cell.type
+    if to.name in TEXTS:
+        return as_text(cell)
+    if to.name in NUMBERS and one.name in NUMBERS:
+        return _number(cell, to)
+    if one.name in TEXTS:
+        return _from_text(cell.sql, to)
+    if one.name in TIMES and to.name in TIMES:
+        return f"cast({cell.sql} as {to.duckdb})"
+    if (one.name, to.name) == ("bool", "int4"):
+        return f"cast({cell.sql} as integer)"
+    if (one.name, to.name) == ("int4", "bool"):
+        return f"({cell.sql} <> 0)"
+    return None
+
+
+def _number(cell: Cell, to: Type) -> str | None:
+    one = cell.type
+    if to.name != "numeric":
+        if one == NUMERIC:
+            return _of_numeric_text(cell.sql, to)
+        return f"cast({cell.sql} as {to.duckdb})"
+    if one.name in {"float4", "float8"}:
+        text = f"pg_of_{'double' if one.name == 'float8' else 'real'}({cell.sql})"
+    else:
+        held = as_decimal(one)
+        if to.is_decimal and held is not None:
+            return f"cast({cell.sql} as {to.duckdb})"
+        text = f"cast({cell.sql} as varchar)"
+    return text if not to.is_decimal else f"cast(pg_round({text}, {to.scale}) as {to.duckdb})"
+
+
+def _of_numeric_text(sql: str, to: Type) -> str:
+    whole = f"pg_round({sql}, 0)" if to.name in INTEGERS else sql
+    return f"cast({whole} as {to.duckdb})"
+
+
+def _from_text(sql: str, to: Type) -> str | None:  # noqa: PLR0911 - one case for each type
+    """Return the value of a text that is a column: guarded, because DuckDB reads more texts than PostgreSQL."""
+    if to.name in INTEGERS:
+        return _guarded(sql, r"\s*[+-]?[0-9]+\s*", f"cast(trim({sql}, ' ') as {to.duckdb})", to)
+    if to.name == "numeric":
+        text = f"pg_numeric({sql})"
+        return text if not to.is_decimal else f"cast(pg_round({text}, {to.scale}) as {to.duckdb})"
+    if to.name == "date":
+        return _guarded(sql, "[0-9]{4}-[0-9]{2}-[0-9]{2}", f"cast({sql} as date)", to)
+    if to.name == "timestamp":
+        shape = r"[0-9]{4}-[0-9]{2}-[0-9]{2}( [0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
+        return _guarded(sql, shape, f"cast({sql} as timestamp)", to)
+    if to.name in {"float4", "float8"}:
+        return _guarded(sql, r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", f"cast({sql} as {to.duckdb})", to)
+    if to.name == "bool":
+        words = ", ".join(map(standard_literal, _TRUE + _FALSE))
+        trues = ", ".join(map(standard_literal, _TRUE))
+        word = f"lower(trim({sql}, ' '))"
+        return f"case when {word} not in ({words}) then {failed(_syntax(to))} else {word} in ({trues}) end"
+    return None
+
+
+def _guarded(sql: str, shape: str, value: str, to: Type) -> str:
+    matches = f"regexp_full_match({sql}, {standard_literal(shape)})"
+    return f"case when not {matches} then {failed(_syntax(to))} else {value} end"
+
+
+def _syntax(to: Type) -> str:
+    return f"invalid input syntax for type {to.shown}"
+
+
+FAILED = "statement failed: "
+
+
+def failed(what: str) -> str:
+    """Return an expression that fails."""
+    return f"error({standard_literal(FAILED + what)})"
+
+
+def as_text(cell: Cell) -> str | None:
+    """Return the text of a value, as a cast to text; None for a type whose text is not known here."""
+    match cell.type.name:
+        case "text" | "varchar" | "bpchar" | "name" | "uuid" | "json" | "jsonb":
+            return cell.sql
+        case "int2" | "int4" | "int8" | "numeric" | "bool" | "date" | "timestamp":
+            return f"cast({cell.sql} as varchar)"
+        case "timestamptz":
+            return f"(cast({cell.sql} as varchar) || '+00')"
+        case "float8" | "float4":
+            return f"pg_{cell.type.name}_text({cell.sql})"
+        case "interval":
+            return f"pg_interval_text({cell.sql})"
+        case _:
+            return None
+
+
+def numeric_text(cell: Cell, node: exp.Expr | None) -> str:
+    """Return a number as the text that `numbers` takes.
+
+    Raises Refused.
+    """
+    found = coerced(cell, NUMERIC, node)
+    return f"cast({found.sql} as varchar)" if found.type.is_decimal else found.sql
+
+
+_CASTS = {
+    exp.DType.BOOLEAN: "bool",
+    exp.DType.SMALLINT: "int2",
+    exp.DType.INT: "int4",
+    exp.DType.BIGINT: "int8",
+    exp.DType.FLOAT: "float4",
+    exp.DType.DOUBLE: "float8",
+    exp.DType.DECIMAL: "numeric",
+    exp.DType.TEXT: "text",
+    exp.DType.VARCHAR: "varchar",
+    exp.DType.CHAR: "bpchar",
+    exp.DType.DATE: "date",
+    exp.DType.TIMESTAMP: "timestamp",
+    exp.DType.TIMESTAMPTZ: "timestamptz",
+    exp.DType.INTERVAL: "interval",
+    exp.DType.UUID: "uuid",
+    exp.DType.JSON: "json",
+    exp.DType.JSONB: "jsonb",
+}
+
+
+def named_type(node: exp.Expr) -> Type:
+    """Return the type that a cast names.
+
+    Raises Refused.
+    """
+    name = _CASTS.get(node.this) if isinstance(node, exp.DataType) else None
+    if name is None:
+        raise Refused(node, f"the type {node.sql('postgres').lower()}")
+    given = [int(each.name) for each in node.expressions if each.name.isdecimal()]
+    if len(given) != len(node.expressions):
+        raise Refused(node, f"the type {node.sql('postgres').lower()}")
+    if name == "numeric" and given:
+        digits, scale = given[0], given[1] if len(given) > 1 else 0
+        if digits > MOST_DIGITS or scale > digits:
+            raise Refused(node, f"numeric({digits},{scale})")
+        return decimal(digits, scale)
+    if name in {"varchar", "bpchar"}:
+        length = given[0] if given else (1 if name == "bpchar" else None)
+        return Type(name, length=length) if length is None or length <= _LONGEST_TEXT else VARCHAR
+    if given:
+        raise Refused(node, f"the type {node.sql('postgres').lower()}")
+    return Type(name)
+
+
+def number(text: str) -> Cell:
+    """Return a number as it is written: an integer of the least type that holds it, else a numeric."""
+    if text.isdecimal():
+        for name in ("int4", "int8"):
+            if int(text) < _BOUNDS[name]:
+                kind = Type(name)
+                return Cell(f"cast({int(text)} as {kind.duckdb})", kind)
+    value = numbers.shown(Decimal(text))
+    return Cell(*_numeric(value, NUMERIC))

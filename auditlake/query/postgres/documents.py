@@ -1,0 +1,137 @@
+"""Operators of jsonb on the text that PostgreSQL prints, with numbers as they are written. Pure.
+
+A part of a jsonb's text is again such a text: keys keep their order, numbers their digits.
+
+Authority: postgresql.org/docs/current/functions-json.html; src/backend/utils/adt/jsonb_util.c, `JsonbDeepContains`
+"""
+
+import json
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from auditlake.query.postgres.numbers import Failed
+
+
+class Number(str):
+    """A number of a document, as it is written."""
+
+    __slots__ = ()
+
+
+@lru_cache(maxsize=4096)
+def parsed(text: str) -> Any:  # noqa: ANN401 - a document
+    """Parse a document.
+
+    Raises Failed.
+    """
+    try:
+        return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise Failed("invalid input syntax for type json") from None
+
+
+def _no_constant(_: str) -> None:
+    raise ValueError
+
+
+def printed(value: Any) -> str:  # noqa: ANN401 - a part of a document
+    """Return PostgreSQL's text of a part of a jsonb."""
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {printed(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(printed, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+_ABSENT = object()
+
+
+def _member(value: Any, key: str) -> Any:  # noqa: ANN401 - a part of a document
+    return value.get(key, _ABSENT) if isinstance(value, dict) else _ABSENT
+
+
+def _element(value: Any, place: int) -> Any:  # noqa: ANN401 - a part of a document
+    if not isinstance(value, list) or not -len(value) <= place < len(value):
+        return _ABSENT
+    return value[place]
+
+
+def _text(value: Any) -> str | None:  # noqa: ANN401 - a part of a document
+    if value is _ABSENT or value is None:
+        return None
+    return str(value) if isinstance(value, str) else printed(value)
+
+
+def _document(value: Any) -> str | None:  # noqa: ANN401 - a part of a document
+    return None if value is _ABSENT else printed(value)
+
+
+def member(text: str, key: str) -> str | None:
+    """`->` with a key."""
+    return _document(_member(parsed(text), key))
+
+
+def member_text(text: str, key: str) -> str | None:
+    """`->>` with a key."""
+    return _text(_member(parsed(text), key))
+
+
+def element(text: str, place: int) -> str | None:
+    """`->` with a place."""
+    return _document(_element(parsed(text), place))
+
+
+def element_text(text: str, place: int) -> str | None:
+    """`->>` with a place."""
+    return _text(_element(parsed(text), place))
+
+
+def has_key(text: str, key: str) -> bool:
+    """`?`: a key of an object, a text of an array, or the text itself."""
+    value = parsed(text)
+    if isinstance(value, dict):
+        return key in value
+    texts = value if isinstance(value, list) else [value]
+    return any(isinstance(each, str) and not isinstance(each, Number) and each == key for each in texts)
+
+
+def contains(text: str, part: str) -> bool:
+    """`@>`."""
+    whole, searched = parsed(text), parsed(part)
+    if isinstance(whole, list) and not isinstance(searched, dict | list):
+        return any(_same(each, searched) for each in whole)
+    return _contains(whole, searched)
+
+
+def _contains(whole: Any, part: Any) -> bool:  # noqa: ANN401 - parts of documents
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(k in whole and _contains(whole[k], v) for k, v in part.items())
+    if isinstance(part, list):
+        return isinstance(whole, list) and all(any(_contains(each, v) for each in whole) for v in part)
+    return _same(whole, part)
+
+
+def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - scalars of documents
+    if isinstance(one, Number) and isinstance(other, Number):
+        return Decimal(one) == Decimal(other)
+    return type(one) is type(other) and bool(one == other)
+
+
+def kind(text: str) -> str:
+    """`jsonb_typeof`."""
+    value = parsed(text)
+    if isinstance(value, Number):
+        return "number"
+    kinds = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return kinds[type(value)]
+
+
+def length(text: str) -> int:
+    """`jsonb_array_length`."""
+    value = parsed(text)
+    if not isinstance(value, list):
+        raise Failed("cannot get the array length of what is not an array")
+    return len(value)

@@ -1,0 +1,282 @@
+"""DuckDB for statements in PostgreSQL's dialect: views of what they read, the functions they need, and their rows.
+
+A value that its typed column cannot hold (`NaN`, `infinity`) would be NULL in the view, so that reading it is an error
+that names the column. An expression that fails on a row fails as in PostgreSQL: BadUsage, without the value.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable, Unsupported
+from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw_entry, raw_with_printed
+from auditlake.lake.history import type_of
+from auditlake.messages import say
+from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.engine import (
+    NAME,
+    check_row_length,
+    closing,
+    columns_of,
+    duckdb_error,
+    interruptible,
+    log_table,
+    rows_of,
+)
+from auditlake.query.embedded.spark_types import arrow_of
+from auditlake.query.engine_choice import Answer
+from auditlake.query.postgres import documents, numbers
+from auditlake.query.postgres.cells import Cell
+from auditlake.query.postgres.conversions import FAILED
+from auditlake.query.postgres.statement import PostgresQuery, ShownColumn
+from auditlake.query.postgres.texts import double_text, interval_text, real_text
+from auditlake.query.statement import LSN, LakeState, Log
+from auditlake.relation import Column, TableName
+from auditlake.sql_names import standard_identifier, standard_literal
+
+if TYPE_CHECKING:  # it takes a tenth of a second to import
+    from duckdb import DuckDBPyConnection
+
+_BATCH_ROWS = 1 << 14
+_INEXACT = "not held: "
+
+_TEXT, _WHOLE, _TRUTH, _DOUBLE = "varchar", "integer", "boolean", "double"
+_FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
+    "pg_add": (numbers.add, (_TEXT, _TEXT), _TEXT),
+    "pg_subtract": (numbers.subtract, (_TEXT, _TEXT), _TEXT),
+    "pg_multiply": (numbers.multiply, (_TEXT, _TEXT), _TEXT),
+    "pg_divide": (numbers.divide, (_TEXT, _TEXT), _TEXT),
+    "pg_remainder": (numbers.remainder, (_TEXT, _TEXT), _TEXT),
+    "pg_compare": (numbers.compare, (_TEXT, _TEXT), _WHOLE),
+    "pg_round": (numbers.rounded, (_TEXT, _WHOLE), _TEXT),
+    "pg_trunc": (numbers.truncated, (_TEXT, _WHOLE), _TEXT),
+    "pg_floor": (numbers.floored, (_TEXT,), _TEXT),
+    "pg_ceil": (numbers.raised, (_TEXT,), _TEXT),
+    "pg_negate": (numbers.negated, (_TEXT,), _TEXT),
+    "pg_abs": (numbers.absolute, (_TEXT,), _TEXT),
+    "pg_numeric": (numbers.numeric, (_TEXT,), _TEXT),
+    "pg_sort_key": (numbers.sort_key, (_TEXT,), _TEXT),
+    "pg_total": (numbers.total, ("varchar[]",), _TEXT),
+    "pg_of_double": (numbers.of_double, (_DOUBLE,), _TEXT),
+    "pg_of_real": (numbers.of_real, ("float",), _TEXT),
+    "pg_float8_text": (double_text, (_DOUBLE,), _TEXT),
+    "pg_float4_text": (real_text, ("float",), _TEXT),
+    "pg_member": (documents.member, (_TEXT, _TEXT), _TEXT),
+    "pg_member_text": (documents.member_text, (_TEXT, _TEXT), _TEXT),
+    "pg_element": (documents.element, (_TEXT, _WHOLE), _TEXT),
+    "pg_element_text": (documents.element_text, (_TEXT, _WHOLE), _TEXT),
+    "pg_has_key": (documents.has_key, (_TEXT, _TEXT), _TRUTH),
+    "pg_contains": (documents.contains, (_TEXT, _TEXT), _TRUTH),
+    "pg_json_kind": (documents.kind, (_TEXT,), _TEXT),
+    "pg_json_length": (documents.length, (_TEXT,), _WHOLE),
+}
+_MAY_BE_NULL = frozenset({"pg_member", "pg_member_text", "pg_element", "pg_element_text"})
+_MAY_FAIL = frozenset(
+    {name for name, (function, _, _) in _FUNCTIONS.items() if function.__module__ == numbers.__name__}
+)
+_MAY_FAIL |= {"pg_json_length"}
+_INTERVAL_TEXT = "pg_interval_text"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresRows:
+    """The rows of an answer, as `query.statement.Rows`."""
+
+    cells: Sequence[Cell]
+    fetched: Iterator[pa.RecordBatch]
+
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the columns."""
+        return [cell.name for cell in self.cells]
+
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return the schema, and an iterator of the rows; it raises BadUsage if an expression fails on one."""
+        return _schema(self.cells), self.fetched
+
+
+def _schema(cells: Sequence[Cell]) -> pa.Schema:
+    return pa.schema(
+        [pa.field(cell.name, _arrow(cell), metadata={LSN: b"1"} if cell.is_lsn else None) for cell in cells]
+    )
+
+
+def _arrow(cell: Cell) -> pa.DataType:
+    return arrow_of("map<string,string>" if cell.type.name == "map" else cell.type.column_kind)
+
+
+class PostgresEngines:
+    """DuckDB over one lake for statements in PostgreSQL's dialect; has the interface of `engine_choice.Engines`."""
+
+    def __init__(self) -> None:
+        self._root: DuckDBPyConnection | None = None
+        self._said = False
+
+    def answer(self, state: LakeState, queries: Sequence[PostgresQuery]) -> list[Answer]:
+        """Run the statements of a script.
+
+        Raises BadUsage if an expression fails on a row, NotAnswerable if DuckDB cannot run one.
+        """
+        return [Answer(self.rows(state, query), lambda _: iter(())) for query in queries]
+
+    def rows(self, state: LakeState, query: PostgresQuery) -> PostgresRows:
+        """Run a statement; raises as `answer` does."""
+        connection = self._session(state)
+        cells = query.translated.columns
+        with _reported():
+            _create_views(connection, state, query)
+            batches = connection.execute(query.translated.sql).to_arrow_reader(_BATCH_ROWS)
+            first = list(islice(batches, 1))
+        fetched = (_shown(batch, cells) for batch in chain(first, _rest(batches)))
+        return PostgresRows(cells, closing(connection, fetched))
+
+    def _session(self, state: LakeState) -> "DuckDBPyConnection":
+        if self._root is None:
+            self._root = connect_for_statements(state.known.lake)
+            register_functions(self._root)
+        return self._root.cursor()
+
+    def report(self) -> None:
+        """Report on stderr which engine answered, once."""
+        if not self._said:
+            say(f"answered by {NAME}, in PostgreSQL's dialect")
+        self._said = True
+
+
+def register_functions(connection: "DuckDBPyConnection") -> None:
+    """Register the functions that translated statements call."""
+    from duckdb.func import FunctionNullHandling  # noqa: PLC0415 - it takes a tenth of a second to import
+
+    for name, (function, takes, gives) in _FUNCTIONS.items():
+        nulls = FunctionNullHandling.SPECIAL if name in _MAY_BE_NULL else FunctionNullHandling.DEFAULT
+        guarded = _guarded(function)
+        # DuckDB would call a pure function with all values of a dictionary, also with those that WHERE leaves out.
+        connection.create_function(
+            name, guarded, list(takes), gives, null_handling=nulls, side_effects=name in _MAY_FAIL
+        )
+    connection.create_function("pg_interval_parts", _guarded(interval_text), ["integer", "integer", "bigint"], _TEXT)
+    connection.execute(
+        f"create or replace macro {_INTERVAL_TEXT}(x) as pg_interval_parts("
+        "cast(date_part('year', x) * 12 + date_part('month', x) as integer), cast(date_part('day', x) as integer), "
+        "cast(date_part('hour', x) * 3600000000 + date_part('minute', x) * 60000000"
+        " + date_part('microsecond', x) as bigint))"
+    )
+
+
+def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark the message of an expected failure, so that it is told from a bug; NULL gives NULL."""
+
+    @functools.wraps(function)  # DuckDB counts its parameters
+    def called(*given: Any) -> Any:  # noqa: ANN401 - values of DuckDB
+        if None in given:
+            return None
+        try:
+            return function(*given)
+        except numbers.Failed as exc:
+            raise ValueError(f"{FAILED}{exc}\n") from None
+
+    return called
+
+
+def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: PostgresQuery) -> None:
+    prepared = query.prepared
+    reader = Reader(state.known.lake, state.now, state.known)
+    for view, (name, selection) in prepared.views.items():
+        shown = query.columns[view]
+        if isinstance(selection, Log):
+            rows = log_table(state.known, name, selection.lsn).sql(connection)
+            cells = [_utc(f"c{n}", each, n) for n, each in enumerate(shown)]
+        else:
+            table = state.known.tables[name]
+            pairs = columns_of(prepared, table, selection)
+            check_row_length(table, selection)
+            columns = tuple(column for column, _ in pairs)
+            rows = rows_of(connection, prepared, reader, table, selection, columns, raw=True)
+            cells = [_utc(_value(each, pairs, name), each, n) for n, each in enumerate(shown)]
+        connection.execute(f'create temp view "{view}" as select {", ".join(cells) or "1 as c0"} from ({rows}) h')
+
+
+def _value(shown: ShownColumn, pairs: Sequence[tuple[Column, str]], table: TableName) -> str:
+    """Return a column of a view; reading a value that only `_raw` has is an error."""
+    if shown.column is None:
+        return raw_with_printed(pairs) if shown.name == "_raw" else standard_identifier(shown.name)
+    value = bare(shown.column, quoted(shown.column))
+    if not type_of(shown.column).may_not_fit:
+        return value
+    failure = f"error({standard_literal(f'{_INEXACT}{table}.{shown.name}')})"
+    return f"case when {raw_entry(shown.column)} is not null then {failure} else {value} end"
+
+
+def _utc(value: str, shown: ShownColumn, n: int) -> str:
+    return f"cast({value} as timestamp) as c{n}" if shown.type.name == "timestamptz" else f"{value} as c{n}"
+
+
+def _shown(batch: pa.RecordBatch, cells: Sequence[Cell]) -> pa.RecordBatch:
+    """Return rows as they are shown: times with a zone, padded characters, texts of intervals."""
+    columns = [_column(column, cell) for column, cell in zip(batch.columns, cells, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=_schema(cells))
+
+
+def _column(values: pa.Array, cell: Cell) -> pa.Array:
+    if pa.types.is_interval(values.type):
+        return pa.array([None if v is None else _interval(v) for v in values.to_pylist()], pa.string())
+    found = values.cast(_arrow(cell))
+    if cell.type.name == "bpchar" and cell.type.length is not None:
+        return pc.utf8_rpad(found, cell.type.length, " ")
+    return found
+
+
+def _interval(value: Any) -> str:  # noqa: ANN401 - Arrow's triple
+    return interval_text(value.months, value.days, value.nanoseconds // 1000)
+
+
+def _rest(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    with _reported():
+        yield from batches
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turn DuckDB's errors into ours."""
+    try:
+        with interruptible():
+            yield
+    except (NotEmbedded, Unsupported) as exc:
+        raise NotAnswerable(f"{exc} is not read in this dialect", "Ask with --dialect spark.") from exc
+    except duckdb_error() as exc:
+        raise _ours(exc) from None
+    except (pa.ArrowException, OSError) as exc:
+        raise LakeUnusable(f"DuckDB cannot read the rows: {type(exc).__name__}", "Run auditlake verify.") from exc
+
+
+def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
+    """Return the error of a statement for one of DuckDB's; its text may have values, so only what is ours is kept."""
+    text, kind = str(exc), type(exc).__name__
+    for mark in (_INEXACT, FAILED):
+        if kind == "InvalidInputException" and mark in text:
+            found = text.split(mark, 1)[1].split("\n", 1)[0].strip()
+            if mark == FAILED:
+                return BadUsage(f"the statement fails on a row: {found}")
+            hint = "Ask for other columns, or with exact_text in --dialect spark."
+            return NotAnswerable(f"{found} has a value here that only its text holds, such as infinity", hint)
+    if kind == "BinderException" and "GROUP BY" in text:
+        hint = "Name every column in GROUP BY, also those that depend on a primary key."
+        return NotAnswerable("a column is neither grouped nor in an aggregate", hint)
+    if known := _FAILURES.get(kind):
+        return BadUsage(f"the statement fails on a row: {known}")
+    if "More than one row" in text:
+        return BadUsage("the statement fails: more than one row returned by a subquery used as an expression")
+    return NotAnswerable(f"DuckDB does not run this statement: {kind}", "Write it in a simpler form.")
+
+
+_FAILURES: Mapping[str, str] = {
+    "OutOfRangeException": "value out of range",
+    "ConversionException": "value out of range for its type",
+}

@@ -1,0 +1,616 @@
+"""Expressions of a checked tree in DuckDB's SQL with PostgreSQL's meaning: operators, CASE, IN, patterns, documents.
+
+See `arithmetic`, `conversions`, `functions`, `aggregates`. A node that is not
+listed here is refused with its name and place; nothing of the typed text reaches DuckDB.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from sqlglot import exp
+
+from auditlake.query.postgres import documents
+from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggregate, window_function
+from auditlake.query.postgres.arithmetic import compared, concatenated, negated, operate, sort_key
+from auditlake.query.postgres.cells import NULL, Cell, Refused, construct, only
+from auditlake.query.postgres.conversions import cast, coerced, common, interval, literal, named_type, number
+from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time
+from auditlake.query.postgres.numbers import Failed
+from auditlake.query.postgres.types import (
+    BOOL,
+    DATE,
+    INTERVAL,
+    JSONB,
+    NUMERIC,
+    TEXT,
+    TEXTS,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    Type,
+    array,
+)
+from auditlake.sql_names import standard_literal
+
+_NUMBER = re.compile(r"\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+_ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+_COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "is not distinct from",
+    exp.NullSafeNEQ: "is distinct from",
+}
+_AMBIGUOUS = (*_COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
+_SAFE_PATTERN = re.compile(r"\^?([A-Za-z0-9 _@,:;=<>%&/'\"!~#-]|\\[.$^*+?()|\[\]{}/-]|\.[*+?]?|[A-Za-z0-9_ @][*+?]"
+                           r"|\[\^?[A-Za-z0-9_ -]+\][*+?]?|\((?!\?)|\)[*+?]?|\|)*\$?")  # fmt: skip
+_UNNAMED = "case"
+
+
+_METHODS: dict[type[exp.Expr], str] = {
+    exp.Column: "_column",
+    exp.Null: "_null",
+    exp.Literal: "_literal",
+    exp.Boolean: "_boolean",
+    exp.Cast: "_cast",
+    exp.Paren: "_parenthesised",
+    exp.And: "_logical",
+    exp.Or: "_logical",
+    exp.Not: "_not",
+    exp.Neg: "_negative",
+    exp.Is: "_is",
+    exp.Between: "_between",
+    exp.In: "_in",
+    exp.Exists: "_exists",
+    exp.Subquery: "_scalar",
+    exp.Case: "_case",
+    exp.Coalesce: "_coalesce",
+    exp.Greatest: "_extreme",
+    exp.Least: "_extreme",
+    exp.Nullif: "_nullif",
+    exp.DPipe: "_concatenation",
+    exp.Concat: "_concat",
+    exp.ConcatWs: "_concat",
+    exp.Trim: "_trim",
+    exp.Like: "_like",
+    exp.ILike: "_like",
+    exp.Escape: "_like",
+    exp.RegexpLike: "_regexp",
+    exp.RegexpILike: "_regexp",
+    exp.JSONExtract: "_member",
+    exp.JSONExtractScalar: "_member",
+    exp.ArrayContainsAll: "_contains",
+    exp.JSONBContainsTopKey: "_has_key",
+    exp.Interval: "_interval",
+    exp.Extract: "_extract",
+    exp.TimestampTrunc: "_date_trunc",
+    exp.CurrentTimestamp: "_now",
+    exp.CurrentDate: "_now",
+    exp.Localtimestamp: "_now",
+    exp.AtTimeZone: "_zoned",
+    exp.Array: "_array",
+    exp.Anonymous: "_anonymous",
+    exp.Filter: "_filtered",
+    exp.Window: "_window",
+    **dict.fromkeys((each for each in AGGREGATES if isinstance(each, type)), "_aggregate"),
+}
+"""The method of `Expressions` for each node."""
+
+
+class Scope(Protocol):
+    """What an expression may name."""
+
+    @property
+    def now(self) -> datetime:
+        """The time of the statement."""
+
+    def column(self, node: exp.Column) -> Cell:
+        """Return the column that a name means; raises Refused."""
+
+    def subquery(self, node: exp.Expr) -> "tuple[str, Sequence[Cell]]":
+        """Translate a query in an expression; return its text, and its columns as `o0` …."""
+
+    def has_windows(self, name: str) -> "exp.Expr | None":
+        """Return the definition of a window by its name."""
+
+
+class Expressions:
+    """Expressions over one scope; `aggregates`: whether they may aggregate."""
+
+    def __init__(self, scope: Scope, *, aggregates: bool = True) -> None:
+        self._scope = scope
+        self._aggregates = aggregates
+
+    def cell(self, node: exp.Expr) -> Cell:
+        """Translate an expression.
+
+        Raises Refused.
+        """
+        if type(node) in _ARITHMETIC:
+            return self._arithmetic(node)
+        if type(node) in _COMPARISONS:
+            return self._comparison(node)
+        if type(node) in CALLS:
+            return self._call(node)
+        if node.args.get("negate") and not isinstance(node, exp.Is):
+            positive = node.copy()
+            positive.set("negate", None)
+            return Cell(f"(not {coerced(self.cell(positive), BOOL, node).sql})", BOOL)
+        method = _METHODS.get(type(node))
+        if method is None:
+            raise Refused(node, construct(node))
+        found: Cell = getattr(self, method)(node)
+        return found
+
+    def condition(self, node: exp.Expr) -> str:
+        """Translate a condition."""
+        return coerced(self.cell(node), BOOL, node).sql
+
+    def _column(self, node: exp.Column) -> Cell:
+        return self._scope.column(node)
+
+    def _null(self, _: exp.Expr) -> Cell:
+        return NULL
+
+    def _arithmetic(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression", "typed", "safe")
+        name = "mod" if isinstance(node, exp.Mod) and node.meta.get("start") is not None else "?column?"
+        op = _ARITHMETIC[type(node)]
+        return operate(op, self.cell(node.this), self.cell(node.expression), node).named(name)
+
+    def _comparison(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression")
+        for side in (node.this, node.expression):
+            if isinstance(side, _AMBIGUOUS):
+                raise Refused(node, "a comparison of a comparison", "Write parentheses.")
+        op = _COMPARISONS[type(node)]
+        if isinstance(node.expression, exp.Any | exp.All) or _is_all(node.expression):
+            return self._quantified(op, self.cell(node.this), node.expression)
+        if isinstance(node.this, exp.Tuple):
+            return self._rows_compared(op, node)
+        return compared(op, self.cell(node.this), self.cell(node.expression), node)
+
+    def _rows_compared(self, op: str, node: exp.Expr) -> Cell:
+        left, right = node.this, node.expression
+        if op not in {"=", "<>"} or not isinstance(right, exp.Tuple) or len(left.expressions) != len(right.expressions):
+            raise Refused(node, "a comparison of rows")
+        pairs = zip(left.expressions, right.expressions, strict=True)
+        parts = [compared(op, self.cell(one), self.cell(other), node).sql for one, other in pairs]
+        return Cell(f"({(' and ' if op == '=' else ' or ').join(parts)})", BOOL)
+
+    def _quantified(self, op: str, left: Cell, node: exp.Expr) -> Cell:
+        given = node.expressions[0] if _is_all(node) else node.this
+        inner = given.unnest() if isinstance(given, exp.Paren | exp.Subquery) else given
+        is_any = isinstance(node, exp.Any)
+        if isinstance(inner, exp.Query):
+            if (op, is_any) not in {("=", True), ("<>", False)}:
+                raise Refused(node, f"{op} {construct(node)} of a query")
+            return self._in_query(left, inner, negated_=not is_any, node=node)
+        elements = self._elements(inner)
+        if elements is not None:
+            parts = [compared(op, left, each, node).sql for each in elements]
+            return Cell(f"({(' or ' if is_any else ' and ').join(parts) or ('false' if is_any else 'true')})", BOOL)
+        cell = self.cell(inner)
+        if cell.type.element is None or op != "=" or not is_any:
+            raise Refused(node, f"{op} {construct(node)} of {cell.type.shown}")
+        if cell.type.element.name not in {"text", "varchar", "int2", "int4", "int8", "uuid", "date"}:
+            raise Refused(node, f"ANY of {cell.type.shown}")
+        value = coerced(left, cell.type.element, node).sql
+        unknown = f"{value} is null or len({cell.sql}) <> list_count({cell.sql})"
+        empty = f"when len({cell.sql}) = 0 then false"
+        found = f"when list_contains({cell.sql}, {value}) then true"
+        return Cell(
+            f"case when {cell.sql} is null then null {empty} {found} when {unknown} then null else false end", BOOL
+        )
+
+    def _elements(self, node: exp.Expr) -> list[Cell] | None:
+        """Return the elements of ARRAY[…], or of a literal of simple values; None for other arrays."""
+        if isinstance(node, exp.Array):
+            only(node, "expressions")
+            return [self.cell(each) for each in node.expressions]
+        kind: Type | None = None
+        if isinstance(node, exp.Cast) and node.to.this == exp.DType.ARRAY:
+            kind, node = named_type(node.to.expressions[0]), node.this
+        if not isinstance(node, exp.Literal) or not node.is_string:
+            return None
+        text = str(node.this)
+        if not re.fullmatch(r"\{[\w .:+@-]*(,[\w .:+@-]*)*\}", text):
+            raise Refused(node, "an array literal of this form", "Write array['a', 'b'].")
+        texts = [each.strip() for each in text[1:-1].split(",")] if text != "{}" else []
+        if "" in texts:
+            raise Refused(node, "malformed array literal", wrong=True)
+        cells = [NULL if each.upper() == "NULL" else Cell("", UNKNOWN, literal=each) for each in texts]
+        return cells if kind is None else [literal(each, kind, node) for each in cells]
+
+    def _call(self, node: exp.Expr) -> Cell:
+        name, arguments = CALLS[type(node)]
+        only(node, *arguments, "big_int")
+        cells = [self.cell(node.args[each]) for each in arguments if node.args.get(each) is not None]
+        if isinstance(node, exp.StrPosition):
+            name = "position" if _spelled(node, "position") != "strpos" else "strpos"
+            return called("strpos", cells, node).named(name)
+        return called(name, cells, node).named(_spelled(node, name))
+
+    def _anonymous(self, node: exp.Expr) -> Cell:
+        name = node.name.lower()
+        if name in AGGREGATES:
+            return self._aggregate(node)
+        cells = [self.cell(each) for each in node.expressions]
+        if name in {"ltrim", "rtrim", "btrim"}:
+            sides = {"ltrim": "LEADING", "rtrim": "TRAILING"}.get(name, "BOTH")
+            return trimmed(sides, cells, node).named(name)
+        return called(name, cells, node).named(name)
+
+    def _literal(self, node: exp.Expr) -> Cell:
+        text = str(node.this)
+        if node.is_string:
+            return Cell(standard_literal(text), UNKNOWN, literal=text)
+        if not _NUMBER.fullmatch(text):
+            raise Refused(node, f"the number {text}")
+        return number(text)
+
+    def _cast(self, node: exp.Expr) -> Cell:
+        only(node, "this", "to")
+        to = named_type(node.args["to"])
+        inner = self.cell(node.this)
+        name = inner.name if inner.name != "?column?" else to.name
+        return cast(inner, to, node).named(name)
+
+    def _parenthesised(self, node: exp.Expr) -> Cell:
+        only(node, "this")
+        inner = self.cell(node.this)
+        return inner if inner.literal is not None else Cell(f"({inner.sql})", inner.type, inner.name, null=inner.null)
+
+    def _logical(self, node: exp.Expr) -> Cell:
+        word = "and" if isinstance(node, exp.And) else "or"
+        return Cell(f"({self.condition(node.this)} {word} {self.condition(node.expression)})", BOOL)
+
+    def _not(self, node: exp.Expr) -> Cell:
+        return Cell(f"(not {self.condition(node.this)})", BOOL)
+
+    def _negative(self, node: exp.Expr) -> Cell:
+        return negated(self.cell(node.this), node)
+
+    def _is(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression", "negate")
+        word = "is not" if node.args.get("negate") else "is"
+        inner = self.cell(node.this)
+        match node.expression:
+            case exp.Null():
+                sql = coerced(inner, TEXT).sql if inner.type == UNKNOWN else inner.sql
+                return Cell(f"({sql} {word} null)", BOOL)
+            case exp.Boolean() as value:
+                sql = coerced(inner, BOOL, node).sql
+                same = f"{sql} is not distinct from {'true' if value.this else 'false'}"
+                return Cell(f"({'not ' if word == 'is not' else ''}({same}))", BOOL)
+            case _:
+                raise Refused(node, f"IS {node.expression.sql('postgres')}")
+
+    def _between(self, node: exp.Expr) -> Cell:
+        only(node, "this", "low", "high")
+        cell = self.cell(node.this)
+        low = compared(">=", cell, self.cell(node.args["low"]), node)
+        high = compared("<=", cell, self.cell(node.args["high"]), node)
+        return Cell(f"({low.sql} and {high.sql})", BOOL)
+
+    def _in(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expressions", "query")
+        if (query := node.args.get("query")) is not None:
+            return self._in_query(self.cell(node.this), query.unnest(), negated_=False, node=node)
+        if isinstance(node.this, exp.Tuple):
+            rows = [self._rows_compared("=", exp.EQ(this=node.this, expression=each)) for each in node.expressions]
+            return Cell(f"({' or '.join(row.sql for row in rows)})", BOOL)
+        left, cells = self.cell(node.this), [self.cell(each) for each in node.expressions]
+        parts = [compared("=", left, each, node).sql for each in cells]
+        return Cell(f"({' or '.join(parts)})", BOOL)
+
+    def _in_query(self, left: Cell, query: exp.Expr, *, negated_: bool, node: exp.Expr) -> Cell:
+        sql, columns = self._scope.subquery(query)
+        if len(columns) != 1:
+            raise Refused(node, "a subquery of several columns", wrong=True)
+        inner = columns[0]
+        kind = common((left, inner), node, "a comparison")
+        if kind == NUMERIC or kind.name == "bpchar":
+            raise Refused(node, f"IN of a query of {kind.shown}", "Write EXISTS.")
+        value = f"(select {coerced(inner, kind, node).sql} from ({sql}))"
+        return Cell(f"({coerced(left, kind, node).sql} {'not ' if negated_ else ''}in {value})", BOOL)
+
+    def _exists(self, node: exp.Expr) -> Cell:
+        query = node.this
+        if isinstance(query, exp.Select) and not query.expressions:
+            query.set("expressions", [exp.Literal.number(1)])
+        sql, _ = self._scope.subquery(query)
+        return Cell(f"exists({sql})", BOOL, "exists")
+
+    def _scalar(self, node: exp.Expr) -> Cell:
+        only(node, "this")
+        sql, columns = self._scope.subquery(node.this)
+        if len(columns) != 1:
+            raise Refused(node, "a subquery of several columns", wrong=True)
+        inner = columns[0]
+        if inner.type == UNKNOWN:
+            inner = coerced(inner, TEXT)
+        return Cell(f"({sql})", inner.type, inner.name)
+
+    def _case(self, node: exp.Expr) -> Cell:
+        only(node, "this", "ifs", "default")
+        subject = node.args.get("this")
+        default = node.args.get("default")
+        results = [self.cell(each.args["true"]) for each in node.args["ifs"]]
+        other = NULL if default is None else self.cell(default)
+        kind = common([*results, other], node, "CASE")
+        parts = []
+        for each, result in zip(node.args["ifs"], results, strict=True):
+            when = self.condition(each.this) if subject is None else self._matches(subject, each.this, node)
+            parts.append(f"when {when} then {_as(result, kind, node)}")
+        name = other.name if other.name != "?column?" else _UNNAMED
+        return Cell(f"case {' '.join(parts)} else {_as(other, kind, node)} end", kind, name)
+
+    def _matches(self, subject: exp.Expr, value: exp.Expr, node: exp.Expr) -> str:
+        return compared("=", self.cell(subject), self.cell(value), node).sql
+
+    def _coalesce(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expressions")
+        return self._first_of("coalesce", [self.cell(each) for each in (node.this, *node.expressions)], node)
+
+    def _extreme(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expressions", "ignore_nulls")
+        name = "greatest" if isinstance(node, exp.Greatest) else "least"
+        cells = [self.cell(each) for each in (node.this, *node.expressions)]
+        kind = common(cells, node, name.upper())
+        if kind == NUMERIC or kind.name in {"interval", "json", "jsonb", "bpchar"} or kind.element is not None:
+            raise Refused(node, f"{name} of {kind.shown}")
+        return self._first_of(name, cells, node)
+
+    def _first_of(self, name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
+        kind = common(cells, node, name.upper())
+        return Cell(f"{name}({', '.join(_as(each, kind, node) for each in cells)})", kind, name)
+
+    def _nullif(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression")
+        left, right = self.cell(node.this), self.cell(node.expression)
+        left = coerced(left, TEXT) if left.type == UNKNOWN else left
+        same = compared("=", left, right, node).sql
+        return Cell(f"case when {same} then null else {left.sql} end", left.type, "nullif")
+
+    def _concatenation(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression", "safe")
+        return concatenated(self.cell(node.this), self.cell(node.expression), node)
+
+    def _concat(self, node: exp.Expr) -> Cell:
+        only(node, "expressions", "safe", "coalesce")
+        cells = [self.cell(each) for each in node.expressions]
+        if not node.args.get("safe"):
+            text = "".join(cell.literal or "" for cell in cells)
+            return Cell(standard_literal(text), UNKNOWN, literal=text)
+        if isinstance(node, exp.ConcatWs):
+            return concat(cells[1:], cells[0], node).named("concat_ws")
+        return concat(cells, None, node).named("concat")
+
+    def _trim(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression", "position")
+        sides = str(node.args.get("position") or "BOTH")
+        cells = [self.cell(node.args[name]) for name in ("this", "expression") if node.args.get(name) is not None]
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(sides, "btrim")
+        return trimmed(sides, cells, node).named(name)
+
+    def _like(self, node: exp.Expr) -> Cell:
+        escape = "\\"
+        if isinstance(node, exp.Escape):
+            if not isinstance(node.expression, exp.Literal) or len(str(node.expression.this)) != 1:
+                raise Refused(node, "ESCAPE of this form")
+            node, escape = node.this, str(node.expression.this)
+        only(node, "this", "expression")
+        if isinstance(node.expression, exp.Any | exp.All | exp.Anonymous):
+            raise Refused(node, "LIKE ANY")
+        word = "ilike" if isinstance(node, exp.ILike) else "like"
+        left, right = self.cell(node.this), self.cell(node.expression)
+        sql = coerced(left, TEXT, node).sql
+        if left.type.name == "bpchar":
+            if left.type.length is None:
+                raise Refused(node, "LIKE of character without a length")
+            sql = f"rpad({sql}, {left.type.length}, ' ')"
+        return Cell(f"({sql} {word} {coerced(right, TEXT, node).sql} escape {standard_literal(escape)})", BOOL)
+
+    def _regexp(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression", "full_match")
+        pattern = node.expression
+        if not isinstance(pattern, exp.Literal) or not _SAFE_PATTERN.fullmatch(str(pattern.this)):
+            raise Refused(pattern, "a regular expression that engines read differently", _PATTERNS)
+        try:
+            re.compile(str(pattern.this))
+        except re.error:
+            raise Refused(pattern, "invalid regular expression", wrong=True) from None
+        left = self.cell(node.this)
+        if left.type != UNKNOWN and left.type.name not in TEXTS - {"bpchar"}:
+            raise Refused(node, f"a regular expression on {left.type.shown}")
+        flags = "si" if isinstance(node, exp.RegexpILike) else "s"
+        text = standard_literal(str(pattern.this))
+        return Cell(f"regexp_matches({coerced(left, TEXT, node).sql}, {text}, '{flags}')", BOOL)
+
+    def _member(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression", "only_json_types")
+        cell, path = self.cell(node.this), node.expression
+        if cell.type != JSONB:
+            raise Refused(node, f"-> of {cell.type.shown}", "It is translated for jsonb.")
+        text = isinstance(node, exp.JSONExtractScalar)
+        suffix, kind = ("_text", TEXT) if text else ("", JSONB)
+        steps = path.expressions[1:] if isinstance(path, exp.JSONPath) else []
+        match steps:
+            case [exp.JSONPathKey(this=str(key))]:
+                return Cell(f"pg_member{suffix}({cell.sql}, {standard_literal(key)})", kind)
+            case [exp.JSONPathSubscript(this=int(place))]:
+                return Cell(f"pg_element{suffix}({cell.sql}, {place})", kind)
+            case _:
+                raise Refused(node, "-> with this key", "Write a literal: document -> 'key', document -> 0.")
+
+    def _contains(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression")
+        left, right = self.cell(node.this), self.cell(node.expression)
+        if left.type != JSONB or (right.type != JSONB and right.literal is None):
+            raise Refused(node, f"{left.type.shown} @> {right.type.shown}")
+        if right.literal is not None:
+            self._check_document(right.literal, node)
+        return Cell(f"pg_contains({left.sql}, {right.sql})", BOOL)
+
+    @staticmethod
+    def _check_document(text: str, node: exp.Expr) -> None:
+        try:
+            documents.parsed(text)
+        except Failed as exc:
+            raise Refused(node, str(exc), wrong=True) from None
+
+    def _has_key(self, node: exp.Expr) -> Cell:
+        left, right = self.cell(node.this), self.cell(node.expression)
+        if left.type != JSONB:
+            raise Refused(node, f"{left.type.shown} ? {right.type.shown}")
+        return Cell(f"pg_has_key({left.sql}, {coerced(right, TEXT, node).sql})", BOOL)
+
+    def _interval(self, node: exp.Expr) -> Cell:
+        only(node, "this", "unit")
+        unit = node.args.get("unit")
+        text = str(node.this.this) if isinstance(node.this, exp.Literal) else ""
+        try:
+            return Cell(interval(f"{text} {unit.name.lower()}" if unit is not None else text), INTERVAL, "interval")
+        except ValueError:
+            raise Refused(node, f"the interval {text!r}", "Write it as '1 day 02:30:00'.") from None
+
+    def _extract(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression")
+        return extracted(node.this.name.lower(), self.cell(node.expression), node).named("extract")
+
+    def _date_trunc(self, node: exp.Expr) -> Cell:
+        only(node, "this", "unit")
+        cell = self.cell(node.this)
+        return truncated_time(node.args["unit"].name.lower(), cell, node).named("date_trunc")
+
+    def _now(self, node: exp.Expr) -> Cell:
+        only(node)
+        at = self._scope.now.astimezone(UTC).replace(tzinfo=None)
+        text = standard_literal(at.isoformat(" "))
+        match node:
+            case exp.CurrentDate():
+                return Cell(f"date {standard_literal(at.date().isoformat())}", DATE, "current_date")
+            case exp.Localtimestamp():
+                return Cell(f"timestamp {text}", TIMESTAMP, "localtimestamp")
+            case _:
+                return Cell(f"timestamp {text}", TIMESTAMPTZ, _spelled(node, "current_timestamp"))
+
+    def _zoned(self, node: exp.Expr) -> Cell:
+        only(node, "this", "zone")
+        cell, zone = self.cell(node.this), node.args["zone"]
+        if not isinstance(zone, exp.Literal) or str(zone.this).upper() != "UTC":
+            raise Refused(node, "AT TIME ZONE", "Only 'UTC' is translated.")
+        if cell.type.name not in {"timestamp", "timestamptz"}:
+            raise Refused(node, f"AT TIME ZONE of {cell.type.shown}")
+        return Cell(cell.sql, TIMESTAMP if cell.type == TIMESTAMPTZ else TIMESTAMPTZ, "timezone")
+
+    def _boolean(self, node: exp.Expr) -> Cell:
+        return Cell("true" if node.this else "false", BOOL)
+
+    def _array(self, node: exp.Expr) -> Cell:
+        only(node, "expressions")
+        cells = [self.cell(each) for each in node.expressions]
+        kind = common(cells, node, "ARRAY")
+        if not cells or kind == NUMERIC or kind.element is not None or kind.name in {"interval", "timestamptz"}:
+            raise Refused(node, f"ARRAY of {kind.shown}")
+        return Cell(f"[{', '.join(_as(each, kind, node) for each in cells)}]", array(kind), "array")
+
+    def _aggregate(self, node: exp.Expr) -> Cell:
+        return self._aggregated(node, None, None)
+
+    def _filtered(self, node: exp.Expr) -> Cell:
+        only(node, "this", "expression")
+        return self._aggregated(node.this, node.expression.this, None)
+
+    def _aggregated(self, node: exp.Expr, condition: exp.Expr | None, frame: Frame | None) -> Cell:
+        if not self._aggregates and frame is None:
+            raise Refused(node, "an aggregate here", wrong=True)
+        inner = Expressions(self._scope, aggregates=False)
+        outside = self if frame is not None else inner
+        where = None if condition is None else outside.condition(condition)
+        return aggregate(node, outside.cell, outside.ordered, where, frame)
+
+    def _window(self, node: exp.Expr) -> Cell:
+        only(node, "this", "partition_by", "order", "spec", "alias", "over")
+        frame = self._frame(node)
+        inner = node.this
+        if type(inner) in WINDOWS:
+            return window_function(inner, self.cell, frame)
+        if isinstance(inner, exp.Filter):
+            return self._aggregated(inner.this, inner.expression.this, frame)
+        if type(inner) in AGGREGATES or (isinstance(inner, exp.Anonymous) and inner.name.lower() in AGGREGATES):
+            return self._aggregated(inner, None, frame)
+        raise Refused(node, f"{construct(inner)} with OVER")
+
+    def _frame(self, node: exp.Expr) -> Frame:
+        parts = node
+        if (alias := node.args.get("alias")) is not None:
+            found = self._scope.has_windows(alias.name)
+            if found is None:
+                raise Refused(node, f"the window {alias.name} does not exist", wrong=True)
+            if any(node.args.get(name) for name in ("partition_by", "order", "spec")):
+                raise Refused(node, "a window that extends another")
+            parts = found
+        by = [self._grouped(each) for each in parts.args.get("partition_by") or []]
+        order = parts.args.get("order")
+        keys = [] if order is None else [self.ordered(each, self.cell(each.this)) for each in order.expressions]
+        return Frame(by, keys, _spec(parts.args.get("spec")))
+
+    def _grouped(self, node: exp.Expr) -> str:
+        return sort_key(self.cell(node), node)
+
+    def ordered(self, node: exp.Expr, cell: Cell) -> str:
+        """Return a key of an ORDER BY: NULL sorts as the largest value."""
+        only(node, "this", "desc", "nulls_first")
+        way = "desc" if node.args.get("desc") else "asc"
+        nulls = "first" if node.args.get("nulls_first") else "last"
+        return f"{sort_key(cell, node)} {way} nulls {nulls}"
+
+
+_PATTERNS = "Translated are characters, . * + ? ( ) | ^ $ and classes such as [a-z0-9]; or use LIKE."
+
+
+def _is_all(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "all" and len(node.expressions) == 1
+
+
+def _as(cell: Cell, kind: Type, node: exp.Expr) -> str:
+    """Return a result of CASE and the like in their type."""
+    found = coerced(cell, kind, node)
+    return f"cast({found.sql} as varchar)" if kind == NUMERIC and found.type.is_decimal else found.sql
+
+
+def _spelled(node: exp.Expr, name: str) -> str:
+    """Return the name that the statement uses for a function that has several."""
+    given = node.meta.get("spelled")
+    return given if isinstance(given, str) else name
+
+
+def _spec(node: exp.Expr | None) -> str:
+    if node is None:
+        return ""
+    only(node, "kind", "start", "start_side", "end", "end_side")
+    kind = str(node.args.get("kind") or "").lower()
+    ends = [_bound(node, name, kind) for name in ("start", "end")]
+    if kind not in {"rows", "range"}:
+        raise Refused(node, f"{kind.upper()} of a window")
+    return f" {kind} between {ends[0]} and {ends[1] or 'current row'}"
+
+
+def _bound(node: exp.Expr, name: str, kind: str) -> str:
+    value, side = node.args.get(name), str(node.args.get(f"{name}_side") or "").lower()
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        text = value.lower()
+    elif isinstance(value, exp.Literal) and str(value.this).isdecimal() and kind == "rows":
+        text = str(value.this)
+    else:
+        raise Refused(node, "a window's bound of this form")
+    return f"{text} {side}".strip()

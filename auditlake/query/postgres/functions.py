@@ -1,0 +1,236 @@
+"""Functions that are translated: for each name the types of its arguments, its result, and DuckDB's text. Data. Pure.
+
+sqlglot has nodes of its own for many functions; `CALLS` gives PostgreSQL's name and the order of their arguments.
+
+Authority: postgresql.org/docs/current/functions-string.html, functions-math.html, functions-datetime.html
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from auditlake.query.postgres.cells import Cell, Refused
+from auditlake.query.postgres.conversions import as_text, coerced, failed
+from auditlake.query.postgres.types import (
+    BOOL,
+    FLOAT8,
+    INT4,
+    INTEGERS,
+    JSONB,
+    NUMBERS,
+    NUMERIC,
+    TEXT,
+    TEXTS,
+    UNKNOWN,
+    Type,
+    decimal,
+)
+
+CALLS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
+    exp.Lower: ("lower", ("this",)),
+    exp.Upper: ("upper", ("this",)),
+    exp.Length: ("length", ("this",)),
+    exp.MD5: ("md5", ("this",)),
+    exp.Reverse: ("reverse", ("this",)),
+    exp.Left: ("left", ("this", "expression")),
+    exp.Right: ("right", ("this", "expression")),
+    exp.Repeat: ("repeat", ("this", "times")),
+    exp.Replace: ("replace", ("this", "expression", "replacement")),
+    exp.StrPosition: ("strpos", ("this", "substr")),
+    exp.Substring: ("substring", ("this", "start", "length")),
+    exp.SplitPart: ("split_part", ("this", "delimiter", "part_index")),
+    exp.StartsWith: ("starts_with", ("this", "expression")),
+    exp.Abs: ("abs", ("this",)),
+    exp.Floor: ("floor", ("this",)),
+    exp.Ceil: ("ceil", ("this",)),
+    exp.Round: ("round", ("this", "decimals")),
+    exp.Trunc: ("trunc", ("this", "decimals")),
+    exp.Sign: ("sign", ("this",)),
+    exp.Sqrt: ("sqrt", ("this",)),
+}
+
+SPELLINGS = {"char_length": "length", "character_length": "length", "substr": "substring", "ceiling": "ceil"}
+"""Functions that are one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of a function: the types of its arguments, and its text with the arguments in braces."""
+
+    takes: tuple[Type, ...]
+    gives: Type
+    sql: str
+
+
+_WHOLE_TEXT = "case when {1} = '' then 1 else strpos({0}, {1}) end"
+_PART = (
+    "case when {2} = 0 then " + failed("field position must not be zero") + " when {1} = ''"
+    " then case when {2} in (1, -1) then {0} else '' end else split_part({0}, {1}, {2}) end"
+)
+_FROM = "substring({0}, greatest(cast({1} as bigint), 1))"
+_FOR = (
+    "case when {2} < 0 then "
+    + failed("negative substring length not allowed")
+    + " else substring({0}, greatest(cast({1} as bigint), 1), "
+    "greatest(cast({1} as bigint) + {2} - greatest(cast({1} as bigint), 1), 0)) end"
+)
+_ROOT = "case when {0} < 0 then " + failed("cannot take square root of a negative number") + " else sqrt({0}) end"
+
+FORMS: dict[str, tuple[Form, ...]] = {
+    "lower": (Form((TEXT,), TEXT, "lower({0})"),),
+    "upper": (Form((TEXT,), TEXT, "upper({0})"),),
+    "length": (Form((TEXT,), INT4, "cast(length({0}) as integer)"),),
+    "octet_length": (Form((TEXT,), INT4, "cast(strlen({0}) as integer)"),),
+    "md5": (Form((TEXT,), TEXT, "md5({0})"),),
+    "reverse": (Form((TEXT,), TEXT, "array_to_string(list_reverse(string_split({0}, '')), '')"),),
+    "left": (Form((TEXT, INT4), TEXT, "left({0}, {1})"),),
+    "right": (Form((TEXT, INT4), TEXT, "right({0}, {1})"),),
+    "repeat": (Form((TEXT, INT4), TEXT, "repeat({0}, greatest({1}, 0))"),),
+    "replace": (Form((TEXT, TEXT, TEXT), TEXT, "replace({0}, {1}, {2})"),),
+    "strpos": (Form((TEXT, TEXT), INT4, f"cast({_WHOLE_TEXT} as integer)"),),
+    "substring": (Form((TEXT, INT4), TEXT, _FROM), Form((TEXT, INT4, INT4), TEXT, _FOR)),
+    "split_part": (Form((TEXT, TEXT, INT4), TEXT, _PART),),
+    "starts_with": (Form((TEXT, TEXT), BOOL, "starts_with({0}, {1})"),),
+    "sqrt": (Form((FLOAT8,), FLOAT8, _ROOT),),
+    "jsonb_typeof": (Form((JSONB,), TEXT, "pg_json_kind({0})"),),
+    "jsonb_array_length": (Form((JSONB,), INT4, "pg_json_length({0})"),),
+    "floor": (Form((FLOAT8,), FLOAT8, "floor({0})"),),
+    "ceil": (Form((FLOAT8,), FLOAT8, "ceil({0})"),),
+    "round": (Form((FLOAT8,), FLOAT8, "round_even({0}, 0)"),),
+    "trunc": (Form((FLOAT8,), FLOAT8, "trunc({0})"),),
+}
+
+
+def called(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
+    """Translate a call.
+
+    Raises Refused.
+    """
+    name = SPELLINGS.get(name, name)
+    if name in _OF_NUMERIC and cells and cells[0].type.name == "numeric":
+        return _of_numeric(name, cells, node)
+    if name == "abs" and len(cells) == 1 and cells[0].type.name in NUMBERS:
+        return Cell(f"abs({cells[0].sql})", cells[0].type)
+    for form in FORMS.get(name, ()):
+        if len(form.takes) == len(cells) and all(map(_takes, form.takes, cells)):
+            texts = [coerced(cell, kind, node).sql for cell, kind in zip(cells, form.takes, strict=True)]
+            return Cell(form.sql.format(*texts), form.gives)
+    given = ", ".join(cell.type.shown for cell in cells)
+    raise Refused(node, f"the function {name}({given})")
+
+
+def _takes(kind: Type, cell: Cell) -> bool:
+    """Return whether an argument may be of this type: of its own, a narrower one, or a literal."""
+    name = cell.type.name
+    if cell.type == UNKNOWN:
+        return True
+    if kind == TEXT:
+        return name in TEXTS
+    if kind == INT4:
+        return name in {"int2", "int4"}
+    return name in NUMBERS if kind == FLOAT8 else cell.type == kind
+
+
+_OF_NUMERIC = frozenset({"round", "trunc", "floor", "ceil", "abs", "sign"})
+
+
+def _of_numeric(name: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
+    value, *more = cells
+    text = f"cast({value.sql} as varchar)" if value.type.is_decimal else value.sql
+    kind = value.type
+    if (more and name not in {"round", "trunc"}) or len(more) > 1:
+        raise Refused(node, f"{name} of several arguments")
+    if name == "abs":
+        return Cell(f"abs({value.sql})", kind) if kind.is_decimal else Cell(f"pg_abs({text})", NUMERIC)
+    if name == "sign":
+        if not kind.is_decimal:
+            raise Refused(node, "the function sign(numeric)")
+        return Cell(f"cast(sign({value.sql}) as decimal(1,0))", decimal(1, 0))
+    if name in {"floor", "ceil"}:
+        return _whole(f"pg_{name}({text})", kind)
+    places = coerced(more[0], INT4, node).sql if more else "cast(0 as integer)"
+    result = f"pg_{name}({text}, {places})"
+    fixed = more[0] if more else None
+    if fixed is None:
+        return _whole(result, kind)
+    return _fixed(result, kind, fixed)
+
+
+def _whole(sql: str, kind: Type) -> Cell:
+    if not kind.is_decimal:
+        return Cell(sql, NUMERIC)
+    held = decimal(max(1, (kind.digits or 0) - (kind.scale or 0) + 1), 0)
+    return Cell(f"cast({sql} as {held.duckdb})", held)
+
+
+def _fixed(sql: str, kind: Type, places: Cell) -> Cell:
+    """Return a number rounded to a scale that the statement gives as a number."""
+    digits = places.sql.removeprefix("cast(").removesuffix(" as integer)")
+    if not digits.isdecimal():
+        return Cell(sql, NUMERIC)
+    scale = int(digits)
+    width = (kind.digits or 0) - (kind.scale or 0) + 1 + scale if kind.is_decimal else 39
+    if width > 38:  # noqa: PLR2004 - the digits of a decimal
+        return Cell(sql, NUMERIC)
+    held = decimal(width, scale)
+    return Cell(f"cast({sql} as {held.duckdb})", held)
+
+
+def trimmed(sides: str, cells: Sequence[Cell], node: exp.Expr) -> Cell:
+    """Translate trim, ltrim, rtrim and btrim; without a set of characters they cut blanks."""
+    function = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(sides, "trim")
+    texts = [coerced(cell, TEXT, node).sql for cell in cells]
+    text, chars = texts[0], texts[1] if len(texts) > 1 else "' '"
+    return Cell(f"{function}({text}, {chars})", TEXT)
+
+
+def concat(cells: Sequence[Cell], separator: Cell | None, node: exp.Expr) -> Cell:
+    """Translate concat and concat_ws, which leave out NULL."""
+    texts = [as_text(coerced(c, TEXT, node) if c.type == UNKNOWN else c) for c in cells]
+    if None in texts or any(cell.type.name == "bool" for cell in cells):
+        raise Refused(node, "concat of such values", "Write casts to text.")
+    listed = ", ".join(text or "" for text in texts)
+    if separator is None:
+        return Cell(f"concat({listed})", TEXT)
+    return Cell(f"concat_ws({coerced(separator, TEXT, node).sql}, {listed})", TEXT)
+
+
+_TRUNCATED = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
+
+
+def truncated_time(unit: str, cell: Cell, node: exp.Expr) -> Cell:
+    """Translate date_trunc; a date becomes a timestamp with time zone, as in PostgreSQL."""
+    name = cell.type.name
+    if unit not in _TRUNCATED or name not in {"date", "timestamp", "timestamptz"}:
+        raise Refused(node, f"date_trunc('{unit}', {cell.type.shown})")
+    kind = Type("timestamp") if name == "timestamp" else Type("timestamptz")
+    return Cell(f"cast(date_trunc('{unit}', cast({cell.sql} as timestamp)) as timestamp)", kind)
+
+
+_FIELDS = {
+    **{name: name for name in ("year", "quarter", "month", "week", "day", "doy", "isoyear", "dow", "isodow")},
+    **{name: name for name in ("hour", "minute")},
+}
+
+
+def extracted(field: str, cell: Cell, node: exp.Expr) -> Cell:
+    """Translate EXTRACT, whose results are numeric."""
+    name = cell.type.name
+    if name not in {"date", "timestamp", "timestamptz"} or (name == "date" and field in {"hour", "minute", "second"}):
+        raise Refused(node, f"extract({field} from {cell.type.shown})")
+    at = f"cast({cell.sql} as timestamp)"
+    if field in _FIELDS:
+        return Cell(f"cast(date_part('{field}', {at}) as decimal(10,0))", decimal(10, 0))
+    if field == "epoch" and name == "date":
+        return Cell(f"cast(epoch_us({at}) // 1000000 as decimal(19,0))", decimal(19, 0))
+    micros = {"epoch": f"epoch_us({at})", "second": f"date_part('microsecond', {at})"}.get(field)
+    if micros is None:
+        raise Refused(node, f"extract({field})")
+    millionth = "cast(0.000001 as decimal(7,6))"
+    return Cell(f"cast(cast({micros} as decimal(19,0)) * {millionth} as decimal(25,6))", decimal(25, 6))
+
+
+def is_number(cell: Cell) -> bool:
+    """Return whether sum and avg of a type are translated."""
+    return cell.type.name in INTEGERS or cell.type.name == "numeric"

@@ -1,0 +1,188 @@
+"""Arithmetic of numeric with PostgreSQL's scales, on the texts of values, for results whose scale is not fixed. Pure.
+
+Each function takes and returns PostgreSQL's texts; DuckDB calls it for each row (`evaluated`). NULL never gets here.
+NaN and infinity are refused: the operators of a statement could not be told from a mistake.
+
+Authority: src/backend/utils/adt/numeric.c, `select_div_scale`, `numeric_round`; REL_18
+"""
+
+import re
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+
+_MIN_SIGNIFICANT, _NBASE_DIGITS, _MAX_SCALE = 16, 4, 1000
+_CONTEXT = Context(prec=4000, Emin=-99999, Emax=99999, rounding=ROUND_HALF_UP)
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?\s*", re.ASCII)
+_KEY_DIGITS = 6
+
+
+class Failed(ValueError):
+    """An expression that fails on a value, as it does in PostgreSQL; the message does not quote the value."""
+
+
+def read(text: str) -> Decimal:
+    """Read the text of a value, as a cast of text does.
+
+    Raises Failed.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise Failed("invalid input syntax for type numeric")
+    return Decimal(text.strip())
+
+
+def scale_of(value: Decimal) -> int:
+    """Return how many digits after the point a value shows."""
+    exponent = value.as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def shown(value: Decimal) -> str:
+    """Return PostgreSQL's text of a value."""
+    text = f"{value:f}"
+    return text[1:] if text.startswith("-") and not value else text
+
+
+def numeric(text: str) -> str:
+    """Return the canonical text of a number."""
+    return shown(read(text))
+
+
+def add(one: str, other: str) -> str:
+    """Add."""
+    return shown(_CONTEXT.add(read(one), read(other)))
+
+
+def subtract(one: str, other: str) -> str:
+    """Subtract."""
+    return shown(_CONTEXT.subtract(read(one), read(other)))
+
+
+def multiply(one: str, other: str) -> str:
+    """Multiply."""
+    return shown(_CONTEXT.multiply(read(one), read(other)))
+
+
+def divide(one: str, other: str) -> str:
+    """Divide, rounded to the scale that PostgreSQL chooses."""
+    left, right = read(one), read(other)
+    if not right:
+        raise Failed("division by zero")
+    with localcontext(_CONTEXT):
+        return shown(rounded_quotient(left, right, _division_scale(left, right)))
+
+
+def rounded_quotient(left: Decimal, right: Decimal, scale: int) -> Decimal:
+    """Return a quotient rounded half away from zero at a scale; exact, because it divides whole numbers."""
+    shift = scale + scale_of(right) - scale_of(left)
+    top, bottom = _whole(left), _whole(right)
+    top, bottom = (top * 10**shift, bottom) if shift >= 0 else (top, bottom * 10**-shift)
+    negative = (top < 0) != (bottom < 0)
+    units = (2 * abs(top) + abs(bottom)) // (2 * abs(bottom))
+    return Decimal(-units if negative else units).scaleb(-scale, _CONTEXT)
+
+
+def _whole(value: Decimal) -> int:
+    return int(value.scaleb(scale_of(value), _CONTEXT))
+
+
+def _division_scale(left: Decimal, right: Decimal) -> int:
+    (weight1, first1), (weight2, first2) = _leading(left), _leading(right)
+    weight = weight1 - weight2 - (1 if first1 <= first2 else 0)
+    scale = max(_MIN_SIGNIFICANT - weight * _NBASE_DIGITS, scale_of(left), scale_of(right), 0)
+    return min(scale, _MAX_SCALE)
+
+
+def _leading(value: Decimal) -> tuple[int, int]:
+    """Return weight and value of the first digit in base 10,000."""
+    if not value:
+        return 0, 0
+    weight = value.adjusted() // _NBASE_DIGITS
+    return weight, int(abs(value).scaleb(-weight * _NBASE_DIGITS, _CONTEXT))
+
+
+def remainder(one: str, other: str) -> str:
+    """Return the remainder, which has the sign of the first operand."""
+    left, right = read(one), read(other)
+    if not right:
+        raise Failed("division by zero")
+    scale = max(scale_of(left), scale_of(right))
+    with localcontext(_CONTEXT):
+        return shown((left % right).quantize(Decimal(1).scaleb(-scale)))
+
+
+def compare(one: str, other: str) -> int:
+    """Return -1, 0 or 1."""
+    left, right = read(one), read(other)
+    return (left > right) - (left < right)
+
+
+def rounded(text: str, scale: int) -> str:
+    """Round half away from zero; the result has this scale, none if it is negative."""
+    value = read(text)
+    with localcontext(_CONTEXT):
+        result = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+        return shown(result.quantize(Decimal(1)) if scale < 0 else result)
+
+
+def truncated(text: str, scale: int) -> str:
+    """Cut digits off; the result has this scale, none if it is negative."""
+    value = read(text)
+    with localcontext(_CONTEXT):
+        result = value.quantize(Decimal(1).scaleb(-scale), "ROUND_DOWN")
+        return shown(result.quantize(Decimal(1)) if scale < 0 else result)
+
+
+def floored(text: str) -> str:
+    """Return the largest whole number that is not greater."""
+    with localcontext(_CONTEXT):
+        return shown(read(text).quantize(Decimal(1), "ROUND_FLOOR"))
+
+
+def raised(text: str) -> str:
+    """Return the smallest whole number that is not smaller."""
+    with localcontext(_CONTEXT):
+        return shown(read(text).quantize(Decimal(1), "ROUND_CEILING"))
+
+
+def negated(text: str) -> str:
+    """Change the sign."""
+    return shown(_CONTEXT.minus(read(text)))
+
+
+def absolute(text: str) -> str:
+    """Return the value without its sign."""
+    return shown(_CONTEXT.abs(read(text)))
+
+
+def total(texts: list[str]) -> str:
+    """Return the sum of the values of a group."""
+    result = Decimal(0)
+    for each in texts:
+        result = _CONTEXT.add(result, read(each))
+    return shown(result)
+
+
+def sort_key(text: str) -> str:
+    """Return a text that sorts as the number does: sign, magnitude, digits, complemented below zero."""
+    value = read(text)
+    if not value:
+        return "1"
+    digits = "".join(map(str, value.as_tuple().digits)).rstrip("0")
+    magnitude = f"{value.adjusted() + 500_000:0{_KEY_DIGITS}d}"
+    if value > 0:
+        return f"2{magnitude}{digits}"
+    complement = str.maketrans("0123456789", "9876543210")
+    return f"0{(magnitude + digits).translate(complement)}~"
+
+
+def of_double(value: float) -> str:
+    """Return the numeric of a double precision: of its 15 leading digits."""
+    if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN is not itself
+        raise Failed("a number that is not finite is no numeric here")
+    return shown(Decimal(f"{value:.15g}"))
+
+
+def of_real(value: float) -> str:
+    """Return the numeric of a real: of its 6 leading digits."""
+    if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - NaN is not itself
+        raise Failed("a number that is not finite is no numeric here")
+    return shown(Decimal(f"{value:.6g}"))

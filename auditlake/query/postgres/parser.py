@@ -1,0 +1,124 @@
+"""PostgreSQL's SQL with `FOR SYSTEM_TIME`: sqlglot's parser for it, and what its trees do not show. Pure.
+
+No engine gets what was typed: DuckDB's text is generated from the tree, node by node (`expressions`, `queries`). So
+only a statement that sqlglot reads in another way than PostgreSQL could be answered wrongly, and what is known of that
+kind is refused here: `date_part`, which becomes `extract`, and words that sqlglot drops.
+"""
+
+import re
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.parsers.postgres import PostgresParser
+
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.query.dialect import Periods, bad_syntax
+
+_POSTGRES = Postgres()
+HINT = "The SQL is PostgreSQL's; FOR SYSTEM_TIME goes right after the name of a table, or after its alias."
+_READ_ONLY = "Write a query: SELECT, WITH or VALUES. Nothing here changes a lake."
+_STARTS = frozenset({"SELECT", "WITH", "VALUES", "(", "TABLE"})
+_WRITES = (exp.DML, exp.DDL, exp.Command, exp.Into)
+_DEEPEST = 300
+
+
+class _Parser(Periods, PostgresParser):
+    pass
+
+
+def tokenize(sql: str) -> list[Token]:
+    """Split a text into tokens.
+
+    Raises BadUsage if a string, quoted name or comment does not end.
+    """
+    try:
+        return _POSTGRES.tokenize(sql)
+    except TokenError as exc:
+        line = sql.count("\n", 0, getattr(exc, "end", 0) or 0) + 1
+        raise BadUsage(f"cannot read the SQL up to line {line}: a quote or a comment does not end", HINT) from exc
+
+
+def split(script: str) -> list[str]:
+    """Split a script into its statements, leaving out the empty ones; each keeps its place.
+
+    Raises BadUsage if a string, quoted name or comment does not end.
+    """
+    statements, start, filled = [], 0, False
+    for token in tokenize(script):
+        if token.token_type is not TokenType.SEMICOLON:
+            filled = True
+            continue
+        if filled:
+            statements.append(_placed(script, start, token.start))
+        start, filled = token.end + 1, False
+    return [*statements, _placed(script, start, len(script))] if filled else statements
+
+
+def _placed(script: str, start: int, end: int) -> str:
+    return re.sub(r"\S", " ", script[:start]) + script[start:end]
+
+
+def is_complete(text: str) -> bool:
+    """Return whether a text ends in a semicolon, outside of strings and comments."""
+    try:
+        tokens = _POSTGRES.tokenize(text)
+    except TokenError:
+        return False
+    return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
+
+
+def parse(sql: str) -> exp.Query:
+    """Parse one query.
+
+    Raises BadUsage if it cannot be parsed or does more than read.
+    """
+    tokens = tokenize(sql)
+    word = tokens[0].text.upper() if tokens else ""
+    if word not in _STARTS:
+        raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", _READ_ONLY)
+    _check(sql, tokens)
+    try:
+        found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(tokens, sql)
+    except ParseError as exc:
+        raise bad_syntax(exc, HINT) from exc
+    except RecursionError:
+        raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.") from None
+    trees = [tree for tree in found if tree is not None and not isinstance(tree, exp.Semicolon)]
+    if len(trees) != 1:
+        raise BadUsage(f"the SQL is {len(trees)} statements, need one", HINT)
+    tree = trees[0]
+    if not isinstance(tree, exp.Query | exp.Values) or tree.find(*_WRITES):
+        raise BadUsage(f"this {word} does more than read", _READ_ONLY)
+    for node in tree.walk():
+        if isinstance(node, exp.Func) and isinstance(start := node.meta.get("start"), int):
+            node.meta["spelled"] = sql[start : node.meta["end"] + 1].strip('"').lower()
+    return tree  # type: ignore[return-value]  # VALUES is a query as well
+
+
+def _check(sql: str, tokens: list[Token]) -> None:
+    """Refuse what sqlglot reads in another way than PostgreSQL, or drops."""
+    depth = 0
+    for token in tokens:
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        word = token.text.lower()
+        if depth > _DEEPEST:
+            raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.")
+        if token.token_type is not TokenType.STRING and word in _OTHERWISE:
+            raise NotAnswerable(f"{word} at {place_in(sql, token.start)} is not translated", _OTHERWISE[word])
+
+
+_OTHERWISE = {"date_part": "Write extract(year from …)."}
+
+
+def place_in(sql: str, offset: int) -> str:
+    """Return line and column of an offset."""
+    return f"line {sql.count(chr(10), 0, offset) + 1}, column {offset - sql.rfind(chr(10), 0, offset)}"
+
+
+def place_of(sql: str, node: exp.Expr | None) -> str | None:
+    """Return line and column of a node, or of the first of its parts that has a place."""
+    if node is None:
+        return None
+    starts = [start for each in node.walk() if isinstance(start := each.meta.get("start"), int)]
+    return place_in(sql, min(starts)) if starts else place_of(sql, node.parent)

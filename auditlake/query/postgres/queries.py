@@ -1,0 +1,709 @@
+"""Queries of a checked tree in DuckDB's SQL: names, joins, grouping, order, set operations. See `expressions`.
+
+The columns of a translated query are `o0`, `o1` …, those of a table's view `c0`, `c1` …, so that no name of the source
+is ever a name of DuckDB's. Names are PostgreSQL's: without quotes they are in lower case, with quotes exact; in GROUP
+BY a name is first a column, in ORDER BY first a column of the result. A name is looked up in the query, then in those
+around it. Rows without ORDER BY come in any order.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from difflib import get_close_matches
+
+from sqlglot import exp
+
+from auditlake.query.postgres.arithmetic import compared
+from auditlake.query.postgres.cells import Cell, Refused, construct, only
+from auditlake.query.postgres.conversions import coerced, common, failed
+from auditlake.query.postgres.expressions import Expressions
+from auditlake.query.postgres.types import INTERVAL, NUMERIC, TEXT, UNKNOWN, Type, is_groupable
+from auditlake.relation import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A table of the lake as a statement reads it: its view, and the view's columns by name, `c0` and so on."""
+
+    view: str
+    name: TableName
+    columns: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A translated query, and its columns, which are `o0`, `o1` … in DuckDB."""
+
+    sql: str
+    columns: tuple[Cell, ...]
+
+
+Catalog = Callable[[exp.Table], Opened | None]
+"""Return what a table's name means; None if it is no table of the lake, but perhaps a query of WITH."""
+
+
+def translate(tree: exp.Expr, catalog: Catalog, now: datetime) -> Query:
+    """Translate a query.
+
+    Raises Refused.
+    """
+    return _Names(catalog, now, {}, [0]).query(tree, None)
+
+
+def folded(identifier: exp.Expr) -> str:
+    """Return the name that an identifier means."""
+    name = str(identifier.this)
+    if isinstance(identifier, exp.Identifier) and identifier.quoted:
+        return name
+    return "".join(each.lower() if each.isascii() else each for each in name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A table of a FROM clause, as `alias` in DuckDB."""
+
+    given: str
+    schema: str | None
+    cells: tuple[Cell, ...]
+
+
+@dataclass
+class Scope:
+    """The tables of one FROM clause, what `*` shows of them, and the scope around."""
+
+    names: "_Names"
+    outer: "Scope | None"
+    sources: list[_Source] = field(default_factory=list)
+    shown: list[Cell] = field(default_factory=list)
+    windows: dict[str, exp.Expr] = field(default_factory=dict)
+
+    @property
+    def now(self) -> datetime:
+        return self.names.now
+
+    def column(self, node: exp.Column) -> Cell:
+        """Find the column that a name means.
+
+        Raises Refused.
+        """
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.find(node)
+            if len(found) > 1:
+                raise Refused(node, f"column {node.name} is ambiguous", "Write the table before it.", wrong=True)
+            if found:
+                return _usable(found[0], node)
+            scope = scope.outer
+        raise self._unknown(node)
+
+    def is_outer(self, node: exp.Column) -> bool:
+        """Return whether a name means a column of a query around this one."""
+        return not self.find(node)
+
+    def find(self, node: exp.Column) -> list[Cell]:
+        """Find the columns of this FROM clause that a name can mean."""
+        only(node, "this", "table", "db")
+        name = folded(node.this)
+        if node.args.get("table") is None:
+            return [cell for cell in self.shown if cell.name == name]
+        return [cell for source in self.named(node) for cell in source.cells if cell.name == name]
+
+    def named(self, node: exp.Column) -> list[_Source]:
+        """Return the tables that the qualifier of a column can mean."""
+        table, schema = folded(node.args["table"]), node.args.get("db")
+        return [
+            source
+            for source in self.sources
+            if source.given == table and (schema is None or source.schema == folded(schema))
+        ]
+
+    def _unknown(self, node: exp.Column) -> Refused:
+        name, table = folded(node.this), node.args.get("table")
+        scopes: list[Scope] = [self]
+        while (outer := scopes[-1].outer) is not None:
+            scopes.append(outer)
+        if table is not None and not any(each.named(node) for each in scopes):
+            known = [source.given for each in scopes for source in each.sources]
+            return Refused(
+                node, f"there is no table {folded(table)} in this FROM", nearest(folded(table), known), wrong=True
+            )
+        columns = [
+            cell.name
+            for each in scopes
+            for source in (each.sources if table is None else each.named(node))
+            for cell in source.cells
+        ]
+        where = "" if table is None else f" in {folded(table)}"
+        return Refused(node, f"there is no column {name}{where}", nearest(name, columns), wrong=True)
+
+    def subquery(self, node: exp.Expr) -> tuple[str, Sequence[Cell]]:
+        """Translate a query in an expression."""
+        inner = self.names.query(node, self)
+        return inner.sql, inner.columns
+
+    def has_windows(self, name: str) -> exp.Expr | None:
+        """Return the definition of a window."""
+        return self.windows.get(name)
+
+    def star(self, node: exp.Expr) -> list[Cell]:
+        """Return the columns of `*` or `table.*`."""
+        if isinstance(node, exp.Star):
+            only(node)
+            if not self.sources:
+                raise Refused(node, "* without FROM", wrong=True)
+            return [_usable(cell, node) for cell in self.shown]
+        found = self.named(node)  # type: ignore[arg-type]  # a column whose name is a star
+        if len(found) != 1:
+            raise self._unknown(exp.Column(this=exp.Identifier(this="*"), table=node.args["table"]))
+        return [_usable(cell, node) for cell in found[0].cells]
+
+    def add(self, source: _Source, node: exp.Expr) -> None:
+        """Add a table."""
+        if any(each.given == source.given and each.schema == source.schema for each in self.sources):
+            raise Refused(node, f"the table {source.given} twice", "Give one of them another alias.", wrong=True)
+        self.sources.append(source)
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return a hint with the names nearest to one that does not exist."""
+    close = get_close_matches(name, list(dict.fromkeys(known)), n=3)
+    if close:
+        return f"Did you mean {' or '.join(close)}?"
+    listed = list(dict.fromkeys(known))
+    return f"There are {', '.join(listed[:12])}{' …' if len(listed) > 12 else ''}." if listed else ""  # noqa: PLR2004
+
+
+def _usable(cell: Cell, node: exp.Expr) -> Cell:
+    if cell.type.element is not None and cell.type.element.name == "bpchar":
+        raise Refused(node, f"column {cell.name}, an array of character")
+    return cell
+
+
+class _Names:
+    """Translation of a query with the common table expressions that it may name."""
+
+    def __init__(self, catalog: Catalog, now: datetime, queries: Mapping[str, "_Named"], counter: list[int]) -> None:
+        self._catalog = catalog
+        self.now = now
+        self._queries = queries
+        self._counter = counter
+
+    def alias(self, letter: str = "t") -> str:
+        self._counter[0] += 1
+        return f"{letter}{self._counter[0]}"
+
+    def query(self, node: exp.Expr, outer: Scope | None) -> Query:
+        """Translate a query of any form."""
+        names, prefix = self._with(node, outer)
+        match node:
+            case exp.Select():
+                found = _Select(names, node, outer).translated()
+            case exp.SetOperation():
+                found = names.set_operation(node, outer)
+            case exp.Subquery() if not node.alias:
+                only(node, "this", "with_", "order", "limit", "offset")
+                found = names.limited(names.query(node.this, outer), node)
+            case exp.Values():
+                only(node, "expressions", "order", "limit", "offset", "with_")
+                found = names.limited(names.values(node, outer), node)
+            case _:
+                raise Refused(node, construct(node))
+        return replace(found, sql=prefix + found.sql) if prefix else found
+
+    def _with(self, node: exp.Expr, outer: Scope | None) -> "tuple[_Names, str]":
+        clause = node.args.get("with_")
+        if clause is None:
+            return self, ""
+        only(clause, "expressions", "recursive")
+        names, texts = self, []
+        for cte in clause.expressions:
+            only(cte, "this", "alias", "materialized")
+            label = self.alias("q")
+            name = folded(cte.args["alias"].this)
+            made = names._recursive(cte, label, outer) if clause.recursive and _names_itself(cte, name) else None
+            inner = made or names.query(cte.this, outer)
+            columns = _renamed(inner.columns, cte.args["alias"], cte)
+            texts.append(f"{label} as ({inner.sql})")
+            named = _Named(label, tuple(_all_settled(columns)))
+            names = _Names(self._catalog, self.now, {**names._queries, name: named}, self._counter)
+        return names, f"with {'recursive ' if clause.recursive else ''}{', '.join(texts)} "
+
+    def _recursive(self, cte: exp.Expr, label: str, outer: Scope | None) -> Query:
+        body = cte.this
+        if not isinstance(body, exp.Union) or any(body.args.get(each) for each in ("order", "limit", "offset")):
+            raise Refused(cte, "a recursive query that is not a UNION")
+        first = self.query(body.this, outer)
+        columns = [_settled(cell, f"o{n}") for n, cell in enumerate(_renamed(first.columns, cte.args["alias"], cte))]
+        name = folded(cte.args["alias"].this)
+        inside = _Names(self._catalog, self.now, {**self._queries, name: _Named(label, tuple(columns))}, self._counter)
+        rest = inside.query(body.expression, outer)
+        if len(rest.columns) != len(columns):
+            raise Refused(cte, "UNION of different numbers of columns", wrong=True)
+        sides = []
+        for side in (first, rest):
+            texts = []
+            for n, (cell, column) in enumerate(zip(side.columns, columns, strict=True)):
+                cell = replace(cell, sql=f"o{n}")  # noqa: PLW2901 - the column of the side
+                found = coerced(cell, column.type, cte) if cell.type == UNKNOWN else cell
+                if found.type != column.type and {found.type.name, column.type.name} != {"text", "varchar"}:
+                    raise Refused(cte, f"a recursive column of {column.type.shown} and {found.type.shown}", "Cast it.")
+                texts.append(f"{found.sql} as o{n}")
+            sides.append(f"select {', '.join(texts)} from ({side.sql})")
+        word = "union" if body.args.get("distinct") else "union all"
+        if word == "union" and not all(is_groupable(each.type) for each in columns):
+            raise Refused(cte, "UNION of such values")
+        return Query(f"{sides[0]} {word} {sides[1]}", tuple(columns))
+
+    def set_operation(self, node: exp.Expr, outer: Scope | None) -> Query:
+        """Translate UNION, INTERSECT and EXCEPT."""
+        only(node, "this", "expression", "distinct", "order", "limit", "offset", "with_")
+        left, right = self.query(node.this, outer), self.query(node.expression, outer)
+        if len(left.columns) != len(right.columns):
+            raise Refused(node, f"{construct(node)} of different numbers of columns", wrong=True)
+        columns = []
+        for n, pair in enumerate(zip(left.columns, right.columns, strict=True)):
+            kind = common(pair, node, construct(node))
+            columns.append(Cell(f"o{n}", replace(kind, length=None) if kind.name != "bpchar" else kind, pair[0].name))
+        every = bool(node.args.get("distinct")) is False
+        if not (every and isinstance(node, exp.Union)):
+            for each in columns:
+                if not is_groupable(each.type):
+                    raise Refused(node, f"{construct(node)} of {each.type.shown}")
+        sides = [f"select {_as_types(side, columns, node)} from ({side.sql})" for side in (left, right)]
+        word = construct(node).lower() + (" all" if every else "")
+        return self.limited(Query(f"({sides[0]}) {word} ({sides[1]})", tuple(columns)), node)
+
+    def limited(self, query: Query, node: exp.Expr) -> Query:
+        """Add ORDER BY and LIMIT, whose keys are columns of the result."""
+        order, limit = node.args.get("order"), _limit(node)
+        if order is None and not limit:
+            return query
+        keys = []
+        for each in [] if order is None else order.expressions:
+            cell = _of_result(each.this, query.columns)
+            if cell is None:
+                raise Refused(each, "ORDER BY of an expression after a set operation", wrong=True)
+            keys.append(Expressions(Scope(self, None)).ordered(each, cell))
+        sorted_ = f" order by {', '.join(keys)}" if keys else ""
+        return Query(f"select * from ({query.sql}){sorted_}{limit}", query.columns)
+
+    def values(self, node: exp.Expr, outer: Scope | None) -> Query:
+        """Translate VALUES."""
+        expressions = Expressions(Scope(self, outer), aggregates=False)
+        rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in node.expressions]
+        if len({len(row) for row in rows}) != 1:
+            raise Refused(node, "VALUES of different lengths", wrong=True)
+        cells = [[expressions.cell(each) for each in row] for row in rows]
+        kinds = [common(column, node, "VALUES") for column in zip(*cells, strict=True)]
+        columns = tuple(Cell(f"o{n}", kind, f"column{n + 1}") for n, kind in enumerate(kinds))
+        texts = [", ".join(f"{_typed(c, k, node)} as o{n}" for n, (c, k) in enumerate(zip(row, kinds, strict=True)))
+                 for row in cells]  # fmt: skip
+        return Query(" union all ".join(f"select {each}" for each in texts), columns)
+
+    def source(self, node: exp.Expr, scope: Scope) -> str:
+        """Add a table of a FROM clause to its scope, and return its text."""
+        label = self.alias()
+        text, given, schema, columns = self._opened(node, scope)
+        alias = node.args.get("alias")
+        if isinstance(alias, exp.TableAlias) and alias.this is not None:
+            given, schema = folded(alias.this), None
+        if isinstance(alias, exp.TableAlias):
+            columns = _renamed(columns, alias, node)
+        cells = tuple(replace(cell, sql=f"{label}.{cell.sql}") for cell in columns)
+        scope.add(_Source(given, schema, cells), node)
+        return f"{text} as {label}"
+
+    def _opened(self, node: exp.Expr, scope: Scope) -> tuple[str, str, str | None, Sequence[Cell]]:
+        """Return a source's text, its own name and schema, and its columns without an alias of DuckDB."""
+        match node:
+            case exp.Table() if isinstance(node.this, exp.Identifier):
+                return self._table(node)
+            case exp.Table():
+                only(node, "this", "alias")
+                text, columns = self._function(node.this, scope, node)
+                return text, columns[0].name, None, columns
+            case exp.Subquery():
+                only(node, "this", "alias")
+                inner = self.query(node.this, scope.outer)
+                return f"({inner.sql})", "", None, _all_settled(inner.columns)
+            case exp.Lateral():
+                return self._lateral(node, scope)
+            case exp.Values():
+                only(node, "expressions", "alias")
+                inner = self.values(node, scope.outer)
+                return f"({inner.sql})", "", None, inner.columns
+            case exp.Unnest():
+                only(node, "expressions", "alias")
+                text, columns = self._function(node, scope, node)
+                return text, columns[0].name, None, columns
+            case _:
+                raise Refused(node, f"{construct(node)} in FROM")
+
+    def _lateral(self, node: exp.Expr, scope: Scope) -> tuple[str, str, str | None, Sequence[Cell]]:
+        only(node, "this", "alias", "view", "outer")
+        if not isinstance(node.this, exp.Subquery):
+            text, columns = self._function(node.this, scope, node)
+            return text, columns[0].name, None, columns
+        inner = self.query(node.this.this, scope)
+        return f"lateral ({inner.sql})", "", None, _all_settled(inner.columns)
+
+    def _table(self, node: exp.Expr) -> tuple[str, str, str | None, Sequence[Cell]]:
+        only(node, "this", "db", "alias", "version", "joins")
+        if node.args.get("joins"):
+            raise Refused(node, "a join in parentheses", "Write a subquery.")
+        name = folded(node.this)
+        opened = self._catalog(node)  # type: ignore[arg-type]  # the caller has checked it
+        if opened is not None:
+            return f'"{opened.view}"', name, opened.name.schema, opened.columns
+        query = self._queries.get(name)
+        if query is None:
+            raise Refused(node, f"there is no table {name}", nearest(name, list(self._queries)), wrong=True)
+        return query.label, name, None, query.columns
+
+    def _function(self, node: exp.Expr, scope: Scope, place: exp.Expr) -> tuple[str, tuple[Cell, ...]]:
+        """Translate a function in FROM, which may name the tables before it."""
+        inner = Scope(self, scope)
+        expressions = Expressions(inner, aggregates=False)
+        alias = place.args.get("alias")
+        given = folded(alias.this) if isinstance(alias, exp.TableAlias) and alias.this is not None else None
+        match node:
+            case exp.ExplodingGenerateSeries() | exp.GenerateSeries():
+                only(node, "start", "end", "step", "is_end_exclusive")
+                text, kind = _series(
+                    [expressions.cell(node.args[k]) for k in ("start", "end", "step") if node.args.get(k)], node
+                )
+                return f"lateral ({text})", (Cell("o0", kind, given or "generate_series"),)
+            case exp.Unnest() | exp.Explode() if len(node.expressions or [node.this]) == 1:
+                cell = expressions.cell((node.expressions or [node.this])[0])
+                element = cell.type.element
+                if element is None or element.name in {"timestamptz", "bpchar"}:
+                    raise Refused(node, f"unnest of {cell.type.shown}")
+                return f"lateral (select unnest({cell.sql}) as o0)", (Cell("o0", element, given or "unnest"),)
+            case _:
+                raise Refused(node, f"{construct(node)} in FROM")
+
+
+def _series(cells: Sequence[Cell], node: exp.Expr) -> tuple[str, Type]:
+    """Translate generate_series of whole numbers, or of times by an interval."""
+    first, last, *step = cells
+    if first.type.name in {"int2", "int4", "int8"}:
+        kind = common(cells, node, "generate_series")
+        if kind.name not in {"int2", "int4", "int8"}:
+            raise Refused(node, f"generate_series of {kind.shown}")
+        start, end = (f"cast({coerced(cell, kind, node).sql} as bigint)" for cell in (first, last))
+        by = f"cast({coerced(step[0], kind, node).sql} as bigint)" if step else "1"
+        guarded = by if not step else f"case when {by} = 0 then {failed('step size cannot equal zero')} else {by} end"
+        held = Type("int4") if kind.name == "int2" else kind
+        return f"select cast(unnest(generate_series({start}, {end}, {guarded})) as {held.duckdb}) as o0", held
+    if first.type.name in {"timestamp", "timestamptz", "date"} and len(step) == 1:
+        by = coerced(step[0], INTERVAL, node).sql
+        kind = Type("timestamp") if "timestamp" in {first.type.name, last.type.name} else Type("timestamptz")
+        start, end = (f"cast({coerced(cell, kind, node).sql} as timestamp)" for cell in (first, last))
+        return f"select unnest(generate_series({start}, {end}, {by})) as o0", kind
+    raise Refused(node, f"generate_series({', '.join(cell.type.shown for cell in cells)})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A query of WITH: its label in DuckDB, and its columns."""
+
+    label: str
+    columns: tuple[Cell, ...]
+
+
+def _names_itself(cte: exp.Expr, name: str) -> bool:
+    return any(
+        isinstance(each.this, exp.Identifier) and len(each.parts) == 1 and folded(each.this) == name
+        for each in cte.this.find_all(exp.Table)
+    )
+
+
+def _settled(cell: Cell, sql: str) -> Cell:
+    return replace(cell, sql=sql, type=TEXT if cell.type == UNKNOWN else cell.type, literal=None, null=False)
+
+
+def _all_settled(columns: Sequence[Cell]) -> list[Cell]:
+    return [_settled(cell, f"o{n}") for n, cell in enumerate(columns)]
+
+
+def _renamed(columns: Sequence[Cell], alias: exp.Expr, node: exp.Expr) -> Sequence[Cell]:
+    """Give columns the names of an alias, which may name the first of them only."""
+    only(alias, "this", "columns")
+    given = alias.args.get("columns") or []
+    if len(given) > len(columns):
+        raise Refused(node, "an alias with more columns than there are", wrong=True)
+    names = [folded(each) for each in given] + [cell.name for cell in columns[len(given) :]]
+    return [cell.named(name) for cell, name in zip(columns, names, strict=True)]
+
+
+def _typed(cell: Cell, kind: Type, node: exp.Expr) -> str:
+    found = coerced(cell, kind, node)
+    return f"cast({found.sql} as varchar)" if kind == NUMERIC and found.type.is_decimal else found.sql
+
+
+def _as_types(side: Query, columns: Sequence[Cell], node: exp.Expr) -> str:
+    pairs = zip(side.columns, columns, strict=True)
+    return ", ".join(
+        f"{_typed(_settled_literal(cell, n), column.type, node)} as o{n}" for n, (cell, column) in enumerate(pairs)
+    )
+
+
+def _settled_literal(cell: Cell, n: int) -> Cell:
+    """Return a column of one side of a set operation; a literal is converted as itself."""
+    return cell if cell.type == UNKNOWN and (cell.null or cell.literal is not None) else replace(cell, sql=f"o{n}")
+
+
+def _of_result(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
+    """Return the column of a result that a key of ORDER BY names, by place or name; None if it names none."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        place = int(str(node.this)) if str(node.this).isdecimal() else 0
+        if not 1 <= place <= len(columns):
+            raise Refused(node, f"position {node.this} is not in the select list", wrong=True)
+        return replace(columns[place - 1], sql=f"o{place - 1}")
+    if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+        return None
+    places = [n for n, cell in enumerate(columns) if cell.name == folded(node.this)]
+    if len({columns[n].sql for n in places}) > 1:
+        raise Refused(node, f"ORDER BY {node.name} is ambiguous", wrong=True)
+    return replace(columns[places[0]], sql=f"o{places[0]}") if places else None
+
+
+def _limit(node: exp.Expr) -> str:
+    text = ""
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    if isinstance(limit, exp.Fetch):
+        only(limit, "count", "direction", "limit_options")
+        options = limit.args.get("limit_options")
+        if options is not None:
+            only(options, "rows")
+        text += f" limit {_count(limit.args.get('count') or exp.Literal.number(1))}"
+    elif limit is not None and not (isinstance(limit.expression, exp.Null | exp.Var)):
+        only(limit, "expression")
+        text += f" limit {_count(limit.expression)}"
+    if offset is not None:
+        only(offset, "expression")
+        text += f" offset {_count(offset.expression)}"
+    return text
+
+
+def _count(node: exp.Expr) -> str:
+    if not isinstance(node, exp.Literal) or not str(node.this).isdecimal():
+        raise Refused(node, "LIMIT or OFFSET of an expression")
+    return str(node.this)
+
+
+_CLAUSES = (
+    *("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_"),
+    "windows",
+)
+
+
+class _Select:
+    """One SELECT."""
+
+    def __init__(self, names: _Names, node: exp.Select, outer: Scope | None) -> None:
+        only(node, *_CLAUSES)
+        self._names = names
+        self._node = node
+        self._scope = Scope(names, outer)
+        self._rows = Expressions(self._scope, aggregates=False)
+        self._expressions = Expressions(self._scope)
+
+    def translated(self) -> Query:
+        node = self._node
+        from_ = self._from()
+        for window in node.args.get("windows") or []:
+            self._scope.windows[window.this.name] = window
+        where = f" where {self._rows.condition(node.args['where'].this)}" if node.args.get("where") else ""
+        columns = self._columns()
+        group = self._group(columns)
+        having = f" having {self._expressions.condition(node.args['having'].this)}" if node.args.get("having") else ""
+        return self._ordered(columns, f"{from_}{where}{group}{having}")
+
+    def _ordered(self, columns: list[Cell], rest: str) -> Query:
+        """Compute the columns and the keys of the order, then sort."""
+        node = self._node
+        shown = [f"{'cast(null as varchar)' if c.null else c.sql} as o{n}" for n, c in enumerate(columns)]
+        result = tuple(
+            replace(cell, sql=cell.sql if cell.type == UNKNOWN else f"o{n}") for n, cell in enumerate(columns)
+        )
+        listed = ", ".join(f"o{n}" for n in range(len(columns)))
+        distinct, on = self._distinct(columns)
+        keys, texts = self._keys(columns, distinct=distinct and not on)
+        limit = _limit(node)
+        if on:
+            shown += [f"{text} as d{n}" for n, text in enumerate(on)]
+            self._check_distinct_on(on)
+        if not texts and not limit and not on:
+            return Query(f"select {'distinct ' if distinct else ''}{', '.join(shown)}{rest}", result)
+        inner = ", ".join([*shown, *keys])
+        sorted_ = f" order by {', '.join(texts)}" if texts else ""
+        if on:
+            parts = ", ".join(f"d{n}" for n in range(len(on)))
+            one = f"select *, row_number() over (partition by {parts}{sorted_}) as first from (select {inner}{rest})"
+            return Query(f"select {listed} from ({one}) where first = 1{sorted_}{limit}", result)
+        word = "distinct " if distinct else ""
+        return Query(f"select {listed} from (select {word}{inner}{rest}){sorted_}{limit}", result)
+
+    def _keys(self, columns: Sequence[Cell], *, distinct: bool) -> tuple[list[str], list[str]]:
+        """Return the columns that only the order needs, and the order."""
+        order = self._node.args.get("order")
+        added: list[str] = []
+        texts: list[str] = []
+        for each in [] if order is None else order.expressions:
+            cell = _of_result(each.this, columns)
+            if cell is None:
+                found = self._expressions.cell(each.this)
+                place = next((n for n, column in enumerate(columns) if column.sql == found.sql), None)
+                if place is None and distinct:
+                    raise Refused(each, "ORDER BY of what SELECT DISTINCT does not show", wrong=True)
+                if place is None:
+                    added.append(f"{found.sql} as s{len(added)}")
+                    cell = replace(found, sql=f"s{len(added) - 1}")
+                else:
+                    cell = replace(found, sql=f"o{place}")
+            texts.append(self._expressions.ordered(each, cell))
+        return added, texts
+
+    def _from(self) -> str:
+        clause = self._node.args.get("from_")
+        if clause is None:
+            return ""
+        only(clause, "this")
+        text = self._names.source(clause.this, self._scope)
+        self._scope.shown += self._scope.sources[-1].cells
+        after_comma = False
+        for join in self._node.args.get("joins") or []:
+            plain = not any(join.args.get(name) for name in ("side", "kind", "on", "using", "method"))
+            after_comma |= plain
+            text += self._join(join, after_comma=after_comma)
+        return f" from {text}"
+
+    def _join(self, join: exp.Expr, *, after_comma: bool) -> str:
+        only(join, "this", "side", "kind", "on", "using", "method")
+        side, kind, method = (str(join.args.get(name) or "").lower() for name in ("side", "kind", "method"))
+        if (
+            side not in {"", "left", "right", "full"}
+            or kind not in {"", "inner", "outer", "cross"}
+            or method not in {"", "natural"}
+        ):
+            raise Refused(join, f"{method} {side} {kind} JOIN".strip())
+        if after_comma and side in {"right", "full"}:
+            raise Refused(join, f"{side.upper()} JOIN after a comma", "Write CROSS JOIN in place of the comma.")
+        text = self._names.source(join.this, self._scope)
+        right = self._scope.sources[-1].cells
+        using = [folded(each) for each in join.args.get("using") or []]
+        if method:
+            mine = {cell.name for cell in right}
+            using = [cell.name for cell in self._scope.shown if cell.name in mine]
+        if using:
+            return f" {side or 'inner'} join {text} on {self._using(using, side, right, join)}"
+        self._scope.shown += right
+        on = join.args.get("on")
+        if on is None:
+            if side and not method:
+                raise Refused(join, f"{side.upper()} JOIN without ON", wrong=True)
+            return f" cross join {text}" if not side else f" {side} join {text} on true"
+        return f" {side or 'inner'} join {text} on {self._rows.condition(on)}"
+
+    def _using(self, names: Sequence[str], side: str, right: Sequence[Cell], join: exp.Expr) -> str:
+        conditions, merged = [], []
+        for name in names:
+            one = [cell for cell in self._scope.shown if cell.name == name]
+            other = [cell for cell in right if cell.name == name]
+            if len(one) != 1 or len(other) != 1:
+                raise Refused(join, f"USING ({name})", "It must be one column of each side.", wrong=True)
+            conditions.append(compared("=", one[0], other[0], join).sql)
+            merged.append(self._merged(one[0], other[0], side, join))
+        rest = [cell for cell in (*self._scope.shown, *right) if cell.name not in names]
+        self._scope.shown[:] = [*merged, *rest]
+        return " and ".join(conditions)
+
+    @staticmethod
+    def _merged(one: Cell, other: Cell, side: str, join: exp.Expr) -> Cell:
+        kind = common((one, other), join, "USING")
+        left, right = coerced(one, kind, join), coerced(other, kind, join)
+        if side == "full":
+            return Cell(f"coalesce({left.sql}, {right.sql})", kind, one.name)
+        return replace(right if side == "right" else left, name=one.name)
+
+    def _columns(self) -> list[Cell]:
+        columns = list(self._listed())
+        if not columns:
+            raise Refused(self._node, "SELECT of no columns")
+        return columns
+
+    def _listed(self) -> Iterator[Cell]:
+        for node in self._node.expressions:
+            match node:
+                case exp.Star():
+                    yield from self._scope.star(node)
+                case exp.Column() if isinstance(node.this, exp.Star):
+                    only(node, "this", "table", "db")
+                    yield from self._scope.star(node)
+                case exp.Alias():
+                    only(node, "this", "alias")
+                    yield self._expressions.cell(node.this).named(folded(node.args["alias"]))
+                case _:
+                    yield self._expressions.cell(node)
+
+    def _group(self, columns: Sequence[Cell]) -> str:
+        clause = self._node.args.get("group")
+        if clause is None:
+            return ""
+        only(clause, "expressions")
+        return f" group by {', '.join(self._group_key(each, columns) for each in clause.expressions)}"
+
+    def _group_key(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
+        cell = None
+        if isinstance(node, exp.Literal):
+            place = int(str(node.this)) if str(node.this).isdecimal() and not node.is_string else 0
+            if not 1 <= place <= len(columns):
+                raise Refused(node, f"position {node.this} is not in the select list", wrong=True)
+            cell = columns[place - 1]
+        elif isinstance(node, exp.Column) and node.args.get("table") is None and not self._scope.find(node):
+            named = [each for each in columns if each.name == folded(node.this)]
+            cell = named[0] if len({each.sql for each in named}) == 1 else None
+        cell = cell or self._rows.cell(node)
+        if not is_groupable(cell.type):
+            raise Refused(node, f"GROUP BY of {cell.type.shown}", _GROUP_HINT)
+        return cell.sql
+
+    def _distinct(self, columns: Sequence[Cell]) -> tuple[bool, list[str]]:
+        clause = self._node.args.get("distinct")
+        if clause is None:
+            return False, []
+        only(clause, "on")
+        if (on := clause.args.get("on")) is not None:
+            nodes = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
+            cells = [_inside(each, columns) or self._expressions.cell(each) for each in nodes]
+            for each, cell in zip(nodes, cells, strict=True):
+                if not is_groupable(cell.type):
+                    raise Refused(each, f"DISTINCT ON of {cell.type.shown}", _GROUP_HINT)
+            return True, [cell.sql for cell in cells]
+        for cell in columns:
+            if cell.type != UNKNOWN and not is_groupable(cell.type):
+                raise Refused(self._node, f"DISTINCT of {cell.type.shown}", _GROUP_HINT)
+        return True, []
+
+    def _check_distinct_on(self, on: Sequence[str]) -> None:
+        """Check that ORDER BY begins with the expressions of DISTINCT ON, as PostgreSQL requires."""
+        order = self._node.args.get("order")
+        if order is None:
+            raise Refused(self._node, "DISTINCT ON without ORDER BY", "Which row is shown would be chance.")
+        columns = self._columns()
+        first = [
+            (_inside(each.this, columns) or self._expressions.cell(each.this)).sql
+            for each in order.expressions[: len(on)]
+        ]
+        if set(first) != set(on):
+            raise Refused(self._node, "DISTINCT ON expressions must match the first of ORDER BY", wrong=True)
+
+
+def _inside(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
+    """Return the expression of a column of the result that a key names."""
+    found = _of_result(node, columns)
+    return None if found is None else columns[int(found.sql[1:])]
+
+
+_GROUP_HINT = "Equal values of this type may have different texts: cast it, to numeric(12,2) or text."

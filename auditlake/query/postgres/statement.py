@@ -1,0 +1,214 @@
+"""Prepare statements in PostgreSQL's dialect: names, moments, tails, and the translation. No JVM, and no engine yet.
+
+A table, a column or a moment that does not exist is reported here, with the nearest names. What PostgreSQL refuses is
+BadUsage, what it answers and this translation does not is NotAnswerable; both name the construct and its place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
+from auditlake.query.embedded.arithmetic import NotEmbedded
+from auditlake.query.embedded.engine import columns_of, log_table
+from auditlake.query.embedded.queries import Field
+from auditlake.query.pending_tail import find_reading_tails
+from auditlake.query.postgres.cells import Cell, Refused
+from auditlake.query.postgres.parser import parse, place_of, split
+from auditlake.query.postgres.queries import Opened, Query, folded, translate
+from auditlake.query.postgres.types import (
+    BOOL,
+    BYTEA,
+    DATE,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Type,
+    array,
+    type_of_column,
+)
+from auditlake.query.rewrite import is_query_of_with, period_of
+from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery
+from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
+from auditlake.relation import Column, TableName
+from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, check_copied, find_table
+
+_HINT = "docs/asking.md lists what is translated; --dialect spark reads Spark's SQL."
+
+
+@dataclass(frozen=True, slots=True)
+class ShownColumn:
+    """A column of a view: its column of the source, None for one of a period or a log."""
+
+    name: str
+    type: Type
+    column: Column | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresQuery:
+    """A translated statement: what each of its views shows, and the columns of its result."""
+
+    prepared: PreparedQuery
+    translated: Query
+    columns: Mapping[str, tuple[ShownColumn, ...]]
+    used: frozenset[tuple[str, int]] = field(default_factory=frozenset)
+    """Columns of views that the statement reads, by their places."""
+
+    @property
+    def lsn(self) -> object:
+        """The statement's own moment."""
+        return self.prepared.lsn
+
+    @property
+    def defines(self) -> None:
+        """The view that it defines: none."""
+
+    @property
+    def defined(self) -> Defined:
+        """The same, by names."""
+        return {}
+
+
+def prepare_all(state: LakeState, script: str) -> list[PostgresQuery]:
+    """Prepare the statements of a script.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    return [prepare_statement(state, sql) for sql in split(script) or [script]]
+
+
+def prepare_statement(state: LakeState, sql: str, _: Defined | None = None) -> PostgresQuery:
+    """Prepare one statement.
+
+    Raises BadUsage, NotAnswerable.
+    """
+    tree = parse(sql)
+    try:
+        return _prepared(state, sql, tree)
+    except Refused as reason:
+        place = place_of(sql, reason.node)
+        at = "" if place is None else f" at {place}"
+        if reason.wrong:
+            raise BadUsage(f"{reason.what}{at}", reason.hint or None) from None
+        raise NotAnswerable(f"{reason.what}{at} is not translated", reason.hint or _HINT) from None
+    except RecursionError:
+        raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.") from None
+
+
+def _prepared(state: LakeState, sql: str, tree: exp.Query) -> PostgresQuery:
+    readings = {id(node): _reading(state, node) for node in tree.find_all(exp.Table) if _is_of_lake(node)}
+    labels = {reading: f"v{n}" for n, reading in enumerate(dict.fromkeys(readings.values()))}
+    views = {label: _selected(state, reading) for reading, label in labels.items()}
+    tables = [(state.known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
+    tails = find_reading_tails(state.known, tables)
+    prepared = PreparedQuery(state.known, state.lsn, sql, views, tails)
+    columns = {label: _columns(prepared, *views[label]) for label in views}
+    opened = {label: _opened(label, views[label][0], columns[label]) for label in views}
+
+    def catalog(node: exp.Table) -> Opened | None:
+        reading = readings.get(id(node))
+        return None if reading is None else opened[labels[reading]]
+
+    return PostgresQuery(prepared, translate(tree, catalog, state.now), columns)
+
+
+def _is_of_lake(node: exp.Table) -> bool:
+    if not isinstance(node.this, exp.Identifier):
+        return False
+    named = len(node.parts) == 1 and is_query_of_with(node)
+    if named and node.args.get("version") is not None:
+        raise Refused(node, f"FOR SYSTEM_TIME on {node.name}, the name of a query", "Put it on the tables.", wrong=True)
+    return not named
+
+
+def _reading(state: LakeState, node: exp.Table) -> Reading:
+    known = state.known
+    asked = [folded(part) for part in node.parts]
+    check_copied(asked, known.copying, known.names)
+    try:
+        name = find_table(asked, known.names, known.in_doubt)
+    except BadUsage as exc:
+        raise Refused(node, exc.message, exc.hint or "", wrong=True) from None
+    if name.table != asked[-1] or (len(asked) > 1 and name.schema != asked[0]):
+        raise Refused(node, f"there is no table {'.'.join(asked)}", f'Did you mean "{name.table}"?', wrong=True)
+    version = node.args.get("version")
+    return Reading(name, None if version is None else period_of(version, name, state.now))
+
+
+def _selected(state: LakeState, reading: Reading) -> tuple[TableName, Selection | Log]:
+    if reading.table.schema == SYSTEM_SCHEMA:
+        return reading.table, Log(state.lsn)
+    known = state.known
+    table = known.named(reading.table, last_lsn(known, reading.period, state.lsn))
+    if reading.period is None:
+        return table.name, select_state(known, table, state.lsn, state.when)
+    return table.name, select_period(known, table, reading.period)
+
+
+def _columns(query: PreparedQuery, name: TableName, selection: Selection | Log) -> tuple[ShownColumn, ...]:
+    try:
+        if isinstance(selection, Log):
+            return tuple(_of_log(each) for each in log_table(query.known, name, selection.lsn).fields)
+        table = query.known.tables[name]
+        shown = [
+            ShownColumn(label, _type(table, column), column) for column, label in columns_of(query, table, selection)
+        ]
+    except NotEmbedded as reason:
+        raise NotAnswerable(f"{reason} is not read in this dialect", "Ask with --dialect spark.") from reason
+    if isinstance(selection, State):
+        return tuple(shown)
+    period = [ShownColumn(each, _OF_HISTORY[kind]) for each, kind in PERIOD_COLUMNS if each != "_part"]
+    return (*shown, *period)
+
+
+def _type(table: HistoryTable, column: Column) -> Type:
+    found = type_of_column(column)
+    held = type_of(column).delta
+    if found.column_kind != held and not (found.name == "oid" and held == "bigint"):
+        raise NotAnswerable(
+            f"column {column.name} of {table.name} is held as {held} and was {found.shown}",
+            "Ask with --dialect spark.",
+        )
+    return found
+
+
+_OF_HISTORY = {
+    "bigint": INT8,
+    "int": INT4,
+    "smallint": INT2,
+    "string": TEXT,
+    "binary": BYTEA,
+    "boolean": BOOL,
+    "date": DATE,
+    "float": FLOAT4,
+    "double": FLOAT8,
+    "timestamp": TIMESTAMPTZ,
+    "timestamp_ntz": TIMESTAMP,
+    "map<string,string>": Type("map"),
+}
+
+
+def _of_log(of: Field) -> ShownColumn:
+    kind = of.kind
+    if kind.startswith("array<"):
+        return ShownColumn(of.name or "", array(_OF_HISTORY[kind[len("array<") : -1]]))
+    return ShownColumn(of.name or "", _OF_HISTORY[kind])
+
+
+def _opened(view: str, name: TableName, columns: tuple[ShownColumn, ...]) -> Opened:
+    cells = [
+        Cell(f"c{n}", each.type, each.name, is_lsn=each.column is None and each.name in _LSN_NAMES)
+        for n, each in enumerate(columns)
+    ]
+    return Opened(view, name, tuple(cells))
+
+
+_LSN_NAMES = frozenset({*LSNS, "lsn", "end_lsn", "lsn_from", "lsn_to"})

@@ -1,0 +1,39 @@
+"""PostgreSQL's texts of intervals and floats. Pure.
+
+Authority: src/common/d2s.c; src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeInterval` in the style `postgres`
+"""
+
+from auditlake.values.exact_text import exact_text
+from auditlake.values.types import ColumnType, Kind
+
+_DOUBLE, _REAL = ColumnType(Kind.FLOAT, "double"), ColumnType(Kind.FLOAT, "float")
+_HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
+
+
+def double_text(value: float) -> str:
+    """Return the text of a double precision."""
+    return exact_text(value, _DOUBLE) or ""
+
+
+def real_text(value: float) -> str:
+    """Return the text of a real."""
+    return exact_text(value, _REAL) or ""
+
+
+def interval_text(months: int, days: int, micros: int) -> str:
+    """Return the text of an interval."""
+    years, rest = int(months / 12), months - 12 * int(months / 12)
+    parts = []
+    negative = False
+    for count, unit in ((years, "year"), (rest, "mon"), (days, "day")):
+        if count:
+            sign = "+" if negative and count > 0 else ""
+            parts.append(f"{sign}{count} {unit}{'' if count == 1 else 's'}")
+            negative = count < 0
+    if micros or not parts:
+        sign = "-" if micros < 0 else "+" if negative else ""
+        size = abs(micros)
+        fraction = f".{size % _SECOND:06d}".rstrip("0").rstrip(".")
+        clock = f"{size // _HOUR:02d}:{size % _HOUR // _MINUTE:02d}:{size % _MINUTE // _SECOND:02d}{fraction}"
+        parts.append(f"{sign}{clock}")
+    return " ".join(parts)

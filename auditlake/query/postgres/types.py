@@ -1,0 +1,163 @@
+"""Types of PostgreSQL as the translation knows them, and how DuckDB holds their values. Pure.
+
+numeric(p, s)     DECIMAL(p, s), at most 38 digits: every value has the scale s
+numeric           PostgreSQL's text, because each value has a scale of its own (`numbers`)
+timestamptz       TIMESTAMP in UTC, which is the time zone of the session
+char(n)           the text without trailing blanks
+json, jsonb, uuid the text
+others            the text, which is shown and tested for NULL, and nothing else
+"""
+
+from dataclasses import dataclass
+
+from auditlake.relation import Column
+from auditlake.values.types import BUILT_IN, column_type, element_of
+
+MOST_DIGITS = 38
+_VARHDRSZ = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type by PostgreSQL's internal name; `digits` and `scale` of a decimal, `length` of a char(n)."""
+
+    name: str
+    digits: int | None = None
+    scale: int | None = None
+    length: int | None = None
+    element: "Type | None" = None
+
+    @property
+    def is_decimal(self) -> bool:
+        """Return whether it is a numeric whose values all have one scale."""
+        return self.scale is not None
+
+    @property
+    def shown(self) -> str:
+        """Return the type's name in SQL."""
+        if self.element is not None:
+            return f"{self.element.shown}[]"
+        return _SHOWN.get(self.name, self.name)
+
+    @property
+    def duckdb(self) -> str:
+        """Return the type in which DuckDB holds its values."""
+        if self.element is not None:
+            return f"{self.element.duckdb}[]"
+        if self.scale is not None:
+            return f"decimal({self.digits},{self.scale})"
+        return _DUCKDB.get(self.name, "varchar")
+
+    @property
+    def column_kind(self) -> str:
+        """Return the type of a result's column, as a history's is named."""
+        if self.element is not None:
+            return f"array<{self.element.column_kind}>"
+        if self.scale is not None:
+            return f"decimal({self.digits},{self.scale})"
+        return _KINDS.get(self.name, "string")
+
+
+_SHOWN = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "real",
+    "float8": "double precision",
+    "bpchar": "character",
+    "varchar": "character varying",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+}
+_DUCKDB = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamptz": "timestamp",
+    "interval": "interval",
+    "bytea": "blob",
+}
+_KINDS = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "int",
+    "int8": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "bytea": "binary",
+}
+
+BOOL, INT2, INT4, INT8 = Type("bool"), Type("int2"), Type("int4"), Type("int8")
+FLOAT4, FLOAT8, NUMERIC = Type("float4"), Type("float8"), Type("numeric")
+TEXT, VARCHAR, BPCHAR, UUID = Type("text"), Type("varchar"), Type("bpchar"), Type("uuid")
+DATE, TIMESTAMP, TIMESTAMPTZ, INTERVAL = Type("date"), Type("timestamp"), Type("timestamptz"), Type("interval")
+JSON, JSONB, BYTEA, UNKNOWN = Type("json"), Type("jsonb"), Type("bytea"), Type("unknown")
+
+INTEGERS = ("int2", "int4", "int8")
+NUMBERS = ("int2", "int4", "int8", "numeric", "float4", "float8")
+"""In the order in which an operator widens its operands."""
+TEXTS = frozenset({"text", "varchar", "bpchar", "name"})
+TIMES = ("date", "timestamp", "timestamptz")
+"""In the order in which a comparison widens its operands."""
+_COMPARABLE = frozenset({*NUMBERS, *TEXTS, *TIMES, "bool", "uuid", "bytea", "interval"})
+_INTEGER_DIGITS = {"int2": 5, "int4": 10, "int8": 19}
+_KNOWN = _COMPARABLE | {"json", "jsonb"}
+_NAMES = {oid: name for name, (oid, _) in BUILT_IN.items()}
+
+
+def decimal(digits: int, scale: int) -> Type:
+    """Return a numeric of one scale."""
+    return Type("numeric", digits, scale)
+
+
+def array(element: Type) -> Type:
+    """Return the array type of a type."""
+    return Type(f"{element.name}[]", element=element)
+
+
+def as_decimal(of: Type) -> Type | None:
+    """Return the decimal that holds all values of an integer type or a decimal; None for other types."""
+    if of.is_decimal:
+        return of
+    return decimal(_INTEGER_DIGITS[of.name], 0) if of.name in _INTEGER_DIGITS else None
+
+
+def is_comparable(of: Type) -> bool:
+    """Return whether values of a type can be compared and sorted here."""
+    return of.name in _COMPARABLE
+
+
+def is_groupable(of: Type) -> bool:
+    """Return whether equal values look alike in DuckDB: not 1.0 and 1.00, 0 and -0, a day and 24 hours."""
+    return of.name in _COMPARABLE - {"float4", "float8", "interval"} and of != NUMERIC
+
+
+def type_of_column(column: Column) -> Type:
+    """Return the type of a column of the source; its values are text if it is none that is known here."""
+    held = column_type(column.type_oid, column.typmod)
+    element = element_of(column.type_oid)
+    if element is not None and held.element is not None:
+        return array(_scalar(element, column.typmod))
+    return _scalar(column.type_oid, column.typmod)
+
+
+def _scalar(oid: int, typmod: int) -> Type:
+    name = _NAMES.get(oid, "")
+    held = column_type(oid, typmod).delta
+    if name == "numeric" and held.startswith("decimal("):
+        digits, scale = held.removeprefix("decimal(").removesuffix(")").split(",")
+        return decimal(int(digits), int(scale))
+    if name == "oid":
+        return Type("oid")
+    if name == "bpchar":
+        return Type("bpchar", length=typmod - _VARHDRSZ if typmod >= _VARHDRSZ else None)
+    return Type(name) if name in _KNOWN else Type(f"another type ({name or oid})")

@@ -1,0 +1,194 @@
+select 1, 'a', null, true, 1.50, 1e3, .5, 3000000000, '2'::int + 1
+select id::int, id::text, price::int, price::text, weight::int2 from orders where abs(weight) < 100
+select price::numeric(8,1), price::numeric, rate::numeric(4,2), (price * 2)::int8 from orders
+select note::int from orders where note in ('12', '-7', ' 5')
+select note::int from orders
+select note::numeric from orders where note <> 'x'
+select note::numeric from orders
+select '12'::int / 5, -7 / 2, 7 % -3, -7 % 3, 7 / 2.0, 1 / 3.0, 10.0 / 4, 1.000 / 7, 1000000 / 3.0, 0.001 / 7
+select id / 0 from orders
+select price / 0 from orders
+select 5 % 0
+select 2147483647 + 1
+select 2147483647::bigint + 1, -2147483648, 32767::int2 + 1
+select 32767::int2 + 1::int2
+select 9223372036854775807 + 1
+select price + rate, price - rate, price * rate, price / 3, rate / price, price % 7 from orders where price <> 0
+select total + 1, total * 1.5, total / 7, total - price, -total, abs(total), total % 2 from orders
+select sum(price), avg(price), min(price), max(price), count(price), sum(qty), avg(qty), sum(id), avg(id) from orders
+select sum(total), avg(total), min(total), max(total) from orders
+select sum(price * qty), avg(price * rate), sum(coalesce(price, 0)), sum(coalesce(total, 0)) from orders
+select status, sum(case when qty > 2 then price else 0 end) from orders group by status
+select status, count(*) filter (where qty > 2), sum(price) filter (where price > 10), count(distinct customer_id) from orders group by status order by status
+select avg(price) from orders where false
+select sum(qty), count(*), max(note) from orders where id < 0
+select round(price), round(price, 1), round(rate, 2), trunc(price), trunc(rate, 1), ceil(price), floor(price), sign(price) from orders
+select round(total, 2), round(total), trunc(total, 1), ceil(total), floor(total) from orders
+select round(2.5), round(-2.5), round(2.5::float8), round(3.5::float8), round(1234.567, -2)
+select weight + 1, weight * 2, weight / 3, -weight, abs(weight) from orders
+select weight / 0 from orders
+select weight > 1, weight = 2.5, weight < price from orders
+select sqrt(16), sqrt(2.0::float8), ceil(1.2::float8), floor(-1.2::float8)
+select price > 10, price = 4.625, price >= rate, price between 1 and 20, price in (1, 2.5, 8.25), total > 1, total = 22.25 from orders
+select id from orders where total = 22.25 order by id
+select id, total from orders order by total, id
+select id, total from orders order by total desc, id
+select id, price from orders order by price desc nulls last, id limit 5
+select id, status from orders order by status, id
+select id, status from orders order by status desc, id limit 7 offset 3
+select id from orders order by 1 desc fetch first 3 rows only
+select name from customers order by name
+select name, email from customers where name ilike 'A%' or name like 'x\_%' or name like '50!%' escape '!'
+select name from customers where name not like '%n%'
+select name || email, name || 1, 'a' || null, email || '-' || id from customers
+select concat(name, '-', id), concat_ws(',', name, email, null, id), concat('a', null) from customers
+select lower(name), upper(name), length(name), char_length(email), octet_length(name), reverse(email), md5(email) from customers
+select left(email, 3), right(email, 3), left(email, -3), right(email, -3), left(email, 0) from customers
+select substring(email from 2 for 3), substring(email, 0, 3), substr(email, -1, 4), substring(email from 5), substr(email, 3) from customers
+select substring('abc', 1, -1)
+select split_part(email, '@', 1), split_part(email, '@', 2), split_part(email, '@', 3), split_part(email, '@', -1), split_part('a', '', 1) from customers
+select position('@' in email), strpos(email, 'z'), strpos(email, ''), replace(email, 'user', 'u'), replace(email, '', 'x') from customers
+select trim(name), ltrim(name), rtrim(name), btrim(email, 'user'), trim(both 'm' from email), trim(leading from name), trim(trailing 'm' from email) from customers
+select repeat('ab', 3), repeat('ab', -1), starts_with('abc', 'ab')
+select name ~ '^[A-Z]', name ~* '^a', email !~ 'org$', email ~ 'r1.@' from customers
+select id from customers where email ~ '(1|2)@example\.(com|net)' order by id
+select code, length(code), code = 'ab', code || '|', code like 'ab%', code = 'EU   ' from customers
+select code from customers order by code, id
+select distinct code from customers
+select code, count(*) from customers group by code order by code
+select id from customers where id = any(array[1, 5, 99]) order by id
+select id from customers where name = any('{Anna,bob}') order by id
+select id from customers where id = any('{1,2,3}'::int[]) order by id
+select id from customers where id <> all(array[1,2,3]) order by id
+select id from customers where 'a' = any(tags) order by id
+select id, 'c' = any(tags), 'zz' = any(tags), tags from customers order by id
+select id from customers where id in (select customer_id from orders where qty > 5) order by id
+select id from customers where id not in (select customer_id from orders where customer_id is not null) order by id
+select id from customers where id = any(select customer_id from orders) order by id
+select id from customers c where exists (select 1 from orders o where o.customer_id = c.id and o.qty > 4) order by id
+select id from customers c where not exists (select from orders o where o.customer_id = c.id) order by id
+select id, (select max(price) from orders o where o.customer_id = c.id) from customers c order by id
+select (select id from customers)
+select (select name from customers where id < 0)
+select distinct on (customer_id) customer_id, id, price from orders order by customer_id, price desc nulls last, id
+select distinct on (status) status, id from orders order by status, placed desc
+select distinct status from orders order by status desc
+select distinct qty % 3 as r from orders order by r
+select customer_id, row_number() over (partition by customer_id order by id), rank() over (order by qty), dense_rank() over (order by qty desc) from orders
+select id, sum(price) over (order by id), sum(qty) over (partition by status order by id rows between 1 preceding and current row), count(*) over () from orders
+select id, lag(id) over w, lead(price, 2) over w, lag(qty, 1, 0::int2) over w, first_value(id) over w, last_value(id) over w from orders window w as (order by placed)
+select id, avg(price) over (partition by status), ntile(4) over (order by id), percent_rank() over (order by id) from orders
+select status, sum(sum(price)) over (order by status) from orders group by status order by status
+with paid as (select * from orders where status = 'paid'), big as (select id, price from paid where price > 5) select count(*), sum(price) from big
+with q(a, b) as (select id, name from customers) select b, a from q where a < 4 order by a
+with recursive r(n) as (select 1 union all select n + 1 from r where n < 5) select n, n * n as square from r order by n
+with recursive t as (select 1 as n, 'a'::text as s union all select n + 1, s || 'b' from t where n < 3) select * from t order by n
+with a as (select 1 as x), b as (select x + 1 as y from a) select * from a, b
+select c.name, o.id from customers c join orders o on o.customer_id = c.id where o.qty > 5 order by o.id
+select c.id, o.id from customers c left join orders o on o.customer_id = c.id and o.qty > 5 order by c.id, o.id
+select c.id, o.id from customers c right join orders o on o.customer_id = c.id order by o.id
+select c.id, o.id from customers c full join orders o on o.customer_id = c.id order by c.id, o.id
+select * from (select id, name from customers) a join (select id, qty from orders) b using (id) order by id
+select id, a.name, b.qty from (select id, name from customers) a left join (select id, qty from orders where id > 3) b using (id) order by id
+select * from (select id, name from customers where id < 4) a full join (select id, qty from orders where id between 3 and 6) b using (id) order by id
+select * from (select id, name from customers where id < 4) a natural join (select id::int, qty from orders) b order by id
+select a.id, b.id from customers a, customers b where a.id = b.id + 20 order by 1
+select c.id, last.id, last.price from customers c cross join lateral (select id, price from orders o where o.customer_id = c.id order by placed desc limit 1) last order by c.id
+select c.id, x.n from customers c left join lateral (select count(*) as n from orders o where o.customer_id = c.id) x on true order by c.id
+select c.id, t from customers c, unnest(c.tags) t order by c.id, t
+select c.id, t.x from customers c cross join unnest(tags) as t(x) order by 1, 2
+select * from generate_series(1, 5)
+select g, g * 2 from generate_series(10, 1, -3) g order by g
+select d from generate_series('2026-01-31'::timestamp, '2026-06-30', interval '1 month') d order by d
+select day::date, count(o.id) from generate_series(date '2026-02-01', date '2026-02-07', interval '1 day') day left join orders o on o.placed::date = day::date group by day order by day
+select i, s.n from generate_series(1, 3) i, generate_series(1, i) as s(n) order by i, n
+select * from generate_series(1, 3, 0)
+select id from customers where id < 4 union select id from orders where id between 3 and 6 order by id
+select 1 union all select 1 union all select 2.5
+select id, name from customers where id < 3 union all select id, status from orders where id < 3 order by 1, 2
+select status from orders except select 'paid' order by 1
+select status from orders intersect select status from orders where qty > 5 order by 1
+select status from orders except all select status from orders where qty > 2 order by status
+select 'x' as a union select null order by a
+(select id from customers order by id limit 2) union all (select id from orders order by id desc limit 2) order by id
+values (1, 'a'), (2, null)
+select * from (values (1, 'a'), (2, 'b')) v(n, t) order by n desc
+select column1 from (values (1), (2)) x order by 1
+select date_trunc('day', placed), date_trunc('month', shipped), date_trunc('week', placed), date_trunc('hour', shipped), date_trunc('quarter', born::timestamp) from orders, customers where customers.id = 1
+select date_trunc('month', born) from customers
+select date_trunc('month', placed)::date as month, count(*), sum(price) from orders group by 1 order by 1
+select extract(year from placed), extract(month from shipped), extract(dow from placed), extract(isodow from placed), extract(week from placed), extract(doy from placed), extract(hour from placed), extract(epoch from placed), extract(second from shipped), extract(quarter from born) from orders, customers where customers.id = 2
+select extract(epoch from born), extract(day from born), extract(isoyear from born) from customers
+select placed + interval '1 day', placed - interval '2 hours 30 minutes', shipped + interval '1 month', born + 7, born - 1, born + interval '1 day', placed - interval '1' hour from orders, customers where customers.id = 3
+select shipped + interval '1 year 2 mons 3 days 04:05:06.5' from orders
+select max(placed) - min(placed), max(shipped) - min(shipped), max(placed::date) - min(placed::date) from orders
+select shipped - placed::timestamp, placed::date, placed::timestamp, shipped::date, born::timestamp, placed::text, shipped::text, born::text from orders, customers where customers.id = 3
+select interval '1 day' + interval '2 hours', interval '90 minutes', interval '1 year', interval '-1 day', '1 week'::interval, interval '1 day' * 3, interval '0'
+select id from orders where placed >= '2026-02-10' and placed < timestamptz '2026-02-12 10:00+02' order by id
+select id from orders where placed > date '2026-02-20' and shipped < '2027-01-01 12:00' order by id
+select placed at time zone 'UTC', shipped at time zone 'utc' from orders
+select date '2026-02-30'
+select '2026-02-28'::date + 1, date '2024-02-29' - date '2023-03-01'
+select settings ->> 'plan', settings -> 'seats', settings -> 'n' -> 'x', settings -> 'n' -> 'x' ->> 1, settings ->> 'n', settings -> 1 from customers
+select id from customers where settings @> '{"plan": "pro"}' order by id
+select id, settings @> '{"n": {"x": [1]}}', settings @> '[1]', settings @> '1', settings ? 'plan', settings @> '{}' from customers order by id
+select (settings ->> 'seats')::int + 1, settings ->> 'on', (settings ->> 'seats')::numeric from customers
+select jsonb_typeof(settings), settings from customers
+select id from customers where settings ->> 'plan' = 'pro' and (settings ->> 'seats')::int > 2 order by id
+select coalesce(name, 'none'), coalesce(null, name, 'x'), nullif(name, ''), nullif(id, 3), greatest(id, 5), least(id, 5, null), greatest(name, 'b') from customers
+select case when vip then 'vip' when vip is null then 'unknown' else name end, case id when 1 then 'one' when 2 then 'two' end, case when id > 3 then 1 else 2.5 end from customers
+select vip, not vip, vip is true, vip is not true, vip is false, vip is null, vip and id > 3, vip or id > 3, vip = true from customers
+select vip::int, vip::text, 't'::bool, 'off'::boolean from customers
+select bool_and(vip), bool_or(vip), every(id > 0) from customers
+select name is distinct from 'Anna', name is not distinct from null, (id, name) = (1, 'bob') from customers
+select id from customers where (id, name) in ((1, 'bob'), (9, 'Anna')) order by id
+select string_agg(name, ', ' order by id), string_agg(distinct status, '|' order by status) from customers join orders using (id)
+select string_agg(name, ', ' order by name desc, id) from customers
+select customer_id, array_agg(id order by id) from orders group by customer_id order by customer_id
+select count(*), count(name), count(distinct name) from customers having count(*) > 3
+select status, count(*) as n from orders group by status having count(*) > 11 order by n desc, status
+select qty % 2 as parity, count(*) from orders group by parity order by parity
+select status, qty, count(*) from orders group by 1, 2 order by 1, 2
+select upper(status), count(*) from orders group by upper(status) order by 1
+select name from customers group by id
+select status, price from orders group by status
+select nosuch from orders
+select * from nosuch
+select o.nosuch from orders o
+select id from customers join orders on true
+select id, name from customers where name = 1
+select 'abc'::int
+select 'a' + 1
+select ref, ref = '00000000-0000-0000-0000-000000000003', ref > '00000000-0000-0000-0000-000000000010' from customers
+select customers.* from customers order by id limit 2
+select "id" as "Total", id as Lower from customers order by "Total" limit 2
+select public.customers.id from public.customers order by 1 limit 1
+select id as x from customers where x = 1
+select weight::text, weight::numeric from orders
+select price::float8, id::float8, qty::numeric(5,1), id::numeric / 3 from orders
+select 1::numeric(5,2), 1.005::numeric(5,2), 123.456::numeric(4,0)
+select 12345.6::numeric(4,1)
+select 'x'::varchar(3), 'abcdef'::varchar(3), 'ab'::char(4), 123::text
+select count(*) from orders where note is not null and note = '12'
+select -price, - qty, +1, -(-3), 2 * -3 from orders
+select not true and false or true, 1 < 2 and 2 < 3
+select id from orders where status in ('paid', null) order by id
+select id from orders where status not in ('paid', 'sent') order by id
+select id from orders where status not in ('paid', null)
+select id from orders limit 0
+select id from orders order by id limit all offset 55
+select sum(weight) from orders
+select greatest(price, 0) from orders
+select to_char(placed, 'YYYY') from orders
+select date_part('year', placed) from orders
+select now() > placed, current_date > '2020-01-01'::date from orders
+select count(*) from orders where placed > now() - interval '1 day'
+select price, total from orders where price > 50 or total is null order by price, id
+select length(note), note || '!' from orders where note ~ '^[0-9]+$'
+select o.status, c.vip, count(*), sum(o.price) from orders o join customers c on c.id = o.customer_id group by o.status, c.vip order by 1, 2
+select extract(month from placed) as m, avg(price) from orders group by extract(month from placed) order by m
+select price as p from orders order by p + 1, id limit 3
+select id % 5 as k, max(price) - min(price), round(avg(price), 2) from orders group by id % 5 order by k
+select count(*) from (select distinct customer_id, status from orders) x
+select x.* from (select id, name as n from customers where id <= 2) x, lateral (select x.id + 1 as next) y order by 1
+select settings ->> -2 from customers

@@ -1,0 +1,162 @@
+"""The same rows in PostgreSQL and in a small lake, and the answers of both to a statement in PostgreSQL's dialect.
+
+The texts of all values are compared, the names and types of the columns, and whether a statement fails. PostgreSQL's
+database has the locale that the dialect has: code points, and Unicode's simple case mapping.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from auditlake.errors import BadUsage, NotAnswerable
+from auditlake.lake.history import type_of
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.query.postgres.engine import PostgresEngines
+from auditlake.query.postgres.statement import prepare_statement
+from auditlake.query.statement import LakeState, read_state
+from auditlake.relation import Column, TableName
+from auditlake.values.exact_text import exact_texts, held_in, outside, typed_values
+from tests.small_lake import T0, T0_US, version, write_history, write_log
+
+SCHEMA = """
+create table customers (id int primary key, name text, email varchar(40), code char(5), vip boolean, born date,
+  tags text[], settings jsonb, ref uuid);
+create table orders (id bigint primary key, customer_id int, status text, qty smallint, price numeric(10,2),
+  rate numeric(6,4), total numeric, weight float8, placed timestamptz, shipped timestamp, note text);
+insert into customers select n, (array['Anna','bob','Čeněk','O''Neil','  pad ','', 'x_y', '50%', null])[1 + n % 9],
+  'user' || n || '@example.' || (array['com','org','net'])[1 + n % 3],
+  (array['a','ab ','EU','','abcde', null])[1 + n % 6],
+  (array[true, false, null])[1 + n % 3], date '1970-01-01' + n * 397,
+  (array['{a,b}', '{}', '{"x y",NULL}', null, '{c}'])[1 + n % 5]::text[],
+  (array['{"plan": "pro", "seats": 3, "on": true}', '{"plan": null, "n": {"x": [1, 2.50, "t"]}}', '[1, "a", null]',
+    '"text"', '{}', null])[1 + n % 6]::jsonb,
+  ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid
+  from generate_series(1, 24) n;
+insert into orders select n, 1 + n * 7 % 29, (array['new','paid','sent','lost', null])[1 + n % 5], n % 11 - 3,
+  (n * 137 % 1000 - 100) / 8.0, (n * 71 % 600) / 7.0, (array[1.5, 22.250, 0, -3, 1000000.001, null])[1 + n % 6],
+  (array[0.1, 2.5, -3.5, 1e20, 0, null])[1 + n % 6],
+  timestamptz '2026-01-31 22:30:00.25+00' + n * interval '13 hours 7 minutes',
+  timestamp '2025-12-31 23:59:59.999999' + n * interval '29 days 5 hours',
+  (array['12','-7',' 5','x','1.5', null])[1 + n % 6]
+  from generate_series(1, 60) n;
+"""
+TABLES = ("customers", "orders")
+_LSN = 0x100
+_PARENTHESES = re.compile(r"\([^()]*\)")
+
+
+def create_database(server_dsn: str, name: str) -> None:
+    """Create a database with the locale of the dialect."""
+    with psycopg.connect(server_dsn, autocommit=True) as conn:
+        conn.execute(
+            f"create database {name} template template0 encoding 'UTF8' locale_provider builtin"
+            " builtin_locale 'C.UTF-8' locale 'C'".encode()
+        )
+
+
+def copied_lake(conn: "psycopg.Connection[Any]", lake: Lake, tables: tuple[str, ...] = TABLES) -> Lake:
+    """Write the rows of tables of PostgreSQL into a lake."""
+    for table in tables:
+        found = conn.execute(
+            "select attname, atttypid::int, atttypmod, attnum = any(i.indkey) from pg_attribute"
+            " left join pg_index i on i.indrelid = attrelid and i.indisprimary"
+            " where attrelid = %s::regclass and attnum > 0 order by attnum",
+            (table,),
+        ).fetchall()
+        columns = tuple(Column(name, oid, typmod, key=key) for name, oid, typmod, key in found)
+        texts = _texts(conn, f"select * from {table}")[1]
+        rows: list[dict[str, Any]] = [version(_LSN, None, "snapshot", None) for _ in texts]
+        for n, column in enumerate(columns):
+            given = pa.array([row[n] for row in texts], pa.string())
+            apart = outside(given, type_of(column)).to_pylist() if type_of(column).may_not_fit else [None] * len(rows)
+            for row, value, raw in zip(rows, typed_values(given, type_of(column)).to_pylist(), apart, strict=True):
+                row[column.name] = value
+                if raw is not None:
+                    row["_raw"] = [*(row["_raw"] or []), (column.name, raw)]
+        positions = {HISTORY_APP: _LSN, SNAPSHOT_APP: _LSN, SNAPSHOT_TIME_APP: T0_US}
+        write_history(lake, TableName("public", table), columns, rows, positions)
+    write_rest(lake)
+    return lake
+
+
+def write_rest(lake: Lake) -> None:
+    """Write the logs of a lake in which nothing has happened since the snapshot."""
+    transaction = {
+        "lsn": _LSN,
+        "end_lsn": _LSN + 0x20,
+        "xid": 1,
+        "time": T0,
+        "time_mono": T0,
+        "tables": [],
+        **dict.fromkeys(("inserts", "updates", "deletes", "truncates"), 0),
+    }
+    write_log(lake, [transaction], [], acknowledged_lsn=_LSN + 0x20, current_us=T0_US + 1_000_000)
+
+
+def _texts(conn: "psycopg.Connection[Any]", sql: str) -> tuple[list[tuple[str, str]], list[tuple[str | None, ...]]]:
+    """Return names and types of the columns, and the rows in PostgreSQL's texts."""
+    result = conn.pgconn.exec_(sql.encode())
+    if result.error_message:
+        raise psycopg.DatabaseError(result.error_message.decode())
+    columns = [(_decoded(result.fname(n)) or "", str(result.ftype(n))) for n in range(result.nfields)]
+    rows = [tuple(_decoded(result.get_value(row, n)) for n in range(result.nfields)) for row in range(result.ntuples)]
+    return columns, rows
+
+
+def _decoded(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+@dataclass
+class Both:
+    """One set of rows in both."""
+
+    conn: "psycopg.Connection[Any]"
+    lake: Lake
+
+    def __post_init__(self) -> None:
+        self.state: LakeState = read_state(self.lake, None, UTC)
+        self.engine = PostgresEngines()
+        self.refused: dict[str, str] = {}
+        self.answered = 0
+
+    def of_lake(self, sql: str) -> tuple[list[str], list[tuple[str | None, ...]]]:
+        """Return names and rows as the lake gives them."""
+        rows = self.engine.rows(self.state, prepare_statement(self.state, sql))
+        _, batches = rows.batches()
+        found: list[tuple[str | None, ...]] = []
+        for batch in batches:
+            columns = [exact_texts(c, held_in(c.type)).to_pylist() for c in batch.columns]
+            found += zip(*columns, strict=True)
+        return rows.columns, found
+
+    def difference(self, sql: str) -> str | None:
+        """Return where the answers differ; None if they do not, or the statement is refused by name."""
+        try:
+            columns, theirs = _texts(self.conn, sql)
+            expected: Any = ([name for name, _ in columns], theirs)
+        except psycopg.Error as exc:
+            expected = str(exc).split("\n")[0]
+        try:
+            found: Any = self.of_lake(sql)
+        except NotAnswerable as exc:
+            self.refused[sql] = exc.message
+            return None
+        except BadUsage as exc:
+            self.answered += isinstance(expected, str)
+            return None if isinstance(expected, str) else f"{sql}\n  refused: {exc.message} {exc.hint or ''}"
+        self.answered += 1
+        if isinstance(expected, str):
+            return f"{sql}\n  PostgreSQL: {expected}\n  found {found[1][:3]}"
+        ordered = " order by " in _PARENTHESES.sub("", _PARENTHESES.sub("", sql.lower()))
+        ours, rows = (each if ordered else sorted(each, key=repr) for each in (found[1], expected[1]))
+        if found[0] != expected[0]:
+            return f"{sql}\n  names {found[0]}, PostgreSQL {expected[0]}"
+        if ours != rows:
+            pairs = [pair for pair in zip(ours, rows, strict=False) if pair[0] != pair[1]]
+            return f"{sql}\n  {len(ours)} rows, PostgreSQL {len(rows)}: {pairs[:3]}"
+        return None

@@ -1,0 +1,201 @@
+"""PostgreSQL's dialect: what is refused and where, names, numbers and documents by themselves, and the command line."""
+
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+
+from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
+from auditlake.lake.layout import Lake
+from auditlake.query.postgres import documents, numbers
+from auditlake.query.postgres.engine import PostgresEngines
+from auditlake.query.postgres.parser import is_complete, split
+from auditlake.query.postgres.statement import prepare_statement
+from auditlake.query.postgres.texts import interval_text
+from auditlake.query.statement import LakeState, read_state
+from tests.command import run
+from tests.small_lake import write_lake_with_manifest
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small lake."""
+    root = tmp_path_factory.mktemp("small") / "lake"
+    write_lake_with_manifest(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def state(lake: Path) -> LakeState:
+    """Its state."""
+    return read_state(Lake(lake), None, UTC)
+
+
+def _rows(state: LakeState, sql: str) -> list[tuple[object, ...]]:
+    _, batches = PostgresEngines().rows(state, prepare_statement(state, sql)).batches()
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("select id, note from orders order by note desc, id", [(4, "new"), (1, "c")]),
+        ("select id, note from orders for system_time as of '0/180' order by id", [(1, "b"), (2, "")]),
+        (
+            "select o.note, b.note as b from orders for system_time as of '0/100' b join orders o using (id)",
+            [("c", "a")],
+        ),
+        ("select count(*), min(_from_lsn) from orders for system_time all", [(6, 0x100)]),
+        ("select lsn from auditlake.transactions order by lsn desc limit 1", [(0x300,)]),
+    ],
+)
+def test_tables_are_read_at_their_moments(state: LakeState, sql: str, rows: list[tuple[object, ...]]) -> None:
+    """Changes that are not applied yet are part of a state: order 3 is gone, order 4 is there."""
+    assert _rows(state, sql) == rows
+
+
+@pytest.mark.parametrize(
+    ("sql", "message", "hint"),
+    [
+        ("select nte from orders", "there is no column nte at line 1, column 8", "Did you mean note?"),
+        ("select o.nte from orders o", "there is no column nte in o at line 1, column 8", "Did you mean note?"),
+        ("select id\nfrom orders where )", "cannot parse the SQL at line 2", None),
+        (
+            "select 1 from ordrs",
+            "there is no table ordrs in this lake at line 1, column 15",
+            "Did you mean public.orders?",
+        ),
+        ("select x.id from orders o", "there is no table x in this FROM", None),
+        ("select orders.id from orders o", "there is no table orders in this FROM", "There are o."),
+        ('select "Note" from orders', "there is no column Note", "Did you mean note?"),
+        ("select id from orders join customers on true", "column id is ambiguous", "Write the table before it."),
+        ("select 'x'::int", "invalid input syntax for type integer: 'x' at line 1, column 8", None),
+        ("select id from orders where note = 1", "a comparison of text and integer", "Write a cast."),
+        ("insert into orders values (1)", "INSERT is not a query", None),
+        ("with x as (delete from orders returning id) select * from x", "this WITH does more than read", None),
+        ("select id into y from orders", "this SELECT does more than read", None),
+        ("select 1; select 2", "the SQL is 2 statements", None),
+        ("select 'a", "a quote or a comment does not end", None),
+        ("select " + "(" * 5000 + "1", "nested too deep", None),
+        ("select * from orders for system_time as of 'soon'", "soon", None),
+        ("with q as (select 1) select * from q for system_time all", "the name of a query", None),
+    ],
+)
+def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str, hint: str | None) -> None:
+    """No engine has started by then."""
+    with pytest.raises(BadUsage) as caught:
+        prepare_statement(state, sql)
+    assert message in caught.value.message
+    assert hint is None or caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("select id,\n  to_tsvector(note) from orders", "the function to_tsvector(text) at line 2, column 3"),
+        ("select pg_read_file('/etc/passwd')", "the function pg_read_file(unknown) at line 1, column 8"),
+        ("select * from pg_ls_dir('/')", "pg_ls_dir in FROM at line 1, column 15"),
+        ("select * from read_csv('/etc/passwd')", "in FROM"),
+        ("select count(*) from orders group by rollup (note)", "ROLLUP at line 1, column 46"),
+        ("select id from orders for update", "LOCKS of SELECT"),
+        ("select * from orders tablesample system (10)", "SAMPLE of TABLE"),
+        ("select price from orders where note ~ '(?i)a'", "a regular expression that engines read differently"),
+        ("select current_user", "the function current_user"),
+        ("select e'a\\n'", "BYTESTRING"),
+        ("select $1", "PARAMETER"),
+        ("select at at time zone 'Europe/Paris' from orders", "AT TIME ZONE at line 1"),
+        ("select orders from orders", "there is no column orders"),
+    ],
+)
+def test_what_is_not_translated_is_named_with_its_place(state: LakeState, sql: str, what: str) -> None:
+    """The exit code is 7, or 2 if it cannot be told from a mistake."""
+    with pytest.raises(AuditlakeError) as caught:
+        prepare_statement(state, sql)
+    assert caught.value.exit_code in {2, 7}
+    assert what.lower() in caught.value.message.lower()
+
+
+def test_a_value_that_its_column_cannot_hold_is_never_null() -> None:
+    """Refusing NaN is tested through numbers, which gets the texts of numeric columns."""
+    with pytest.raises(numbers.Failed):
+        numbers.add("NaN", "1")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "quotient"),
+    [
+        ("1", "3", "0.33333333333333333333"),
+        ("10", "4", "2.5000000000000000"),
+        ("1000000", "3", "333333.333333333333"),
+        ("0.001", "7", "0.00014285714285714286"),
+        ("-7", "2.00", "-3.5000000000000000"),
+        ("0", "5", "0.00000000000000000000"),
+    ],
+)
+def test_quotients_have_the_scale_of_postgresql(one: str, other: str, quotient: str) -> None:
+    """Expected values: `select 1/3.0` and so on in PostgreSQL 18."""
+    assert numbers.divide(one, other) == quotient
+
+
+def test_numbers_sort_by_their_keys() -> None:
+    """Sign, magnitude and digits, whatever the scale."""
+    texts = ["-1000", "-10.5", "-10.45", "-2", "-0.001", "0.00", "0.0009", "0.01", "1", "1.5", "10", "99.9", "100"]
+    assert sorted(sorted(texts), key=numbers.sort_key) == texts
+    assert numbers.sort_key("1.0") == numbers.sort_key("1.000")
+
+
+@pytest.mark.parametrize(
+    ("whole", "part", "contained"),
+    [
+        ('{"a": 1, "b": 2}', '{"a": 1.0}', True),
+        ('{"a": {"b": [1, 2]}}', '{"a": {"b": [2]}}', True),
+        ('["a", 1]', '"a"', True),
+        ('"a"', '["a"]', False),
+        ('{"a": true}', '{"a": 1}', False),
+        ("[[1, 2]]", "[1]", False),
+        ('{"a": "1"}', '{"a": 1}', False),
+    ],
+)
+def test_containment_of_documents(whole: str, part: str, contained: bool) -> None:  # noqa: FBT001 - a parameter
+    """Expected values: `select '…'::jsonb @> '…'` in PostgreSQL 18."""
+    assert documents.contains(whole, part) is contained
+
+
+def test_a_part_of_a_document_keeps_its_text() -> None:
+    """Digits, escapes and the order of keys."""
+    text = '{"a": [1.50, 1e400, "é\\n\\"", {"z": null, "aa": true}]}'
+    assert documents.member(text, "a") == text.removeprefix('{"a": ').removesuffix("}")
+    assert documents.member_text('{"a": 1.50}', "a") == "1.50"
+
+
+def test_texts_of_intervals() -> None:
+    """Expected values: PostgreSQL 18, intervalstyle `postgres`."""
+    assert interval_text(14, 3, 3_661_500_000) == "1 year 2 mons 3 days 01:01:01.5"
+    assert interval_text(-1, 2, -60_000_000) == "-1 mons +2 days -00:01:00"
+    assert interval_text(0, 0, 0) == "00:00:00"
+
+
+def test_scripts_are_divided_outside_of_strings_and_comments() -> None:
+    """Backslashes are no escapes, dollar quotes are quotes, comments nest."""
+    assert [each.strip() for each in split("select ';\\'; select 2 -- ;\n; /* ; /* ; */ */ select $$;$$")] == [
+        "select ';\\'",
+        "select 2 -- ;",
+        "/* ; /* ; */ */ select $$;$$",
+    ]
+    assert is_complete("select 1;")
+    assert not any(map(is_complete, ("select ';", "select 1 -- ;")))
+
+
+def test_the_command_line(lake: Path) -> None:
+    """`sql` and `shell` take the dialect; Spark is never asked."""
+    sql = "select id, price::text || '!' as p from orders order by 1 desc; select 7 / 2"
+    found = run(["sql", "--lake", lake, "--dialect", "postgres", "--format", "csv", sql])
+    assert (found.code, found.stdout) == (0, "id,p\n4,4.00!\n1,3.00!\n\n?column?\n3\n")
+    assert "in PostgreSQL's dialect" in found.stderr
+    refused = run(["sql", "--lake", lake, "--dialect", "postgres", "select cot(1) from orders"])
+    assert refused.code == NotAnswerable.exit_code
+    failed = run(["sql", "--lake", lake, "--dialect", "postgres", "select 1 / (id - id) from orders"])
+    assert failed.code == BadUsage.exit_code
+    assert "division by zero" in failed.stderr
+    clash = run(["sql", "--lake", lake, "--dialect", "postgres", "--engine", "spark", "select 1"])
+    assert clash.code == BadUsage.exit_code
