@@ -14,6 +14,8 @@ test: setup
 release: setup ## What a release must pass besides `make test`: longer tests, more servers, more readers
 	@PATH="$$PATH:$$HOME/go/bin"; command -v versitygw >/dev/null || ! command -v go >/dev/null || go install $(VERSITYGW)
 	@command -v zsh >/dev/null && command -v fish >/dev/null && command -v mandoc >/dev/null || apt-get install -y -qq --no-install-recommends zsh fish mandoc >&2
+	@bash scripts/postgresql14.sh
+	@[ -x /usr/lib/postgresql/15/bin/postgres ] || apt-get install -y -qq --no-install-recommends postgresql-15 >&2
 	@command -v promtool >/dev/null || apt-get install -y -qq --no-install-recommends prometheus >&2
 	@command -v systemd-analyze >/dev/null || apt-get install -y -qq --no-install-recommends systemd >&2
 	$(PYTHON_BIN)/python -m pytest -n 2 --dist loadgroup tests/release $(ARGS)

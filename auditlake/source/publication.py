@@ -13,7 +13,7 @@ view-pg-publication-tables.html
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import cast
+from typing import LiteralString, cast
 
 import psycopg
 from psycopg import sql
@@ -107,15 +107,23 @@ select r.prrelid::bigint, pg_catalog.to_jsonb(r) ->> 'prattrs' is not null
   join pg_catalog.pg_publication p on p.oid = r.prpubid
  where p.pubname = %s
 """
+_SCHEMAS = "pg_catalog.pg_publication_namespace"
+_SCHEMAS_SINCE = 150000
+_NO_SCHEMAS = "(select null::oid as oid, null::oid as pnpubid, null::oid as pnnspid where false)"
+"""PostgreSQL 14 publishes no schemas and has no catalog of them."""
 VIA_ROOT, STORED_GENERATED = "publish_via_partition_root = true", "publish_generated_columns = stored"
 """Options of a complete history: a partitioned table is one table, and its generated columns are sent."""
 STORED_GENERATED_SINCE = 180000
 """In older versions a column list may name generated columns, but the stream does not have them."""
 
 
+def _for_server(conn: psycopg.Connection[Row], query: LiteralString) -> LiteralString:
+    return query if conn.info.server_version >= _SCHEMAS_SINCE else query.replace(_SCHEMAS, _NO_SCHEMAS)
+
+
 def read_membership(conn: psycopg.Connection[Row], name: str) -> Membership | None:
     """Read the membership of a publication; None if it does not exist."""
-    rows = fetch(conn, _MEMBERSHIP, name)
+    rows = fetch(conn, _for_server(conn, _MEMBERSHIP), name)
     if not rows:
         return None
     oid, operations, altered_by, schemas = rows[0]
@@ -124,7 +132,7 @@ def read_membership(conn: psycopg.Connection[Row], name: str) -> Membership | No
         TableName(str(schema), str(table)): Member(
             cast("int", relation), cast("int | None", entry), frozenset(cast("list[int]", entries)), by
         )
-        for schema, table, relation, entry, entries in fetch(conn, _MEMBERS, name)
+        for schema, table, relation, entry, entries in fetch(conn, _for_server(conn, _MEMBERS), name)
     }
     of_all = frozenset(cast("list[int]", schemas))
     return Membership(cast("int", oid), frozenset(cast("list[str]", operations)), tables, of_all)
@@ -132,7 +140,7 @@ def read_membership(conn: psycopg.Connection[Row], name: str) -> Membership | No
 
 def read_publication_digest(conn: psycopg.Connection[Row], name: str) -> str:
     """Read a digest of a publication and of its entries; empty if it does not exist."""
-    return " ".join(str(row[0]) for row in fetch(conn, _DIGEST, name))
+    return " ".join(str(row[0]) for row in fetch(conn, _for_server(conn, _DIGEST), name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,7 @@ class Entries:
 
 def read_entries(conn: psycopg.Connection[Row], name: str) -> Entries:
     """Read the entries of a publication; opens no table."""
-    options = fetch(conn, _OPTIONS, name)
+    options = fetch(conn, _for_server(conn, _OPTIONS), name)
     listed = {cast("int", oid): bool(columns) for oid, columns in fetch(conn, _LISTED, name)}
     with_columns = frozenset(oid for oid, columns in listed.items() if columns)
     stored, schemas = (any(row[at] for row in options) for at in range(2))
