@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from auditlake.config import DEFAULT_FILE, Settings, redacted
 from auditlake.errors import AuditlakeError
-from auditlake.extras import EXTRAS
+from auditlake.extras import EXTRAS, spark_command
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest
 from auditlake.source.connection import connect
@@ -80,7 +80,14 @@ def _java() -> Part:
 
 
 def _spark() -> Part:
-    return Part("spark", State.OK, f"pyspark {version('pyspark')}, delta-spark {version('delta-spark')}")
+    found = {}
+    for package in ("pyspark", "delta-spark"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            needed = f"{package} is not installed; capture, the audit questions, the page and most SQL run without it"
+            return Part("spark", State.MISSING, needed, spark_command())
+    return Part("spark", State.OK, ", ".join(f"{package} {number}" for package, number in found.items()))
 
 
 def _jars(settings: Settings) -> Part:

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Self
 
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
+from auditlake.extras import missing_of_spark, spark_command
 from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, classes_in, ended_jvm, trace_of
 from auditlake.store.failures import as_lake_error
 from auditlake.values.escapes import visible, visible_lines
@@ -111,7 +112,8 @@ def report_error(error: AuditlakeError) -> None:
 def report(error: BaseException) -> int:
     """Report any error, and return its exit code.
 
-    A failure of the store is one of the lake, a JVM that was killed one of the settings; all else is a bug.
+    A failure of the store is one of the lake, a JVM that was killed or a Spark that is not installed one of the
+    settings; all else is a bug.
     """
     known = _as_known(error)
     if known is None:
@@ -122,7 +124,14 @@ def report(error: BaseException) -> int:
 
 
 def _as_known(error: BaseException) -> AuditlakeError | None:
-    return error if isinstance(error, AuditlakeError) else as_lake_error(error) or _as_lost_jvm(error)
+    if isinstance(error, AuditlakeError):
+        return error
+    return as_lake_error(error) or _as_lost_jvm(error) or _as_missing_spark(error)
+
+
+def _as_missing_spark(error: BaseException) -> ConfigError | None:
+    package = missing_of_spark(error)
+    return None if package is None else ConfigError(f"{package} is not installed, this needs Spark", spark_command())
 
 
 def _as_lost_jvm(error: BaseException) -> ConfigError | None:

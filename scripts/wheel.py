@@ -33,7 +33,9 @@ def main() -> None:
         _copy_sources(Path(folder))
         _copy_jars(Path(folder, "auditlake", "spark", "delta_jars"))
         command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(target), folder]
-        subprocess.run(command, check=True, stdout=sys.stderr)
+        build = subprocess.run(command, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if build.returncode != 0:
+            sys.exit(f"{build.stdout}wheel: error: {' '.join(command)} failed, see above")
     sys.stdout.write(f"{max(target.glob('auditlake-*.whl'), key=lambda wheel: wheel.stat().st_mtime_ns)}\n")
 
 

@@ -122,7 +122,7 @@ def assert_page(user: User) -> None:
         line, cwd=user.work, env=environment(user.home), text=True, stderr=subprocess.PIPE, start_new_session=True
     ) as process:
         assert process.stderr is not None
-        address = next(word for text in process.stderr for word in text.split() if word.startswith("http://"))
+        address = next(word.rstrip(";") for text in process.stderr for word in text.split() if "http://" in word)
         with urllib.request.urlopen(address, timeout=60) as page:  # noqa: S310 - our own server
             assert "orders" in page.read().decode()
         process.terminate()

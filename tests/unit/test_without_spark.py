@@ -1,0 +1,86 @@
+"""Without Java and without pyspark: what starts no JVM works, what needs Spark says what to install.
+
+The import of pyspark is blocked, as if it were not installed; the PATH has no Java.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from auditlake.cli.main import auditlake
+from auditlake.lake.layout import Lake
+from tests.small_lake import write_lake_with_manifest
+
+_RUN = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class NotInstalled(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {"pyspark", "delta", "py4j"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+"""
+_START = "from auditlake.cli.start import start; start()"
+_HELP = """
+from auditlake.cli.main import auditlake
+for name in auditlake.commands:
+    auditlake([name, "--help"], standalone_mode=False)
+"""
+
+
+def run(lake: Lake, *arguments: str, program: str = _START) -> subprocess.CompletedProcess[str]:
+    """Run a command in an environment without Spark and Java."""
+    inherited = {name: text for name, text in os.environ.items() if name not in {"JAVA_HOME", "PATH"}}
+    inherited = {name: text for name, text in inherited.items() if not name.startswith("AUDITLAKE_")}
+    return subprocess.run(
+        [sys.executable, "-c", _RUN + program, *arguments],
+        env={**inherited, "PATH": "/nonexistent", "AUDITLAKE_LAKE": str(lake.root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The small lake."""
+    return write_lake_with_manifest(tmp_path_factory.mktemp("without") / "lake")
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["status"], "orders"),
+        (["log"], "public.customers"),
+        (["show", "xid:12"], "Anne"),
+        (["row", "customers", "1"], "Anne"),
+        (["sql", "--format", "csv", "select name from customers"], "Anne"),
+        (["views", "--engine", "duckdb"], "create"),
+        (["seal"], ""),
+    ],
+)
+def test_questions_need_no_spark(lake: Lake, command: list[str], shown: str) -> None:
+    """Neither the package nor Java."""
+    done = run(lake, *command)
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
+
+
+def test_every_command_has_help(lake: Lake) -> None:
+    """Also those that need Spark."""
+    done = run(lake, program=_HELP)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Usage: ") == len(auditlake.commands)
+
+
+@pytest.mark.parametrize("command", [["sql", "--engine", "spark", "select 1"], ["follow"], ["apply"], ["maintain"]])
+def test_what_needs_spark_says_what_to_install(lake: Lake, command: list[str]) -> None:
+    """With the versions that auditlake requires, as an error of the installation and not as a bug."""
+    done = run(lake, *command, "--source", "host=127.0.0.1 port=1")
+    assert done.returncode == 3
+    assert "is not installed, this needs Spark" in done.stderr
+    assert "pip install pyspark==4.2.0 delta-spark==4.4.0" in done.stderr
