@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,12 +53,16 @@ def rewrite(table: HistoryTable, path: Path, change: Callable[[pa.Table], pa.Tab
     edit_log(table, corrected)
 
 
-def summed(actions: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return a log entry of these actions; if the writer's had a checksum, with the right one."""
+def summed(name: str, actions: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return the log entry of this name with these actions; if the writer's had a checksum, with the right one."""
     first, *others = actions
     if first.get("commitInfo", {}).get("engineInfo") != ENGINE:
         return "".join(f"{json.dumps(action)}\n" for action in (first, *others)).encode()
-    return entry_bytes({k: v for k, v in first["commitInfo"].items() if k not in {"engineInfo", "crc32"}}, others)
+    return entry_bytes(
+        int(name.removesuffix(".json")),
+        {k: v for k, v in first["commitInfo"].items() if k not in {"engineInfo", "crc32"}},
+        others,
+    )
 
 
 def with_file(add: Mapping[str, Any], content: bytes, statistics: str) -> dict[str, Any]:
@@ -71,4 +76,17 @@ def edit_log(table: HistoryTable, change: Callable[[dict[str, Any]], Mapping[str
     for entry in (table.path / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         changed = [{**action, "add": change(action["add"])} if "add" in action else action for action in actions]
-        overwrite(entry, summed(changed))
+        overwrite(entry, summed(entry.name, changed))
+
+
+def as_ours(table: Path) -> None:
+    """Give the entries and files of a table that deltalake wrote the checksums of those written by auditlake."""
+    for entry in (table / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in entry.read_text().splitlines()]
+        actions.sort(key=lambda action: "commitInfo" not in action)
+        actions[0]["commitInfo"]["engineInfo"] = ENGINE
+        for action in actions:
+            if "add" in action:
+                content = (table / unquote(action["add"]["path"])).read_bytes()
+                action["add"]["tags"] = {CHECKSUM_TAG: f"{zlib.crc32(content):08x}"}
+        overwrite(entry, summed(entry.name, actions))

@@ -98,7 +98,7 @@ def edit_adds(place: Place, change: Callable[[dict[str, Any]], Mapping[str, Any]
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
         changed = [{"add": change(each["add"])} if "add" in each else each for each in actions]
         kept = [each for each in changed if each.get("add", ...) is not None]
-        overwrite(entry, summed(kept))
+        overwrite(entry, summed(entry.name, kept))
 
 
 def where(column: str, value: object, change: Callable[[Any], Any], target: str) -> Rows:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from auditlake.capture.change_log import CaptureLog
+from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_writer import added_file, moved, put_commit
 from auditlake.lake.history import create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
@@ -45,7 +46,7 @@ def make_metadata_lake(root: Path, tables: int, files: int) -> Lake:
     record_publication(lake, Membership(1, frozenset({"insert", "update", "delete", "truncate"}), members))
     entries = _first_table(lake, relations[0])
     for number, relation in enumerate(relations[1:], 1):
-        texts = [_renamed(text, relations[0], relation) for text in entries]
+        texts = [_renamed(version, text, relations[0], relation) for version, text in enumerate(entries)]
         _write_log(lake.history(relation.name), [*texts, _files_entry(number, files)])
     return lake
 
@@ -64,9 +65,9 @@ def _first_table(lake: Lake, relation: Relation) -> list[str]:
     return [(path / "_delta_log" / f"{version:020}.json").read_text() for version in range(2)]
 
 
-def _renamed(text: str, of: Relation, to: Relation) -> str:
+def _renamed(version: int, text: str, of: Relation, to: Relation) -> str:
     changed = text.replace(str(of.name), str(to.name)).replace(f'"{of.oid}"', f'"{to.oid}"')
-    return summed(map(json.loads, changed.splitlines())).decode()
+    return summed(entry_name(version), map(json.loads, changed.splitlines())).decode()
 
 
 def _files_entry(number: int, files: int) -> str:

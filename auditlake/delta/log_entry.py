@@ -1,8 +1,9 @@
 """Bytes of an entry of a Delta log, with a checksum: a changed bit would be another position, file or column.
 
 Delta has no checksum for entries. So an entry that is written here has one in its `commitInfo`, in which Delta allows
-any value: the CRC-32 of the entry as it is with eight zeros in that place. `engineInfo` says that there is one, so the
-loss of its name is seen, too. Entries of other writers, Spark's and deltalake's, have none; they only need to be JSON.
+any value: the CRC-32 of the version, as in the entry's name, and of the entry as it is with eight zeros in that place.
+So an entry in the place of another is found. `engineInfo` says that there is a checksum, so the loss of its name is
+seen, too. Entries of other writers, Spark's and deltalake's, have none; they only need to be JSON.
 
 Authority: Delta's PROTOCOL.md, "Commit Provenance Information"
 """
@@ -22,11 +23,21 @@ _ENGINE, _EMPTY = f'"{ENGINE}"'.encode(), b'"crc32": "00000000"'
 _CHECKSUM = re.compile(rb'"crc32": "([0-9a-f]{8})"')
 
 
-def entry_bytes(info: Mapping[str, object], actions: Iterable[Mapping[str, object]]) -> bytes:
+def entry_name(version: int) -> str:
+    """Return the name of a version's entry."""
+    return f"{version:020}.json"
+
+
+def entry_bytes(version: int, info: Mapping[str, object], actions: Iterable[Mapping[str, object]]) -> bytes:
     """Return an entry with this `commitInfo`, to which its checksum is added."""
     first = {"commitInfo": {**info, "engineInfo": ENGINE, "crc32": "00000000"}}
     content = "".join(f"{json.dumps(action)}\n" for action in (first, *actions)).encode()
-    return content.replace(_EMPTY, f'"crc32": "{zlib.crc32(content):08x}"'.encode(), 1)
+    checksum = _checksum(entry_name(version), content)
+    return content.replace(_EMPTY, f'"crc32": "{checksum:08x}"'.encode(), 1)
+
+
+def _checksum(name: str, content: bytes) -> int:
+    return zlib.crc32(content, zlib.crc32(name.encode()))
 
 
 def parsed_entry(place: Place, content: bytes) -> list[Mapping[str, Any]]:
@@ -56,9 +67,9 @@ def require_intact(place: Place, content: bytes) -> None:
         if _ENGINE in content.partition(b"\n")[0]:
             raise lost(place, "is damaged: its checksum is missing")
         return
-    summed = content[: found.start()] + _EMPTY + content[found.end() :]
-    if zlib.crc32(summed) != int(found[1], 16):
-        raise lost(place, f"is damaged: its CRC-32 is {zlib.crc32(summed):08x}, it records {found[1].decode()}")
+    checksum = _checksum(place.name, content[: found.start()] + _EMPTY + content[found.end() :])
+    if checksum != int(found[1], 16):
+        raise lost(place, f"is damaged: its CRC-32 is {checksum:08x}, it records {found[1].decode()}")
 
 
 def lost(place: Place, state: str) -> LakeUnusable:

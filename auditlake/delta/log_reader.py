@@ -43,7 +43,7 @@ _PAGE = 1000
 _REPLAYED_FILES = 50_000
 _LISTED_LOGS = 64
 _Adds = dict[tuple[str, ...], Add]
-"""Logical files by `_identity`."""
+"""Logical files by `identity`."""
 _FIELDS = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector")
 _REMOVE_FIELDS = ("path", "deletionTimestamp", "deletionVector")
 
@@ -81,9 +81,9 @@ def live_files(table: Place, version: int, etag: str | None = None, listing: Lis
     since = {number: listing.entries.get(number) for number in range(start + 1, version + 1)}
     for action in read_entries(table, since):
         if "add" in action:
-            files[_identity(action["add"])] = action["add"]
+            files[identity(action["add"])] = action["add"]
         elif "remove" in action:
-            files.pop(_identity(action["remove"]), None)
+            files.pop(identity(action["remove"]), None)
     if (own := listing.entries.get(version)) is not None:
         _replays.put(table, _Replay(version, own, files))
     return list(files.values())
@@ -115,7 +115,7 @@ def removed_files(table: Place, version: int, etag: str | None) -> list[Add]:
 def _from_checkpoint(log: Place, version: int, listing: Listing | None) -> "tuple[int, _Adds, Listing]":
     """Return the files of the newest checkpoint that can be read, with its version; none and -1 if there is none."""
     number, adds, listing = _read_checkpoint(log, version, listing, "add", _FIELDS)
-    return number, {_identity(add): add for add in adds}, listing
+    return number, {identity(add): add for add in adds}, listing
 
 
 def _read_checkpoint(
@@ -193,6 +193,14 @@ def read_entries(table: Place, entries: Mapping[int, str | None]) -> list[Mappin
     log = table / "_delta_log"
     found = read_each(log, lambda version: _actions(log, version, entries[version]), sorted(entries))
     return [action for actions in found for action in actions]
+
+
+def list_all(log: Place) -> Listing:
+    """List a whole log.
+
+    Raises FileNotFoundError if there is none on a disk.
+    """
+    return _list_since(log, 0)
 
 
 def list_newest(table: Place) -> Listing:
@@ -349,7 +357,7 @@ _last_listed = OrderedDict[Place, Listing]()
 _keeping = threading.Lock()
 
 
-def _identity(action: Add) -> tuple[str, ...]:
+def identity(action: Add) -> tuple[str, ...]:
     """Return the key of a logical file: its path and its deletion vector."""
     vector = action.get("deletionVector")
     marks = () if vector is None else (vector["storageType"], vector["pathOrInlineDv"], f"{vector.get('offset')}")

@@ -38,7 +38,7 @@ from urllib.parse import quote
 
 from deltalake import DeltaTable, Field, Schema
 
-from auditlake.delta.log_entry import entry_bytes
+from auditlake.delta.log_entry import entry_bytes, entry_name
 from auditlake.delta.log_reader import entries_since
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import make_folder, put_if_absent
@@ -114,11 +114,11 @@ def _withdraw_late(path: Place, version: int) -> None:
 def put_entry(path: Place, version: int, operation: str, actions: Iterable[Action]) -> None:
     """Write the entry of a version as `put_commit`, by a process that makes all commits of the table."""
     info = {"timestamp": _now_ms(), "operation": operation, "txnId": str(uuid.uuid4())}
-    put_if_absent(_entry(path / "_delta_log", version), entry_bytes(info, actions))
+    put_if_absent(_entry(path / "_delta_log", version), entry_bytes(version, info, actions))
 
 
 def _entry(log: Place, version: int) -> Place:
-    return log / f"{version:020}.json"
+    return log / entry_name(version)
 
 
 def commit_id_of(entry: Place) -> str | None:

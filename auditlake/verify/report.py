@@ -16,6 +16,8 @@ REMEDY = (
     " the history was wrong. Closed versions are not restored; `changes` still has every change."
 )
 """Remedy for a damaged history."""
+RESTORE = "Restore these files from a backup; without one, restore the lake, or begin a new one in another folder."
+"""Remedy for damaged logs, and files of the lake's own tables."""
 _AGAIN = "Run auditlake verify again; a running follow catches up by itself."
 
 
@@ -74,7 +76,8 @@ class Finding:
 class TableReport:
     """A table's result: rows compared with the source (None: not compared), versions checked, and findings.
 
-    `reason` is set if it is unverified or skipped; `more`: `findings` does not list everything.
+    `reason` is set if it is unverified or skipped; `more`: `findings` does not list everything. `lost`: a new snapshot
+    cannot replace what is damaged.
     """
 
     name: str
@@ -85,6 +88,7 @@ class TableReport:
     skipped: bool = False
     more: bool = False
     notes: tuple[str, ...] = ()
+    lost: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -105,6 +109,7 @@ class TableReport:
             skipped=(self.skipped or self.reason is None) and (other.skipped or other.reason is None),
             more=self.more or other.more,
             notes=(*self.notes, *other.notes),
+            lost=self.lost or other.lost,
         )
 
 
@@ -132,7 +137,8 @@ class Report:
         """Return the error for damaged or unverified tables; None if there are none."""
         if damaged := self.of(Verdict.DAMAGED):
             names = ", ".join(table.name for table in damaged)
-            return LakeUnusable(f"damaged in the lake: {names}", REMEDY)
+            lost = any(table.lost for table in damaged)
+            return LakeUnusable(f"damaged in the lake: {names}", RESTORE if lost else REMEDY)
         if unverified := self.of(Verdict.UNVERIFIED):
             names = "; ".join(f"{table.name}: {table.reason}" for table in unverified)
             return NotAnswerable(f"could not be verified: {names}", _AGAIN)

@@ -1,7 +1,8 @@
 """Verification: compare a lake with its source at one LSN, and every history with its own rules and `changes`.
 
 Order of effects; nothing is written except a temporary slot, which exists for a moment, and what capture writes:
-  1. Check that the server is the lake's, check the data files, and start Spark, before the source holds anything.
+  1. Check that the server is the lake's, check all files, and start Spark, before the source holds anything. If a log
+     or a record is damaged, nothing else can be read, and the report ends here.
   2. Take the snapshot (`source_side`). Both sides are compared at its LSN S.
   3. Digest all tables at the source, in ranges, within the allowed rate (`source_side`).
   4. Wait until the lake knows every commit up to S: capture may lag, and is not stopped for this. If no process
@@ -40,6 +41,7 @@ from auditlake.spark.session import interpreted_if_wide
 from auditlake.streaming_mode import Streaming
 from auditlake.verify.comparison import AT_ONCE, Bounds, Comparison, Notify
 from auditlake.verify.history_rules import check_structure, read_history, replay
+from auditlake.verify.lake_files import check_logs, check_records
 from auditlake.verify.lake_side import Unreadable, reading, session_of
 from auditlake.verify.report import Finding, Report, TableReport, cut
 from auditlake.verify.source_side import Load, snapshot
@@ -75,11 +77,13 @@ def verify(request: Request, start_spark: Callable[[], SparkSession], notify: No
         BadUsage: if no table matches.
     """
     manifest = require_manifest(request.lake)
+    if unreadable := [*check_logs(request.lake), *check_records(request.lake)]:
+        return Report(None, tuple(_joined(unreadable)))
     histories = _chosen(request)
     if request.conninfo is not None:
         _require_same(request.conninfo, manifest)
         Masks(request.lake, request.masking)  # refused before anything is started
-    reports = [*_log_files(request), *_history_files(request, histories)]
+    reports = check_data_files(request, histories)
     damaged = {report.name for report in reports if report.findings}
     intact = [table for table in histories if str(table.name) not in damaged]
     spark = start_spark()
@@ -124,12 +128,17 @@ def _matches(name: TableName, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(f"{name.schema}.{name.table}" if "." in glob else name.table, glob) for glob in patterns)
 
 
+def check_data_files(request: Request, histories: Iterable[HistoryTable]) -> list[TableReport]:
+    """Check the data files and deletion vectors of all tables; report damaged ones, and those of another program."""
+    return [*_log_files(request), *_history_files(request, histories)]
+
+
 def _log_files(request: Request) -> Iterator[TableReport]:
     """Check the files of the lake's own tables; report only damaged ones."""
     lake = request.lake
     for path in (lake.changes, lake.relations, lake.added, lake.transactions, lake.gaps):
         if (delta := open_delta(path)) and (findings := check_files(path, delta.version())):
-            yield _of_files(path.name, findings, request.limit)
+            yield replace(_of_files(path.name, findings, request.limit), lost=True)
 
 
 def _history_files(request: Request, histories: Iterable[HistoryTable]) -> Iterator[TableReport]:

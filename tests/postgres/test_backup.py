@@ -16,7 +16,6 @@ from auditlake.backup.backup import back_up
 from auditlake.backup.pinned import Pin
 from auditlake.backup.restore import restore
 from auditlake.backup.stored import Backup, Folder
-from auditlake.delta.log_entry import entry_bytes
 from auditlake.delta.table import open_table
 from auditlake.errors import BadUsage, LakeUnusable
 from auditlake.failpoints import After
@@ -30,6 +29,7 @@ from tests import command, oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.crash.killed import killed_at
+from tests.damage import summed
 from tests.running import await_true
 from tests.s3_server import on_disk
 from tests.server import execute
@@ -294,7 +294,7 @@ def test_a_forged_backup_writes_nothing_outside_the_lake(lake: Lake, tmp_path: P
     forgeries: list[Callable[[], object]] = [
         functools.partial(place.write_text, json.dumps({**content, "records": [name]})),
         functools.partial(place.write_text, json.dumps({**content, "tables": {name: content["tables"]["changes"]}})),
-        lambda: place.write_text(json.dumps(content)) + entry.write_bytes(_with_path(entry.read_text(), name)),
+        lambda: place.write_text(json.dumps(content)) + entry.write_bytes(_with_path(entry, name)),
     ]
     for number, forge in enumerate(forgeries):
         forge()
@@ -302,11 +302,11 @@ def test_a_forged_backup_writes_nothing_outside_the_lake(lake: Lake, tmp_path: P
             restore(folder, Lake(tmp_path / f"restored-{number}"), None, _say)
 
 
-def _with_path(entry: str, path: str) -> bytes:
-    actions = [json.loads(line) for line in entry.splitlines()]
+def _with_path(entry: Path, path: str) -> bytes:
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
     forged = [{"add": {**each["add"], "path": path}} if "add" in each else each for each in actions]
     assert forged != actions
-    return entry_bytes(forged[0]["commitInfo"], forged[1:])
+    return summed(entry.name, forged)
 
 
 def test_a_damaged_backup_is_refused_by_the_name_of_its_file(lake: Lake, tmp_path: Path) -> None:

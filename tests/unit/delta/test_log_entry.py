@@ -17,14 +17,14 @@ _ACTIONS: list[dict[str, object]] = [
 
 def test_an_entry_reads_back() -> None:
     """The information about the commit comes first, and keeps what was given."""
-    first, *others = parsed_entry(_PLACE, entry_bytes({"operation": "WRITE", "txnId": "1"}, _ACTIONS))
+    first, *others = parsed_entry(_PLACE, entry_bytes(1, {"operation": "WRITE", "txnId": "1"}, _ACTIONS))
     assert first["commitInfo"].keys() == {"operation", "txnId", "engineInfo", "crc32"}
     assert others == _ACTIONS
 
 
 def test_every_flipped_bit_is_found() -> None:
     """Also one in the checksum, in its name, or in the statement that there is one."""
-    content = entry_bytes({"operation": "WRITE", "txnId": "1"}, _ACTIONS)
+    content = entry_bytes(1, {"operation": "WRITE", "txnId": "1"}, _ACTIONS)
     for place in range(len(content)):
         for bit in range(8):
             damaged = content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
@@ -36,7 +36,13 @@ def test_every_flipped_bit_is_found() -> None:
 def test_a_truncated_entry_is_found(length: int) -> None:
     """To deltalake, an empty one is a commit without actions."""
     with pytest.raises(LakeUnusable, match=r"is (empty|damaged)"):
-        parsed_entry(_PLACE, entry_bytes({"operation": "WRITE"}, _ACTIONS)[:length])
+        parsed_entry(_PLACE, entry_bytes(1, {"operation": "WRITE"}, _ACTIONS)[:length])
+
+
+def test_an_entry_in_the_place_of_another_is_found() -> None:
+    """For example the one before, put back from a backup."""
+    with pytest.raises(LakeUnusable, match=r"0001\.json is damaged: its CRC-32"):
+        parsed_entry(_PLACE, entry_bytes(0, {"operation": "WRITE"}, _ACTIONS))
 
 
 def test_an_entry_of_another_writer_needs_no_checksum() -> None:

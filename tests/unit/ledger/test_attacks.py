@@ -248,7 +248,7 @@ def test_a_renamed_column_of_a_copy_is_found(lake: Lake, digest: Evidence) -> No
     schema = json.loads(metadata["schemaString"])
     schema["fields"][1]["metadata"]["auditlake.name"] = "notes"
     metadata["schemaString"] = json.dumps(schema)
-    overwrite(entry, summed(actions))
+    overwrite(entry, summed(entry.name, actions))
     assert found(compared(lake, digest)) == [("changed columns", "public.orders", 0x100, None)]
 
 

@@ -228,5 +228,5 @@ def _resync(lake: Lake) -> None:
     edit_rows(lake.history(ORDERS), resynced)
     entry = lake.history(ORDERS) / "_delta_log" / f"{1:020}.json"
     action = {"txn": {"appId": "auditlake/resync", "version": 0x280}}
-    overwrite(entry, summed([*map(json.loads, entry.read_text().splitlines()), action]))
+    overwrite(entry, summed(entry.name, [*map(json.loads, entry.read_text().splitlines()), action]))
     assert files_of(lake, ORDERS).table.resynced == 0x280

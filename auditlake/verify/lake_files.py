@@ -1,0 +1,67 @@
+"""Check the files of a lake that everything else is read through: Delta logs, and JSON records.
+
+`check_logs` checks the log of each table (`delta.log_check`). `check_records` reads each record as its readers do. Data
+files and deletion vectors are checked by `delta.data_files`.
+
+Not found is what leaves a lake as it could be: a table's last entry is lost, a record is deleted that not every lake
+has (of a parked table, for example), or holds another valid value. `histories.json` and `_last_checkpoint` are hints,
+without which readers only take longer.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from auditlake.capture.partition_watch import read_partitions
+from auditlake.delta.log_check import log_problems
+from auditlake.errors import LakeUnusable
+from auditlake.lake.layout import Lake
+from auditlake.lake.parking import read_records
+from auditlake.lake.records import read_recorded, read_shape, read_state
+from auditlake.schema.catalog_snapshot import read_catalog_snapshot
+from auditlake.store.files import list_written
+from auditlake.store.place import Place
+from auditlake.verify.report import Finding, TableReport
+
+
+def check_logs(lake: Lake) -> Iterator[TableReport]:
+    """Check the logs of all tables; report only damaged ones."""
+    for name, place in _tables(lake):
+        if problems := log_problems(place):
+            findings = [Finding(problem.kind, file=problem.file, detail=problem.detail) for problem in problems]
+            yield TableReport(name, findings=tuple(findings), lost=True)
+
+
+def _tables(lake: Lake) -> Iterator[tuple[str, Place]]:
+    own = (lake.changes, lake.relations, lake.added, lake.transactions, lake.gaps)
+    for place in (*own, lake.ledger_entries, lake.ledger_blocks):
+        if _is_folder(place):
+            yield (place.name if place.parent == lake.root else f"ledger/{place.name}"), place
+    for name in lake.history_names():
+        yield str(name), lake.history(name)
+
+
+def _is_folder(place: Place) -> bool:
+    return place.is_dir() if isinstance(place, Path) else next(list_written(place), None) is not None
+
+
+def check_records(lake: Lake) -> Iterator[TableReport]:
+    """Read all records; report those that cannot be read, or are missing."""
+    for name, read in _records(lake):
+        try:
+            read()
+        except LakeUnusable as exc:
+            yield TableReport(name, findings=(Finding("record", detail=exc.message),), lost=True)
+
+
+def _records(lake: Lake) -> Iterator[tuple[str, Callable[[], object]]]:
+    yield "capture.json", lambda: read_state(lake)
+    yield "publication.json", lambda: _read_publication(lake)
+    yield "parked", lambda: read_records(lake)
+    yield "partitions", lambda: [read_partitions(lake, name) for name in lake.partitioned_names()]
+    yield "shapes", lambda: [read_shape(lake, name) for name in lake.shape_names()]
+    yield "looks", lambda: [read_catalog_snapshot(lake, name) for name in lake.history_names()]
+
+
+def _read_publication(lake: Lake) -> None:
+    if read_recorded(lake) is None and lake.shape_names():
+        raise LakeUnusable(f"{lake.publication} is missing")
