@@ -1,7 +1,8 @@
 """MCP server: the audit questions as read-only tools for a language model, over stdio.
 
 Every tool is a question of `api.lake.Lake`, answered as JSON with PostgreSQL's text of every value. An answer has at
-most `rows` entries; `more` is true if there are others. Values of masked columns (`audit.masked_columns`) are replaced
+most `rows` entries, and not more than `characters` of JSON in them; `more` is true if there are others. One entry that
+is longer is refused. Values of masked columns (`audit.masked_columns`) are replaced
 wherever they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused,
 because its answer would reveal it. Actor and reason are shown as the application wrote them.
 
@@ -15,11 +16,11 @@ might quote a row. stdout is the protocol's; messages go to stderr.
 Authority: modelcontextprotocol.io/specification, "Tools"
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, wraps
-from itertools import islice
 from threading import Timer
 from typing import Any, TypeVar
 
@@ -44,6 +45,8 @@ from auditlake.temporal.when import format_us
 
 MASKED = "(masked)"
 STATEMENT_S = 30
+CHARACTERS = 2**20
+"""More than a language model takes; a value of PostgreSQL has up to 1 GB."""
 _INSTRUCTIONS = """The history of a PostgreSQL database: every version of every row, who changed it and why.
 To learn why a value is what it is, call blame with table and key; row lists all changes of a row; deleted finds rows
 that are gone; diff compares two moments; rows reads a table as of a moment; sql joins and counts across tables and
@@ -59,15 +62,36 @@ Key = dict[str, Any] | int | str
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """At most `rows` entries in an answer; `masked` are patterns of schema.table.column (`audit.masked_columns`)."""
+    """At most `rows` entries in an answer, and so many `characters` of JSON.
+
+    `masked` are patterns of schema.table.column (`audit.masked_columns`).
+    """
 
     rows: int
     masked: tuple[str, ...] = ()
+    characters: int = CHARACTERS
 
-    def cut(self, found: Iterable[T], convert: Callable[[T], Fields]) -> Fields:
-        """Return the first entries, and whether there are more."""
-        first = list(islice(found, self.rows + 1))
-        return {"found": [convert(each) for each in first[: self.rows]], "more": len(first) > self.rows}
+    def cut(self, found: Iterable[T], convert: Callable[[T], object]) -> Fields:
+        """Return the first entries, and whether there are more.
+
+        Raises BadUsage if the first one alone is too long.
+        """
+        entries: list[object] = []
+        left = self.characters
+        for each in found:
+            if len(entries) == self.rows:
+                return {"found": entries, "more": True}
+            entry = convert(each)
+            left -= (length := len(json.dumps(entry, ensure_ascii=False)))
+            if left < 0:
+                if not entries:
+                    raise BadUsage(
+                        f"the first entry has {length:,} characters, an answer at most {self.characters:,}",
+                        "Read fewer columns, or use the command line.",
+                    )
+                return {"found": entries, "more": True}
+            entries.append(entry)
+        return {"found": entries, "more": False}
 
 
 def _row(masked: MaskedColumns, texts: Texts | None) -> Fields | None:
@@ -230,19 +254,14 @@ class Tools:
         timer.start()
         try:
             rows = engine.answer(state, query)
-            first = list(islice(rows.texts(), self._limits.rows + 1))
+            answer = self._limits.cut(rows.texts(), lambda each: each)
         except NotEmbedded as reason:
             why = "it takes too long" if timer.finished.is_set() else str(reason)
             raise BadUsage(f"this statement has no answer here: {why}", "Write it in simpler SQL.") from None
         finally:
             timer.cancel()
             connection.close()
-        return {
-            "columns": rows.columns,
-            "found": first[: self._limits.rows],
-            "more": len(first) > self._limits.rows,
-            "lsn": str(state.lsn),
-        }
+        return {"columns": rows.columns, **answer, "lsn": str(state.lsn)}
 
     def status(self) -> Fields:
         """Tell how current the lake is, and whether something is wrong with it."""

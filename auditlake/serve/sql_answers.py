@@ -5,16 +5,17 @@
 2. DuckDB answers what means the same there (`query.embedded`), in the server's one database.
 3. Spark answers the rest, started by the first statement that needs it; such statements run one after the other, in a
    session that is closed to all but the lake (`spark.closed_session`). EXPLAIN is refused: it shows files.
-4. At most `Limits.sql_rows` rows are returned; a statement that takes longer than `Limits.timeout_s` is cancelled, and
-   Spark ended if it does not hear. The start of Spark and the first plan, for which the JVM loads most of its classes,
-   are not counted.
+4. At most `Limits.sql_rows` rows are returned, and of long ones as many as have `ANSWER_CHARACTERS`; a statement that
+   takes longer than `Limits.timeout_s` is cancelled, and Spark ended if it does not hear. The start of Spark and the
+   first plan, for which the JVM loads most of its classes, are not counted.
 """
 
 import threading
 import time
 import uuid
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,6 +46,8 @@ _TYPE_NAMES = {
     "timestamp[us, tz=UTC]": "timestamp",
     "timestamp[us]": "timestamp_ntz",
 }
+ANSWER_CHARACTERS = 8 * 2**20
+"""Of the values of an answer: more than a page shows, and the server holds several copies of each answer."""
 _MOST_COMPLETIONS = 30
 _MOST_CHARACTERS = 20_000
 _MOST_START_S = 300
@@ -85,7 +88,7 @@ class Statements:
             raise BadUsage("a statement of the page cannot define a view", "Write the query itself.")
         if query.sql.lstrip().lower().startswith("explain"):
             raise BadUsage("EXPLAIN shows files of the server, which this page does not", "Use auditlake sql.")
-        columns, rows, engine = self._answered(resources, state, query, asked.sql)
+        columns, rows, is_cut, engine = self._answered(resources, state, query, asked.sql)
         count(Counter.QUESTIONS, engine.lower())
         count(Counter.QUESTION_SECONDS, engine.lower(), time.monotonic() - begun)
         reader = resources.reader(str(state.lsn))
@@ -96,7 +99,7 @@ class Statements:
             seconds=round(time.monotonic() - begun, 4),
             columns=columns,
             rows=rows[:most],
-            more=len(rows) > most,
+            more=is_cut or len(rows) > most,
         )
 
     def _answered(self, resources: Resources, state: LakeState, query: PreparedQuery, sql: str) -> "_Found":
@@ -119,8 +122,7 @@ class Statements:
         most = resources.limits.sql_rows + 1
         rows = Embedded(self._settings, resources.open_cursor).answer(state, query)
         schema, batches = rows.batches()
-        with closing(_first(batches, most)) as fetched:
-            return *as_texts(rows.columns, schema, list(fetched)), "DuckDB"
+        return *_as_texts(rows.columns, schema, first(batches, most)), "DuckDB"
 
     def _run_in_spark(self, resources: Resources, query: PreparedQuery) -> "_Found":
         from auditlake.query.spark_engine import (  # noqa: PLC0415 - pyspark takes a second to import
@@ -137,11 +139,12 @@ class Statements:
             self._session = None if has_ended() else self._session
             with nullcontext() if self._session else resources.uncounted("Spark to start", _MOST_START_S):
                 spark = self._session or session_for_statements(spark_session(self._settings))
-                rows = plan(spark, query).limit(resources.limits.sql_rows + 1)
+                most = resources.limits.sql_rows + 1
+                rows = plan(spark, query).limit(most)
             self._session = spark
             with limit.of(spark):
                 schema, fetched = batches(rows)
-                return *as_texts(rows.columns, schema, list(fetched)), "Spark"
+                return *_as_texts(rows.columns, schema, first(fetched, most)), "Spark"
         except Exception as exc:
             if limit.passed:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
@@ -164,19 +167,34 @@ def cache_key(query: PreparedQuery, sql: str) -> Hashable | None:
     return ("sql", query.lsn, sql, *read)
 
 
-def _first(batches: Iterator[pa.RecordBatch], count: int) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the first rows, and end the iterator."""
-    left = count
-    for batch in batches:
-        yield batch.slice(0, left)
-        left -= batch.num_rows
-        if left <= 0:
-            break
-    if isinstance(batches, Generator):
-        batches.close()
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first batches of an answer; `is_cut` if there are others although there is room for more rows."""
+
+    batches: Sequence[pa.RecordBatch]
+    is_cut: bool
 
 
-_Found = tuple[list[models.SqlColumn], list[list[str | None]], str]
+def first(batches: Iterator[pa.RecordBatch], most_rows: int) -> First:
+    """Fetch the first rows, and no batch more once they have `ANSWER_CHARACTERS` bytes; end the iterator."""
+    found: list[pa.RecordBatch] = []
+    rows = size = 0
+    try:
+        for batch in batches:
+            if size > ANSWER_CHARACTERS:
+                return First(found, is_cut=True)
+            found.append(batch.slice(0, most_rows - rows))
+            rows, size = rows + found[-1].num_rows, size + found[-1].nbytes
+            if rows >= most_rows:
+                break
+        return First(found, is_cut=False)
+    finally:
+        if isinstance(batches, Generator):
+            batches.close()
+
+
+_Found = tuple[list[models.SqlColumn], list[list[str | None]], bool, str]
+"""Columns, rows, whether rows were left out because these have enough characters, and the engine."""
 
 
 def _size(found: _Found) -> int:
@@ -229,13 +247,30 @@ def _is_idle(spark: "SparkSession") -> bool:
     return True
 
 
-def as_texts(
-    names: Sequence[str], schema: pa.Schema, batches: Sequence[pa.RecordBatch]
-) -> tuple[list[models.SqlColumn], list[list[str | None]]]:
-    """Return the columns of an answer and its rows, every value as `auditlake sql --format csv` writes it."""
+def _as_texts(
+    names: Sequence[str], schema: pa.Schema, first: First
+) -> tuple[list[models.SqlColumn], list[list[str | None]], bool]:
+    """Return the columns of an answer and its rows, every value as `auditlake sql --format csv` writes it.
+
+    The last member tells whether rows are left out because of `ANSWER_CHARACTERS`.
+
+    Raises BadUsage if the first row alone has more.
+    """
     from auditlake.query.output import plain_text, rows_of  # noqa: PLC0415 - see above
 
-    rows = [[None if value is None else plain_text(value) for value in row] for row in rows_of(schema, iter(batches))]
+    rows: list[list[str | None]] = []
+    left, is_cut = ANSWER_CHARACTERS, first.is_cut
+    for row in rows_of(schema, iter(first.batches)):
+        texts = [None if value is None else plain_text(value) for value in row]
+        left -= sum(len(text or "") for text in texts)
+        if left < 0:
+            is_cut = True
+            break
+        rows.append(texts)
+    if is_cut and not rows:
+        raise BadUsage(
+            f"the first row has more than {ANSWER_CHARACTERS:,} characters", "Ask for less, or use auditlake sql."
+        )
     columns = [
         models.SqlColumn(
             name=name,
@@ -246,7 +281,7 @@ def as_texts(
         )
         for name, field in zip(names, schema, strict=True)
     ]
-    return columns, rows
+    return columns, rows, is_cut
 
 
 def _type_name(kind: pa.DataType) -> str:

@@ -98,6 +98,31 @@ def test_the_tools_answer_the_audit_questions(lake: Lake) -> None:
     _session(lake, script)
 
 
+def test_an_answer_is_cut_at_a_number_of_characters(lake: Lake) -> None:
+    """Of every tool: an entry that does not fit is left out, and the first one refused."""
+    api = LakeApi(lake.root)
+    questions: list[Callable[[Tools], dict[str, Any]]] = [
+        lambda tools: tools.rows("orders", as_of="0/250", order_by=["id"]),
+        lambda tools: tools.row("orders", {"id": 1}),
+        lambda tools: tools.blame("orders", {"id": 1}),
+        lambda tools: tools.deleted("orders"),
+        lambda tools: tools.diff("0/180", tables=["orders"]),
+        lambda tools: tools.log(),
+        lambda tools: tools.sql("select id, note from orders", as_of="0/250"),
+    ]
+    for question in questions:
+        whole = question(Tools(api, Limits(50)))
+        assert len(whole["found"]) > 1
+        first = whole["found"][0]
+        length = len(json.dumps(first, ensure_ascii=False))
+        cut = question(Tools(api, Limits(50, characters=length)))
+        assert (cut["found"], cut["more"]) == ([first], True)
+        with pytest.raises(
+            BadUsage, match=f"the first entry has {length:,} characters, an answer at most {length - 1:,}"
+        ):
+            question(Tools(api, Limits(50, characters=length - 1)))
+
+
 _REVEALING = (
     "select note from orders",
     "select * from orders",
