@@ -10,7 +10,10 @@ from auditlake.cli.main import auditlake
 from auditlake.config import Settings
 
 _ROOT = Path(__file__).parents[2]
-_DOCUMENTS = [_ROOT / "README.md", _ROOT / "ARCHITECTURE.md", *sorted((_ROOT / "docs").glob("*.md"))]
+_DOCUMENTS = [
+    *(_ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted((_ROOT / "docs").glob("*.md")),
+]
 _LINK = re.compile(r"\]\(([^)#:]+)\)")
 _COMMAND = re.compile(r"`?auditlake ([a-z]+)\b(?![.:/_])")
 _OPTION = re.compile(r"auditlake [a-z]+[^`\n|]*?(--[a-z-]+)")
