@@ -96,6 +96,10 @@ class ComparedRows:
     def entries(self, kind: str) -> Iterator[Entry]:
         return (entry for entry in (self._keyed() if self.key else self._copies()) if entry.kind == kind)
 
+    @property
+    def masked_columns(self) -> Sequence[str]:
+        return []
+
     def columns_with_invalid_text(self) -> Sequence[str]:
         return []
 

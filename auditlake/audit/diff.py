@@ -32,6 +32,7 @@ from auditlake.audit.pending_changes import LSN, Tail
 from auditlake.audit.versions import PERIOD, history_texts, row_values, value_column
 from auditlake.errors import NotAnswerable
 from auditlake.lake.history import OPEN_PART, HistoryTable
+from auditlake.lake.masks import masked_names
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
 from auditlake.temporal.as_of_predicate import as_of_sql
@@ -436,6 +437,7 @@ class Compared:
     def __init__(self, reader: Reader, table: HistoryTable, span: Span, *, reverse: bool) -> None:
         table = _with_one_key(reader, table, span)
         self._diff = Diff(reader, table, span) if table.key else MultisetDiff(reader, table, span)
+        self._lake = reader.lake
         self._reverse = reverse
         self._span = span
 
@@ -468,6 +470,12 @@ class Compared:
     def renames(self) -> bool:
         """Whether a column has one name at one moment and another name at the other one."""
         return self._diff.renames
+
+    @property
+    def masked_columns(self) -> Sequence[str]:
+        """The names of columns, at either moment, whose values the lake does not have."""
+        masked = masked_names(self._lake, self._diff.table)
+        return sorted(masked & {column.name for column in (*self.columns_before, *self.columns_after)})
 
     def named_columns(self, kind: str) -> tuple[dict[str, Column], dict[str, Column]]:
         """Return the columns on both sides of entries of a kind, by the names that they have there."""

@@ -70,14 +70,16 @@ class Comparison(Protocol):
     @property
     def columns_after(self) -> Sequence[Column]: ...
     def entries(self, kind: str) -> Iterator[Entry]: ...
+    @property
+    def masked_columns(self) -> Sequence[str]: ...
     def columns_with_invalid_text(self) -> Sequence[str]: ...
 
 
 def patch(tables: Sequence[Comparison]) -> Iterator[str]:
     """Yield the statements of the script.
 
-    Raises NotAnswerable, before the first statement, if a table's columns differ between the two moments, or if a row
-    has text that no literal can hold.
+    Raises NotAnswerable, before the first statement, if a table's columns differ between the two moments, if one is
+    masked, or if a row has text that no literal can hold.
     """
     for table in tables:
         _check_expressible(table)
@@ -95,6 +97,11 @@ def _check_expressible(table: Comparison) -> None:
         raise NotAnswerable(
             f"the columns of {table.name} differ between the two moments, so no script can change one into the other",
             "Leave the table out, or choose moments on one side of the schema change.",
+        )
+    if masked := table.masked_columns:
+        raise NotAnswerable(
+            f"the values of {', '.join(masked)} of {table.name} are masked in the lake, so no script can restore them",
+            "Leave the table out; auditlake diff shows which rows differ.",
         )
     if invalid := table.columns_with_invalid_text():
         key = f"; its key is {', '.join(table.key)}" if table.key else ""

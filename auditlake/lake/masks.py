@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from auditlake.errors import ConfigError, LakeUnusable
-from auditlake.lake.history import list_histories
+from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_record
@@ -288,6 +288,19 @@ def _require_same(rules: Masking, table: _Table, column: _Column) -> None:
 
 def _masking(rule: Rule | None) -> Rule | None:
     return rule if rule is not None and rule.masks else None
+
+
+def masked_names(lake: Lake, history: HistoryTable) -> frozenset[str]:
+    """Return every name that a masked column of a table has or had, also of one of the same name.
+
+    Raises LakeUnusable if a record cannot be read.
+    """
+    names = {history.name, *history.all_names}
+    found = [
+        each for each in _read_tables(lake).values() if each.oid == history.oid or not names.isdisjoint(each.names)
+    ]
+    masked = (column for table in found for column in table.columns if _masking(column.rule) is not None)
+    return frozenset(name for column in masked for name in column.names)
 
 
 def _mark(rules: Masking) -> str | None:

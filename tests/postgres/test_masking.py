@@ -199,6 +199,7 @@ def test_no_value_reaches_the_lake(site: Site) -> None:
     assert not list(leaks(site.lake))
     copied = site.lsn()
     site.execute(*CHANGES)
+    changed = site.lsn()
     site.well("capture", "--until-current")
     assert not list(leaks(site.lake))
     check_people(site)
@@ -209,6 +210,8 @@ def test_no_value_reaches_the_lake(site: Site) -> None:
     assert site.rows(joined) == [{"id": 2}]
     before = site.rows("select email, n from public.logins", "--as-of", copied)
     assert before == [{"email": hashed("zzclear1@x.org"), "n": 1}]
+    undo = site.run("diff", copied, changed, "logins", "--format", "sql", "-R")
+    assert (undo.code, "the values of email of public.logins are masked" in undo.stderr) == (7, True), undo
     site.well("check", "--install-ddl-trigger", "--yes")
     site.execute(
         "truncate logins",
@@ -268,6 +271,7 @@ def test_a_wrong_rule_is_refused_before_the_first_effect(site: Site) -> None:
         site.configure(f'[mask]\nsecret = "{{secret}}"\n[mask.columns]\n{rule}\n')
         done = site.run("bootstrap")
         assert (done.code, problem in done.stderr) == (3, True), done.stderr
+        assert site.run("check").stderr == done.stderr
     site.configure('[mask]\nsecret = "{secret}"\nstrict = ["public.logins"]\n[mask.columns]\n"*.*.email" = "hash"')
     assert "column n of public.logins has no rule" in site.run("bootstrap").stderr
     site.configure(secret="short")
@@ -281,6 +285,16 @@ def test_a_wrong_rule_is_refused_before_the_first_effect(site: Site) -> None:
     with psycopg.connect(site.dsn) as conn:
         left = "select (select count(*) from pg_replication_slots), (select count(*) from pg_publication)"
         assert conn.execute(left).fetchone() == (0, 0)
+
+
+@pytest.mark.parametrize("place", [After.MANIFEST, After.SLOT, After.FILES_COPIED])
+def test_a_killed_bootstrap_leaves_no_value(site: Site, place: After) -> None:
+    """Also before the rules are recorded; the next run completes the lake under them."""
+    killed_at(place, site.arguments("bootstrap"))
+    assert not list(leaks(site.lake))
+    site.well("bootstrap")
+    assert not list(leaks(site.lake))
+    assert site.rows("select email from public.people where id = 1") == [{"email": hashed("zzclear1@x.org")}]
 
 
 def test_rules_of_recorded_columns_do_not_change(site: Site) -> None:

@@ -21,9 +21,8 @@ def test_every_stage_keeps_values_out(database: str, tmp_path: Path) -> None:
     done = site.run("verify")
     assert (done.code, "different" in done.stdout) == (0, False), done.stderr
     said = site.run("resync", "--table", "people")
-    assert (said.code, "0 versions end, 0 begin" in said.stderr or "no difference" in said.stderr) == (0, True), said
+    assert (said.code, "0 versions ended, 0 began" in said.stderr) == (0, True), said.stderr
     site.execute("update people set mail = 'zzclear8@x.org' where id = 2")
     site.well("follow", "--until-current")
     assert not list(leaks(site.lake))
-    site.execute("alter table people disable trigger all")
     assert site.run("verify").code == 0

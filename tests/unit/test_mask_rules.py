@@ -13,6 +13,7 @@ from auditlake.lake.masks import Masks, settle
 from auditlake.mask_rules import Masking, parse_rule
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.masks import WITHHELD, ColumnMask, fingerprint, hmac_sha256
+from tests.s3_server import chosen_lake
 
 SECRET = b"0123456789abcdef"
 TEXT, CHAR, BYTEA, UUID_OID = 25, 1042, 17, 2950
@@ -83,7 +84,7 @@ HASH = ("public.people.email", "hash")
 
 def test_a_rule_follows_its_column(tmp_path: Path) -> None:
     """Under another name, in a renamed table, after a restart, and where the attribute number is not known."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     assert list(opened(lake, HASH).of(relation((1, "id"), (2, "email"))).columns) == ["email"]
     renamed = relation((1, "id"), (2, "mail"), name=TableName("public", "persons"))
     for shown in (renamed, relation((None, "id"), (None, "mail")), relation((1, "id"), (7, "mail"))):
@@ -95,7 +96,7 @@ def test_a_rule_follows_its_column(tmp_path: Path) -> None:
 
 def test_an_unknown_column_may_be_a_masked_one(tmp_path: Path) -> None:
     """Without attribute numbers, as of a table that is gone, a new name is withheld while a masked one is missing."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     opened(lake, HASH).of(relation((1, "id"), (2, "email")))
     unknown = opened(lake, HASH).of(relation((None, "id"), (None, "letter")))
     assert (unknown.columns, len(unknown.problems)) == ({"letter": WITHHELD}, 1)
@@ -105,7 +106,7 @@ def test_an_unknown_column_may_be_a_masked_one(tmp_path: Path) -> None:
 
 def test_a_column_recorded_in_the_clear_cannot_become_masked(tmp_path: Path) -> None:
     """Renamed to a masked name it is masked and a problem, again and again, until a copy replaces its rows."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     opened(lake, HASH).of(relation((1, "id"), (2, "note")))
     renamed = relation((1, "id"), (2, "email"))
     for _ in range(2):
@@ -120,7 +121,7 @@ def test_a_column_recorded_in_the_clear_cannot_become_masked(tmp_path: Path) -> 
 
 def test_what_cannot_be_masked_is_withheld(tmp_path: Path) -> None:
     """A column without a rule in a strict table, until there is one; and one whose type its rule does not fit."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     keep = ("public.people.id", "keep")
     masks = opened(lake, HASH, keep, strict=("public.people",))
     assert not masks.of(relation((1, "id"), (2, "email"))).problems
@@ -140,7 +141,7 @@ def test_what_cannot_be_masked_is_withheld(tmp_path: Path) -> None:
 
 def test_other_rules_than_the_recorded_ones_are_refused(tmp_path: Path) -> None:
     """A process opens the masks with the rules of the record, or not at all."""
-    lake = Lake(tmp_path)
+    lake = chosen_lake(tmp_path)
     opened(lake, HASH)
     for other in (Masking(), Masking(((HASH[0], parse_rule("hash")),), (), SECRET + b"x")):
         with pytest.raises(ConfigError, match=r"not those that the lake records"):

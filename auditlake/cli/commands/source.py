@@ -78,6 +78,10 @@ def _check(conn: "psycopg.Connection[Row]", settings: Settings) -> None:
     from auditlake.source.slot import failover_remarks
 
     plan = survey(conn, settings.tables, settings.publication, settings.slot)
+    if settings.masking:
+        from auditlake.capture.masking import check_rules
+
+        check_rules(conn, settings.masking, [table.relation for table in plan.chosen])
     found = findings(conn, plan)
     warnings = [*find_failing(conn), *plan.advice]
     remarks = [*failover_remarks(conn, settings.slot, wanted=settings.failover), read_ddl_trigger(conn).sentence]
