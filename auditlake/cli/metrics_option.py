@@ -1,17 +1,21 @@
 """The option --metrics-port, and notices to a service manager: what a command that runs on shows of itself."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from auditlake.config import Settings
 from auditlake.counters import Beat
 from auditlake.lake.layout import Lake
 from auditlake.messages import Event, Notice, say
+
+if TYPE_CHECKING:  # pydantic takes half of the time of --help
+    from auditlake.config import Settings
 
 R = TypeVar("R")
 

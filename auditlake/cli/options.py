@@ -1,5 +1,7 @@
 """Options that commands share: settings, time zone, streaming, the target of a run; and ending on a signal."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 import functools
 import os
 import select
@@ -12,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from auditlake.config import Settings, load_settings
 from auditlake.errors import BadUsage, WrongSource
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest
@@ -21,6 +22,7 @@ from auditlake.messages import use_format
 
 if TYPE_CHECKING:  # follow imports Spark
     from auditlake.capture.supervisor import Until
+    from auditlake.config import Settings
     from auditlake.snapshot.bootstrap import Target
 
 R = TypeVar("R")
@@ -68,6 +70,8 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
         if given.get("tables"):
             flags["tables"] = given.pop("tables")
         flags |= {name: given.pop(name) for name in _OTHERS if name in given}
+        from auditlake.config import load_settings  # noqa: PLC0415 - as above
+
         settings = load_settings(context.obj, **flags)
         use_format(settings.log_format)
         return command(settings=settings, **given)
@@ -124,7 +128,7 @@ def with_target(command: Callable[..., R]) -> Callable[..., R]:
     return wrapped
 
 
-def _target(text: str | None, *, until_current: bool) -> "Until":
+def _target(text: str | None, *, until_current: bool) -> Until:
     if text is None:
         return "current" if until_current else None
     try:
@@ -213,7 +217,7 @@ def with_recorded_names(settings: Settings) -> Settings:
     return settings.model_copy(update=names)
 
 
-def bootstrap_target(settings: Settings) -> "Target":
+def bootstrap_target(settings: Settings) -> Target:
     """Return the settings of a bootstrap, with the names that the lake records.
 
     Raises WrongSource if the settings have others.

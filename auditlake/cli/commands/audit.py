@@ -1,5 +1,7 @@
 """Audit commands: log, show, row, diff, blame, deleted. None starts a JVM."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -7,13 +9,13 @@ import click
 
 from auditlake.cli.commands.feed import Delivery, print_changes
 from auditlake.cli.options import DashedCommand, stopped_by_signals, with_gaps, with_settings, with_zone
-from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
 if TYPE_CHECKING:
     from auditlake.audit.lake_reader import Reader
+    from auditlake.config import Settings
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 _SINCE = click.option("--since", metavar="WHEN", help="From this moment on, inclusive.")
@@ -23,7 +25,7 @@ _KEY = click.argument("key", nargs=-1, required=True)
 _OPTIONS = {"after": "--after", "ops": "--op", "allow_gaps": "--allow-gaps", "form": "--format"}
 
 
-def _reader(settings: Settings, *tables: str) -> "Reader":
+def _reader(settings: Settings, *tables: str) -> Reader:
     """Read the lake; for a question about the named tables alone, if there are any."""
     from auditlake.audit.lake_reader import Reader
     from auditlake.lake.history import ALL

@@ -1,11 +1,17 @@
 """Commands backup and restore."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
+from typing import TYPE_CHECKING
+
 import click
 
 from auditlake.cli.options import with_settings
-from auditlake.config import Settings
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
+
+if TYPE_CHECKING:  # pydantic takes half of the time of --help
+    from auditlake.config import Settings
 
 
 @click.command()

@@ -1,5 +1,7 @@
 """Command doctor: what this installation has and lacks."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -8,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.config import Settings, load_settings
 from auditlake.errors import AuditlakeError
 from auditlake.messages import report_error, say
 from auditlake.values.escapes import visible
 
 if TYPE_CHECKING:  # commands import on demand, to start fast
+    from auditlake.config import Settings
     from auditlake.doctor import Part
 
 
@@ -31,6 +33,7 @@ def doctor(context: click.Context, *, source: str | None, lake: str | None, fetc
       auditlake doctor
       auditlake doctor --fetch
     """
+    from auditlake.config import load_settings
     from auditlake.doctor import State, examine
 
     def load() -> Settings:
@@ -61,7 +64,7 @@ def _fetch(load: Callable[[], Settings]) -> None:
         report_error(error)
 
 
-def _show(parts: "Sequence[Part]") -> None:
+def _show(parts: Sequence[Part]) -> None:
     for part in parts:
         click.echo(f"{part.state:<8} {part.name:<11} {visible(part.text)}")
         if part.fix:

@@ -1,5 +1,7 @@
 """The feed of changes on the command line: `auditlake log --changes` and `auditlake webhook`."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +15,13 @@ import click
 
 from auditlake.cli.metrics_option import exported_metrics, with_metrics
 from auditlake.cli.options import stopped_by_signals, with_settings, with_zone
-from auditlake.config import Settings
 from auditlake.counters import Beat
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
 if TYPE_CHECKING:
+    from auditlake.config import Settings
     from auditlake.feed.change import ChangedTransaction
     from auditlake.feed.request import Request
 
@@ -35,7 +37,7 @@ class Delivery:
     follow: bool
     as_json: bool
 
-    def request(self, asked: Mapping[str, Any]) -> "Request":
+    def request(self, asked: Mapping[str, Any]) -> Request:
         """Return the request; without a start, `--follow` starts with the next transaction, else with the first.
 
         Raises BadUsage.
@@ -70,24 +72,24 @@ def print_changes(settings: Settings, delivery: Delivery, asked: Mapping[str, An
                 return
 
 
-def _writer(settings: Settings, delivery: Delivery) -> "Callable[[ChangedTransaction], None]":
+def _writer(settings: Settings, delivery: Delivery) -> Callable[[ChangedTransaction], None]:
     if delivery.form is None and not delivery.as_json:
         return _text_writer(settings)
     form = _debezium(settings) if delivery.form == "debezium" else _json
 
-    def write(committed: "ChangedTransaction") -> None:
+    def write(committed: ChangedTransaction) -> None:
         for line in form(committed):
             click.echo(line)
 
     return write
 
 
-def _text_writer(settings: Settings) -> "Callable[[ChangedTransaction], None]":
+def _text_writer(settings: Settings) -> Callable[[ChangedTransaction], None]:
     from auditlake.audit.text_output import show_change, show_log_line
 
     now = datetime.now(settings.zone)
 
-    def write(committed: "ChangedTransaction") -> None:
+    def write(committed: ChangedTransaction) -> None:
         show_log_line(committed, now)
         for each in committed.changes:
             show_change(each.op, str(each.table), each.key_texts, (each.before_texts, each.after_texts))
@@ -95,13 +97,13 @@ def _text_writer(settings: Settings) -> "Callable[[ChangedTransaction], None]":
     return write
 
 
-def _json(committed: "ChangedTransaction") -> Iterator[str]:
+def _json(committed: ChangedTransaction) -> Iterator[str]:
     from auditlake.feed.change import lines
 
     return lines(committed)
 
 
-def _debezium(settings: Settings) -> "Callable[[ChangedTransaction], Iterator[str]]":
+def _debezium(settings: Settings) -> Callable[[ChangedTransaction], Iterator[str]]:
     from auditlake.feed.debezium import lines
     from auditlake.lake.manifest import require_manifest
 

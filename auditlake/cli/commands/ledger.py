@@ -1,17 +1,19 @@
 """Commands of the ledger: seal, digest and prove."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from auditlake.cli.options import with_settings
-from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
 
 if TYPE_CHECKING:
+    from auditlake.config import Settings
     from auditlake.ledger.blocks import Block
     from auditlake.ledger.signed_note import SigningKey
 
@@ -61,7 +63,7 @@ def digest(settings: Settings, *, key: Path | None, new_key: Path | None, name: 
     click.echo(_signed(settings, signing, block), nl=False)
 
 
-def _signed(settings: Settings, signing: "SigningKey", block: "Block") -> str:
+def _signed(settings: Settings, signing: SigningKey, block: Block) -> str:
     from auditlake.ledger import digest as digests
 
     checkpoint = digests.checkpoint_of(block)
@@ -71,7 +73,7 @@ def _signed(settings: Settings, signing: "SigningKey", block: "Block") -> str:
     return note
 
 
-def _seal(lake: Lake, command: str) -> "Block":
+def _seal(lake: Lake, command: str) -> Block:
     from auditlake.ledger.digest import last_block
     from auditlake.ledger.seal import Sealer
 

@@ -1,5 +1,7 @@
 """Commands that query the history, and export views of it: sql, shell, views."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 import functools
 import os
 import sys
@@ -11,7 +13,6 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from auditlake.cli.options import with_dialect, with_gaps, with_settings, with_zone
-from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.column_names import shown_in_state
 from auditlake.lake.layout import Lake
@@ -20,6 +21,7 @@ from auditlake.messages import say
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
 
+    from auditlake.config import Settings
     from auditlake.query.languages import Answers, Language
     from auditlake.query.output import Form
     from auditlake.query.shell import Shell
@@ -97,7 +99,7 @@ def _with_engine(command: Callable[..., None]) -> Callable[..., None]:
 @_with_engine
 @_with_form
 @_with_script
-def sql(settings: Settings, as_of: str | None, engine: str, form: "Form", script: str) -> None:
+def sql(settings: Settings, as_of: str | None, engine: str, form: Form, script: str) -> None:
     """Run SQL on the history; schema.table is the table's state at WHEN.
 
     \b
@@ -169,7 +171,7 @@ def shell(settings: Settings, as_of: str | None, engine: str) -> None:
     sys.exit(running.run(_prompted(lake, running, dialect) if sys.stdin.isatty() else inputs_of(sys.stdin, dialect)))
 
 
-def _engines(engine: str, settings: Settings, start: "Callable[[], SparkSession]") -> "Answers":
+def _engines(engine: str, settings: Settings, start: Callable[[], SparkSession]) -> Answers:
     """Return the engines of the dialect that is set."""
     from auditlake.query.engine_choice import Engines
 
@@ -187,7 +189,7 @@ class _Started:
         self._settings = settings
         self._session: SparkSession | None = None
 
-    def session(self) -> "SparkSession":
+    def session(self) -> SparkSession:
         if self._session is None:
             self._session = _start_spark(self._settings)
         return self._session
@@ -203,13 +205,13 @@ class _Started:
             self._session.sparkContext.cancelAllJobs()
 
 
-def _start_spark(settings: Settings) -> "SparkSession":
+def _start_spark(settings: Settings) -> SparkSession:
     from auditlake.spark.session import session_for_questions
 
     return session_for_questions(settings.spark)
 
 
-def _prompted(lake: Lake, running: "Shell", dialect: "Language") -> Iterator[str]:
+def _prompted(lake: Lake, running: Shell, dialect: Language) -> Iterator[str]:
     from auditlake.query.shell import Prompt
     from auditlake.temporal.moments import read_known
 

@@ -1,18 +1,23 @@
 """Commands serve and mcp: the page with its JSON API, and the audit questions as tools for a language model."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from auditlake.cli.metrics_option import exported_metrics, notified_manager, with_metrics
 from auditlake.cli.options import Stop, with_settings, with_zone
-from auditlake.config import Settings
 from auditlake.counters import Beat
 from auditlake.errors import ConfigError, Unsupported
 from auditlake.extras import MCP
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
+
+if TYPE_CHECKING:  # pydantic takes half of the time of --help
+    from auditlake.config import Settings
 
 _TOKEN = "AUDITLAKE_SERVE_TOKEN"  # noqa: S105 - the name of the variable
 

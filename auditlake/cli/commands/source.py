@@ -1,5 +1,7 @@
 """Commands about the source: check, bootstrap, drop; and demo, which brings its own."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from auditlake.cli.options import bootstrap_target, with_recorded_names, with_settings, with_streaming
-from auditlake.config import Settings
 from auditlake.errors import SourceUnready
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
@@ -18,6 +19,7 @@ from auditlake.values.escapes import visible
 if TYPE_CHECKING:  # commands import on demand, to start fast
     import psycopg
 
+    from auditlake.config import Settings
     from auditlake.source.connection import Row
     from auditlake.source.context_trigger import Installed
     from auditlake.source.preflight import Finding
@@ -51,7 +53,7 @@ def check(settings: Settings, *, install_context: bool, install_ddl_trigger: boo
             _check(conn, settings)
 
 
-def _install_ddl_trigger(conn: "psycopg.Connection[Row]", *, yes: bool) -> None:
+def _install_ddl_trigger(conn: psycopg.Connection[Row], *, yes: bool) -> None:
     from auditlake.source.ddl_trigger import install, read_ddl_trigger, statements
 
     _show_statements(statements())
@@ -60,7 +62,7 @@ def _install_ddl_trigger(conn: "psycopg.Connection[Row]", *, yes: bool) -> None:
         say(f"{read_ddl_trigger(conn).sentence}; auditlake drop removes it")
 
 
-def _install_context(conn: "psycopg.Connection[Row]", settings: Settings, *, yes: bool) -> None:
+def _install_context(conn: psycopg.Connection[Row], settings: Settings, *, yes: bool) -> None:
     from auditlake.snapshot.plan import survey
     from auditlake.source.context_trigger import install, statements
 
@@ -71,7 +73,7 @@ def _install_context(conn: "psycopg.Connection[Row]", settings: Settings, *, yes
         _report_installed(install(conn, names))
 
 
-def _check(conn: "psycopg.Connection[Row]", settings: Settings) -> None:
+def _check(conn: psycopg.Connection[Row], settings: Settings) -> None:
     from auditlake.snapshot.plan import findings, survey
     from auditlake.source.ddl_trigger import read_ddl_trigger
     from auditlake.source.preflight import check_replication, find_failing, fixing_sql
@@ -99,7 +101,7 @@ def _check(conn: "psycopg.Connection[Row]", settings: Settings) -> None:
         sys.exit(3)
 
 
-def _report_installed(installed: "Installed") -> None:
+def _report_installed(installed: Installed) -> None:
     """Report what was installed.
 
     Raises SourceUnready if tables were skipped.
@@ -115,7 +117,7 @@ def _report_installed(installed: "Installed") -> None:
         )
 
 
-def _show_findings(found: "Sequence[Finding]") -> None:
+def _show_findings(found: Sequence[Finding]) -> None:
     for finding in found:
         click.echo(f"{visible(str(finding))}\n    {visible(finding.fix)}")
 

@@ -1,5 +1,7 @@
 """Commands of the stages: follow, capture, apply, maintain; and status."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 import json
 import sys
 from dataclasses import replace
@@ -17,7 +19,6 @@ from auditlake.cli.options import (
     with_streaming,
     with_target,
 )
-from auditlake.config import Settings
 from auditlake.counters import Beat
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
@@ -26,6 +27,7 @@ from auditlake.messages import Event, Notice, say
 
 if TYPE_CHECKING:
     from auditlake.capture.supervisor import Task, Until
+    from auditlake.config import Settings
     from auditlake.resync.automatic import AutomaticResync
     from auditlake.snapshot.new_tables import Job
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 @with_streaming
 @with_target
 @with_metrics
-def follow(settings: Settings, until: "Until") -> None:
+def follow(settings: Settings, until: Until) -> None:
     """Keep the history up to date, until stopped or up to a target.
 
     \b
@@ -55,7 +57,7 @@ def follow(settings: Settings, until: "Until") -> None:
     _report_stop(stop)
 
 
-def _automatic(settings: Settings) -> "AutomaticResync | None":
+def _automatic(settings: Settings) -> AutomaticResync | None:
     from auditlake.resync.automatic import AutomaticResync
     from auditlake.resync.resync import Target
     from auditlake.snapshot.scheduler import Limits
@@ -75,7 +77,7 @@ def _automatic(settings: Settings) -> "AutomaticResync | None":
 @with_streaming
 @with_target
 @with_metrics
-def capture(settings: Settings, until: "Until") -> None:
+def capture(settings: Settings, until: Until) -> None:
     """Write changes from the slot to the lake; one half of follow, without a JVM.
 
     \b
@@ -93,7 +95,7 @@ def capture(settings: Settings, until: "Until") -> None:
     _report_stop(stop)
 
 
-def _new_tables(settings: Settings) -> "Job":
+def _new_tables(settings: Settings) -> Job:
     from auditlake.snapshot.new_tables import Job
 
     return Job(bootstrap_target(settings), settings.spark)
@@ -104,7 +106,7 @@ def _report_stop(stop: Stop) -> None:
         say(Notice(Event.STOPPED, f"stopped by {stop.signal}; the next run continues where this one ended"))
 
 
-def _task(settings: Settings, until: "Until") -> "Task":
+def _task(settings: Settings, until: Until) -> Task:
     from auditlake.capture.supervisor import make_task
 
     with_recorded_names(settings)  # refuses others

@@ -1,5 +1,7 @@
 """The command verify: compare a lake with its source."""
 
+from __future__ import annotations  # settings are imported when a command runs
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditlake.cli.options import with_recorded_names, with_settings
-from auditlake.config import Settings
 from auditlake.errors import BadUsage
 from auditlake.lake.layout import Lake
 from auditlake.mask_rules import Masking
@@ -15,6 +16,7 @@ from auditlake.messages import say
 from auditlake.values.escapes import visible_lines
 
 if TYPE_CHECKING:  # imports Spark
+    from auditlake.config import Settings
     from auditlake.verify.verify import Request
 
 
@@ -131,7 +133,7 @@ def _read(path: Path) -> str:
         raise BadUsage(f"the digest {path} cannot be read", "Give a file that auditlake digest wrote.") from exc
 
 
-def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> "Request":
+def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> Request:
     from auditlake.verify.source_side import Load
     from auditlake.verify.verify import Request
 
