@@ -114,9 +114,9 @@ def without_missing_values(content: bytes) -> bytes:
         found = json.loads(content[start:])
         for entry in found.get("relations") or ():
             entry["columns"] = [[*each[:-1], None] for each in entry.get("columns") or ()]
-    except (ValueError, TypeError, AttributeError, RecursionError):
+        return content[:start] + json.dumps(found).encode()
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return content
-    return content[:start] + json.dumps(found, ensure_ascii=False).encode()
 
 
 def joined(messages: Iterable[tuple[int, int, DdlMessage | None]]) -> Iterator[tuple[int, int, DdlMessage | None]]:

@@ -1,6 +1,7 @@
 """Rules of masks: what they do with values, which column they belong to, and that no text of them has the secret."""
 
 import hmac
+import json
 from pathlib import Path
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from auditlake.errors import ConfigError
 from auditlake.lake.layout import Lake
 from auditlake.lake.masks import Masks, settle
 from auditlake.mask_rules import Masking, parse_rule
+from auditlake.pgoutput.ddl_message import without_missing_values
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.masks import WITHHELD, ColumnMask, fingerprint, hmac_sha256
 from tests.s3_server import chosen_lake
@@ -64,6 +66,34 @@ def test_the_secret_is_in_no_text() -> None:
     for text in (repr(rules), repr(ColumnMask(parse_rule("hash"), TEXT, SECRET)), fingerprint(SECRET)):
         assert SECRET.decode() not in text
         assert SECRET.hex() not in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"relations": 5}',
+        b'{"relations": ["x"]}',
+        b'{"relations": [{"columns": [1]}]}',
+        b'{"relations": [{"columns": [{}]}]}',
+        b'{"relations": ' + b"[" * 100_000,
+        b'{"tag": ' + b"[" * 900 + b"]" * 900 + b"}",
+    ],
+)
+def test_a_message_of_another_form_stays_as_it_is(content: bytes) -> None:
+    """Any role may send one with this prefix: nothing is raised, and nothing but missing values changes."""
+    found = without_missing_values(content)
+    assert found == content or json.loads(found) == json.loads(content)
+
+
+def test_missing_values_are_removed_from_a_message() -> None:
+    """Also beside text that UTF-8 cannot represent."""
+    content = b"3 " + b"0" * 64 + b' {"tag": "\\ud800", "relations": [{"oid": 1, "columns": [[1, "a", "{clear}"]]}]}'
+    found = without_missing_values(content)
+    assert b"clear" not in found
+    assert (found[:67], json.loads(found[67:])["tag"]) == (content[:67], "\ud800")
 
 
 def relation(*columns: tuple[int | None, str], oid: int = 1, name: TableName = PEOPLE) -> Relation:
