@@ -265,9 +265,10 @@ class Resources:
             future.exception()  # retrieved, so that asyncio does not log it
 
     def close(self) -> None:
-        """End the pool; what runs is left to end with the process."""
+        """End the pool, and interrupt the queries that run in it: the process waits for its threads."""
         self.held.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._interrupt(list(self._cursors))
 
 
 def as_lsn(text: str) -> Lsn:

@@ -1,11 +1,13 @@
 """Time that a request may take, and what does not count."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
 
+import duckdb
 import pytest
 from starlette.requests import ClientDisconnect
 
@@ -91,3 +93,29 @@ def test_a_client_that_has_gone_ends_its_query(tmp_path: Path) -> None:
     with pytest.raises(ClientDisconnect):
         asyncio.run(resources.run(work, has_gone))
     await_true(lambda: ended == ["InterruptException"], 60)
+
+
+def test_the_end_of_the_server_ends_a_query(tmp_path: Path) -> None:
+    """The process ends only after its threads."""
+    resources = Resources(write_lake(tmp_path / "lake"), UTC, Limits(timeout_s=600))
+    ended = threading.Event()
+
+    def work() -> str:
+        try:
+            resources.open_cursor().execute("select sum(a.range * b.range) from range(10000000) a, range(10000000) b")
+        finally:
+            ended.set()
+        return "found"
+
+    async def ask() -> None:
+        asked = asyncio.create_task(resources.run(work))
+        for _ in range(600):  # the query may not have begun
+            await asyncio.wait({asked}, timeout=0.1)
+            if asked.done():
+                break
+            resources.close()
+        with pytest.raises(duckdb.InterruptException):
+            asked.result()
+
+    asyncio.run(ask())
+    assert ended.is_set()
