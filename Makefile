@@ -3,7 +3,7 @@ PYTHON_BIN := .venv/bin
 ARGS ?=
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0# a second server of the S3 protocol
 
-.PHONY: demo test release torture mutations check setup docs man bench wheel clean
+.PHONY: demo test release torture mutations check setup docs man site sbom bench wheel clean
 
 demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
@@ -42,6 +42,14 @@ docs: setup ## Write docs/types.md and docs/api.md from the code, and the output
 
 man: setup ## Write man pages of all commands into build/man, from their help texts
 	$(PYTHON_BIN)/python scripts/man_pages.py build/man
+
+site: setup ## The documentation with search, in build/site; fails at any warning
+	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[docs]'
+	$(PYTHON_BIN)/python -m mkdocs build --strict
+
+sbom: setup ## build/auditlake.cdx.json: a bill of materials in CycloneDX's form, with the jars
+	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[release]'
+	PYTHONPATH=. $(PYTHON_BIN)/python scripts/sbom.py build/auditlake.cdx.json
 
 bench: setup
 	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[bench]'

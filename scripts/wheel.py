@@ -15,7 +15,7 @@ from auditlake.spark.jars import DELTA_JARS, delta_jars
 
 ROOT = Path(__file__).parents[1]
 _SOURCES = ("pyproject.toml", "LICENSE", "README.md")
-_SHA256 = {
+SHA256 = {
     "delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
     "delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
     "delta-kernel-api-4.4.0.jar": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
@@ -54,8 +54,8 @@ def _copy_jars(folder: Path) -> None:
     folder.mkdir()
     for name, jar in zip(DELTA_JARS, delta_jars({}), strict=True):
         found = hashlib.sha256(jar.read_bytes()).hexdigest()
-        if found != _SHA256[name]:
-            sys.exit(f"wheel: error: {jar} has the SHA-256 {found}, not {_SHA256[name]}")
+        if found != SHA256[name]:
+            sys.exit(f"wheel: error: {jar} has the SHA-256 {found}, not {SHA256[name]}")
         shutil.copyfile(jar, folder / name)
 
 

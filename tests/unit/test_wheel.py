@@ -40,7 +40,7 @@ def test_no_module_opens_a_file_outside_the_package() -> None:
 def test_all_jars_are_checked_before_they_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a digest; a jar with another content is not distributed."""
     wheel = runpy.run_path(str(ROOT / "scripts" / "wheel.py"))
-    assert set(wheel["_SHA256"]) == set(DELTA_JARS)
+    assert set(wheel["SHA256"]) == set(DELTA_JARS)
     for name in DELTA_JARS:
         (tmp_path / name).touch()
     monkeypatch.setenv("AUDITLAKE_JARS", str(tmp_path))
