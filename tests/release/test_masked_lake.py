@@ -1,10 +1,17 @@
 """A masked lake by every stage: copied, followed, folded by Spark, resynced, and equal to its masked source."""
 
+import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.postgres.test_masking import CHANGES, Site, check_people, leaks, make_site
+from auditlake.lake.history import open_history
+from auditlake.relation import TableName
+from tests import command
+from tests.crash.killed import SPARK
+from tests.postgres.test_masking import CHANGES, SECRET, Site, check_people, hashed, leaks, make_site
+from tests.running import await_true
 
 pytestmark = [pytest.mark.pg, pytest.mark.spark]
 
@@ -26,3 +33,26 @@ def test_every_stage_keeps_values_out(database: str, tmp_path: Path) -> None:
     site.well("follow", "--until-current")
     assert not list(leaks(site.lake))
     assert site.run("verify").code == 0
+
+
+def test_follow_masks_a_new_table(database: str, tmp_path: Path) -> None:
+    """A table that is created while follow runs is copied by a process of its own, under the same rules."""
+    site = make_site(database, tmp_path)
+    site.well("bootstrap")
+    settings = ["--source", database, "--lake", str(site.lake.root)]
+    environment = {
+        **SPARK,
+        "AUDITLAKE_MASK": json.dumps(tomllib.loads((tmp_path / "auditlake.toml").read_text())["mask"]),
+        "AUDITLAKE_MASK_SECRET": SECRET,
+    }
+    with command.following(settings, environment):
+        site.execute(
+            "create table visits (id int primary key, email text)",
+            "insert into visits values (1, 'zzclear1@x.org')",
+        )
+        await_true(lambda: open_history(site.lake, TableName("public", "visits")) is not None, 90)
+        site.execute("insert into visits values (2, 'zzclear2@x.org')")
+    site.well("capture", "--until-current")
+    assert not list(leaks(site.lake))
+    visits = site.rows("select email from public.visits order by id")
+    assert visits == [{"email": hashed("zzclear1@x.org")}, {"email": hashed("zzclear2@x.org")}]
