@@ -146,7 +146,7 @@ def write_lake(root: Path, seed: int, rows: int, *, tail: bool = True) -> Lake:
         closed = [_row(draw, number) | version(0x100, 0x200, "snapshot", "delete") for number in range(rows, rows + 5)]
         for row in (*open_rows, *closed):
             if row["day"] is None and draw.random() < 0.5:
-                row["_raw"] = [("day", "infinity")]
+                row["_raw"] = [("name", "padded ")]  # not of a typed column: computing with that would be refused
         positions = {HISTORY_APP: 0x200, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
         write_history(lake, name, columns, [*open_rows, *closed], positions)
         number = relations.register(Relation(oid, name, ReplicaIdentity.DEFAULT, columns), Lsn(0x250))

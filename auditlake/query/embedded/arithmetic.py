@@ -1,8 +1,9 @@
 """Expressions with their types, and arithmetic on them: the type and the digits of every result are Spark's.
 
 DuckDB's own arithmetic of decimals has other types, and its sums may wrap around. So quotients and averages of decimals
-are computed in whole numbers, in units of the result's last digit. A sum, a product or a remainder that Spark would
-adjust to 38 digits is left to Spark; a sum that could overflow in some order of the rows is an error. Pure.
+are computed in whole numbers, in units of the result's last digit, and so are products that Spark adjusts to 38 digits.
+A sum or a remainder that Spark would adjust is left to Spark; a sum that could overflow in some order of the rows is an
+error. Pure.
 
 Authority: org.apache.spark.sql.catalyst.analysis.DecimalPrecisionTypeCoercion; Spark's Sum.scala and Average.scala
 """
@@ -24,6 +25,7 @@ _EXACT_DOUBLE = 2**53
 _SAFE_DIGITS = MOST_DIGITS - 10
 """The type of a sum has ten digits more, so sums of decimals of so many digits cannot overflow."""
 _LEAST_SCALE = 6
+_SHORT_DIGITS = 18
 
 
 class NotEmbedded(Exception):
@@ -109,6 +111,30 @@ def quotient(left: Cell, right: Cell) -> Cell:
     return Cell(_of_units(rounded, precision, scale), f"decimal({precision},{scale})")
 
 
+def is_adjusted(left: Cell, right: Cell) -> bool:
+    """Return whether Spark adjusts the digits of a product of these decimals."""
+    one, other = _decimal_parts(left), _decimal_parts(right)
+    of_decimals = is_decimal(left.kind) or is_decimal(right.kind)
+    return of_decimals and one is not None and other is not None and one[0] + other[0] >= MOST_DIGITS
+
+
+def product(left: Cell, right: Cell) -> Cell:
+    """Multiply decimals whose product may have more than 38 digits, in whole numbers, and round it as Spark adjusts it.
+
+    Spark rounds to 39 digits first, which no whole number here has; a larger product is an error.
+    """
+    one, other = _decimal_parts(left), _decimal_parts(right)
+    if one is None or other is None:
+        raise NotEmbedded(f"{left.kind} * {right.kind}")
+    exact = one[1] + other[1]
+    precision, scale = _adjusted(one[0] + other[0] + 1, exact)
+    units, by = f"({_units(left, one)} * {_units(right, other)})", 10 ** (exact - scale)
+    if exact > MOST_DIGITS:
+        raise NotEmbedded(f"{left.kind} * {right.kind}")
+    rounded = units if by == 1 else f"(((abs({units}) + {by // 2}) // {by}::hugeint) * sign({units}))"
+    return Cell(_of_units(rounded, precision, scale), f"decimal({precision},{scale})")
+
+
 def _adjusted(precision: int, scale: int) -> tuple[int, int]:
     """Return precision and scale of a result as Spark adjusts them if it has more than 38 digits."""
     if precision <= MOST_DIGITS:
@@ -120,7 +146,9 @@ def _units(cell: Cell, parts: tuple[int, int]) -> str:
     """Return a decimal or an integer in units of its last digit."""
     if not is_decimal(cell.kind):
         return f"cast({cell.sql} as hugeint)"
-    return f"cast({cell.sql} * cast({10 ** parts[1]} as decimal({parts[1] + 1},0)) as hugeint)"
+    # DuckDB gives the product 18 digits if no factor has more.
+    wide = f"cast({cell.sql} as decimal({MOST_DIGITS},{parts[1]}))" if sum(parts) >= _SHORT_DIGITS else cell.sql
+    return f"cast({wide} * cast({10 ** parts[1]} as decimal({parts[1] + 1},0)) as hugeint)"
 
 
 def _of_units(units: str, precision: int, scale: int) -> str:

@@ -8,8 +8,9 @@ Differences between the engines, and how each is avoided:
 
 - integer overflow, division by zero, a value that is too large for its type: an error in Spark. DuckDB raises too (it
   returns NULL for a division by zero, hence `error`), and Spark then runs the statement and names the error.
-- decimals: Spark's precision and scale. Sums, products and remainders that need an adjustment (38 digits) are not
-  accepted; a quotient is computed in whole numbers, and one that is too large for them is an error here.
+- decimals: Spark's precision and scale. Sums and remainders that need an adjustment (38 digits) are not accepted; a
+  quotient, and a product that needs one, is computed in whole numbers, and too large for them it is an error here.
+- dates: days, months and years may be added and subtracted, by a literal; other intervals are not accepted.
 - sums of large numbers: an error here if some order of the rows could overflow, as it may in Spark.
 - sums and averages of floats depend on the order of rows; grouped floats may show 0 or -0. Neither is accepted. DuckDB
   joins 0 and -0 apart, and shows 0 for -0 in a column that it sorts by, so floats are compared and sorted plus 0.
@@ -22,9 +23,10 @@ Authority: spark.apache.org/docs/4.2.0/sql-ref-ansi-compliance.html; duckdb.org/
 """
 
 import re
+from calendar import monthrange
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar, Protocol
 
 from sqlglot import exp
@@ -35,6 +37,8 @@ from auditlake.query.embedded.arithmetic import (
     NotEmbedded,
     average_of,
     cast,
+    is_adjusted,
+    product,
     quotient,
     result_type,
     sum_of,
@@ -45,6 +49,7 @@ from auditlake.query.embedded.spark_types import (
     MOST_DIGITS,
     VOID,
     common,
+    compared,
     decimal,
     duckdb_type,
     is_comparable,
@@ -56,8 +61,11 @@ from auditlake.sql_names import standard_literal
 
 _INT_MAX = 2**31 - 1
 _DECIMAL_LITERAL = re.compile(r"(\d*)\.(\d+)")
+_DATE_LITERAL = re.compile(r"date '(\d{4}-\d\d-\d\d)'")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(\.\d{1,6})?)?")
+_COUNT = re.compile(r"-?\d{1,4}")
+_MOVED = {"DAY": "to_days", "MONTH": "to_months", "YEAR": "to_years"}
 _PLAIN_DECIMAL_SCALE = 6
 """Up to this scale Spark prints every decimal without an exponent."""
 
@@ -73,6 +81,12 @@ class Scope(Protocol):
 
     def values_of(self, query: exp.Expr) -> Cell:
         """Translate a subquery of one column that refers to nothing outside of it.
+
+        Raises NotEmbedded.
+        """
+
+    def value_of(self, query: exp.Expr) -> Cell:
+        """Translate a subquery of one value; an aggregate's WHERE may refer to the tables outside of it.
 
         Raises NotEmbedded.
         """
@@ -231,8 +245,10 @@ class Expressions:
 
     def _arithmetic(self, node: exp.Binary) -> Cell:
         only(node, "this", "expression", "typed", "safe")
-        left, right = self.cell(node.this), self.cell(node.expression)
         sign = _SIGNS[type(node)]
+        if sign in "+-" and isinstance(node.expression, exp.Interval):
+            return self._moved(self.cell(node.this), node.expression, 1 if sign == "+" else -1)
+        left, right = self.cell(node.this), self.cell(node.expression)
         self.may_fail = True
         name = None if left.name is None or right.name is None else f"({left.name} {sign} {right.name})"
         if sign == "%":  # mod(a, b) is the same node, with another name
@@ -243,11 +259,28 @@ class Expressions:
             and "double" not in {left.kind, right.kind}
         ):
             return replace(quotient(left, right), name=name)
+        if sign == "*" and is_adjusted(left, right):
+            return replace(product(left, right), name=name)
         kind, operands = result_type(sign, left, right)
         texts = [cast(each, to) for each, to in zip((left, right), operands, strict=True)]
         if sign in "/%":
             texts[1] = f"case when {texts[1]} = 0 then error('division by zero') else {texts[1]} end"
         return Cell(f"cast(({texts[0]} {sign} {texts[1]}) as {duckdb_type(kind)})", kind, name)
+
+    def _moved(self, cell: Cell, interval: exp.Expr, sign: int) -> Cell:
+        """Add days, months or years to a date; a day that its month lacks becomes the last one, as in PostgreSQL."""
+        only(interval, "this", "unit")
+        unit, count = str(interval.args.get("unit") or "").upper(), interval.this
+        if cell.kind != "date" or unit not in _MOVED or not isinstance(count, exp.Literal):
+            raise NotEmbedded(f"INTERVAL of {unit or 'several units'} beside {cell.kind}")
+        if not count.is_string or not _COUNT.fullmatch(str(count.this)):
+            raise NotEmbedded(f"INTERVAL {count.this}")
+        by = sign * int(str(count.this))
+        if (literal := _DATE_LITERAL.fullmatch(cell.sql)) is not None:
+            return Cell(f"date '{_later(date.fromisoformat(literal[1]), unit, by)}'", "date")
+        self.may_fail = True
+        moved = f"cast(({cell.sql} + {_MOVED[unit]}({by})) as date)"
+        return Cell(f"case when year({moved}) not between 1 and 9999 then error('year') else {moved} end", "date")
 
     def _comparison(self, node: exp.Binary) -> Cell:
         only(node, "this", "expression")
@@ -257,10 +290,14 @@ class Expressions:
 
     def _alike(self, *cells: Cell) -> list[str]:
         """Return the texts of operands that are compared, in their common type."""
-        kind = _common_of(_literals_as(cells))
+        alike = _literals_as(cells)
+        kind = compared(alike[0].kind, alike[1].kind) if len(alike) == 2 else _common_of(alike)  # noqa: PLR2004
+        if kind is None:
+            raise NotEmbedded(f"{alike[0].kind} beside {alike[1].kind}")
         if not is_comparable(kind):
             raise NotEmbedded(f"a comparison of {kind}")
-        return [_plain_zero(cast(cell, kind), kind) for cell in _literals_as(cells)]
+        self.may_fail |= is_decimal(kind) and common(alike[0].kind, kind) != kind
+        return [_plain_zero(cast(cell, kind), kind) for cell in alike]
 
     def _and_or(self, node: exp.Connector) -> Cell:
         only(node, "this", "expression")
@@ -305,7 +342,7 @@ class Expressions:
     def _scalar(self, node: exp.Subquery) -> Cell:
         only(node, "this")
         self.may_fail = True
-        return replace(self._scope.values_of(node.this).computed, name=None)
+        return replace(self._scope.value_of(node.this).computed, name=None)
 
     def _like(self, node: exp.Like) -> Cell:
         only(node, "this", "expression", "negate")
@@ -642,6 +679,20 @@ def _moment(cell: Cell, kind: str) -> Cell:
     except ValueError:
         pass
     raise NotEmbedded(f"a literal of {kind} in another form than ISO")
+
+
+def _later(day: date, unit: str, count: int) -> str:
+    """Add days, months or years to a date.
+
+    Raises NotEmbedded if the result is no date of the years 1 to 9999.
+    """
+    try:
+        if unit == "DAY":
+            return (day + timedelta(days=count)).isoformat()
+        year, month = divmod(day.year * 12 + day.month - 1 + count * (12 if unit == "YEAR" else 1), 12)
+        return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1])).isoformat()
+    except (ValueError, OverflowError) as exc:
+        raise NotEmbedded("a date outside of the years 1 to 9999") from exc
 
 
 def _plain_operands(node: exp.Expr) -> None:

@@ -134,6 +134,15 @@ class _Scope:
             raise NotEmbedded("a subquery of several columns")
         return Cell(f"({inner.sql})", inner.fields[0].kind)
 
+    def value_of(self, query: exp.Expr) -> Cell:
+        try:
+            return self.values_of(query)
+        except NotEmbedded:
+            if not isinstance(query, exp.Select):
+                raise
+        sql, kind = _Select(self.names, query).aggregate_in(self)
+        return Cell(f"({sql})", kind)
+
     def exists(self, query: exp.Expr) -> str:
         if not isinstance(query, exp.Select):
             raise NotEmbedded(f"EXISTS of {type(query).__name__.upper()}")
@@ -409,6 +418,43 @@ class _Select:
         outer.may_fail |= inner.may_fail or self._scope.may_fail
         return f"select 1{from_}{where}"
 
+    def aggregate_in(self, outer: _Scope) -> tuple[str, str]:
+        """Translate the query of one aggregate, which may equate columns with those of `outer`; return its type too."""
+        only(self._node, "expressions", "from_", "joins", "where")
+        if not any(each.find(exp.AggFunc) for each in self._node.expressions) or not self._node.args.get("where"):
+            raise NotEmbedded("a subquery of other values than one aggregate")
+        from_ = self._from()
+        condition = self._node.args["where"].this
+        conjuncts = list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
+        equated = {each: self._equated(each, outer) for each in conjuncts}
+        rest = [each for each, text in equated.items() if text is None]
+        where = [text for text in equated.values() if text is not None]
+        if rest:
+            where.append(self._expressions.where(exp.and_(*rest)))
+        if self._expressions.may_fail:  # Spark evaluates them on rows that the equations leave out
+            raise NotEmbedded("a subquery with conditions that can fail")
+        (column, *others) = self._columns()
+        if others:
+            raise NotEmbedded("a subquery of several columns")
+        outer.may_fail = True
+        return f"select {column.sql}{from_} where {' and '.join(where)}", column.kind
+
+    def _equated(self, node: exp.Expr, outer: _Scope) -> str | None:
+        """Translate a condition that equates a column with one of the outer query; None if it is another one."""
+        if not isinstance(node, exp.EQ) or not all(
+            isinstance(each, exp.Column) for each in (node.this, node.expression)
+        ):
+            return None
+        sides = [self._scope.find(each.name, each.text("table")) for each in (node.this, node.expression)]
+        if all(sides):
+            return None
+        self._scope.outer = outer
+        left, right = (self._scope.column(each) for each in (node.this, node.expression))
+        self._scope.outer = None
+        if left.kind != right.kind or not is_groupable(left.kind) or not any(sides):
+            raise NotEmbedded(f"a comparison of {left.kind} with {right.kind} of the outer query")
+        return f"({left.sql} = {right.sql})"
+
     def _expressions_after(self, columns: Sequence[Cell]) -> Expressions:
         if not self._node.args.get("distinct"):
             return self._expressions
@@ -544,6 +590,9 @@ class _OfResult:
     def values_of(self, query: exp.Expr) -> Cell:
         raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
 
+    def value_of(self, query: exp.Expr) -> Cell:
+        return self.values_of(query)
+
     def exists(self, query: exp.Expr) -> str:
         raise NotEmbedded(f"ORDER BY of {type(query).__name__}")
 
@@ -560,6 +609,9 @@ class _WithResult:
 
     def values_of(self, query: exp.Expr) -> Cell:
         return self.scope.values_of(query)
+
+    def value_of(self, query: exp.Expr) -> Cell:
+        return self.values_of(query)
 
     def exists(self, query: exp.Expr) -> str:
         return self.scope.exists(query)

@@ -91,6 +91,14 @@ def common(one: str, other: str) -> str | None:
     return decimal(max(left[0] - left[1], right[0] - right[1]) + scale, scale)
 
 
+def compared(one: str, other: str) -> str | None:
+    """Return the type in which two values are compared: of decimals one of 38 digits, rounded behind the point."""
+    left, right = precision_and_scale(one), precision_and_scale(other)
+    if (kind := common(one, other)) is not None or left is None or right is None:
+        return kind
+    return f"decimal({MOST_DIGITS},{max(0, MOST_DIGITS - max(left[0] - left[1], right[0] - right[1]))})"
+
+
 def duckdb_type(kind: str) -> str:
     """Return the name of the same type in DuckDB."""
     if kind.startswith("array<"):

@@ -26,6 +26,11 @@ _STATEMENTS = (
     "select flag, count(*), min(day) as d, avg(price) from things group by flag having count(*) > 0 order by 1",
     "with q as (select distinct flag, small from things) select * from q union select flag, num from others",
     "select id, rank() over (partition by flag order by price) as r from things where num in (select id from others)",
+    "select day + interval '1' month as m, day - interval '90' day as d from things where year(day) between 2 and 9990",
+    "select id, (select count(*) from others o where o.flag = t.flag) as n from things t",
+    "select id from things t where t.num >= (select 0.5 * max(o.num) from others o where t.id = o.id and o.num < 9)",
+    "select id, cast(id as decimal(38,4)) * 100.00 as p, cast(id as decimal(30,8)) * -0.0000000049 as q from things",
+    "select id from things where cast(id as decimal(36,2)) > cast(small / 3.0 as decimal(38,6))",
 )
 
 

@@ -4,7 +4,7 @@
 """
 
 import random
-from datetime import UTC
+from datetime import UTC, date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,27 @@ def _ask(lake: Lake, sql: str, as_of: str | None = None) -> tuple[pa.Schema, lis
         ("select id from orders o where not exists (select 1 from customers where id = o.id)", None, [(4,)]),
         ("select id from orders where id > 1 and 1 / (id - 1) > 0 and note is not null", None, [(4,)]),
         ("select price / 3 as a from orders where id = 1", None, [(Decimal("1.0000000000000"),)]),
+        (
+            "select date '2024-01-31' + interval '1' month as a, date '2024-02-29' - interval '400' day as b",
+            None,
+            [(date(2024, 2, 29), date(2023, 1, 25))],
+        ),
+        (
+            "select id from orders o where price > (select min(price) / 2 from orders where id = o.id) order by 1",
+            None,
+            [(1,), (4,)],
+        ),
+        (
+            "select (select count(*) from customers c where c.id = o.id) as n from orders o order by id",
+            None,
+            [(1,), (0,)],
+        ),
+        ("select cast(1.005 as decimal(38,4)) * 100.00 as a", None, [(Decimal("100.500000"),)]),
+        (  # Spark rounds 0.00004 to four digits
+            "select id from orders where cast(0 as decimal(36,2)) < cast(0.00004 as decimal(38,6))",
+            None,
+            [],
+        ),
         ("select 2 / 3.0 as a, -1.5 / 0.7 as b", None, [(Decimal("0.666667"), Decimal("-2.142857"))]),
         ("select cast(0.00001 as string) as a, concat('x', -0.5) as b", None, [("0.00001", "x-0.5")]),
         ("select lsn, xid from auditlake.transactions where lsn > 336", "0/250", [(512, 11), (592, 12)]),
@@ -172,6 +193,11 @@ def test_names_and_types_are_those_of_spark(lake: Lake, sql: str, names: list[st
         ("select 1 / 0 as n", "DuckDB"),
         ("select id from orders where 1 / (id - 1) > 0 and id > 1", "DuckDB"),
         ("select 2147483647 + 1 as n", "DuckDB"),
+        ("select date '9999-12-31' + interval '1' day as d", "the years 1 to 9999"),
+        ("select cast(at as date) + interval '9999' year as d from orders", "DuckDB"),
+        ("select at + interval '1' day as d from orders", "INTERVAL of DAY beside timestamp"),
+        ("select id from orders o where id > (select id from customers where id = o.id)", "other values than one agg"),
+        ("select id from orders o where id > (select max(id) from customers c where c.id > o.id)", "unknown column id"),
         ("select upper(note || 'é') as n from orders", "DuckDB"),
         ("select null as n", "void"),
         ("select second(at) as s from orders", "SECOND"),
