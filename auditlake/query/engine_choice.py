@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from auditlake.messages import say
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import NAME, Embedded, EmbeddedRows, forced
-from auditlake.query.statement import LakeState, PreparedQuery
+from auditlake.query.statement import LakeState, PreparedQuery, check_names
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import DataFrame, SparkSession
@@ -77,6 +77,8 @@ class Engines:
     def _of_spark(self, queries: Sequence[PreparedQuery]) -> list[Answer]:
         from auditlake.query.spark_engine import plan  # noqa: PLC0415 - pyspark takes a second to import
 
+        for query in queries:
+            check_names(query)
         self._engine = SPARK
         answers = []
         for query in queries:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from sqlglot import TokenType
 
 from auditlake.errors import BadUsage
-from auditlake.lake.history import ALL, type_of
+from auditlake.lake.history import ALL, PERIOD_COLUMNS, type_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
@@ -34,6 +34,7 @@ from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import Names, rewrite
 from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
+from auditlake.query.unknown_columns import check_columns
 from auditlake.relation import Column, TableName
 from auditlake.store.files import read_each
 from auditlake.table_shape import compared_key
@@ -246,6 +247,19 @@ def _prepare(state: LakeState, sql: str, defined: Defined = _NO_VIEWS) -> Prepar
     if set(of_views) - set(readings):
         query = replace(query, tails=find_reading_tails(known, {*readings, *of_views}))
     return replace(query, shown=checked.shown, computed=checked.computed)
+
+
+def check_names(query: PreparedQuery) -> None:
+    """Check the names of the columns of a query over tables alone; raises BadUsage."""
+    tables: dict[str, list[str]] = {}
+    for view, (name, selection) in query.views.items():
+        if isinstance(selection, Log):
+            return
+        shown = query.tails.columns_shown(query.known.tables[name], selection)[1]
+        tables[view] = [*shown.values(), *(each for each, _ in PERIOD_COLUMNS)]
+    tokens = tokenize(query.sql)
+    if tables and tokens[0].text.upper() in _QUERIES:
+        check_columns(parse_query(query.sql, tokens), tables)
 
 
 def _checked(query: PreparedQuery, defined: Defined) -> Checked:

@@ -6,7 +6,7 @@ Authority: postgresql.org/docs/current/functions-aggregate.html, functions-windo
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -108,7 +108,11 @@ def aggregate(node: exp.Expr, cell: Translate, ordered: Ordered, where: str | No
     if isinstance(node, exp.Anonymous) and len(node.expressions) != 1:
         raise Refused(node, "every of several arguments", wrong=True)
     only(node, "this", "big_int", "separator", "expressions" if isinstance(node, exp.Anonymous) else "this")
-    return _made(name, _parts(node, inner, cell, ordered, tail, frame), cell).named(shown)
+    call = _parts(node, inner, cell, ordered, tail, frame)
+    if where is not None:  # DuckDB may compute the argument for all rows, and fail on one that is left out
+        only_then = f"case when {where} then {call.value.sql} end"
+        call = replace(call, value=replace(call.value, sql=only_then))
+    return _made(name, call, cell).named(shown)
 
 
 def _parts(  # noqa: PLR0913, PLR0917 - what makes a call
@@ -220,9 +224,14 @@ def window_function(node: exp.Expr, cell: Translate, frame: Frame) -> Cell:
             return _shifted(name, node, cell, over)
         case _:
             only(node, "this")
-            value = cell(node.this)
-            value = coerced(value, TEXT) if value.type == UNKNOWN else value
+            value = _of_known_type(cell(node.this), node)
             return Cell(f"{name}({value.sql}){over}", value.type, name)
+
+
+def _of_known_type(cell: Cell, node: exp.Expr) -> Cell:
+    if cell.type == UNKNOWN:
+        raise Refused(node, "could not determine the type of a literal", "Write a cast.", wrong=True)
+    return cell
 
 
 def _ntile(node: exp.Expr) -> str:
@@ -233,8 +242,7 @@ def _ntile(node: exp.Expr) -> str:
 
 
 def _shifted(name: str, node: exp.Expr, cell: Translate, over: str) -> Cell:
-    value = cell(node.this)
-    value = coerced(value, TEXT) if value.type == UNKNOWN else value
+    value = _of_known_type(cell(node.this), node)
     offset, default = node.args.get("offset"), node.args.get("default")
     parts = [value.sql]
     if offset is not None:

@@ -93,7 +93,7 @@ def _of_integers(op: str, left: Cell, right: Cell) -> Cell:
     if op not in {"/", "%"}:
         return Cell(f"cast({left.sql} {op} {right.sql} as {left.type.duckdb})", left.type)
     inner = f"({left.sql}) {'//' if op == '/' else '%'} ({right.sql})"
-    by_zero = f"case when ({right.sql}) = 0 then {failed('division by zero')}"
+    by_zero = f"case when ({right.sql}) = 0 and ({left.sql}) is not null then {failed('division by zero')}"
     return Cell(f"{by_zero} else cast({inner} as {left.type.duckdb}) end", left.type)
 
 
@@ -104,7 +104,8 @@ def _of_floats(op: str, left: Cell, right: Cell, node: exp.Expr) -> Cell:
     ends = f"isfinite({left.sql}) and isfinite({right.sql})"
     checked = f"case when not isfinite({value}) and {ends} then {failed('value out of range')} else {value} end"
     if op == "/":
-        checked = f"case when ({right.sql}) = 0 then {failed('division by zero')} else {checked} end"
+        by_zero = f"({right.sql}) = 0 and ({left.sql}) is not null"
+        checked = f"case when {by_zero} then {failed('division by zero')} else {checked} end"
     return Cell(checked, left.type)
 
 

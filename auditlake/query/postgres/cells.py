@@ -24,10 +24,12 @@ class Cell:
     null: bool = False
     origin: tuple[TableName, str] | None = None
     is_lsn: bool = False
+    weak: bool = False
+    """Whether the name is that of a type, or `case`, which a cast or a CASE around it replaces."""
 
-    def named(self, name: str) -> "Cell":
+    def named(self, name: str, *, weak: bool = False) -> "Cell":
         """Return it under another name."""
-        return replace(self, name=name)
+        return replace(self, name=name, weak=weak)
 
 
 NULL = Cell("null", UNKNOWN, null=True)

@@ -150,7 +150,7 @@ def _numeric(text: str, to: Type) -> tuple[str, Type]:
 def decimal_of(text: str) -> Type | None:
     """Return the decimal that holds a number as it is written; None if it is too long."""
     whole, _, fraction = text.lstrip("+-").partition(".")
-    digits = max(1, len(whole.lstrip("0")) + len(fraction))
+    digits = max(1, len(whole.lstrip("0"))) + len(fraction)  # DuckDB writes a decimal(2,2) as .00
     return decimal(digits, len(fraction)) if digits <= MOST_DIGITS else None
 
 
@@ -397,7 +397,7 @@ def named_type(node: exp.Expr) -> Type:
         raise Refused(node, f"the type {node.sql('postgres').lower()}")
     if name == "numeric" and given:
         digits, scale = given[0], given[1] if len(given) > 1 else 0
-        if digits > MOST_DIGITS or scale > digits:
+        if digits > MOST_DIGITS or scale >= digits:
             raise Refused(node, f"numeric({digits},{scale})")
         return decimal(digits, scale)
     if name in {"varchar", "bpchar"}:

@@ -54,6 +54,8 @@ def _member(value: Any, key: str) -> Any:  # noqa: ANN401 - a part of a document
 
 
 def _element(value: Any, place: int) -> Any:  # noqa: ANN401 - a part of a document
+    if not isinstance(value, dict | list):  # a scalar is held as an array of one element
+        return value if place in {0, -1} else _ABSENT
     if not isinstance(value, list) or not -len(value) <= place < len(value):
         return _ABSENT
     return value[place]

@@ -208,6 +208,7 @@ def _value(shown: ShownColumn, pairs: Sequence[tuple[Column, str]], table: Table
     if shown.column is None:
         return raw_with_printed(pairs) if shown.name == "_raw" else standard_identifier(shown.name)
     value = bare(shown.column, quoted(shown.column))
+    value = f"cast({value} as {shown.type.duckdb})" if shown.type.is_decimal else value
     if not type_of(shown.column).may_not_fit:
         return value
     failure = f"error({standard_literal(f'{_INEXACT}{table}.{shown.name}')})"

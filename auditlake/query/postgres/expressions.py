@@ -6,6 +6,7 @@ listed here is refused with its name and place; nothing of the typed text reache
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from sqlglot import exp
 from auditlake.query.postgres import documents
 from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggregate, window_function
 from auditlake.query.postgres.arithmetic import compared, concatenated, negated, operate, sort_key
-from auditlake.query.postgres.cells import NULL, Cell, Refused, construct, only
+from auditlake.query.postgres.cells import NO_NAME, NULL, Cell, Refused, construct, only
 from auditlake.query.postgres.conversions import cast, coerced, common, interval, literal, named_type, number
 from auditlake.query.postgres.functions import CALLS, called, concat, extracted, trimmed, truncated_time
 from auditlake.query.postgres.numbers import Failed
@@ -258,13 +259,13 @@ class Expressions:
         only(node, "this", "to")
         to = named_type(node.args["to"])
         inner = self.cell(node.this)
-        name = inner.name if inner.name != "?column?" else to.name
-        return cast(inner, to, node).named(name)
+        weak = inner.name == NO_NAME or inner.weak
+        return cast(inner, to, node).named(to.name if weak else inner.name, weak=weak)
 
     def _parenthesised(self, node: exp.Expr) -> Cell:
         only(node, "this")
         inner = self.cell(node.this)
-        return inner if inner.literal is not None else Cell(f"({inner.sql})", inner.type, inner.name, null=inner.null)
+        return inner if inner.literal is not None else replace(inner, sql=f"({inner.sql})")
 
     def _logical(self, node: exp.Expr) -> Cell:
         word = "and" if isinstance(node, exp.And) else "or"
@@ -348,8 +349,9 @@ class Expressions:
         for each, result in zip(node.args["ifs"], results, strict=True):
             when = self.condition(each.this) if subject is None else self._matches(subject, each.this, node)
             parts.append(f"when {when} then {_as(result, kind, node)}")
-        name = other.name if other.name != "?column?" else _UNNAMED
-        return Cell(f"case {' '.join(parts)} else {_as(other, kind, node)} end", kind, name)
+        weak = other.name == NO_NAME or other.weak
+        found = Cell(f"case {' '.join(parts)} else {_as(other, kind, node)} end", kind)
+        return found.named(_UNNAMED if weak else other.name, weak=weak)
 
     def _matches(self, subject: exp.Expr, value: exp.Expr, node: exp.Expr) -> str:
         return compared("=", self.cell(subject), self.cell(value), node).sql

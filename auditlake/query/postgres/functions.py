@@ -68,12 +68,13 @@ _PART = (
     "case when {2} = 0 then " + failed("field position must not be zero") + " when {1} = ''"
     " then case when {2} in (1, -1) then {0} else '' end else split_part({0}, {1}, {2}) end"
 )
-_FROM = "substring({0}, greatest(cast({1} as bigint), 1))"
+_START = "case when {1} < 1 then 1 else cast({1} as bigint) end"
+_FROM = f"substring({{0}}, {_START})"
 _FOR = (
     "case when {2} < 0 then "
     + failed("negative substring length not allowed")
-    + " else substring({0}, greatest(cast({1} as bigint), 1), "
-    "greatest(cast({1} as bigint) + {2} - greatest(cast({1} as bigint), 1), 0)) end"
+    + f" when cast({{1}} as bigint) + {{2}} <= 1 then left({{0}}, 0) else substring({{0}}, {_START}, "
+    f"cast({{1}} as bigint) + {{2}} - {_START}) end"
 )
 _ROOT = "case when {0} < 0 then " + failed("cannot take square root of a negative number") + " else sqrt({0}) end"
 
@@ -86,7 +87,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "reverse": (Form((TEXT,), TEXT, "array_to_string(list_reverse(string_split({0}, '')), '')"),),
     "left": (Form((TEXT, INT4), TEXT, "left({0}, {1})"),),
     "right": (Form((TEXT, INT4), TEXT, "right({0}, {1})"),),
-    "repeat": (Form((TEXT, INT4), TEXT, "repeat({0}, greatest({1}, 0))"),),
+    "repeat": (Form((TEXT, INT4), TEXT, "case when {1} < 0 then left({0}, 0) else repeat({0}, {1}) end"),),
     "replace": (Form((TEXT, TEXT, TEXT), TEXT, "replace({0}, {1}, {2})"),),
     "strpos": (Form((TEXT, TEXT), INT4, f"cast({_WHOLE_TEXT} as integer)"),),
     "substring": (Form((TEXT, INT4), TEXT, _FROM), Form((TEXT, INT4, INT4), TEXT, _FOR)),

@@ -79,7 +79,7 @@ def parse(sql: str) -> exp.Query:
         raise BadUsage(f"{word} is not a query" if word else "the SQL is empty", _READ_ONLY)
     _check(sql, tokens)
     try:
-        found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(tokens, sql)
+        found = _Parser(dialect=_POSTGRES, error_level=ErrorLevel.IMMEDIATE).parse(_with_casts(tokens), sql)
     except ParseError as exc:
         raise bad_syntax(exc, HINT) from exc
     except RecursionError:
@@ -94,6 +94,50 @@ def parse(sql: str) -> exp.Query:
         if isinstance(node, exp.Func) and isinstance(start := node.meta.get("start"), int):
             node.meta["spelled"] = sql[start : node.meta["end"] + 1].strip('"').lower()
     return tree  # type: ignore[return-value]  # VALUES is a query as well
+
+
+_TYPES = frozenset({"date", "timestamp", "timestamptz", "interval", "bool", "boolean", "int", "integer", "bigint"})
+_TYPES |= {"text", "numeric", "uuid", "jsonb", "json", "smallint", "float4", "float8", "real", "time", "varchar"}
+
+
+def _with_casts(tokens: list[Token]) -> list[Token]:
+    """Write `date '…'` as `('…'::date)`.
+
+    sqlglot takes the type for that of `'…'::text` in `date '…'::text`, and drops parts of the text of an interval.
+    """
+    written: list[Token] = []
+    for n, token in enumerate(tokens):
+        type_ = written[-1] if written else None
+        is_typed = type_ is not None and type_.text.lower() in _TYPES and _begins(written)
+        if token.token_type is not TokenType.STRING or type_ is None or not is_typed:
+            written.append(token)
+            continue
+        if type_.text.lower() == "interval" and n + 1 < len(tokens) and tokens[n + 1].text.lower() in _UNITS:
+            written.append(token)
+            continue
+        written.pop()
+        marks = [_like(token, kind, text) for kind, text in ((TokenType.L_PAREN, "("), (TokenType.DCOLON, "::"))]
+        written += [marks[0], token, marks[1], type_, _like(token, TokenType.R_PAREN, ")")]
+    return written
+
+
+_UNITS = frozenset({"year", "month", "day", "hour", "minute", "second"})
+
+
+def _begins(tokens: list[Token]) -> bool:
+    """Return whether the last token begins an operand, rather than being a name, a column or a part of a type."""
+    if len(tokens) == 1:
+        return True
+    before = tokens[-2]
+    return before.token_type not in {TokenType.DOT, TokenType.DCOLON, TokenType.ALIAS} and before.text.lower() not in {
+        "with",
+        "without",
+        "of",
+    }
+
+
+def _like(token: Token, kind: TokenType, text: str) -> Token:
+    return Token(kind, text, token.line, token.col, token.start, token.end)
 
 
 def _check(sql: str, tokens: list[Token]) -> None:

@@ -455,11 +455,14 @@ def _settled_literal(cell: Cell, n: int) -> Cell:
 
 def _of_result(node: exp.Expr, columns: Sequence[Cell]) -> Cell | None:
     """Return the column of a result that a key of ORDER BY names, by place or name; None if it names none."""
+    node = node.unnest()
     if isinstance(node, exp.Literal) and not node.is_string:
         place = int(str(node.this)) if str(node.this).isdecimal() else 0
         if not 1 <= place <= len(columns):
             raise Refused(node, f"position {node.this} is not in the select list", wrong=True)
         return replace(columns[place - 1], sql=f"o{place - 1}")
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+        raise Refused(node, f"position -{node.this.this} is not in the select list", wrong=True)
     if not isinstance(node, exp.Column) or node.args.get("table") is not None:
         return None
     places = [n for n, cell in enumerate(columns) if cell.name == folded(node.this)]
@@ -655,12 +658,16 @@ class _Select:
         return f" group by {', '.join(self._group_key(each, columns) for each in clause.expressions)}"
 
     def _group_key(self, node: exp.Expr, columns: Sequence[Cell]) -> str:
-        cell = None
+        cell, node = None, node.unnest()
+        if isinstance(node, exp.Boolean | exp.Null):
+            raise Refused(node, "a constant in GROUP BY", wrong=True)
         if isinstance(node, exp.Literal):
             place = int(str(node.this)) if str(node.this).isdecimal() and not node.is_string else 0
             if not 1 <= place <= len(columns):
                 raise Refused(node, f"position {node.this} is not in the select list", wrong=True)
             cell = columns[place - 1]
+        elif isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+            raise Refused(node, f"position -{node.this.this} is not in the select list", wrong=True)
         elif isinstance(node, exp.Column) and node.args.get("table") is None and not self._scope.find(node):
             named = [each for each in columns if each.name == folded(node.this)]
             cell = named[0] if len({each.sql for each in named}) == 1 else None

@@ -27,6 +27,7 @@ from auditlake.query.postgres.types import (
     INT2,
     INT4,
     INT8,
+    MOST_DIGITS,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -172,7 +173,8 @@ def _columns(query: PreparedQuery, name: TableName, selection: Selection | Log) 
 def _type(table: HistoryTable, column: Column) -> Type:
     found = type_of_column(column)
     held = type_of(column).delta
-    if found.column_kind != held and not (found.name == "oid" and held == "bigint"):
+    widened = found.is_decimal and held == f"decimal({found.scale},{found.scale})" and found.digits != MOST_DIGITS + 1
+    if found.column_kind != held and not widened and not (found.name == "oid" and held == "bigint"):
         raise NotAnswerable(
             f"column {column.name} of {table.name} is held as {held} and was {found.shown}",
             "Ask with --dialect spark.",

@@ -155,7 +155,8 @@ def _scalar(oid: int, typmod: int) -> Type:
     held = column_type(oid, typmod).delta
     if name == "numeric" and held.startswith("decimal("):
         digits, scale = held.removeprefix("decimal(").removesuffix(")").split(",")
-        return decimal(int(digits), int(scale))
+        # One more digit before the point: DuckDB writes a decimal(2,2) as .00.
+        return decimal(int(digits) + (digits == scale), int(scale))
     if name == "oid":
         return Type("oid")
     if name == "bpchar":

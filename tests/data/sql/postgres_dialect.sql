@@ -192,3 +192,11 @@ select id % 5 as k, max(price) - min(price), round(avg(price), 2) from orders gr
 select count(*) from (select distinct customer_id, status from orders) x
 select x.* from (select id, name as n from customers where id <= 2) x, lateral (select x.id + 1 as next) y order by 1
 select settings ->> -2 from customers
+select date '2024-02-29'::text, interval '-3 days 02:00', timestamptz '2026-02-28 23:59:59+01'::timestamp, - interval '-3 days 02:00'
+select '2026-01-31'::date::timestamp, null::text::int, case 3 when 1 then 'a' else false::text end
+select null::int / 0, null::int % 0, null::float8 / 0, substring('x' from null::int), substring('abc', 0, 1), repeat('a', null)
+select settings -> 0, settings ->> 0 from customers
+select case when true then 0.00 else 1.5 end, coalesce(0.50, 1.125)::text, 0.25::numeric || ''
+select status from orders group by -7
+select sum(note::numeric) filter (where note ~ '^[0-9]+$') from orders
+select lag('a') over () from orders

@@ -1,0 +1,120 @@
+"""Random statements in PostgreSQL's dialect over the tables of `tests.postgres_dialect`; many fail, as they should."""
+
+# ruff: noqa: E501 - one form after the other
+
+import random
+
+_LEAVES = {
+    "int": ["c.id", "o.customer_id", "o.qty", "o.id", "3", "0", "-7", "2147483647", "null::int", "length(c.name)"],
+    "num": ["o.price", "o.rate", "o.total", "1.5", "0.00", "-2.250", "100::numeric", "o.note::numeric", "3.0"],
+    "text": ["c.name", "c.email", "o.status", "o.note", "'x'", "''", "' a '", "null::text", "c.code::text", "'50%'"],
+    "bool": ["c.vip", "true", "false", "null::bool"],
+    "date": ["c.born", "date '2024-02-29'", "o.placed::date", "'2026-01-31'::date"],
+    "ts": ["o.shipped", "o.placed::timestamp", "timestamp '2026-03-31 12:00'", "c.born::timestamp"],
+    "tz": ["o.placed", "timestamptz '2026-02-28 23:59:59+01'"],
+    "float": ["o.weight", "2.5::float8", "o.qty::float8", "-0.1::float8"],
+    "span": ["interval '1 month'", "interval '-3 days 02:00'", "interval '1 year 2 mons'", "interval '90 minutes'"],
+    "json": ["c.settings", "c.settings -> 'n'", "c.settings -> 0", "c.settings -> 'n' -> 'x'"],
+}
+_FORMS = {
+    "int": ["({int} + {int})", "({int} - {int})", "({int} * {int})", "({int} / {int})", "({int} % {int})", "(- {int})",
+            "abs({int})", "{num}::int", "{float}::int", "{text}::int", "({date} - {date})", "length({text})",
+            "strpos({text}, {text})", "coalesce({int}, {int})", "nullif({int}, {int})", "greatest({int}, {int})",
+            "case when {bool} then {int} else {int} end", "({json} ->> 'seats')::int", "{bool}::int", "{int}::bigint",
+            "{int}::smallint", "octet_length({text})"],
+    "num": ["({num} + {num})", "({num} - {num})", "({num} * {num})", "({num} / {num})", "({num} % {num})", "(- {num})",
+            "({num} + {int})", "({int} / {num})", "round({num})", "round({num}, 2)", "round({num}, 0)", "trunc({num}, 1)",
+            "ceil({num})", "floor({num})", "abs({num})", "{int}::numeric", "{num}::numeric(12,3)", "{text}::numeric",
+            "coalesce({num}, {int})", "case when {bool} then {num} else {num} end", "extract(epoch from {ts})",
+            "extract(second from {tz})", "extract(dow from {date})", "{float}::numeric", "nullif({num}, {num})"],
+    "text": ["({text} || {text})", "({text} || {int})", "upper({text})", "lower({text})", "left({text}, {int})",
+             "right({text}, 2)", "substring({text}, {int}, 3)", "substring({text} from {int})", "replace({text}, {text}, 'z')",
+             "trim({text})", "split_part({text}, '@', 1)", "{int}::text", "{num}::text", "{bool}::text", "{date}::text",
+             "{ts}::text", "{tz}::text", "{float}::text", "coalesce({text}, {text})", "nullif({text}, '')", "{text}::varchar(3)",
+             "concat({text}, {int}, {num})", "({json} ->> 'plan')", "({json} ->> 1)", "reverse({text})", "{span}::text",
+             "case {int} when {int} then {text} else {text} end", "least({text}, {text})", "jsonb_typeof({json})"],
+    "bool": ["({int} = {int})", "({int} < {num})", "({num} >= {num})", "({text} = {text})", "({text} < {text})",
+             "({text} like '%a%')", "({text} ilike 'A_%')", "({bool} and {bool})", "({bool} or {bool})", "(not {bool})",
+             "({int} is null)", "({bool} is not true)", "({date} < {ts})", "({tz} >= {tz})", "({float} > {num})",
+             "({int} in (1, {int}, null))", "({text} not in ({text}, 'x'))", "({num} between {num} and {int})",
+             "({num} is distinct from {num})", "({int} = any(array[1, {int}]))", "({json} @> '{{\"plan\": \"pro\"}}')",
+             "({json} ? 'plan')", "({text} ~ '^[a-zA-Z]+$')", "({text} = any(c.tags))", "({date} = {date})", "({span} < {span})",
+             "exists(select 1 from orders i where i.customer_id = c.id and i.qty > {int})",
+             "({int} in (select i.qty from orders i))", "(c.code = {text})", "(c.code = 'ab')"],
+    "date": ["({date} + {int} % 1000)", "({date} - 3)", "{ts}::date", "coalesce({date}, {date})", "date_trunc('month', {ts})::date"],
+    "ts": ["({ts} + {span})", "({ts} - {span})", "({date} + {span})", "date_trunc('week', {ts})", "date_trunc('quarter', {ts})",
+           "{tz}::timestamp", "{date}::timestamp", "({tz} at time zone 'UTC')"],
+    "tz": ["({tz} + {span})", "({tz} - {span})", "date_trunc('hour', {tz})", "date_trunc('day', {date})", "{ts}::timestamptz"],
+    "float": ["({float} + {float})", "({float} * {int})", "({float} / {float})", "{num}::float8", "(- {float})", "sqrt({float})",
+              "round({float})", "floor({float})", "abs({float})", "{int}::float8"],
+    "span": ["({span} + {span})", "({span} * 3)", "({ts} - {ts})", "({tz} - {tz})", "(- {span})"],
+    "json": ["({json} -> 'n')", "({json} -> 1)"],
+}  # fmt: skip
+_AGGREGATES = (
+    *("count(*)", "count({text})", "sum({int})", "sum({num})", "avg({num})", "avg({int})", "min({num})", "max({text})"),
+    *("count(distinct {int})", "bool_and({bool})", "sum({num}) filter (where {bool})", "max({tz})", "min({float})"),
+    "string_agg({text}, ',' order by o.id, c.id)",
+)
+_WINDOWS = (
+    *("sum({int}) over (partition by {text} order by o.id, c.id)", "row_number() over (order by {num}, o.id, c.id)"),
+    *(
+        "lag({text}) over (order by o.id, c.id)",
+        "rank() over (partition by {bool} order by {date}, {int})",
+        "avg({num}) over ()",
+    ),
+)
+_FROM = (
+    "from customers c join orders o on o.customer_id = c.id",
+    "from customers c left join orders o on o.customer_id = c.id and o.qty > 2",
+    "from orders o left join customers c on c.id = o.customer_id",
+    "from customers c full join orders o on o.customer_id = c.id",
+)
+
+
+class Draw:
+    """Statements of one seed."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+
+    def of(self, kind: str, depth: int) -> str:
+        """Draw an expression."""
+        forms = _LEAVES[kind] if depth == 0 or self._draw.random() < 0.2 else _FORMS[kind]
+        return self._filled(self._draw.choice(forms), depth - 1)
+
+    def _filled(self, form: str, depth: int) -> str:
+        given = form.replace("{{", "\0").replace("}}", "\1")
+        while "{" in given:
+            start = given.index("{")
+            end = given.index("}", start)
+            given = (
+                given[:start]
+                + self.of(given[start + 1 : end], max(depth, 0)).replace("{", "\0").replace("}", "\1")
+                + given[end + 1 :]
+            )
+        return given.replace("\0", "{").replace("\1", "}")
+
+    def statement(self) -> str:
+        """Draw a statement."""
+        source = self._draw.choice(_FROM)
+        where = f" where {self.of('bool', 2)}" if self._draw.random() < 0.5 else ""
+        form = self._draw.randrange(6)
+        kinds = list(_FORMS)
+        if form == 0:
+            key = f"({self.of(self._draw.choice(['text', 'bool', 'int', 'date']), 1)})"
+            total = self._filled(self._draw.choice(_AGGREGATES), 1)
+            having = f" having {self._filled('count(*) > 1', 0)}" if self._draw.random() < 0.3 else ""
+            return f"select {key} as k, {total} as t {source}{where} group by {key}{having}"
+        if form == 1:
+            return f"select {self._filled(self._draw.choice(_WINDOWS), 1)} {source}{where}"
+        if form == 2:
+            kind = self._draw.choice(["int", "text", "bool", "date", "ts", "tz"])
+            word = self._draw.choice(["union", "union all", "intersect", "except"])
+            return (
+                f"select {self.of(kind, 1)} {source}{where} {word} select {self.of(kind, 1)} {self._draw.choice(_FROM)}"
+            )
+        if form == 3:
+            kind = self._draw.choice(["int", "text", "num", "tz", "float", "span"])
+            way = self._draw.choice(["", " desc", " nulls first", " desc nulls last"])
+            return f"select {self.of(kind, 1)} as k {source}{where} order by 1{way}, {self.of('int', 1)}, c.id, o.id limit 9"
+        return f"select {', '.join(self.of(self._draw.choice(kinds), 2) for _ in range(2))} {source}{where}"
