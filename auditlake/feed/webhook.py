@@ -286,8 +286,12 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def run(feed: Feed, sender: Sender, state: Path, stop: threading.Event, *, follow: bool) -> int:
-    """Send the feed until `stop` is set, or unless `follow` to its end; return how many transactions were received."""
+    """Send the feed until `stop` is set, or unless `follow` to its end; return how many transactions were received.
+
+    The place where it begins is saved first: if nothing is received, the next run begins there, not at its own now.
+    """
     received = 0
+    _save(state, feed.cursor)
     while not stop.is_set():
         beat(Beat.WEBHOOK)
         asked_at = time.time()

@@ -10,8 +10,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import chain, repeat
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 from auditlake.feed import exchange, webhook
+from auditlake.feed.request import Request
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from tests.command import run_here, start
@@ -221,6 +223,23 @@ def test_a_signal_ends_the_command_during_a_request(lake: Lake) -> None:
             _, stderr = process.communicate(timeout=60)
     assert (process.returncode, "the command was stopped" in stderr) == (0, True), stderr
     assert json.loads(state.read_text()) == {"cursor": "1:0/200"}
+
+
+@pytest.mark.parametrize(("since", "missed"), [("beginning", 4), (None, 0), ("0/200", 3)])
+def test_a_run_that_delivers_nothing_leaves_the_place_where_it_began(
+    lake: Lake, since: str | None, missed: int
+) -> None:
+    """The next run sends what was committed meanwhile, instead of beginning at its own now."""
+    state, stop = Path.cwd() / "state.json", threading.Event()
+    stop.set()
+    feed = Request(since, None, ()).open(lake, datetime.now(UTC), stop)
+    target = webhook.Target.parse("http://127.0.0.1:1/", _SECRET)
+    with closing(webhook.Sender(target, stop)) as sender:
+        assert webhook.run(feed, sender, state, stop, follow=True) == 0
+    with _receiving() as receiver:
+        done = _send(lake, receiver.url)
+        assert f"has received {missed} transactions; the next run continues after 1:0/300" in done.stderr
+        assert len(receiver.transactions()) == missed
 
 
 def test_a_redirect_is_not_followed(lake: Lake) -> None:
