@@ -6,6 +6,7 @@ Order of effects, for each batch:
 2. Append to `relations` the new relation versions: rows of `changes` refer to them.
 3. Append to `transactions`. Readers ignore rows above the watermark.
 4. Append to `changes`, in a commit that moves the watermark and so makes the batch visible.
+   It records what the tables above have, so that an older copy of one of them is refused (`lake.belonging`).
 5. Only now may the source be sent an acknowledgement.
 
 Before that, the buffer's messages about tables are taken in their order: relation versions are numbered, and those of
@@ -32,6 +33,7 @@ from auditlake.capture.masking import ChangeMasker
 from auditlake.delta.append_table import AppendLog, select
 from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
+from auditlake.lake.belonging import ADDED, GAPS, RELATIONS, TRANSACTIONS
 from auditlake.lake.gaps import GAPS_SCHEMA
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, TRANSACTIONS_APP, Lake
 from auditlake.lake.masks import Masks
@@ -87,7 +89,7 @@ class CaptureLog:
         self._added = AddedLog(lake, ask, masks)
         self._transactions = AppendLog(lake.transactions, MONO_SCHEMA)
         self._changes = AppendLog(lake.changes, CHANGES_SCHEMA)
-        AppendLog(lake.gaps, GAPS_SCHEMA)
+        self._gaps = AppendLog(lake.gaps, GAPS_SCHEMA).version
         self._last_mono_us = max(self.current_us, _last_time_us(self._transactions))
 
     @property
@@ -213,8 +215,13 @@ class CaptureLog:
         self._append_transactions(transactions, end)
         reach(After.TRANSACTIONS)
         positions = {CHANGES_APP: end.commit_lsn, ACKNOWLEDGED_APP: end.end_lsn, CURRENT_APP: self._current_at(end)}
-        self._changes.append(changes, positions)
+        self._changes.append(changes, positions, self._written())
         reach(After.CHANGES)
+
+    def _written(self) -> dict[str, int]:
+        """Return what the other tables have, which every reader of the next commit requires (`lake.belonging`)."""
+        versions = {RELATIONS: self.relations.delta_version, ADDED: self._added.delta_version, GAPS: self._gaps}
+        return {**versions, TRANSACTIONS: self._transactions.position(TRANSACTIONS_APP) or 0}
 
     def _numbered(self, changes: pa.RecordBatch, messages: TableMessages | None) -> pa.RecordBatch:
         if messages is None:
@@ -287,7 +294,7 @@ class CaptureLog:
             ACKNOWLEDGED_APP: max(acknowledged, self.acknowledged),
             CURRENT_APP: limited_us,
         }
-        self._changes.append(None, positions)
+        self._changes.append(None, positions, self._written())
         reach(After.IDLE)
 
 

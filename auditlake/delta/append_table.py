@@ -196,8 +196,17 @@ class AppendLog:
             self._positions[app] = self.table.transaction_version(app)
         return self._positions[app]
 
-    def append(self, rows: pa.RecordBatch | None, positions: Mapping[str, int]) -> None:
+    @property
+    def version(self) -> int:
+        """The version of this process's last commit, or that which it found."""
+        return self._version
+
+    def append(
+        self, rows: pa.RecordBatch | None, positions: Mapping[str, int], requires: Mapping[str, int] | None = None
+    ) -> None:
         """Append rows and set positions in one commit; without rows only the positions.
+
+        `requires` is recorded with the commit: what other tables had before.
 
         Raises LakeConflict if another process committed meanwhile, LakeUnusable if the folder cannot be written.
         """
@@ -205,7 +214,7 @@ class AppendLog:
             recorded = self.position(app)
             if recorded is not None and version < recorded:
                 raise InvariantBroken(f"{app} of {self._path} would go back from {recorded} to {version}")
-        self._commit(rows, positions)
+        self._commit(rows, positions, requires)
 
     def put_back(self, app: str, version: int) -> None:
         """Set a position back, in a commit of its own.
@@ -230,17 +239,19 @@ class AppendLog:
         kept = rows.filter(pc.less_equal(rows[column], limit)).combine_chunks().to_batches()
         return [removed(add), *(write_file(self._path, batch) for batch in kept if batch.num_rows)]
 
-    def _commit(self, rows: pa.RecordBatch | None, positions: Mapping[str, int]) -> None:
+    def _commit(
+        self, rows: pa.RecordBatch | None, positions: Mapping[str, int], requires: Mapping[str, int] | None = None
+    ) -> None:
         with self._translated_errors():
             added = [write_file(self._path, rows)] if rows is not None and rows.num_rows else []
-        self._put("WRITE", [*added, *moved(positions)])
+        self._put("WRITE", [*added, *moved(positions)], requires)
         self._appends += len(added)
         self._positions.update(positions)
 
-    def _put(self, operation: str, actions: Sequence[Action]) -> None:
+    def _put(self, operation: str, actions: Sequence[Action], requires: Mapping[str, int] | None = None) -> None:
         with self._translated_errors():
             self._require_checkpointed()
-            put_entry(self._path, self._version + 1, operation, actions)
+            put_entry(self._path, self._version + 1, operation, actions, requires)
             self._version += 1
             if self._version % _CHECKPOINT_EVERY == 0:
                 self._start_checkpoint()

@@ -225,11 +225,15 @@ def list_with(table: Place, version: int, etag: str | None) -> Listing | None:
 
 @dataclass(frozen=True, slots=True)
 class TailTransactions:
-    """A table's version, the ETag of its entry in a store, and versions of application transactions."""
+    """A table's version, the ETag of its entry in a store, and versions of application transactions.
+
+    `requires` is what the last of these commits recorded of other tables, which were written before it.
+    """
 
     version: int
     etag: str | None = field(compare=False)
     transactions: Mapping[str, int]
+    requires: Mapping[str, int] = field(default_factory=dict)
 
 
 def tail_transactions(table: Place, apps: Collection[str]) -> TailTransactions | None:
@@ -237,27 +241,29 @@ def tail_transactions(table: Place, apps: Collection[str]) -> TailTransactions |
 
     Returns None if these lack one of `apps`, or there is no table.
     """
-    log, versions = table / "_delta_log", dict[str, int]()
+    log, versions, requires = table / "_delta_log", dict[str, int](), dict[str, int]()
     try:
         entries = _list_newest(log).entries
         numbers = sorted(entries, reverse=True)
         for number in numbers[:_TAIL_ENTRIES]:
             # A later entry overrides an older one, which is read only if the later ones lack a position.
-            versions = {**dict(_transactions(log / f"{number:020}.json", entries[number])), **versions}
+            found, recorded = _transactions(log / f"{number:020}.json", entries[number])
+            versions, requires = {**found, **versions}, {**recorded, **requires}
             if versions.keys() >= set(apps):
-                return TailTransactions(numbers[0], entries[numbers[0]], versions)
+                return TailTransactions(numbers[0], entries[numbers[0]], versions, requires)
     except FileNotFoundError:  # no table, or the entry was deleted after a checkpoint
         return None
     return None
 
 
-def _transactions(entry_file: Place, etag: str | None) -> Iterator[tuple[str, int]]:
+def _transactions(entry_file: Place, etag: str | None) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the versions of application transactions in an entry, and what it requires of other tables."""
     content = read_listed(entry_file, etag)
     require_intact(entry_file, content)
-    for line in content.split(b"\n"):
-        if line.startswith(b'{"txn"'):
-            transaction = json.loads(line)["txn"]
-            yield transaction["appId"], transaction["version"]
+    first, *lines = content.split(b"\n")
+    requires = json.loads(first)["commitInfo"].get("requires", {}) if b'"requires"' in first else {}
+    found = [json.loads(line)["txn"] for line in (first, *lines) if line.startswith(b'{"txn"')]
+    return {transaction["appId"]: transaction["version"] for transaction in found}, requires
 
 
 def _list_newest(log: Place) -> Listing:

@@ -111,9 +111,15 @@ def _withdraw_late(path: Place, version: int) -> None:
         raise late
 
 
-def put_entry(path: Place, version: int, operation: str, actions: Iterable[Action]) -> None:
-    """Write the entry of a version as `put_commit`, by a process that makes all commits of the table."""
+def put_entry(
+    path: Place, version: int, operation: str, actions: Iterable[Action], requires: Mapping[str, int] | None = None
+) -> None:
+    """Write the entry of a version as `put_commit`, by a process that makes all commits of the table.
+
+    `requires` is recorded in its `commitInfo`: what other tables had before (`log_reader.TailTransactions`).
+    """
     info = {"timestamp": _now_ms(), "operation": operation, "txnId": str(uuid.uuid4())}
+    info |= {} if requires is None else {"requires": dict(requires)}
     put_if_absent(_entry(path / "_delta_log", version), entry_bytes(version, info, actions))
 
 

@@ -10,6 +10,7 @@ these lack one is the table opened, which needs deltalake: loading it takes long
 Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Transaction Identifiers"
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from auditlake.delta.log_reader import TailTransactions, tail_transactions
@@ -28,7 +29,8 @@ _PAGE_HEADERS = (24, 40)
 class Positions:
     """Positions in one Delta version of `changes`; all inclusive. `current_us` is in microseconds since 1970.
 
-    `etag` is that of the version's log entry in a store, if it was read.
+    `etag` is that of the version's log entry in a store, if it was read; `requires` what its commit recorded of other
+    tables (`lake.belonging`).
     """
 
     delta_version: int
@@ -36,6 +38,7 @@ class Positions:
     acknowledged: Lsn
     current_us: int
     etag: str | None = field(default=None, compare=False)
+    requires: Mapping[str, int] = field(default_factory=dict, compare=False, hash=False)
 
     @property
     def known_lsn(self) -> Lsn:
@@ -61,7 +64,7 @@ def read_positions(lake: Lake) -> Positions | None:
     if CHANGES_APP not in positions or ACKNOWLEDGED_APP not in positions:
         return None
     watermark, acknowledged = Lsn(positions[CHANGES_APP]), Lsn(positions[ACKNOWLEDGED_APP])
-    return Positions(read.version, watermark, acknowledged, positions.get(CURRENT_APP, 0), read.etag)
+    return Positions(read.version, watermark, acknowledged, positions.get(CURRENT_APP, 0), read.etag, read.requires)
 
 
 def _from_table(path: Place) -> TailTransactions | None:

@@ -257,6 +257,11 @@ class RelationsLog:
             self._of_table.setdefault(version.relation.oid, []).append(_Entry(entry, version))
             self._last = max(self._last, entry)
 
+    @property
+    def delta_version(self) -> int:
+        """The version of the table after this process's last commit."""
+        return self._log.version
+
     def register(self, relation: Relation, commit_lsn: Lsn) -> int:
         """Return the number of a Relation message's version; if it was not in force, record it from `commit_lsn` on.
 

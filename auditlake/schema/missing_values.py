@@ -43,6 +43,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from auditlake.delta.append_table import AppendLog
+from auditlake.delta.log_reader import list_newest
 from auditlake.delta.small_tables import read_rows
 from auditlake.lake.history import HistoryTable, history_of, list_histories, open_history
 from auditlake.lake.layout import Lake
@@ -184,7 +185,13 @@ class AddedLog:
         self._masks = masks
         self._log: AppendLog | None = None
         self._told: dict[tuple[int, int | None], Existing] = {}
+        self._found = list_newest(lake.added).newest
         self._answers = read_added(lake)
+
+    @property
+    def delta_version(self) -> int:
+        """The version of the table after this process's last commit; -1 if it was not there when that began."""
+        return self._found if self._log is None else self._log.version
 
     def tell(self, oid: int, number: int, existing: Existing) -> None:
         """Give the value of a table's column with this attribute number, so that the source is not asked for it."""

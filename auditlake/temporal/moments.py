@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 
 from auditlake.delta.append_table import open_to_read, select
 from auditlake.errors import LakeUnusable, NotAnswerable
+from auditlake.lake.belonging import require_together
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import ALL, Asked, HistoryTable, read_histories
 from auditlake.lake.history_files import find_files
@@ -226,6 +227,7 @@ def _read_state(lake: Lake, asked: Asked, *, by_commits: bool) -> tuple[Position
     rest = early.result() if early is not None and read == last else _read_rest(lake, asked, by_commits)
     if positions.etag is not None:
         _last_positions[lake.root] = positions.delta_version, positions.etag
+    require_together(lake, positions, rest.histories)
     return positions, rest
 
 

@@ -27,11 +27,13 @@ from auditlake.capture.preconditions import check_timeline, current_manifest, re
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.data_files import FileProblem, check_files
 from auditlake.errors import BadUsage
+from auditlake.lake.belonging import require_together
 from auditlake.lake.gaps import Gap, read_gaps
 from auditlake.lake.history import HistoryTable, list_histories, open_history
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.masks import Masks
+from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.mask_rules import Masking
 from auditlake.relation import TableName
@@ -72,6 +74,7 @@ def verify(request: Request, start_spark: Callable[[], SparkSession], notify: No
     """Verify the lake, and return the report.
 
     Raises:
+        LakeUnusable: if a table of the lake is older than the rest.
         WrongSource, SourceUnreachable: if the source is another one, or cannot be read.
         NotAnswerable: if the lake does not reach the snapshot in time.
         BadUsage: if no table matches.
@@ -79,6 +82,8 @@ def verify(request: Request, start_spark: Callable[[], SparkSession], notify: No
     manifest = require_manifest(request.lake)
     if unreadable := [*check_logs(request.lake), *check_records(request.lake)]:
         return Report(None, tuple(_joined(unreadable)))
+    if (positions := read_positions(request.lake)) is not None:
+        require_together(request.lake, positions, list_histories(request.lake))
     histories = _chosen(request)
     if request.conninfo is not None:
         _require_same(request.conninfo, manifest)

@@ -293,7 +293,7 @@ _DAMAGE: dict[str, Callable[[HistoryTable], None]] = {
 }
 _EXPECTED = {
     "no_file": {"missing file"},
-    "garbled": {"unreadable rows"},
+    "garbled": {"checksum"},
     "changed": {"row different from the source 30 v", "different version 30 v"},
     "copied": {"row different from the source 10 v"},
     "twice": {"row more than once 31", "duplicate version 31", "open version before a later one 31"},
