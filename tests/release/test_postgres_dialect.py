@@ -1,7 +1,8 @@
 """Random statements in PostgreSQL's dialect, answered by DuckDB over a lake and by PostgreSQL. No JVM.
 
-A statement may be refused by name, and PostgreSQL may fail on a value that DuckDB does not compute; what both answer is
-equal in names, rows and texts. The summary has the share that is answered.
+A statement may be refused by name, and one of the two may fail on a value that the other does not compute, because
+neither defines the order of conditions; what both answer is equal in names, rows and texts. The summary has the share
+that is answered.
 """
 
 import os
