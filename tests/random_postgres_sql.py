@@ -116,5 +116,5 @@ class Draw:
         if form == 3:
             kind = self._draw.choice(["int", "text", "num", "tz", "float", "span"])
             way = self._draw.choice(["", " desc", " nulls first", " desc nulls last"])
-            return f"select {self.of(kind, 1)} as k {source}{where} order by 1{way}, {self.of('int', 1)}, c.id, o.id limit 9"
+            return f"select {self.of(kind, 1)} as k {source}{where} order by 1{way}, {self.of('int', 1)} + c.id, c.id, o.id limit 9"
         return f"select {', '.join(self.of(self._draw.choice(kinds), 2) for _ in range(2))} {source}{where}"
