@@ -63,10 +63,10 @@ class Form:
     sql: str
 
 
-_WHOLE_TEXT = "case when {1} = '' then 1 else strpos({0}, {1}) end"
+_WHOLE_TEXT = "case when {1} = '' and {0} is not null then 1 else strpos({0}, {1}) end"
 _PART = (
     "case when {2} = 0 then " + failed("field position must not be zero") + " when {1} = ''"
-    " then case when {2} in (1, -1) then {0} else '' end else split_part({0}, {1}, {2}) end"
+    " then case when {2} in (1, -1) then {0} else left({0}, 0) end else split_part({0}, {1}, {2}) end"
 )
 _START = "case when {1} < 1 then 1 else cast({1} as bigint) end"
 _FROM = f"substring({{0}}, {_START})"

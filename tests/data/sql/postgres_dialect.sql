@@ -200,3 +200,4 @@ select case when true then 0.00 else 1.5 end, coalesce(0.50, 1.125)::text, 0.25:
 select status from orders group by -7
 select sum(note::numeric) filter (where note ~ '^[0-9]+$') from orders
 select lag('a') over () from orders
+select strpos(note, ''), split_part(note, '', 2), split_part(note, '', 1) from orders
