@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from auditlake.delta.append_table import AppendLog
 from auditlake.lake.layout import (
+    ACKNOWLEDGED_APP,
+    CHANGES_APP,
     HISTORY_APP,
     SNAPSHOT_APP,
     SNAPSHOT_TIME_APP,
@@ -21,6 +24,7 @@ from auditlake.lake.layout import (
 )
 from auditlake.lake.relations import RelationsLog
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.values.exact_text import exact_text
 from auditlake.values.types import column_type
@@ -154,6 +158,7 @@ def write_lake(root: Path, seed: int, rows: int, *, tail: bool = True) -> Lake:
         changes += [_insert(columns, name, number, _row(draw, n)) for n in range(rows + 10, rows + 10 + rows // 5)]
     relations.flush()
     if not tail:
+        AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CHANGES_APP: 0x200, ACKNOWLEDGED_APP: 0x200})
         return lake
     for ordinal, change in enumerate(changes):
         change["ordinal"] = ordinal

@@ -23,7 +23,7 @@ from auditlake.delta.table import open_table
 from auditlake.lake.duckdb_rows import connect, rows_of
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, create_history, open_history
 from auditlake.lake.history_files import find_files, part_of
-from auditlake.lake.layout import CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
@@ -98,7 +98,8 @@ class Source:
     def capture(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append changes and move the watermark to the last of them."""
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=CHANGES_SCHEMA)
-        _append(self.lake.changes, table, Transaction(CHANGES_APP, rows[-1]["lsn"]))
+        positions = [Transaction(app, rows[-1]["lsn"]) for app in (CHANGES_APP, ACKNOWLEDGED_APP)]
+        _append(self.lake.changes, table, *positions)
 
     def changes(self, transaction: model.Transaction, rows: dict[model.Key, model.Values]) -> list[dict[str, Any]]:
         """Apply a transaction to `rows`, and return its changes as pgoutput would send them."""

@@ -17,6 +17,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Due, expire, rewrite
 from auditlake.sql_names import spark_identifier, spark_literal
+from tests.damage import summed
 from tests.model import Delete, Insert, Update
 from tests.s3_server import chosen_lake, on_disk
 from tests.spark.apply.harness import Source, apply_as, the_history
@@ -69,7 +70,7 @@ def _age(table: HistoryTable) -> None:
         for action in actions:
             if "remove" in action:
                 action["remove"]["deletionTimestamp"] -= int(2000 * KEPT_FOR_S)
-        entry.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+        entry.write_bytes(summed(entry.name, actions))
         (entry.parent / f".{entry.name}.crc").unlink(missing_ok=True)
 
 

@@ -14,6 +14,7 @@ from deltalake import CommitProperties, QueryBuilder, Transaction
 from pyspark.sql import SparkSession
 
 import auditlake
+from auditlake.delta.append_table import AppendLog
 from auditlake.delta.data_files import write_part
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import put_commit
@@ -22,9 +23,17 @@ from auditlake.lake import compaction as order
 from auditlake.lake import maintenance as upkeep
 from auditlake.lake.history import create_history, history_schema
 from auditlake.lake.history_files import data_files
-from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
+from auditlake.lake.layout import (
+    ACKNOWLEDGED_APP,
+    CHANGES_APP,
+    HISTORY_APP,
+    SNAPSHOT_APP,
+    SNAPSHOT_TIME_APP,
+    Lake,
+)
 from auditlake.lake.maintenance import find_due, rewrite
 from auditlake.lsn import Lsn
+from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
 from auditlake.store.files import parquet
 from tests.s3_server import chosen_lake, on_disk
@@ -71,6 +80,7 @@ def make(lake: Lake) -> list[dict[str, Any]]:
     marks = {HISTORY_APP: MOST, SNAPSHOT_APP: SNAPSHOT, SNAPSHOT_TIME_APP: 0}
     properties = CommitProperties(app_transactions=[Transaction(app, lsn) for app, lsn in marks.items()])
     delta.create_write_transaction([], "append", delta.schema(), ["_part"], commit_properties=properties)
+    AppendLog(lake.changes, CHANGES_SCHEMA).append(None, {CHANGES_APP: MOST, ACKNOWLEDGED_APP: MOST})
     return rows
 
 
