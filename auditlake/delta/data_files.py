@@ -228,6 +228,9 @@ _CHECKSUMS = b"crc\0"
 """Begins a checksum file of Hadoop; then the size of a chunk follows, and the CRC-32 of each, big-endian."""
 
 
+MISSING = "missing file"
+
+
 @dataclass(frozen=True, slots=True)
 class FileProblem:
     """A problem of a data file, or of the log itself."""
@@ -247,16 +250,25 @@ def check_files(table: Place, version: int) -> tuple[FileProblem, ...]:
     return tuple(problem for add in adds for problem in file_problems(table, add))
 
 
+def size_problem(table: Place, add: Add) -> FileProblem | None:
+    """Return that a file is missing, or has another size than the log; None if neither is so."""
+    shown = str(add["path"])
+    try:
+        size_bytes = file_path(table, add).stat().st_size
+    except OSError as exc:
+        return FileProblem(MISSING, shown, exc.strerror or "")
+    if size_bytes == add["size"]:
+        return None
+    return FileProblem("file size", shown, f"{size_bytes} bytes, the log has {add['size']}")
+
+
 def file_problems(table: Place, add: Add) -> Iterator[FileProblem]:
     """Yield the problems of one file."""
     file, shown = file_path(table, add), str(add["path"])
-    try:
-        size_bytes = file.stat().st_size
-    except OSError as exc:
-        yield FileProblem("missing file", shown, exc.strerror or "")
-        return
-    if size_bytes != add["size"]:
-        yield FileProblem("file size", shown, f"{size_bytes} bytes, the log has {add['size']}")
+    if (problem := size_problem(table, add)) is not None:
+        yield problem
+        if problem.kind == MISSING:
+            return
     try:
         yield from _content_problems(file, add)
         rows = pq.read_metadata(parquet(file)).num_rows

@@ -25,13 +25,14 @@ from auditlake.verify.report import Finding, TableReport
 
 def check_logs(lake: Lake) -> Iterator[TableReport]:
     """Check the logs of all tables; report only damaged ones."""
-    for name, place in _tables(lake):
+    for name, place in tables_of(lake):
         if problems := log_problems(place):
             findings = [Finding(problem.kind, file=problem.file, detail=problem.detail) for problem in problems]
             yield TableReport(name, findings=tuple(findings), lost=True)
 
 
-def _tables(lake: Lake) -> Iterator[tuple[str, Place]]:
+def tables_of(lake: Lake) -> Iterator[tuple[str, Place]]:
+    """Yield the Delta tables of a lake: its own, those of the ledger, and the histories."""
     own = (lake.changes, lake.relations, lake.added, lake.transactions, lake.gaps)
     for place in (*own, lake.ledger_entries, lake.ledger_blocks):
         if _is_folder(place):

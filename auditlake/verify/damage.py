@@ -1,0 +1,68 @@
+"""Damage behind an unexpected error: the file of the lake that explains an exception of a library that read it.
+
+pyarrow, deltalake and DuckDB report a damaged file in many ways, and a bug of ours in the same ones. So the text of the
+exception decides nothing: the files are checked, first for existence and size, then up to `_READ_BYTES` of them for
+content. Only a file that `verify` would report, too, turns the exception into an error of the lake.
+"""
+
+from collections.abc import Iterator
+
+from auditlake.delta.data_files import FileProblem, file_problems, size_problem
+from auditlake.delta.log_check import log_problems
+from auditlake.delta.log_reader import Add, list_newest, live_files
+from auditlake.errors import LakeUnusable
+from auditlake.lake.layout import Lake
+from auditlake.store.place import Place
+from auditlake.verify.lake_files import tables_of
+
+_LIBRARIES = frozenset({"pyarrow", "deltalake", "_internal", "_duckdb", "duckdb", "arro3", "pyspark", "py4j"})
+"""Top-level modules of the exceptions; `_internal` is deltalake's."""
+_READ_BYTES = 1 << 30
+_HINT = (
+    "auditlake verify --no-source lists all damage. Restore the file from a backup; a history can be mended by resync."
+)
+
+
+def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | None:
+    """Return the error to report instead of `exc`; None if no library raised it or its cause, or nothing is damaged."""
+    if not any(_is_of_library(each) for each in _chain(exc)):
+        return None
+    found = next(_problems(lake), None)
+    if found is None:
+        return None
+    table, problem = found
+    what = f"{table}, {problem.file}: {problem.kind}, {problem.detail}"
+    return LakeUnusable(f"a file of the lake is damaged: {what}", _HINT)
+
+
+def _chain(exc: BaseException | None) -> Iterator[BaseException]:
+    while exc is not None:
+        yield exc
+        exc = exc.__cause__
+
+
+def _is_of_library(exc: BaseException) -> bool:
+    return isinstance(exc, OSError) or type(exc).__module__.partition(".")[0] in _LIBRARIES
+
+
+def _problems(lake: Lake) -> Iterator[tuple[str, FileProblem]]:
+    tables = list(tables_of(lake))
+    for name, place in tables:
+        yield from ((name, problem) for problem in log_problems(place))
+    files = [(name, place, add) for name, place in tables for add in _live(place)]
+    for name, place, add in files:
+        if (problem := size_problem(place, add)) is not None:
+            yield name, problem
+    read_bytes = 0
+    for name, place, add in files:
+        read_bytes += int(add["size"])
+        if read_bytes > _READ_BYTES:
+            return
+        yield from ((name, problem) for problem in file_problems(place, add))
+
+
+def _live(place: Place) -> list[Add]:
+    try:
+        return list(live_files(place, list_newest(place).newest))
+    except ValueError:  # foreign table features: only Delta itself can read the log
+        return []

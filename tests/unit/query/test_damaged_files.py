@@ -1,0 +1,41 @@
+"""Questions about a lake with a damaged data file; tests/release has every file and every kind."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from auditlake.errors import BadUsage, LakeUnusable
+from auditlake.verify.damage import damage_behind
+from tests.command import run_here
+from tests.damaged_questions import damaged_lake, damages_of, wrong_answers
+from tests.s3_server import on_disk
+
+pytestmark = on_disk("files are damaged in place")
+
+
+def test_a_damaged_data_file_is_no_bug_and_gives_no_wrong_answer(tmp_path: Path) -> None:
+    """Of the log of transactions and of a history: missing, or not a file of Parquet any more."""
+    lake = damaged_lake(tmp_path / "lake")
+    assert wrong_answers(lake, damages_of(lake, ("deleted", "truncated"), "*.parquet")) == []
+
+
+def test_the_damaged_file_is_named(tmp_path: Path) -> None:
+    """With what is wrong with it, and the command that finds all damage."""
+    lake = damaged_lake(tmp_path / "lake")
+    (file, *_) = sorted((lake.root / "transactions").glob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-1])
+    done = run_here(["log", "--lake", lake.root])
+    assert done.code == 6
+    assert f"a file of the lake is damaged: transactions, {file.name}: file size" in done.stderr
+    assert "auditlake verify --no-source" in done.stderr
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), BadUsage("a typo", "")])
+def test_an_error_of_our_own_is_not_explained_by_damage(tmp_path: Path, error: Exception) -> None:
+    """The files are not even looked at; an error of a library over an undamaged lake stays what it is."""
+    lake = damaged_lake(tmp_path / "lake")
+    assert damage_behind(pa.ArrowInvalid("a bug"), lake) is None
+    next(iter((lake.root / "transactions").glob("*.parquet"))).unlink()
+    assert damage_behind(error, lake) is None
+    assert isinstance(damage_behind(pa.ArrowInvalid("unreadable"), lake), LakeUnusable)
