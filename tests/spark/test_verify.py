@@ -257,6 +257,16 @@ def _with_row(number: int, as_number: int) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
+def _renumbered(number: int, as_number: int) -> Callable[[pa.Table], pa.Table]:
+    """Change the key of a row in its place: a deletion vector counts rows, so removing one would be found by that."""
+
+    def change(rows: pa.Table) -> pa.Table:
+        ids = pc.if_else(pc.equal(rows["id"], number), pa.scalar(as_number, pa.int32()), rows["id"])
+        return rows.set_column(rows.column_names.index("id"), "id", ids)
+
+    return change
+
+
 def _change(number: int, part: str | None = None) -> Callable[[HistoryTable], None]:
     def damage(table: HistoryTable) -> None:
         rewrite(table, file_of(table, number, part or _month(table)), _with_value(number))
@@ -285,7 +295,7 @@ _DAMAGE: dict[str, Callable[[HistoryTable], None]] = {
     "changed": _change(30, "open"),
     "copied": _change(10, "open"),
     "twice": lambda table: rewrite(table, file_of(table, 31), _with_row(31, 31)),
-    "lost": lambda table: rewrite(table, file_of(table, 32), lambda rows: rows.filter(pc.not_equal(rows["id"], 32))),
+    "lost": lambda table: rewrite(table, file_of(table, 32), _renumbered(32, 1032)),
     "extra": lambda table: rewrite(table, file_of(table, 33), _with_row(33, 999)),
     "vectors": _exchange_vectors,
     "ended": _change(22),
