@@ -1,8 +1,9 @@
-"""Damage behind an unexpected error: the file of the lake that explains an exception of a library that read it.
+"""Damage behind an unexpected error: the file of the lake that explains an exception.
 
-pyarrow, deltalake and DuckDB report a damaged file in many ways, and a bug of ours in the same ones. So the text of the
-exception decides nothing: the files are checked, first for existence and size, then up to `_READ_BYTES` of them for
-content. Only a file that `verify` would report, too, turns the exception into an error of the lake.
+pyarrow, deltalake and DuckDB report a damaged file in many ways, and a bug of ours in the same ones; a wrong value may
+also fail in our own code. So the exception decides nothing: the files are checked, first for existence and size, then
+up to `_READ_BYTES` of them for content. Only a file that `verify` would report, too, turns the exception into an error
+of the lake.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from auditlake.delta.data_files import FileProblem, file_problems, size_problem
 from auditlake.delta.log_check import log_problems
 from auditlake.delta.log_reader import Add, list_newest, live_files
-from auditlake.errors import LakeUnusable
+from auditlake.errors import AuditlakeError, LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.store.place import Place
 from auditlake.verify.lake_files import tables_of
@@ -24,8 +25,11 @@ _HINT = (
 
 
 def damage_behind(exc: BaseException, lake: Lake) -> LakeUnusable | None:
-    """Return the error to report instead of `exc`; None if no library raised it or its cause, or nothing is damaged."""
-    if not any(_is_of_library(each) for each in _chain(exc)):
+    """Return the error to report instead of `exc`; None if nothing is damaged.
+
+    An error of our own is kept as well, unless an exception of a library is its cause.
+    """
+    if isinstance(exc, AuditlakeError) and not any(_is_of_library(each) for each in _chain(exc)):
         return None
     found = next(_problems(lake), None)
     if found is None:
