@@ -34,7 +34,7 @@ S3 = Extra("s3", "profiles of ~/.aws", "boto3")
 CONNECT = Extra("connect", "a Spark Connect server", "grpc_status")
 MCP = Extra("mcp", "auditlake mcp", "mcp")
 EXTRAS = (DEMO, S3, CONNECT, MCP)
-"""Those of an installed auditlake; `bench` and `dev` are for a clone."""
+"""Those of an installed auditlake; `bench`, `dev`, `docs` and `release` are for a clone."""
 
 _PACKAGES_OF_SPARK = {"pyspark": "pyspark", "py4j": "pyspark", "delta": "delta-spark"}
 """The packages by their modules."""

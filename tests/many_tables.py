@@ -37,7 +37,7 @@ def make_metadata_lake(root: Path, tables: int, files: int) -> Lake:
     write_manifest(lake, Manifest("7000000000000000000", 1, "shop", "auditlake", "auditlake"))
     relations = [_relation(number) for number in range(tables)]
     log = CaptureLog(lake)
-    log.start_at(Lsn(_SNAPSHOT + 1))
+    log.start_at(Lsn(_SNAPSHOT + 101))
     for relation in relations:
         log.relations.register(relation, Lsn(_SNAPSHOT + 10))
     log.relations.flush()

@@ -126,4 +126,6 @@ def test_extras_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch
 def test_every_extra_is_one_of_the_package() -> None:
     """Hints name extras that pip knows."""
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert {extra.name for extra in EXTRAS} | {"bench", "dev"} == set(declared["optional-dependencies"])
+    assert {extra.name for extra in EXTRAS} | {"bench", "dev", "docs", "release"} == set(
+        declared["optional-dependencies"]
+    )

@@ -11,7 +11,7 @@ from auditlake.audit.lake_reader import Reader
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import create_history
-from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
+from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.query.statement import Log, prepare_sql
 from auditlake.query.system_time import Bounds, State, Versions
@@ -19,7 +19,16 @@ from auditlake.relation import Column, TableName
 from auditlake.temporal.moments import Known, read_known, resolve
 from auditlake.temporal.when import parse_when
 from tests.s3_server import chosen_lake, on_disk
-from tests.small_lake import CUSTOMERS, ORDERS, T0, write_small_lake
+from tests.small_lake import (
+    CUSTOMER_COLUMNS,
+    CUSTOMERS,
+    ORDER_COLUMNS,
+    ORDERS,
+    T0,
+    T0_US,
+    write_history,
+    write_small_lake,
+)
 
 # Versions of orders as (_from_lsn, _to_lsn), hand-made from the docstring of the small lake.
 A, B, C, GONE, THIRD, FOURTH = "1a", "1b", "1c", "2", "3", "4"
@@ -117,11 +126,11 @@ def test_a_snapshot_ahead_of_capture_delays_only_its_own_table(tmp_path: Path) -
 @on_disk("renames a folder")
 def test_without_changes_only_the_snapshots_can_be_read(tmp_path: Path) -> None:
     """Before the first capture no time is known."""
-    lake = write_small_lake(tmp_path / "lake")
-    lake.changes.rename(tmp_path / "elsewhere")
+    lake = chosen_lake(tmp_path / "lake")
+    for name, columns, lsn in ((ORDERS, ORDER_COLUMNS, 0x100), (CUSTOMERS, CUSTOMER_COLUMNS, 0x180)):
+        write_history(lake, name, columns, [], {HISTORY_APP: lsn, SNAPSHOT_APP: lsn, SNAPSHOT_TIME_APP: T0_US})
     known = read_known(lake)
-    assert known.now_lsn == 0x180
-    assert known.last_lsn == 0x200
+    assert (known.now_lsn, known.last_lsn) == (0x180, 0x180)
     with pytest.raises(NotAnswerable, match="captured nothing yet"):
         resolve(known, parse_when("2026-11-21T09:00:08Z", T0))
 
