@@ -113,6 +113,9 @@ class Scope(Protocol):
     def column(self, node: exp.Column) -> Cell:
         """Return the column that a name means; raises Refused."""
 
+    def is_outer(self, node: exp.Column) -> bool:
+        """Return whether a name means a column of a query around this one."""
+
     def subquery(self, node: exp.Expr) -> "tuple[str, Sequence[Cell]]":
         """Translate a query in an expression; return its text, and its columns as `o0` …."""
 
@@ -533,6 +536,9 @@ class Expressions:
     def _aggregated(self, node: exp.Expr, condition: exp.Expr | None, frame: Frame | None) -> Cell:
         if not self._aggregates and frame is None:
             raise Refused(node, "an aggregate here", wrong=True)
+        columns = list(node.find_all(exp.Column))
+        if columns and all(map(self._scope.is_outer, columns)):  # PostgreSQL computes it in the query around this one
+            raise Refused(node, "an aggregate of columns of an outer query")
         inner = Expressions(self._scope, aggregates=False)
         outside = self if frame is not None else inner
         where = None if condition is None else outside.condition(condition)

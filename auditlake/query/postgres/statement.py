@@ -5,7 +5,7 @@ BadUsage, what it answers and this translation does not is NotAnswerable; both n
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -16,7 +16,7 @@ from auditlake.query.embedded.engine import columns_of, log_table
 from auditlake.query.embedded.queries import Field
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused
-from auditlake.query.postgres.parser import parse, place_of, split
+from auditlake.query.postgres.parser import parse, place_of
 from auditlake.query.postgres.queries import Opened, Query, folded, translate
 from auditlake.query.postgres.types import (
     BOOL,
@@ -60,8 +60,6 @@ class PostgresQuery:
     prepared: PreparedQuery
     translated: Query
     columns: Mapping[str, tuple[ShownColumn, ...]]
-    used: frozenset[tuple[str, int]] = field(default_factory=frozenset)
-    """Columns of views that the statement reads, by their places."""
 
     @property
     def lsn(self) -> object:
@@ -76,14 +74,6 @@ class PostgresQuery:
     def defined(self) -> Defined:
         """The same, by names."""
         return {}
-
-
-def prepare_all(state: LakeState, script: str) -> list[PostgresQuery]:
-    """Prepare the statements of a script.
-
-    Raises BadUsage, NotAnswerable.
-    """
-    return [prepare_statement(state, sql) for sql in split(script) or [script]]
 
 
 def prepare_statement(state: LakeState, sql: str, _: Defined | None = None) -> PostgresQuery:

@@ -104,6 +104,10 @@ def test_wrong_statements_are_bad_usage(state: LakeState, sql: str, message: str
         ("select e'a\\n'", "BYTESTRING"),
         ("select $1", "PARAMETER"),
         ("select at at time zone 'Europe/Paris' from orders", "AT TIME ZONE at line 1"),
+        (
+            "select (select max(o.id) from customers) from orders o",
+            "an aggregate of columns of an outer query at line 1, column 16",
+        ),
         ("select orders from orders", "there is no column orders"),
     ],
 )
