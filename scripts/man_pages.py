@@ -4,6 +4,7 @@ Usage: python scripts/man_pages.py FOLDER; the pages are FOLDER/man1/auditlake.1
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -93,7 +94,9 @@ def _text(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("…", "...")
+    ascii_text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("…", "...")
+    # Without preconv, groff reads the bytes of UTF-8 as Latin-1.
+    return re.sub(r"[^\x00-\x7f]", lambda match: f"\\[u{ord(match[0]):04X}]", ascii_text)
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ _COMPLETE = {
     "fish": "complete -C 'auditlake {word}' | cut -f 1",
 }
 """Programs that print what a shell offers for a word. Those of bash and zsh call the function of the script."""
+_MAN_CHECKS = (["mandoc", "-Tlint", "-Wwarning"], ["groff", "-man", "-ww", "-z"])
 
 
 def _run(shell: str, program: str, home: Path) -> list[str]:
@@ -79,10 +80,13 @@ def test_man_pages_have_every_command_and_option() -> None:
 
 
 def test_man_pages_have_no_warnings(tmp_path: Path) -> None:
-    """Checked by mandoc, or by groff if that is what is installed."""
+    """Checked by those of mandoc and groff that are installed."""
+    checks = [check for check in _MAN_CHECKS if shutil.which(check[0])]
+    assert checks
     for name, text in pages(datetime(2026, 11, 25, tzinfo=UTC)):
         page = tmp_path / f"{name}.1"
         page.write_text(text)
-        check = ["mandoc", "-Tlint", "-Wwarning"] if shutil.which("mandoc") else ["groff", "-man", "-ww", "-z"]
-        done = subprocess.run([*check, page], capture_output=True, text=True, check=False)
-        assert (done.stdout + done.stderr, done.returncode) == ("", 0)
+        assert text.isascii()
+        for check in checks:
+            done = subprocess.run([*check, page], capture_output=True, text=True, check=False)
+            assert (done.stdout + done.stderr, done.returncode) == ("", 0)
