@@ -14,7 +14,7 @@ those valid then.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlglot import Token, TokenType, exp
@@ -27,6 +27,19 @@ from auditlake.errors import BadUsage
 
 _SPARK = Spark()
 _HINT = "The SQL is Spark's; FOR SYSTEM_TIME goes right after the name of a table, or after its alias."
+SIGNS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+"""Arithmetic operators, written alike in Spark, PostgreSQL and DuckDB."""
+COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "is not distinct from",
+    exp.NullSafeNEQ: "is distinct from",
+}
+"""Comparison operators as DuckDB writes them."""
 _DELTA_CLAUSES = ("TIMESTAMP", "VERSION", "SYSTEM_TIME", "SYSTEM_VERSION")
 
 
@@ -40,6 +53,24 @@ def tokenize(sql: str) -> list[Token]:
     except TokenError as exc:
         line = sql.count("\n", 0, exc.end or 0) + 1
         raise BadUsage(f"cannot read the SQL up to line {line}: a quote or a comment does not end", _HINT) from exc
+
+
+def split_at_semicolons(script: str, tokens: Iterable[Token]) -> list[str]:
+    """Split a script, which these tokens are, into its statements, leaving out the empty ones; each keeps its place."""
+    statements, start, filled = [], 0, False
+    for token in tokens:
+        if token.token_type is not TokenType.SEMICOLON:
+            filled = True
+            continue
+        if filled:
+            statements.append(placed(script, start, token.start))
+        start, filled = token.end + 1, False
+    return [*statements, placed(script, start, len(script))] if filled else statements
+
+
+def placed(script: str, start: int, end: int) -> str:
+    """Return a part of a script at its place: all before it is blank."""
+    return re.sub(r"\S", " ", script[:start]) + script[start:end]
 
 
 def parse_query(sql: str, tokens: list[Token]) -> exp.Expr:

@@ -29,7 +29,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.records import read_shape
 from auditlake.lsn import Lsn
 from auditlake.query.comparisons import Checked, Columns, Followed, Origin, check_comparisons, columns_shown_of
-from auditlake.query.dialect import parse_query, tokenize
+from auditlake.query.dialect import parse_query, placed, split_at_semicolons, tokenize
 from auditlake.query.lexical import canonical
 from auditlake.query.pending_tail import Tails, find_reading_tails
 from auditlake.query.rewrite import Names, rewrite
@@ -73,16 +73,8 @@ def split(script: str) -> list[str]:
 
     Raises BadUsage if a string, quoted name or comment does not end.
     """
-    statements, start, filled = [], 0, False
     script = canonical(script)
-    for token in tokenize(script):
-        if token.token_type is not TokenType.SEMICOLON:
-            filled = True
-            continue
-        if filled:
-            statements.append(_placed(script, start, token.start))
-        start, filled = token.end + 1, False
-    return [*statements, _placed(script, start, len(script))] if filled else statements
+    return split_at_semicolons(script, tokenize(script))
 
 
 def definition_in(sql: str, defined: Collection[str] = ()) -> Definition | None:
@@ -102,11 +94,7 @@ def definition_in(sql: str, defined: Collection[str] = ()) -> Definition | None:
             raise BadUsage("this CREATE VIEW is not a name and a query", "Write CREATE TEMPORARY VIEW name AS SELECT …")
     if head[1] is None and name.text.casefold() in defined:
         raise BadUsage(f"a view {name.text} is defined already", "Write CREATE OR REPLACE TEMPORARY VIEW.")
-    return Definition(name.text, _placed(sql, as_.end + 1, len(sql)))
-
-
-def _placed(script: str, start: int, end: int) -> str:
-    return re.sub(r"\S", " ", script[:start]) + script[start:end]
+    return Definition(name.text, placed(sql, as_.end + 1, len(sql)))
 
 
 @runtime_checkable
@@ -236,7 +224,7 @@ def _prepare(state: LakeState, sql: str, defined: Defined = _NO_VIEWS) -> Prepar
         known.names, state.now, f"auditlake_{uuid.uuid4().hex}_", known.copying, frozenset(defined), known.in_doubt
     )
     rewritten = rewrite(sql, names)
-    views = {name: _selected(state, reading) for name, reading in rewritten.views.items()}
+    views = {name: selected(state, reading) for name, reading in rewritten.views.items()}
     if rewritten.exact:
         views = {name: (table, with_raw(selection)) for name, (table, selection) in views.items()}
     readings = [(known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
@@ -302,7 +290,7 @@ def with_raw(selection: Selection | Log) -> Selection | Log:
     return replace(selection, raw=True) if isinstance(selection, State) else selection
 
 
-def _selected(state: LakeState, reading: Reading) -> tuple[TableName, Selection | Log]:
+def selected(state: LakeState, reading: Reading) -> tuple[TableName, Selection | Log]:
     """Return the selection of a reading, with the name under which its table is known."""
     if reading.table.schema == SYSTEM_SCHEMA:
         return reading.table, Log(state.lsn)

@@ -54,7 +54,7 @@ def type_name(type_oid: int, typmod: int) -> str:
     name = _NAMES.get(type_oid)
     if name is None:
         return f"the type with OID {type_oid}"
-    shown, modifier = _SQL_NAMES.get(name, name), _modifier(name, typmod)
+    shown, modifier = SQL_NAMES.get(name, name), _modifier(name, typmod)
     if name not in _ZONED:
         return shown + modifier
     word, _, rest = shown.partition(" ")
@@ -70,7 +70,7 @@ def _modifier(name: str, typmod: int) -> str:
 
 
 _ZONED = frozenset({"time", "timetz", "timestamp", "timestamptz"})
-_SQL_NAMES = {
+SQL_NAMES = {
     "bool": "boolean",
     "char": '"char"',
     "int2": "smallint",
@@ -86,6 +86,7 @@ _SQL_NAMES = {
     "timestamp": "timestamp without time zone",
     "timestamptz": "timestamp with time zone",
 }
+"""Names of types in SQL that differ from those in `pg_type`."""
 
 
 def _text(given: str, _typmod: int) -> Spelling:

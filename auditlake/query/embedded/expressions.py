@@ -31,6 +31,7 @@ from typing import ClassVar, Protocol
 
 from sqlglot import exp
 
+from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.embedded.arithmetic import (
     BIGINT_MAX,
     Cell,
@@ -116,17 +117,6 @@ def _plain_zero(sql: str, kind: str) -> str:
     return f"({sql} + cast(0 as {duckdb_type(kind)}))" if kind in FLOATING else sql
 
 
-_SIGNS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
-_COMPARISONS = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.NullSafeEQ: "is not distinct from",
-    exp.NullSafeNEQ: "is distinct from",
-}
 _AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
 _RANKS = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
 
@@ -245,7 +235,7 @@ class Expressions:
 
     def _arithmetic(self, node: exp.Binary) -> Cell:
         only(node, "this", "expression", "typed", "safe")
-        sign = _SIGNS[type(node)]
+        sign = SIGNS[type(node)]
         if sign in "+-" and isinstance(node.expression, exp.Interval):
             return self._moved(self.cell(node.this), node.expression, 1 if sign == "+" else -1)
         left, right = self.cell(node.this), self.cell(node.expression)
@@ -286,7 +276,7 @@ class Expressions:
         only(node, "this", "expression")
         _plain_operands(node)
         left, right = self._alike(self.cell(node.this), self.cell(node.expression))
-        return Cell(f"({left} {_COMPARISONS[type(node)]} {right})", "boolean")
+        return Cell(f"({left} {COMPARISONS[type(node)]} {right})", "boolean")
 
     def _alike(self, *cells: Cell) -> list[str]:
         """Return the texts of operands that are compared, in their common type."""
@@ -597,8 +587,8 @@ class Expressions:
         exp.Null: _null,
         exp.Boolean: _boolean,
         exp.Neg: _negative,
-        **dict.fromkeys(_SIGNS, _arithmetic),
-        **dict.fromkeys(_COMPARISONS, _comparison),
+        **dict.fromkeys(SIGNS, _arithmetic),
+        **dict.fromkeys(COMPARISONS, _comparison),
         exp.And: _and_or,
         exp.Or: _and_or,
         exp.Not: _not,

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
+from auditlake.query.dialect import COMPARISONS, SIGNS
 from auditlake.query.postgres import documents
 from auditlake.query.postgres.aggregates import AGGREGATES, WINDOWS, Frame, aggregate, window_function
 from auditlake.query.postgres.arithmetic import compared, concatenated, negated, operate, sort_key
@@ -36,18 +37,7 @@ from auditlake.query.postgres.types import (
 from auditlake.sql_names import standard_literal
 
 _NUMBER = re.compile(r"\d+|(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
-_ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
-_COMPARISONS: dict[type[exp.Expr], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.NullSafeEQ: "is not distinct from",
-    exp.NullSafeNEQ: "is distinct from",
-}
-_AMBIGUOUS = (*_COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
+_AMBIGUOUS = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
 _SAFE_PATTERN = re.compile(r"\^?([A-Za-z0-9 _@,:;=<>%&/'\"!~#-]|\\[.$^*+?()|\[\]{}/-]|\.[*+?]?|[A-Za-z0-9_ @][*+?]"
                            r"|\[\^?[A-Za-z0-9_ -]+\][*+?]?|\((?!\?)|\)[*+?]?|\|)*\$?")  # fmt: skip
 _UNNAMED = "case"
@@ -135,9 +125,9 @@ class Expressions:
 
         Raises Refused.
         """
-        if type(node) in _ARITHMETIC:
+        if type(node) in SIGNS:
             return self._arithmetic(node)
-        if type(node) in _COMPARISONS:
+        if type(node) in COMPARISONS:
             return self._comparison(node)
         if type(node) in CALLS:
             return self._call(node)
@@ -164,7 +154,7 @@ class Expressions:
     def _arithmetic(self, node: exp.Expr) -> Cell:
         only(node, "this", "expression", "typed", "safe")
         name = "mod" if isinstance(node, exp.Mod) and node.meta.get("start") is not None else "?column?"
-        op = _ARITHMETIC[type(node)]
+        op = SIGNS[type(node)]
         return operate(op, self.cell(node.this), self.cell(node.expression), node).named(name)
 
     def _comparison(self, node: exp.Expr) -> Cell:
@@ -172,7 +162,7 @@ class Expressions:
         for side in (node.this, node.expression):
             if isinstance(side, _AMBIGUOUS):
                 raise Refused(node, "a comparison of a comparison", "Write parentheses.")
-        op = _COMPARISONS[type(node)]
+        op = COMPARISONS[type(node)]
         if isinstance(node.expression, exp.Any | exp.All) or _is_all(node.expression):
             return self._quantified(op, self.cell(node.this), node.expression)
         if isinstance(node.this, exp.Tuple):

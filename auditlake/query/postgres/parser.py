@@ -5,15 +5,13 @@ only a statement that sqlglot reads in another way than PostgreSQL could be answ
 kind is refused here: `date_part`, which becomes `extract`, and words that sqlglot drops.
 """
 
-import re
-
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
 
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.query.dialect import Periods, bad_syntax
+from auditlake.query.dialect import Periods, bad_syntax, split_at_semicolons
 
 _POSTGRES = Postgres()
 HINT = "The SQL is PostgreSQL's; FOR SYSTEM_TIME goes right after the name of a table, or after its alias."
@@ -44,19 +42,7 @@ def split(script: str) -> list[str]:
 
     Raises BadUsage if a string, quoted name or comment does not end.
     """
-    statements, start, filled = [], 0, False
-    for token in tokenize(script):
-        if token.token_type is not TokenType.SEMICOLON:
-            filled = True
-            continue
-        if filled:
-            statements.append(_placed(script, start, token.start))
-        start, filled = token.end + 1, False
-    return [*statements, _placed(script, start, len(script))] if filled else statements
-
-
-def _placed(script: str, start: int, end: int) -> str:
-    return re.sub(r"\S", " ", script[:start]) + script[start:end]
+    return split_at_semicolons(script, tokenize(script))
 
 
 def is_complete(text: str) -> bool:

@@ -36,10 +36,10 @@ from auditlake.query.postgres.types import (
     type_of_column,
 )
 from auditlake.query.rewrite import is_query_of_with, period_of
-from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery
-from auditlake.query.system_time import Reading, Selection, State, last_lsn, select_period, select_state
+from auditlake.query.statement import Defined, LakeState, Log, PreparedQuery, selected
+from auditlake.query.system_time import Reading, Selection, State
 from auditlake.relation import Column, TableName
-from auditlake.temporal.table_lookup import SYSTEM_SCHEMA, check_copied, find_table
+from auditlake.temporal.table_lookup import check_copied, find_table
 
 _HINT = "docs/asking.md lists what is translated; --dialect spark reads Spark's SQL."
 
@@ -97,7 +97,7 @@ def prepare_statement(state: LakeState, sql: str, _: Defined | None = None) -> P
 def _prepared(state: LakeState, sql: str, tree: exp.Query) -> PostgresQuery:
     readings = {id(node): _reading(state, node) for node in tree.find_all(exp.Table) if _is_of_lake(node)}
     labels = {reading: f"v{n}" for n, reading in enumerate(dict.fromkeys(readings.values()))}
-    views = {label: _selected(state, reading) for reading, label in labels.items()}
+    views = {label: selected(state, reading) for reading, label in labels.items()}
     tables = [(state.known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
     tails = find_reading_tails(state.known, tables)
     prepared = PreparedQuery(state.known, state.lsn, sql, views, tails)
@@ -132,16 +132,6 @@ def _reading(state: LakeState, node: exp.Table) -> Reading:
         raise Refused(node, f"there is no table {'.'.join(asked)}", f'Did you mean "{name.table}"?', wrong=True)
     version = node.args.get("version")
     return Reading(name, None if version is None else period_of(version, name, state.now))
-
-
-def _selected(state: LakeState, reading: Reading) -> tuple[TableName, Selection | Log]:
-    if reading.table.schema == SYSTEM_SCHEMA:
-        return reading.table, Log(state.lsn)
-    known = state.known
-    table = known.named(reading.table, last_lsn(known, reading.period, state.lsn))
-    if reading.period is None:
-        return table.name, select_state(known, table, state.lsn, state.when)
-    return table.name, select_period(known, table, reading.period)
 
 
 def _columns(query: PreparedQuery, name: TableName, selection: Selection | Log) -> tuple[ShownColumn, ...]:

@@ -11,6 +11,7 @@ others            the text, which is shown and tested for NULL, and nothing else
 from dataclasses import dataclass
 
 from auditlake.relation import Column
+from auditlake.values.input_syntax import SQL_NAMES
 from auditlake.values.types import BUILT_IN, column_type, element_of
 
 MOST_DIGITS = 38
@@ -37,7 +38,7 @@ class Type:
         """Return the type's name in SQL."""
         if self.element is not None:
             return f"{self.element.shown}[]"
-        return _SHOWN.get(self.name, self.name)
+        return SQL_NAMES.get(self.name, self.name)
 
     @property
     def duckdb(self) -> str:
@@ -58,18 +59,6 @@ class Type:
         return _KINDS.get(self.name, "string")
 
 
-_SHOWN = {
-    "bool": "boolean",
-    "int2": "smallint",
-    "int4": "integer",
-    "int8": "bigint",
-    "float4": "real",
-    "float8": "double precision",
-    "bpchar": "character",
-    "varchar": "character varying",
-    "timestamp": "timestamp without time zone",
-    "timestamptz": "timestamp with time zone",
-}
 _DUCKDB = {
     "bool": "boolean",
     "int2": "smallint",
