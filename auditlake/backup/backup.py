@@ -21,6 +21,7 @@ from pathlib import Path
 from auditlake.backup.pinned import Pin, PinnedLake, manifest_id, pin_lake
 from auditlake.backup.stored import Backup, Folder, StoredTable
 from auditlake.delta.checkpoints import is_readable
+from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import checkpoint_file
 from auditlake.errors import BadUsage, LakeConflict, LakeUnusable
 from auditlake.failpoints import After, reach
@@ -113,7 +114,7 @@ def _log_of(folder: Folder, pin: Pin, last: Backup | None) -> int | None:
     stored = last.tables.get(pin.name) if last else None
     if stored is None or stored.version != pin.version:
         return None
-    entry = folder.logs(stored.log).root / pin.name / "_delta_log" / f"{pin.version:020}.json"
+    entry = folder.logs(stored.log).root / pin.name / "_delta_log" / entry_name(pin.version)
     return stored.log if entry.read_bytes() == pin.id else None
 
 
@@ -134,9 +135,9 @@ def _copy_log(lake: Lake, logs: Lake, pin: Pin) -> None:
         )
     make_folder(target)
     names = [checkpoint_file(target, begin).name] if begin is not None else []
-    for name in (*names, *(f"{number:020}.json" for number in entries)):
+    for name in (*names, *(entry_name(number) for number in entries)):
         _copied(log / name, target / name)
-    if (target / f"{pin.version:020}.json").read_bytes() != pin.id:
+    if (target / entry_name(pin.version)).read_bytes() != pin.id:
         raise _Gone  # the table was created anew
 
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Listing, entry, list_newest, list_with
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake.layout import CHANGES_APP, TRANSACTIONS_APP, Lake
@@ -152,7 +153,7 @@ def _pin(table: Place, name: str, version: int | None) -> Pin | None:
     listing = list_with(table, chosen, newest.entries.get(chosen))
     if listing is None or chosen not in listing.entries:
         raise LakeUnusable(f"the log of {table} has no entry of version {chosen}", "Restore the folder.")
-    content = (table / _LOG / f"{chosen:020}.json").read_bytes()
+    content = (table / _LOG / entry_name(chosen)).read_bytes()
     return Pin(name, chosen, content, listing)
 
 

@@ -30,6 +30,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
 from auditlake.delta.data_files import joined_file, write_file
 from auditlake.delta.fetched_table import fetch_log
+from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Add, Listing, file_path, list_newest, live_files
 from auditlake.delta.log_writer import (
     Action,
@@ -298,7 +299,7 @@ class AppendLog:
             actions = [action for group in groups for action in self._joined(group)]
         if actions:
             self._put("OPTIMIZE", actions)
-        elif (self._path / "_delta_log" / f"{self._version + 1:020}.json").exists():
+        elif (self._path / "_delta_log" / entry_name(self._version + 1)).exists():
             raise self._overtaken()
         self._appends = 0
         if time.monotonic() - self._vacuumed_at > _VACUUM_INTERVAL_S:

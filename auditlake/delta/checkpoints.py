@@ -22,6 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import checkpoint_file, checkpoints
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeUnusable
@@ -59,7 +60,7 @@ def _delete_expired(log: Place, before_s: float) -> None:
 
 def _expired(log: Place, version: int, before_s: float) -> bool:
     """Return whether all versions before this one are expired: its own entry is old enough, or deleted."""
-    entry = log / f"{version:020}.json"
+    entry = log / entry_name(version)
     return _older(entry, before_s) if entry.exists() else True
 
 

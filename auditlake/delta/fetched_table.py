@@ -18,7 +18,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from auditlake.delta.deletion_vectors import vector_file
-from auditlake.delta.log_entry import require_intact
+from auditlake.delta.log_entry import entry_name, require_intact
 from auditlake.delta.log_reader import Add, Listing, checkpoint_file, file_path, list_with, live_files
 from auditlake.store.files import FETCHED_BYTES, read_each, read_listed, relative_name
 from auditlake.store.place import Place, Remote
@@ -60,7 +60,7 @@ def _log_files(place: Remote, found: Listing, version: int) -> list[tuple[Place,
     entries = range(checkpoint + 1, version + 1)
     if any(number not in found.entries for number in entries):
         return None
-    named: list[tuple[Place, str | None]] = [(log / f"{number:020}.json", found.entries[number]) for number in entries]
+    named: list[tuple[Place, str | None]] = [(log / entry_name(number), found.entries[number]) for number in entries]
     if checkpoint >= 0:
         named.append((checkpoint_file(log, checkpoint), found.checkpoints[checkpoint]))
     return named

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditlake.delta.data_files import FileProblem
-from auditlake.delta.log_entry import parsed_entry
+from auditlake.delta.log_entry import entry_name, parsed_entry
 from auditlake.delta.log_reader import Listing, checkpoint_file, identity, list_all
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import parquet, read_each
@@ -31,6 +31,7 @@ _HINT = "_last_checkpoint"
 
 def log_problems(table: Place) -> list[FileProblem]:
     """Return the problems of a table's log; one if there is none."""
+    # Found twice, as the header says: entries may be written and expire meanwhile.
     return list(_problems(table)) and list(_problems(table))
 
 
@@ -68,7 +69,7 @@ def _hint_problems(log: Place, listing: Listing) -> Iterator[FileProblem]:
 
 
 def _missing(version: int) -> FileProblem:
-    return FileProblem("missing log entry", f"_delta_log/{version:020}.json", "its commit is lost")
+    return FileProblem("missing log entry", f"_delta_log/{entry_name(version)}", "its commit is lost")
 
 
 def _replayed(log: Place, listing: Listing, begin: int) -> Iterator[FileProblem]:
@@ -93,7 +94,7 @@ def _replayed(log: Place, listing: Listing, begin: int) -> Iterator[FileProblem]
 
 
 def _entry(log: Place, listing: Listing, version: int) -> tuple[list[Action], FileProblem | None]:
-    place = log / f"{version:020}.json"
+    place = log / entry_name(version)
     try:
         if version not in listing.entries:
             return [], _missing(version)

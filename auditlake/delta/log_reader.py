@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
-from auditlake.delta.log_entry import lost, parsed_entry, require_intact
+from auditlake.delta.log_entry import entry_name, lost, parsed_entry, require_intact
 from auditlake.store.files import AtOnce, list_versioned, parquet, read_each, read_listed
 from auditlake.store.place import Place, Remote
 
@@ -140,7 +140,7 @@ def entry(table: Place, version: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _actions(log: Place, version: int, etag: str | None) -> list[Mapping[str, Any]]:
-    path = log / f"{version:020}.json"
+    path = log / entry_name(version)
     return parsed_entry(path, read_listed(path, etag))
 
 
@@ -159,7 +159,7 @@ def require_entries(table: Path) -> None:
     begin = max((name[:20] for name in names if ".checkpoint." in name and name[:20].isdigit()), default="")
     since = {int(name[:20]) for name in names if name[:20] > begin and _ENTRY.fullmatch(name)}
     for version in range(int(begin) + 1 if begin else 0, max(since, default=-1) + 1):
-        path = log / f"{version:020}.json"
+        path = log / entry_name(version)
         try:
             require_intact(path, path.read_bytes())
         except FileNotFoundError:
@@ -247,7 +247,7 @@ def tail_transactions(table: Place, apps: Collection[str]) -> TailTransactions |
         numbers = sorted(entries, reverse=True)
         for number in numbers[:_TAIL_ENTRIES]:
             # A later entry overrides an older one, which is read only if the later ones lack a position.
-            found, recorded = _transactions(log / f"{number:020}.json", entries[number])
+            found, recorded = _transactions(log / entry_name(number), entries[number])
             versions, requires = {**found, **versions}, {**recorded, **requires}
             if versions.keys() >= set(apps):
                 return TailTransactions(numbers[0], entries[numbers[0]], versions, requires)

@@ -9,6 +9,7 @@ Authority: Delta's PROTOCOL.md, "Action Reconciliation"
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditlake.delta.log_entry import entry_name
 from auditlake.delta.log_reader import Listing, file_path, list_newest, live_files
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import parquet, read_each
@@ -39,7 +40,7 @@ def _mark(table: Place, listing: Listing) -> str:
     """Return what tells the newest entry from another one of that version."""
     if (etag := listing.entries[listing.newest]) is not None:
         return etag
-    found = (table / "_delta_log" / f"{listing.newest:020}.json").stat()
+    found = (table / "_delta_log" / entry_name(listing.newest)).stat()
     return f"{found.st_mtime_ns} {found.st_size}"
 
 
