@@ -150,7 +150,7 @@ def exact_text(name: str, of: str | None = None) -> "Column":
 def _written(when: "str | datetime | None") -> str | None:
     from auditlake.temporal.when import written  # noqa: PLC0415 - as above
 
-    return None if when is None else written(when)
+    return written(when)
 
 
 def _lake(root: str | Path) -> "Layout":

@@ -73,10 +73,6 @@ _RAW = "_raw"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _written(when: When | None) -> str | None:
-    return None if when is None else written(when)
-
-
 class Lake:
     """A lake, by its folder or the URL of one in an object store."""
 
@@ -118,7 +114,7 @@ class Lake:
         """
         reader = self._reader()
         keys = () if key is None or table is None else key_arguments(reader.table(table), key)
-        span = _written(since), _written(until)
+        span = written(since), written(until)
         question = LogQuestion(table, keys, column, actor, reason, unattributed, *span, limit)
         return Found(tuple(log_of(reader, question)), results.TRANSACTIONS)
 
@@ -131,7 +127,7 @@ class Lake:
         """
         reader = self._reader(table)
         keys = key_arguments(reader.table(table), key)
-        life = life_of(reader, RowQuestion(table, keys, _written(since), _written(until)))
+        life = life_of(reader, RowQuestion(table, keys, written(since), written(until)))
         entries = list(life.entries())
         events = (_event(reader, life.table, each, by) for each, by in entries if isinstance(each, Event))
         gaps = tuple(each for each, _ in entries if isinstance(each, Gap))
@@ -143,7 +139,7 @@ class Lake:
         Raises BadUsage, NotAnswerable.
         """
         reader = self._reader(table)
-        blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, _written(as_of)))
+        blamed = blame_of(reader, RowQuestion(table, key_arguments(reader.table(table), key), None, written(as_of)))
         mark, by = blamed.ended
         deleted = None if mark is None else _commit(mark, by)
         typed = _Types(reader, blamed.table, mark.lsn if mark else blamed.upto)
@@ -159,7 +155,7 @@ class Lake:
         Raises BadUsage, NotAnswerable.
         """
         reader = self._reader(table)
-        found, rows = deleted_of(reader, table, _written(since), _written(as_of))
+        found, rows = deleted_of(reader, table, written(since), written(as_of))
         listed = []
         for each, by in rows:
             typed = _Types(reader, found, each.mark.lsn, each.last.begin.lsn)
@@ -176,7 +172,7 @@ class Lake:
         Raises BadUsage, and NotAnswerable if a table is not known at both moments.
         """
         reader = self._reader()
-        moments = written(before), _written(after) or "now"
+        moments = written(before), written(after) or "now"
         compared = DiffQuestion(*moments, tuple(tables), reverse=False).diffs(reader)
         return Found(tuple(each for table in compared for each in _differences(table)), results.DIFFERENCES)
 
@@ -206,7 +202,7 @@ class Lake:
 
         Raises BadUsage, NotAnswerable.
         """
-        reader, text = self._reader(), _written(when)
+        reader, text = self._reader(), written(when)
         return Moment(reader, reader.moment(text), text)
 
     def sql(self, statement: str, *, as_of: When | None = None) -> SqlRows:
@@ -221,7 +217,7 @@ class Lake:
         from auditlake.query.embedded.engine import Embedded  # noqa: PLC0415
         from auditlake.query.statement import prepare_statement, read_state  # noqa: PLC0415
 
-        state = read_state(self._lake, _written(as_of), UTC, script=statement)
+        state = read_state(self._lake, written(as_of), UTC, script=statement)
         query = prepare_statement(state, statement, {})
         engine = Embedded({})
         try:
@@ -247,7 +243,7 @@ class Lake:
         allow_gaps: bool = False,
     ) -> Feed:
         """Yield whole transactions in commit order, as `auditlake.changes` does."""
-        asked = Request(_written(since), after, tuple(tables), (), tuple(ops), key, follow, allow_gaps, column)
+        asked = Request(written(since), after, tuple(tables), (), tuple(ops), key, follow, allow_gaps, column)
         return asked.open(self._lake)
 
     def _reader(self, *tables: str) -> Reader:

@@ -9,7 +9,7 @@ PostgreSQL's own text. Then `restore.sql`, which is the same in every script, re
 3. compares the rows with B, and the server's counters of changed rows with the rows of the script, so that it fails if
    a trigger, a rule or a foreign key's action changed any other row.
 
-It begins with comments that say which tables it changes, from which moment to which, how many rows and which keys.
+It begins with comments: both moments, and for each table the number of rows by operation and the first keys.
 
 Isolation is REPEATABLE READ: the script fails if another session changes one of the rows meanwhile; no table is locked.
 The target's input functions read the texts, under settings that the script sets itself. The script has no control
@@ -113,7 +113,7 @@ def _check_expressible(table: Comparison) -> None:
 
 
 def _summary(tables: Sequence[Comparison]) -> Iterator[str]:
-    """Yield comments that say what the script changes, for a person who reviews it before running it."""
+    """Yield comments for a reviewer: the moments, and the rows that the script changes."""
     if tables:
         before, after = tables[0].moments
         yield f"-- Bring these rows from their state at {before} to that at {after}, all of them or none:"

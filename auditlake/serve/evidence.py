@@ -1,4 +1,4 @@
-"""Evidence: a page as one HTML file that says by itself what was asked, of which lake, as of which commit.
+"""Evidence: a page saved as one HTML file, with its question, the lake and the commit.
 
 The file loads nothing and runs nothing: the style is part of it, links are text, forms are gone, long values are
 unfolded. With a ledger it names the tree over everything sealed when it was written, with which a digest that was kept
@@ -26,7 +26,7 @@ PATHS = ("/row", "/transaction", "/compare")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the head of the file says; `facts` are names and values in order."""
+    """The head of the file; `facts` are names and values in order."""
 
     name: str
     facts: Mapping[str, str]

@@ -239,7 +239,8 @@ class Resources:
                 future.cancel()
                 self._interrupt(threads)
                 raise ClientDisconnect
-            await asyncio.wait({future}, timeout=max(min(clock.left_s, _GONE_S), _TICK_S))
+            wait_s = clock.left_s if has_gone is None else min(clock.left_s, _GONE_S)
+            await asyncio.wait({future}, timeout=max(wait_s, _TICK_S))
         return future.result()
 
     def finish(self, work: Callable[[], None]) -> None:

@@ -20,6 +20,7 @@ microseconds.
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import overload
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from auditlake.errors import BadUsage
@@ -104,12 +105,16 @@ class AtXid:
 When = AtNow | AtTime | AtLsn | AtXid
 
 
-def written(when: str | datetime) -> str:
-    """Return the notation of a moment that Python gives as a WHEN or as an aware datetime.
+@overload
+def written(when: str | datetime) -> str: ...
+@overload
+def written(when: str | datetime | None) -> str | None: ...
+def written(when: str | datetime | None) -> str | None:
+    """Return the notation of a moment that Python gives as a WHEN or as an aware datetime; None for None.
 
     Raises BadUsage for a datetime without a time zone.
     """
-    if isinstance(when, str):
+    if when is None or isinstance(when, str):
         return when
     if when.tzinfo is None:
         raise BadUsage(f"{when.isoformat()} has no time zone", "Give the datetime a tzinfo, such as UTC.")
