@@ -137,13 +137,26 @@ def _connect(jvm: "subprocess.Popen[bytes]", port_file: Path) -> JavaGateway:
 
 
 def _end(jvm: "subprocess.Popen[bytes]") -> None:
-    """End a JVM that was started in vain, with the scripts that start it: all are one process group."""
+    """End a JVM that was started in vain, with the scripts that start it: all are one process group.
+
+    The leader, a script, may end long before a JVM of its group: so the group is killed before the leader is reaped,
+    after which its number could be that of another group.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(jvm.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            jvm.wait(_END_TIMEOUT_S)
+        if number == signal.SIGTERM:
+            _await_exit(jvm)
+    jvm.wait()
+
+
+def _await_exit(jvm: "subprocess.Popen[bytes]") -> None:
+    """Wait for at most `_END_TIMEOUT_S` until a child has ended, and leave it a zombie."""
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    while jvm.returncode is None and time.monotonic() < deadline:
+        if os.waitid(os.P_PID, jvm.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return
+        time.sleep(_POLL_S)
 
 
 @contextmanager
