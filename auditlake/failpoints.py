@@ -50,6 +50,7 @@ class After(StrEnum):
     BLOCK_PREPARED = "block-prepared"  # its key and bounds
     ENTRIES_SEALED = "entries-sealed"  # of a block that does not exist yet
     BLOCK_SEALED = "block-sealed"
+    HOLD_RECORDED = "hold-recorded"
     DIGEST_STORED = "digest-stored"
     LOGS_BACKED_UP = "logs-backed-up"
     FILE_BACKED_UP = "file-backed-up"  # in no backup yet

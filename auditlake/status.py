@@ -22,6 +22,7 @@ from auditlake.capture.preconditions import check_slot, current_manifest
 from auditlake.capture.publication_watch import PublicationWatch
 from auditlake.errors import AuditlakeError, ConfigError, SourceUnreachable, SourceUnready, WrongSource
 from auditlake.lake.history import histories_of
+from auditlake.lake.holds import HoldEvent, holds_in_force
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import Parked, read_saved
@@ -37,7 +38,7 @@ from auditlake.source.ddl_trigger import DdlTrigger, read_ddl_trigger
 from auditlake.source.server import clock_skew_s
 from auditlake.source.slot import SlotReader, SlotState, read_reader, read_slot
 from auditlake.temporal.moments import with_pending_names
-from auditlake.temporal.when import format_age
+from auditlake.temporal.when import format_age, format_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class Status:
     """When it was read, in seconds since 1970, by this machine's clock."""
     sealed: Lsn | None = None
     """Commit LSN up to which the ledger is sealed; None without a ledger."""
+    holds: tuple[HoldEvent, ...] = ()
+    """The legal holds in force."""
 
     @property
     def problem(self) -> str | None:
@@ -144,6 +147,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
         refusal,
         time.time(),
         block.upto.commit if block else None,
+        tuple(holds_in_force(lake)),
     )
 
 
@@ -205,6 +209,7 @@ def as_json(status: Status) -> dict[str, object]:
         "watermark": str(positions.watermark) if positions else None,
         "acknowledged": str(positions.acknowledged) if positions else None,
         "sealed": None if status.sealed is None else str(status.sealed),
+        "holds": [hold_json(each) for each in status.holds],
         "current_age_s": status.current_age_s,
         "clock_skew_s": round(source.clock_skew_s, 3) if source else None,
         "lag_bytes": source.lag_bytes if source else None,
@@ -233,6 +238,19 @@ def as_json(status: Status) -> dict[str, object]:
             }
             for t in status.tables
         ],
+    }
+
+
+def hold_json(held: HoldEvent) -> dict[str, object]:
+    """Return a hold as plain values; its key is shown as a token."""
+    return {
+        "name": held.name,
+        "tables": held.tables,
+        "token": held.token,
+        "since": format_us(held.time_us),
+        "until": None if held.until_us is None else format_us(held.until_us),
+        "reason": held.reason,
+        "by": held.by,
     }
 
 

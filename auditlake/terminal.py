@@ -7,7 +7,7 @@ a pipe has no width, so nothing is wrapped or truncated there.
 """
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
@@ -100,7 +100,8 @@ def show_verdict(sentence: str, remedy: str | None, *, well: bool, to: Console |
 def show_status(facts: Mapping[str, object], to: Console | None = None) -> None:
     """Print a status in the form of `status.as_json`."""
     to = to or console_for()
-    shown = {name: value for name, value in facts.items() if name not in {"tables", "new_tables", "unfollowed_tables"}}
+    listed = {"tables", "new_tables", "unfollowed_tables", "holds"}
+    shown = {name: value for name, value in facts.items() if name not in listed}
     width = max(map(len, shown))
     for name, value in shown.items():
         text = f"{value:,.1f}" if isinstance(value, float) else visible(str(value))
@@ -119,6 +120,20 @@ def show_status(facts: Mapping[str, object], to: Console | None = None) -> None:
             what = "is known up to" if parked["ended"] else "is parked at"
             found = f"{entry['table']} {what} {parked['lsn']}: {parked['reason']}. {parked['remedy']}"
             to.print(f"\n{visible_lines(found)}")
+    if held := cast("list[dict[str, Any]]", facts["holds"]):
+        to.print()
+        show_holds(held, to)
+
+
+def show_holds(holds: Sequence[Mapping[str, Any]], to: Console | None = None) -> None:
+    """Print holds in the form of `status.hold_json`."""
+    table = plain_table("held by", "tables", "row", "since", "until", "who", "why")
+    for each in holds:
+        rows = "all" if each["token"] is None else f"token {each['token'][:12]}…"
+        table.add_row(
+            each["name"], each["tables"], rows, each["since"], each["until"] or "-", each["by"], each["reason"]
+        )
+    show(table, to or console_for())
 
 
 def _state(parked: Mapping[str, object] | None) -> str:

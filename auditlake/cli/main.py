@@ -13,6 +13,7 @@ import click
 
 from auditlake.cli.commands import audit, doctor, feed, source, stages
 from auditlake.cli.commands import backup as backups
+from auditlake.cli.commands import erasure as erasures
 from auditlake.cli.commands import ledger as ledgers
 from auditlake.cli.commands import query as questions
 from auditlake.cli.commands import serve as serving
@@ -92,6 +93,7 @@ for _command in (
     *questions.COMMANDS,
     *verifying.COMMANDS,
     *ledgers.COMMANDS,
+    *erasures.COMMANDS,
     *backups.COMMANDS,
     *serving.COMMANDS,
     *doctor.COMMANDS,

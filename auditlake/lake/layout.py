@@ -9,6 +9,7 @@
     <root>/resync/<schema>/<table>/
     <root>/changes/  relations/  added/  transactions/  gaps/  history/<schema>/<table>/
     <root>/ledger/entries/  blocks/  next.json
+    <root>/holds/<number>.json  token.key
 
 A source name becomes one path segment by escaping every byte outside [a-z0-9_-] as `~` and two hex digits; `~` is legal
 in paths and URIs without escaping, so no layer escapes it again. Upper case is escaped because some file systems do not
@@ -133,6 +134,16 @@ class Lake:
     @property
     def gaps(self) -> Path:
         return self.root / "gaps"
+
+    @property
+    def holds(self) -> Path:
+        """Return the folder with the additions and releases of legal holds."""
+        return self.root / "holds"
+
+    @property
+    def token_key(self) -> Path:
+        """Return the file with the secret of tokens that stand for keys of rows."""
+        return self.root / "token.key"
 
     @property
     def histories(self) -> Path:

@@ -54,6 +54,8 @@ class Stage(StrEnum):
     MAINTAIN = "maintain"
     RESYNC = "resync"
     SEAL = "seal"
+    ERASE = "erase"
+    """Removal of rows before their time, and what forbids it: retention, erasure, holds."""
     BACKUP = "backup"
     """On a folder of backups, not on a lake."""
 

@@ -59,6 +59,8 @@ class Kind(StrEnum):
     """The value of an added column in older rows."""
     GAP = "gap"
     """A range of LSNs in which changes are missing."""
+    HOLD = "hold"
+    """The addition or the release of a legal hold."""
     COPY = "copy"
     """A table's first copy or new snapshot: its columns, and how many rows follow."""
     ROW = "row"

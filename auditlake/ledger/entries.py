@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from auditlake.delta.small_tables import read_rows
 from auditlake.lake.gaps import GAPS_SCHEMA
+from auditlake.lake.holds import read_events
 from auditlake.lake.layout import Lake
 from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.ledger.canonical import (
@@ -144,8 +145,8 @@ def _value(value: Any, form: str) -> Value:  # noqa: ANN401 - of any column
 
 
 def small_entries(lake: Lake) -> Iterator[Entry]:
-    """Yield the entries of `relations`, `added` and `gaps`, in an order that does not depend on files."""
-    found = [*_relations(lake), *_added(lake), *_gaps(lake)]
+    """Yield the entries of `relations`, `added`, `gaps` and holds, in an order that does not depend on files."""
+    found = [*_relations(lake), *_added(lake), *_gaps(lake), *_holds(lake)]
     yield from sorted(found, key=lambda entry: (entry.identity.kind, *map(str, entry.identity[1:])))
 
 
@@ -176,6 +177,12 @@ def _gaps(lake: Lake) -> Iterator[Entry]:
     for row in with_us(read_rows(lake.gaps, GAPS_SCHEMA)).to_pylist():
         name = f"{'' if row['table'] is None else _table(row)} {row['lsn_to']}"
         yield Entry(Identity(Kind.GAP, row["lsn_from"], row["time"], name), tuple(row.values()))
+
+
+def _holds(lake: Lake) -> Iterator[Entry]:
+    for number, each in enumerate(read_events(lake)):
+        fields = (number, each.event, each.name, each.tables, each.token, each.until_us, each.time_us)
+        yield Entry(Identity(Kind.HOLD, None, number, each.name), fields, (each.reason, each.by))
 
 
 def with_us(rows: pa.Table) -> pa.Table:

@@ -52,8 +52,8 @@ from auditlake.store.place import Place
 
 _AT_ONCE = 1_000_000
 """Entries that are compared by one statement."""
-_SMALL = (Kind.RELATION, Kind.ADDED, Kind.GAP)
-_TABLE_OF = {Kind.RELATION: "relations", Kind.ADDED: "added", Kind.GAP: "gaps"}
+_TABLE_OF = {Kind.RELATION: "relations", Kind.ADDED: "added", Kind.GAP: "gaps", Kind.HOLD: "holds"}
+"""What has the rows of the kinds of which there are few."""
 LEDGER = "ledger"
 _RESTORE = "Restore the lake from a copy that these digests prove, and find out who can write to it."
 
@@ -320,7 +320,7 @@ class _Rows:
 
     def _small(self) -> Iterator[Mismatch]:
         present = {entry.identity: entry for entry in small_entries(self._lake)}
-        kinds = ", ".join(f"'{kind}'" for kind in _SMALL)
+        kinds = ", ".join(f"'{kind}'" for kind in _TABLE_OF)
         sealed: set[Identity] = set()
         for row in read_entries(self._lake, f"kind in ({kinds})").to_pylist():
             identity = Identity(Kind(row["kind"]), row["lsn"], row["ordinal"], row["name"])

@@ -14,6 +14,7 @@ from pathlib import Path
 from auditlake.capture.partition_watch import read_partitions
 from auditlake.delta.log_check import log_problems
 from auditlake.errors import LakeUnusable
+from auditlake.lake.holds import read_events
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
 from auditlake.lake.records import read_recorded, read_shape, read_state
@@ -57,6 +58,7 @@ def check_records(lake: Lake) -> Iterator[TableReport]:
 def _records(lake: Lake) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "capture.json", lambda: read_state(lake)
     yield "publication.json", lambda: _read_publication(lake)
+    yield "holds", lambda: read_events(lake)
     yield "parked", lambda: read_records(lake)
     yield "partitions", lambda: [read_partitions(lake, name) for name in lake.partitioned_names()]
     yield "shapes", lambda: [read_shape(lake, name) for name in lake.shape_names()]

@@ -34,8 +34,11 @@ def test_the_walk_finds_what_it_changed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AUDITLAKE_DIGEST_KEY", raising=False)
     write_lake_with_manifest(tmp_path / "lake")
-    first, second = (block.splitlines() for block in _blocks("sh"))
+    holds, first, second = (block.splitlines() for block in _blocks("sh"))
     (attack,) = _blocks("python")
+    for line in holds:
+        done = _run(line)
+        assert done.code == 0, done.stderr
     for line in first:
         done = _run(line)
         assert done.code == 0, done.stderr

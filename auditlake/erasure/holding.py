@@ -1,0 +1,127 @@
+"""Add and release legal holds, after checking that they mean something (`lake.holds` has what is recorded).
+
+A pattern must match a table now, and a key a row that exists or existed: a hold on nothing would protect nothing, and
+nobody would notice.
+"""
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.audit.row_history import Book
+from auditlake.audit.row_key import parse_key
+from auditlake.errors import BadUsage, ConfigError, NotAnswerable
+from auditlake.failpoints import After, reach
+from auditlake.lake.history import HistoryTable, list_histories
+from auditlake.lake.holds import ADDED, NAME, RELEASED, HoldEvent, holds_in_force, matches, record_event
+from auditlake.lake.key_tokens import make_secret, token
+from auditlake.lake.layout import Lake
+from auditlake.lake.manifest import require_manifest
+from auditlake.lake.stage_lock import Stage, hold
+from auditlake.temporal.when import AtTime, format_us, parse_when
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A hold as it was typed."""
+
+    name: str
+    tables: str
+    key: tuple[str, ...]
+    until: str | None
+    reason: str
+    by: str
+
+
+def add_hold(lake: Lake, wanted: Wanted, now: datetime) -> list[HistoryTable]:
+    """Record a hold; return the tables that it covers now.
+
+    Raises BadUsage, NotAnswerable if no row ever had the key, LakeConflict while rows are being removed.
+    """
+    require_manifest(lake)
+    if not NAME.fullmatch(wanted.name):
+        raise BadUsage(f"{wanted.name!r} is no name for a hold", "Use letters, digits, '.', '_' and '-'; at most 64.")
+    require_reason(wanted.reason)
+    until_us = _end(wanted.until, now)
+    with hold(lake, "hold add", Stage.ERASE):
+        if wanted.name in {each.name for each in holds_in_force(lake)}:
+            raise BadUsage(f"there is a hold {wanted.name} already", "Release it first, or choose another name.")
+        tables = [t for t in list_histories(lake) if any(matches(wanted.tables, n) for n in (t.name, *t.all_names))]
+        if not tables:
+            raise BadUsage(f"no table of this lake matches {wanted.tables}", "auditlake status lists the tables.")
+        key = _token(lake, tables, wanted, now) if wanted.key else None
+        event = HoldEvent(
+            ADDED, wanted.name, wanted.tables, key, until_us, wanted.reason, wanted.by, time.time_ns() // 1000
+        )
+        record_event(lake, event)
+        reach(After.HOLD_RECORDED)
+    return tables
+
+
+def release_hold(lake: Lake, name: str, reason: str, by: str) -> None:
+    """Record that a hold ends.
+
+    Raises BadUsage if there is none of this name, LakeConflict while rows are being removed.
+    """
+    require_manifest(lake)
+    require_reason(reason)
+    with hold(lake, "hold release", Stage.ERASE):
+        held = {each.name: each for each in holds_in_force(lake)}
+        if name not in held:
+            known = f"In force: {', '.join(held)}." if held else "None is in force."
+            raise BadUsage(f"there is no hold {name} in force", known)
+        event = held[name]
+        record_event(
+            lake, HoldEvent(RELEASED, name, event.tables, event.token, None, reason, by, time.time_ns() // 1000)
+        )
+        reach(After.HOLD_RECORDED)
+
+
+def require_reason(reason: str) -> None:
+    """Require that somebody says why.
+
+    Raises BadUsage.
+    """
+    if not reason.strip():
+        raise BadUsage("the reason is missing", "Give --reason TEXT; it is recorded.")
+
+
+def require_not_held(lake: Lake, table: HistoryTable, tokens: Collection[str] | None = None) -> None:
+    """Require that no hold covers rows of a table, those with these tokens or any; read under the lock of ERASE.
+
+    Raises ConfigError, which names the hold.
+    """
+    for each in holds_in_force(lake):
+        if each.covers(table, tokens):
+            end = "" if each.until_us is None else f", until {format_us(each.until_us)}"
+            raise ConfigError(
+                f"{table.label} is held by {each.name} since {format_us(each.time_us)}{end}: {each.reason}",
+                f"When the hold may end: auditlake hold release {each.name} --reason TEXT.",
+            )
+
+
+def _end(until: str | None, now: datetime) -> int | None:
+    if until is None:
+        return None
+    moment = parse_when(until, now)
+    if not isinstance(moment, AtTime):
+        raise BadUsage(f"{until} is no time at which a hold could end", "Write --until 2027-12-31.")
+    if moment.time_us <= now.astimezone(UTC).timestamp() * 1_000_000:
+        raise BadUsage(f"{until} is not in the future", "Leave out --until for a hold that ends when it is released.")
+    return moment.time_us
+
+
+def _token(lake: Lake, tables: list[HistoryTable], wanted: Wanted, now: datetime) -> str:
+    if len(tables) > 1:
+        names = ", ".join(table.label for table in tables)
+        raise BadUsage(f"--key is of one table, and {wanted.tables} matches {names}", "Name one table.")
+    (table,) = tables
+    reader = Reader(lake, now)
+    upto = reader.known.last_lsn
+    given = parse_key(keyed := reader.keyed_at(reader.known.tables[table.name], upto), wanted.key)
+    if not Book(reader, keyed, upto).life(given.key):
+        given.check_absent()
+        raise NotAnswerable(f"no row of {table.label} ever had this key", "auditlake row shows what is known of a row.")
+    return token(make_secret(lake), table.name, given.key)

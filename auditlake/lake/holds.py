@@ -1,0 +1,115 @@
+"""Legal holds: rows and tables that neither retention nor an erasure may remove, and who demanded that.
+
+    holds/000000.json  {"event": "added", "name": …, "tables": PATTERN, "token": …, "until_us": …, "reason": …, …}
+    holds/000001.json  {"event": "released", "name": …, …}
+
+Each file is an event, written once under the next number, so what was held when stays on record; the ledger seals it.
+A hold is in force from its addition until its release or its end. It covers the tables whose names match a pattern,
+also those that come later, or one row, for which the record has a token (`lake.key_tokens`).
+
+Whatever removes rows holds the lock of `Stage.ERASE` and reads the holds under it; `hold add` and `release` take the
+same lock, so a hold never begins while rows that it covers are being removed.
+"""
+
+import json
+import re
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from auditlake.errors import LakeConflict, LakeUnusable
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.layout import Lake
+from auditlake.mask_rules import matches_table
+from auditlake.relation import TableName
+from auditlake.store.files import make_folder, put_if_absent, read_each
+from auditlake.store.place import Place
+
+ADDED, RELEASED = "added", "released"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NUMBERED = re.compile(r"(\d{6})\.json")
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class HoldEvent:
+    """The addition or the release of a hold. Without `token` it is about all rows of the tables; times in us."""
+
+    event: str
+    name: str
+    tables: str
+    token: str | None
+    until_us: int | None
+    reason: str
+    by: str
+    time_us: int
+
+    def covers(self, table: HistoryTable, tokens: Collection[str] | None = None) -> bool:
+        """Return whether rows of a table with these tokens, or any, are held, whatever name the table has now."""
+        names = {table.name, *table.all_names}
+        if not any(matches(self.tables, name) for name in names):
+            return False
+        return self.token is None or tokens is None or self.token in tokens
+
+
+def matches(pattern: str, table: TableName) -> bool:
+    """Return whether a pattern of `schema.table`, or of `table` alone, matches a name."""
+    return matches_table(pattern if "." in pattern else f"*.{pattern}", table)
+
+
+def read_events(lake: Lake) -> list[HoldEvent]:
+    """Read what was ever held and released, in that order.
+
+    Raises LakeUnusable if a record cannot be read.
+    """
+    places: list[Place] = sorted(lake.holds.glob("*.json"), key=str)
+    return read_each(lake.root, _read, [place for place in places if _NUMBERED.fullmatch(place.name)])
+
+
+def _read(place: Place) -> HoldEvent:
+    try:
+        content: Mapping[str, Any] = json.loads(place.read_text())
+        return HoldEvent(**content)
+    except (OSError, ValueError, TypeError) as exc:
+        raise LakeUnusable(
+            f"{place} cannot be read: {type(exc).__name__}", "Restore it; it records which rows must be kept."
+        ) from exc
+
+
+def holds_in_force(lake: Lake, now_us: int | None = None) -> list[HoldEvent]:
+    """Read the holds that are in force, in the order of their addition.
+
+    Raises LakeUnusable if a record cannot be read.
+    """
+    return in_force(read_events(lake), time.time_ns() // 1000 if now_us is None else now_us)
+
+
+def in_force(events: Iterable[HoldEvent], now_us: int) -> list[HoldEvent]:
+    """Return the holds that these events leave in force at a time."""
+    held: dict[str, HoldEvent] = {}
+    for each in events:
+        if each.event == ADDED:
+            held[each.name] = each
+        else:
+            held.pop(each.name, None)
+    return [each for each in held.values() if each.until_us is None or each.until_us > now_us]
+
+
+def record_event(lake: Lake, event: HoldEvent) -> None:
+    """Write an event under the next number; durable when this returns. The caller holds the lock of `Stage.ERASE`.
+
+    Raises LakeUnusable if the folder cannot be written, LakeConflict if other processes write again and again.
+    """
+    content = json.dumps(asdict(event), indent=2, ensure_ascii=False).encode()
+    try:
+        make_folder(lake.holds)
+        for _ in range(_ATTEMPTS):
+            numbers = [int(found[1]) for each in lake.holds.glob("*.json") if (found := _NUMBERED.fullmatch(each.name))]
+            with suppress(FileExistsError):
+                put_if_absent(lake.holds / f"{max(numbers, default=-1) + 1:06}.json", content)
+                return
+    except OSError as exc:
+        raise LakeUnusable(f"{lake.holds} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+    raise LakeConflict(f"other processes write to {lake.holds} all the time", "Run this again.")

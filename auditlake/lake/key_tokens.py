@@ -1,0 +1,62 @@
+"""Tokens that stand for the keys of rows in records of holds and erasures: HMAC-SHA-256 under a secret of the lake.
+
+A record must say which row it is about, long after the row is gone, and must not keep its key, which may be personal
+data. So it has a token. The secret is `<lake>/token.key`, made when the first token is needed. Whoever has the lake,
+secret included, can test whether a key that they guess is the one that a token stands for; without the secret a token
+says nothing. To end that, delete the file: records stay, and stand for no row any more.
+
+Pure but for the secret.
+"""
+
+import hmac
+import json
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+
+from auditlake.errors import LakeUnusable
+from auditlake.lake.layout import Lake
+from auditlake.relation import TableName
+from auditlake.store.files import put_if_absent
+
+_BYTES = 32
+
+
+def token(secret: bytes, table: TableName, key: Sequence[str]) -> str:
+    """Return the token of a row, given the name of its history and its key as PostgreSQL's texts."""
+    content = json.dumps([table.schema, table.table, *key], ensure_ascii=False)
+    return hmac.digest(secret, content.encode(), "sha256").hex()
+
+
+def read_secret(lake: Lake) -> bytes | None:
+    """Read the secret of a lake; None if no token was ever needed.
+
+    Raises LakeUnusable.
+    """
+    try:
+        secret = bytes.fromhex(lake.token_key.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as exc:
+        raise LakeUnusable(f"{lake.token_key} cannot be read", "Restore it from a backup.") from exc
+    if len(secret) != _BYTES:
+        raise LakeUnusable(f"{lake.token_key} has {len(secret)} bytes, need {_BYTES}", "Restore it from a backup.")
+    return secret
+
+
+def make_secret(lake: Lake) -> bytes:
+    """Return the secret of a lake, which is made if there is none.
+
+    Raises LakeUnusable.
+    """
+    if (known := read_secret(lake)) is not None:
+        return known
+    try:
+        with suppress(FileExistsError):  # another process was faster
+            put_if_absent(lake.token_key, secrets.token_hex(_BYTES).encode())
+    except OSError as exc:
+        raise LakeUnusable(f"{lake.root} cannot be written: {exc.strerror}", "Fix the folder.") from exc
+    made = read_secret(lake)
+    if made is None:
+        raise LakeUnusable(f"{lake.token_key} is missing", "Run this again.")
+    return made
