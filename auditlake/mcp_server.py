@@ -6,9 +6,10 @@ is longer is refused. Values of masked columns (`audit.masked_columns`) are repl
 wherever they would appear, NULL too, and a question that filters or sorts by one, or names a row by one, is refused,
 because its answer would reveal it. Actor and reason are shown as the application wrote them.
 
-`sql` answers what DuckDB answers exactly as Spark (`query.embedded`), for `STATEMENT_S` at most and without a JVM. It
-refuses a statement that reads a masked column anywhere, `*` included, and `auditlake.changes` if a column is masked:
-DuckDB gets no text of the statement, only its translation, in which all columns are known.
+`sql` answers in DuckDB (`query.in_duckdb`), for `STATEMENT_S` at most and without a JVM: in PostgreSQL's dialect, or
+what means in DuckDB the same as in Spark. It refuses a statement that reads a masked column anywhere, `*` included,
+and `auditlake.changes` if a column is masked: DuckDB gets no text of the statement, only its translation, in which all
+columns are known.
 
 Errors are those of the command line, with their hint. An unexpected exception is reported by its type only: its message
 might quote a row. stdout is the protocol's; messages go to stderr.
@@ -34,17 +35,19 @@ from auditlake.audit import json_output
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.masked_columns import MaskedColumns, masked_columns
 from auditlake.audit.transactions import Transaction
-from auditlake.errors import AuditlakeError, BadUsage, ConfigError
+from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
 from auditlake.lake import layout
 from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.query.embedded.arithmetic import NotEmbedded
-from auditlake.query.embedded.engine import Embedded
-from auditlake.query.statement import prepare_statement, read_state
+from auditlake.query.in_duckdb import InDuckDb
+from auditlake.query.languages import SPARK, Dialect
+from auditlake.query.statement import read_state
 from auditlake.status import judge
 from auditlake.temporal.when import format_us
 
 MASKED = "(masked)"
 STATEMENT_S = 30
+_SIMPLER = "Write it in simpler SQL."
 CHARACTERS = 2**20
 """More than a language model takes; a value of PostgreSQL has up to 1 GB."""
 _INSTRUCTIONS = """The history of a PostgreSQL database: every version of every row, who changed it and why.
@@ -102,11 +105,12 @@ def _row(masked: MaskedColumns, texts: Texts | None) -> Fields | None:
 
 
 class Tools:
-    """The tools, with the lake and the limits of the server."""
+    """The tools, with the lake and the limits of the server; `dialect` is that of statements that name none."""
 
-    def __init__(self, lake: Lake, limits: Limits) -> None:
+    def __init__(self, lake: Lake, limits: Limits, dialect: Dialect = SPARK) -> None:
         self._lake = lake
         self._limits = limits
+        self._dialect = dialect
 
     def tables(self) -> Fields:
         """List the tables with their columns, key and the LSN from which on they are known."""
@@ -238,30 +242,34 @@ class Tools:
         found, masked = self._asked(table, asked, question)
         return self._limits.cut(found.texts(), lambda each: _row(masked, each) or {})
 
-    def sql(self, statement: str, as_of: str | None = None) -> Fields:
-        """Answer one SELECT in Spark SQL, all tables as of a moment, now by default.
+    def sql(self, statement: str, as_of: str | None = None, dialect: Dialect | None = None) -> Fields:
+        """Answer one SELECT, all tables as of a moment, now by default.
 
+        `dialect` is postgres, for PostgreSQL's SQL, or spark; the answer names the one that was read.
         `from orders for system_time as of '-2h'` reads one table at another moment, `for system_time all` every version
         with _from_lsn, _to_lsn, _from_time, _to_time, _op; auditlake.transactions has time, xid, context by lsn. Give
         computed columns a name with AS. Values are PostgreSQL's texts.
         """
+        read = dialect or self._dialect
         lake = layout.Lake.at(self._lake.location)
         state = read_state(lake, as_of, UTC, script=statement)
-        query = prepare_statement(state, statement, {})
         connection = connect_for_statements(lake)
-        engine = Embedded({}, lambda: connection, self._limits.masked)
+        engine = InDuckDb({}, lambda: connection, self._limits.masked)
         timer = Timer(STATEMENT_S, connection.interrupt)
         timer.start()
         try:
-            rows = engine.answer(state, query)
+            rows = engine.answer(state, engine.prepare(state, statement, read))
             answer = self._limits.cut(rows.texts(), lambda each: each)
-        except NotEmbedded as reason:
-            why = "it takes too long" if timer.finished.is_set() else str(reason)
-            raise BadUsage(f"this statement has no answer here: {why}", "Write it in simpler SQL.") from None
+        except (NotEmbedded, NotAnswerable) as reason:
+            if timer.finished.is_set():
+                raise BadUsage("this statement has no answer here: it takes too long", _SIMPLER) from None
+            if isinstance(reason, NotAnswerable):
+                raise
+            raise BadUsage(f"this statement has no answer here: {reason}", _SIMPLER) from None
         finally:
             timer.cancel()
             connection.close()
-        return {"columns": rows.columns, **answer, "lsn": str(state.lsn)}
+        return {"columns": rows.columns, **answer, "lsn": str(state.lsn), "dialect": read}
 
     def status(self) -> Fields:
         """Tell how current the lake is, and whether something is wrong with it."""
@@ -342,7 +350,7 @@ def _answered(tool: Callable[..., Fields]) -> Callable[..., Fields]:
     return answer
 
 
-def make_server(lake: Lake, limits: Limits) -> FastMCP:
+def make_server(lake: Lake, limits: Limits, dialect: Dialect = SPARK) -> FastMCP:
     """Return the server; `run("stdio")` serves until its input ends.
 
     Raises ConfigError if a pattern matches no column, because a misspelt one would mask nothing.
@@ -352,7 +360,7 @@ def make_server(lake: Lake, limits: Limits) -> FastMCP:
         if not masked_columns(reader, reader.known.tables.values(), (pattern,)).hidden:
             raise ConfigError(f"mask {pattern!r} matches no column of the lake", "Write schema.table.column.")
     server = FastMCP("auditlake", instructions=_INSTRUCTIONS, log_level="WARNING")
-    tools = Tools(lake, limits)
+    tools = Tools(lake, limits, dialect)
     listed: Sequence[Callable[..., Fields]] = (
         tools.tables,
         tools.log,

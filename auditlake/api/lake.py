@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 
 When = str | datetime
 """A moment: a WHEN as on the command line, or a datetime with a time zone."""
+Dialect = Literal["spark", "postgres"]
 _RAW = "_raw"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -205,21 +206,24 @@ class Lake:
         reader, text = self._reader(), written(when)
         return Moment(reader, reader.moment(text), text)
 
-    def sql(self, statement: str, *, as_of: When | None = None) -> SqlRows:
+    def sql(self, statement: str, *, as_of: When | None = None, dialect: Dialect = "spark") -> SqlRows:
         """Return the rows of a statement of `auditlake sql`: its tables as of one moment, with FOR SYSTEM_TIME.
 
-        DuckDB answers; all rows are held in memory.
+        DuckDB answers; all rows are held in memory. `dialect` is `spark` or `postgres`; settings are not read. In
+        PostgreSQL's, a `numeric` without a scale is a text, which `decimal.Decimal` reads.
 
         Raises BadUsage for a statement that is not understood, or that only Spark answers (`auditlake.sql`), and
         NotAnswerable.
         """
         from auditlake.query.embedded.arithmetic import NotEmbedded  # noqa: PLC0415 - no other question parses SQL
-        from auditlake.query.embedded.engine import Embedded  # noqa: PLC0415
-        from auditlake.query.statement import prepare_statement, read_state  # noqa: PLC0415
+        from auditlake.query.in_duckdb import InDuckDb  # noqa: PLC0415
+        from auditlake.query.languages import require_dialect  # noqa: PLC0415
+        from auditlake.query.statement import read_state  # noqa: PLC0415
 
+        engine = InDuckDb({})
+        named = require_dialect(dialect)
         state = read_state(self._lake, written(as_of), UTC, script=statement)
-        query = prepare_statement(state, statement, {})
-        engine = Embedded({})
+        query = engine.prepare(state, statement, named)
         try:
             rows = engine.answer(state, query)
             schema, batches = rows.batches()

@@ -5,30 +5,19 @@ says on stderr which engine answered, and why it was Spark.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from auditlake.messages import say
 from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import NAME, Embedded, EmbeddedRows, forced
-from auditlake.query.statement import LakeState, PreparedQuery, check_names
+from auditlake.query.statement import Answer, LakeState, PreparedQuery, check_names
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditlake.query.statement import Rows
-
 AUTO, SPARK = "auto", "spark"
 CHOICES = (AUTO, SPARK, NAME)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The rows of a statement; `notes` yields notes on them, given the indexes of columns that had a NULL."""
-
-    rows: "Rows | DataFrame"
-    notes: Callable[[set[int]], Iterator[str]]
 
 
 class Engines:

@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Literal, Protocol
 
 from auditlake.errors import BadUsage
 from auditlake.query import statement
 from auditlake.query.comparisons import Columns
 from auditlake.query.lexical import Unfinished, tokens_of
-from auditlake.query.statement import Defined, LakeState
+from auditlake.query.statement import Answer, Defined, LakeState
 
-if TYPE_CHECKING:
-    from auditlake.query.engine_choice import Answer
-
-SPARK, POSTGRES = "spark", "postgres"
+SPARK: Literal["spark"] = "spark"
+POSTGRES: Literal["postgres"] = "postgres"
+Dialect = Literal["spark", "postgres"]
+TITLES: dict[Dialect, str] = {POSTGRES: "PostgreSQL", SPARK: "Spark SQL"}
 
 
 class Prepared(Protocol):
@@ -35,7 +35,7 @@ class Prepared(Protocol):
 class Answers(Protocol):
     """The engines of a dialect."""
 
-    def answer(self, state: LakeState, queries: Sequence[Any]) -> "list[Answer]":
+    def answer(self, state: LakeState, queries: Sequence[Any]) -> list[Answer]:
         """Run the statements of a script."""
 
     def report(self) -> None:
@@ -73,6 +73,16 @@ def _ends(text: str) -> bool:
 
 
 SPARK_SQL = Language(SPARK, statement.split, _ends, statement.prepare_statement)
+
+
+def require_dialect(name: str) -> Dialect:
+    """Return a dialect's name.
+
+    Raises BadUsage if there is none of that name.
+    """
+    if name not in {SPARK, POSTGRES}:
+        raise BadUsage(f"there is no dialect {name}", f"Write {SPARK} or {POSTGRES}.")
+    return SPARK if name == SPARK else POSTGRES
 
 
 def language(name: str) -> Language:

@@ -14,11 +14,11 @@ with `Rows`.
 
 import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from sqlglot import TokenType
@@ -110,6 +110,14 @@ class Rows(Protocol):
 
         Raises BadUsage, from the iterator, if the query fails on a row.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a statement; `notes` yields notes on them, given the indexes of columns that had a NULL."""
+
+    rows: Rows | Any  # Spark's are a DataFrame, which is not imported here
+    notes: Callable[[set[int]], Iterator[str]]
 
 
 def inexact_note(column: str) -> str:

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from auditlake.errors import NotAnswerable
 from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
+from auditlake.query.languages import TITLES
 from auditlake.serve import models
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
 from auditlake.serve.endpoints import Endpoint, described, parse, tagged, validated
@@ -225,7 +226,9 @@ class Pages:
         tables = list_tables(self._readings, Listed(at=request.query_params.get("at") or None, limit=1))
         schema, more = self._schema(request.query_params.get("at") or None)
         page: Context = {"template": "sql.html", "title": "SQL", "answer": tables, "schema": schema}
-        return page | {"more_tables": more, "sql": request.query_params.get("sql", "")}
+        asked = request.query_params
+        dialect = {"dialects": TITLES.items(), "dialect": asked.get("dialect") or self._readings.dialect}
+        return page | dialect | {"more_tables": more, "sql": asked.get("sql", "")}
 
     def _schema(self, at: str | None) -> tuple[list[Context], int]:
         """Return tables with their columns at a moment, and how many more there are."""

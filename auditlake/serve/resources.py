@@ -31,6 +31,7 @@ from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
+from auditlake.query.languages import SPARK, Dialect
 from auditlake.serve.held_tables import HeldTables
 from auditlake.serve.timeline import Timeline
 from auditlake.temporal.when import AtLsn, parse_when
@@ -124,12 +125,13 @@ class Cache:
 
 @dataclass
 class Resources:
-    """The lake as requests see it."""
+    """The lake as requests see it; `dialect` is that of statements that name none."""
 
     lake: Lake
     zone: tzinfo
     limits: Limits = field(default_factory=Limits)
     source: str | None = None
+    dialect: Dialect = SPARK
 
     def __post_init__(self) -> None:
         self.cache = Cache()

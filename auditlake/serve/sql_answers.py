@@ -2,9 +2,11 @@
 
 1. The statement is prepared without an engine: a misspelt name, an unknown moment or a statement that does more than
    read is refused before one starts.
-2. DuckDB answers what means the same there (`query.embedded`), in the server's one database.
-3. Spark answers the rest, started by the first statement that needs it; such statements run one after the other, in a
-   session that is closed to all but the lake (`spark.closed_session`). EXPLAIN is refused: it shows files.
+2. DuckDB answers what means the same there (`query.in_duckdb`), in the server's one database: statements in
+   PostgreSQL's dialect, and most of those in Spark's.
+3. Spark answers the rest of its dialect, started by the first statement that needs it; such statements run one after
+   the other, in a session that is closed to all but the lake (`spark.closed_session`). EXPLAIN is refused: it shows
+   files.
 4. At most `Limits.sql_rows` rows are returned, and of long ones as many as have `ANSWER_CHARACTERS`; a statement that
    takes longer than `Limits.timeout_s` is cancelled, and Spark ended if it does not hear. The start of Spark and the
    first plan, for which the JVM loads most of its classes, are not counted.
@@ -28,8 +30,11 @@ from auditlake.jvm_trace import ended_jvm
 from auditlake.lsn import Lsn
 from auditlake.query.completion import complete
 from auditlake.query.embedded.arithmetic import NotEmbedded
-from auditlake.query.embedded.engine import Embedded
-from auditlake.query.statement import LakeState, Log, PreparedQuery, prepare_statement, read_state
+from auditlake.query.in_duckdb import InDuckDb, Query
+from auditlake.query.languages import Dialect
+from auditlake.query.postgres.engine import PostgresRows
+from auditlake.query.postgres.statement import PostgresQuery
+from auditlake.query.statement import LakeState, Log, PreparedQuery, read_state
 from auditlake.serve import models
 from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.resources import Busy, Resources
@@ -59,6 +64,7 @@ class OfSql(At):
     """A statement."""
 
     sql: str = Field(max_length=_MOST_CHARACTERS, description="One query; every table is as of the moment.")
+    dialect: Dialect | None = Field(None, description="Whose SQL it is; by default that of the server's settings.")
 
 
 class OfCompletion(models.Model):
@@ -74,7 +80,14 @@ class Statements:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = dict(settings)
         self._one = threading.Lock()
+        self._one_engine = threading.Lock()
         self._session: SparkSession | None = None
+        self._in_duckdb: InDuckDb | None = None
+
+    def _engine(self, resources: Resources) -> InDuckDb:
+        with self._one_engine:
+            self._in_duckdb = self._in_duckdb or InDuckDb(self._settings, resources.open_cursor)
+            return self._in_duckdb
 
     def answer(self, resources: Resources, asked: OfSql) -> models.Answer:
         """Run a statement as of a moment.
@@ -83,10 +96,10 @@ class Statements:
         """
         begun = time.monotonic()
         state = read_state(resources.lake, asked.at, resources.zone, script=asked.sql)
-        query = prepare_statement(state, asked.sql, {})
+        query = self._engine(resources).prepare(state, asked.sql, asked.dialect or resources.dialect)
         if query.defines is not None:
             raise BadUsage("a statement of the page cannot define a view", "Write the query itself.")
-        if query.sql.lstrip().lower().startswith("explain"):
+        if isinstance(query, PreparedQuery) and query.sql.lstrip().lower().startswith("explain"):
             raise BadUsage("EXPLAIN shows files of the server, which this page does not", "Use auditlake sql.")
         columns, rows, is_cut, engine = self._answered(resources, state, query, asked.sql)
         count(Counter.QUESTIONS, engine.lower())
@@ -102,7 +115,7 @@ class Statements:
             more=is_cut or len(rows) > most,
         )
 
-    def _answered(self, resources: Resources, state: LakeState, query: PreparedQuery, sql: str) -> "_Found":
+    def _answered(self, resources: Resources, state: LakeState, query: Query, sql: str) -> "_Found":
         begun = time.monotonic()
         try:
             key = cache_key(query, sql)
@@ -112,17 +125,20 @@ class Statements:
         except NotEmbedded:
             if time.monotonic() - begun > resources.limits.timeout_s:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
+            if isinstance(query, PostgresQuery):  # which no other engine answers
+                raise
             return self._run_in_spark(resources, query)
 
-    def _run(self, resources: Resources, state: LakeState, query: PreparedQuery) -> "_Found":
+    def _run(self, resources: Resources, state: LakeState, query: Query) -> "_Found":
         """Answer in DuckDB.
 
         Raises NotEmbedded.
         """
         most = resources.limits.sql_rows + 1
-        rows = Embedded(self._settings, resources.open_cursor).answer(state, query)
+        rows = self._engine(resources).answer(state, query)
         schema, batches = rows.batches()
-        return *_as_texts(rows.columns, schema, first(batches, most)), "DuckDB"
+        types = rows.types if isinstance(rows, PostgresRows) else [_type_name(field.type) for field in schema]
+        return *_as_texts(rows.columns, types, schema, first(batches, most)), "DuckDB"
 
     def _run_in_spark(self, resources: Resources, query: PreparedQuery) -> "_Found":
         from auditlake.query.spark_engine import (  # noqa: PLC0415 - pyspark takes a second to import
@@ -144,7 +160,8 @@ class Statements:
             self._session = spark
             with limit.of(spark):
                 schema, fetched = batches(rows)
-                return *_as_texts(rows.columns, schema, first(fetched, most)), "Spark"
+                types = [_type_name(field.type) for field in schema]
+                return *_as_texts(rows.columns, types, schema, first(fetched, most)), "Spark"
         except Exception as exc:
             if limit.passed:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
@@ -155,12 +172,16 @@ class Statements:
             self._one.release()
 
 
-def cache_key(query: PreparedQuery, sql: str) -> Hashable | None:
+def cache_key(query: Query, sql: str) -> Hashable | None:
     """Return what an answer of DuckDB depends on; None if its statement reads a log, which has no version here.
 
     Relative times of a statement are other LSNs in each of its runs. DuckDB answers no statement with a function of the
-    clock, of chance or of the session; answers of Spark, which may have one, are not kept.
+    clock, of chance or of the session, but `now()` in PostgreSQL's dialect, of which the translation has the time;
+    answers of Spark, which may have one, are not kept.
     """
+    if isinstance(query, PostgresQuery):
+        key = cache_key(query.prepared, sql)
+        return None if key is None else (query.translated.sql, key)
     if any(isinstance(selection, Log) for _, selection in query.views.values()):
         return None
     read = ((name, selection, query.known.tables[name].delta_version) for name, selection in query.views.values())
@@ -248,7 +269,7 @@ def _is_idle(spark: "SparkSession") -> bool:
 
 
 def _as_texts(
-    names: Sequence[str], schema: pa.Schema, first: First
+    names: Sequence[str], types: Sequence[str], schema: pa.Schema, first: First
 ) -> tuple[list[models.SqlColumn], list[list[str | None]], bool]:
     """Return the columns of an answer and its rows, every value as `auditlake sql --format csv` writes it.
 
@@ -274,12 +295,13 @@ def _as_texts(
     columns = [
         models.SqlColumn(
             name=name,
-            type=_type_name(field.type),
+            type=kind,
             numeric=pa.types.is_integer(field.type)
             or pa.types.is_floating(field.type)
-            or pa.types.is_decimal(field.type),
+            or pa.types.is_decimal(field.type)
+            or kind == "numeric",
         )
-        for name, field in zip(names, schema, strict=True)
+        for name, kind, field in zip(names, types, schema, strict=True)
     ]
     return columns, rows, is_cut
 

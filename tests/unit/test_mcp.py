@@ -168,6 +168,11 @@ def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> N
         assert "is masked" in await ask("log", table="orders", column="note")
         for sql in _REVEALING:
             assert "mask" in await ask("sql", statement=sql), sql
+            assert "mask" in await ask("sql", statement=sql, dialect="postgres"), sql
+        for sql in ("select id from orders natural join orders b", "select _raw from orders for system_time all"):
+            assert "mask" in await ask("sql", statement=sql, dialect="postgres"), sql
+        counted = "select count(*), max(price) from orders"
+        assert (await ask("sql", statement=counted, dialect="postgres"))["found"] == [["2", "4.00"]]
         shown = await ask("sql", statement="select count(*) as n, max(o.price) as p from orders o where o.id < 4")
         assert shown["found"] == [["1", "3.00"]]
         described = await ask("sql", statement="describe orders")
@@ -176,6 +181,23 @@ def test_masked_columns_are_never_shown_and_cannot_be_asked_for(lake: Lake) -> N
         assert "there is no table ordres" in await ask("row", table="ordres", key={"id": 1})
 
     _session(lake, script, AUDITLAKE_MASK="public.orders.note")
+
+
+def test_statements_are_in_the_dialect_of_the_settings(lake: Lake) -> None:
+    """Unless one names another."""
+
+    async def script(_: ClientSession, ask: Ask) -> None:
+        assert (await ask("sql", statement="select id::text || 'x' from orders where id = 1"))["found"] == [["1x"]]
+        spark = await ask("sql", statement="select `id` from orders", dialect="spark")
+        placed = await ask(
+            "sql", statement="select at::date, id::numeric / 2 from orders where id = 1", dialect="postgres"
+        )
+        assert (placed["found"], placed["columns"]) == ([["2026-01-01", "0.50000000000000000000"]], ["at", "?column?"])
+        assert (placed["dialect"], spark["dialect"]) == ("postgres", "spark")
+        assert "division by zero" in await ask("sql", statement="select id / 0 from orders")
+        assert "not translated" in await ask("sql", statement="select pg_sleep(1)")
+
+    _session(lake, script, AUDITLAKE_DIALECT="postgres")
 
 
 def test_a_mask_that_matches_nothing_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,8 @@ def serve(  # noqa: PLR0913 - the options of a command
     require_manifest(lake)  # refused here, not by every page
     address, port = parse_listen(listen)
     source = None if settings.source is None else settings.source.get_secret_value()
-    resources = Resources(lake, settings.zone, Limits(timeout_s=timeout_s, export_rows=export_rows), source)
+    limits = Limits(timeout_s=timeout_s, export_rows=export_rows)
+    resources = Resources(lake, settings.zone, limits, source, settings.dialect)
     where = Listen(address, port, _token(token_file), behind_proxy, names)
     stop = Stop()
     with notified_manager(stop, Beat.SERVE), exported_metrics(settings, Beat.SERVE):
@@ -107,7 +108,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
     from auditlake.api.lake import Lake
 
     lake = Lake(settings.lake)
-    server = make_server(lake, Limits(rows, settings.mask.mcp))
+    server = make_server(lake, Limits(rows, settings.mask.mcp), settings.dialect)
     say(f"answering questions about {settings.lake} on stdin")
     server.run("stdio")
 

@@ -116,11 +116,10 @@ def _fields(
     query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Sequence[str] = ()
 ) -> list[Field]:
     if isinstance(selection, Log):
-        if masks and name.table == "changes":
-            raise BadUsage(f"{name} has the values of masked columns", "Ask the tables themselves.")
+        check_unmasked(name, masks)
         return list(log_table(query.known, name, selection.lsn).fields)
     table = query.known.tables[name]
-    masked = _masked(query, table, masks)
+    masked = masked_by(query, table, masks)
     fields = [
         Field(
             shown,
@@ -140,7 +139,17 @@ def _fields(
     ]
 
 
-def _masked(query: PreparedQuery, table: HistoryTable, masks: Sequence[str]) -> MaskedColumns:
+def check_unmasked(log: TableName, masks: Sequence[str]) -> None:
+    """Check that a log of the lake has no values of masked columns.
+
+    Raises BadUsage.
+    """
+    if masks and log.table == "changes":
+        raise BadUsage(f"{log} has the values of masked columns", "Ask the tables themselves.")
+
+
+def masked_by(query: PreparedQuery, table: HistoryTable, masks: Sequence[str]) -> MaskedColumns:
+    """Return the columns of a table that patterns match."""
     if not masks:
         return MaskedColumns(frozenset(), frozenset())
     reader = Reader(query.known.lake, datetime.now(UTC), query.known)

@@ -26,6 +26,8 @@ class Cell:
     is_lsn: bool = False
     weak: bool = False
     """Whether the name is that of a type, or `case`, which a cast or a CASE around it replaces."""
+    masked: bool = False
+    """Whether it is a column that a statement must not read."""
 
     def named(self, name: str, *, weak: bool = False) -> "Cell":
         """Return it under another name."""

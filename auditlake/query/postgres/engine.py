@@ -5,6 +5,8 @@ that names the column. An expression that fails on a row fails as in PostgreSQL:
 """
 
 import functools
+import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,15 +33,16 @@ from auditlake.query.embedded.engine import (
     rows_of,
 )
 from auditlake.query.embedded.spark_types import arrow_of
-from auditlake.query.engine_choice import Answer
 from auditlake.query.postgres import documents, numbers
 from auditlake.query.postgres.cells import Cell
 from auditlake.query.postgres.conversions import FAILED
-from auditlake.query.postgres.statement import PostgresQuery, ShownColumn
+from auditlake.query.postgres.statement import IN_SPARK, PostgresQuery, ShownColumn
 from auditlake.query.postgres.texts import double_text, interval_text, real_text
-from auditlake.query.statement import LSN, LakeState, Log
+from auditlake.query.postgres.types import TEXT, UNKNOWN
+from auditlake.query.statement import LSN, Answer, LakeState, Log
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.values.exact_text import exact_texts, held_in
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -97,9 +100,26 @@ class PostgresRows:
         """Return the names of the columns."""
         return [cell.name for cell in self.cells]
 
+    @property
+    def types(self) -> list[str]:
+        """Return the names of the columns' types in PostgreSQL."""
+        return [TEXT.shown if cell.type == UNKNOWN else cell.type.shown for cell in self.cells]
+
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the schema, and an iterator of the rows; it raises BadUsage if an expression fails on one."""
         return _schema(self.cells), self.fetched
+
+    def texts(self) -> Iterator[tuple[str | None, ...]]:
+        """Yield the rows in PostgreSQL's text of every value; `_raw` is JSON."""
+        for batch in self.fetched:
+            yield from zip(*(_texts(column) for column in batch.columns), strict=True)
+
+
+def _texts(values: pa.Array) -> list[str | None]:
+    if pa.types.is_map(values.type):
+        return [None if each is None else json.dumps(dict(each), ensure_ascii=False) for each in values.to_pylist()]
+    texts: list[str | None] = exact_texts(values, held_in(values.type)).to_pylist()
+    return texts
 
 
 def _schema(cells: Sequence[Cell]) -> pa.Schema:
@@ -113,9 +133,15 @@ def _arrow(cell: Cell) -> pa.DataType:
 
 
 class PostgresEngines:
-    """DuckDB over one lake for statements in PostgreSQL's dialect; has the interface of `engine_choice.Engines`."""
+    """DuckDB over one lake for statements in PostgreSQL's dialect; has the interface of `engine_choice.Engines`.
 
-    def __init__(self) -> None:
+    `open_cursor` opens a cursor of the caller's database, as in `embedded.engine.Embedded`; threads may share it.
+    """
+
+    def __init__(self, open_cursor: "Callable[[], DuckDBPyConnection] | None" = None) -> None:
+        self._open_cursor = open_cursor
+        self._registering = threading.Lock()
+        self._is_registered = False
         self._root: DuckDBPyConnection | None = None
         self._said = False
 
@@ -130,18 +156,28 @@ class PostgresEngines:
         """Run a statement; raises as `answer` does."""
         connection = self._session(state)
         cells = query.translated.columns
-        with _reported():
-            _create_views(connection, state, query)
-            batches = connection.execute(query.translated.sql).to_arrow_reader(_BATCH_ROWS)
-            first = list(islice(batches, 1))
+        try:
+            with _reported():
+                _create_views(connection, state, query)
+                batches = connection.execute(query.translated.sql).to_arrow_reader(_BATCH_ROWS)
+                first = list(islice(batches, 1))
+        except BaseException:
+            connection.close()
+            raise
         fetched = (_shown(batch, cells) for batch in chain(first, _rest(batches)))
         return PostgresRows(cells, closing(connection, fetched))
 
     def _session(self, state: LakeState) -> "DuckDBPyConnection":
-        if self._root is None:
-            self._root = connect_for_statements(state.known.lake)
-            register_functions(self._root)
-        return self._root.cursor()
+        with self._registering:
+            if self._open_cursor is not None:
+                cursor = self._open_cursor()
+            else:
+                self._root = self._root or connect_for_statements(state.known.lake)
+                cursor = self._root.cursor()
+            if not self._is_registered:
+                register_functions(cursor)
+            self._is_registered = True
+        return cursor
 
     def report(self) -> None:
         """Report on stderr which engine answered, once."""
@@ -199,7 +235,7 @@ def _create_views(connection: "DuckDBPyConnection", state: LakeState, query: Pos
             check_row_length(table, selection)
             columns = tuple(column for column, _ in pairs)
             rows = rows_of(connection, prepared, reader, table, selection, columns, raw=True)
-            cells = [_utc(_value(each, pairs, name), each, n) for n, each in enumerate(shown)]
+            cells = [_utc(_value(each, pairs, name), each, n) for n, each in enumerate(shown) if not each.masked]
         connection.execute(f'create temp view "{view}" as select {", ".join(cells) or "1 as c0"} from ({rows}) h')
 
 
@@ -250,7 +286,7 @@ def _reported() -> Iterator[None]:
         with interruptible():
             yield
     except (NotEmbedded, Unsupported) as exc:
-        raise NotAnswerable(f"{exc} is not read in this dialect", "Ask with --dialect spark.") from exc
+        raise NotAnswerable(f"{exc} is not read in this dialect", IN_SPARK) from exc
     except duckdb_error() as exc:
         raise _ours(exc) from None
     except (pa.ArrowException, OSError) as exc:
@@ -265,7 +301,7 @@ def _ours(exc: BaseException) -> BadUsage | NotAnswerable:
             found = text.split(mark, 1)[1].split("\n", 1)[0].strip()
             if mark == FAILED:
                 return BadUsage(f"the statement fails on a row: {found}")
-            hint = "Ask for other columns, or with exact_text in --dialect spark."
+            hint = "Ask for other columns, or with exact_text in the dialect spark."
             return NotAnswerable(f"{found} has a value here that only its text holds, such as infinity", hint)
     if kind == "BinderException" and "GROUP BY" in text:
         hint = "Name every column in GROUP BY, also those that depend on a primary key."

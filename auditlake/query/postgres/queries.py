@@ -174,6 +174,9 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _usable(cell: Cell, node: exp.Expr) -> Cell:
+    if cell.masked:
+        hint = "Ask without it: name the columns that you need in place of *."
+        raise Refused(node, f"column {cell.name} is masked", hint, wrong=True)
     if cell.type.element is not None and cell.type.element.name == "bpchar":
         raise Refused(node, f"column {cell.name}, an array of character")
     return cell
@@ -616,8 +619,9 @@ class _Select:
             other = [cell for cell in right if cell.name == name]
             if len(one) != 1 or len(other) != 1:
                 raise Refused(join, f"USING ({name})", "It must be one column of each side.", wrong=True)
-            conditions.append(compared("=", one[0], other[0], join).sql)
-            merged.append(self._merged(one[0], other[0], side, join))
+            left, right_ = _usable(one[0], join), _usable(other[0], join)
+            conditions.append(compared("=", left, right_, join).sql)
+            merged.append(self._merged(left, right_, side, join))
         rest = [cell for cell in (*self._scope.shown, *right) if cell.name not in names]
         self._scope.shown[:] = [*merged, *rest]
         return " and ".join(conditions)

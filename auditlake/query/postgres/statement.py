@@ -4,7 +4,7 @@ A table, a column or a moment that does not exist is reported here, with the nea
 BadUsage, what it answers and this translation does not is NotAnswerable; both name the construct and its place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -12,7 +12,7 @@ from sqlglot import exp
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.query.embedded.arithmetic import NotEmbedded
-from auditlake.query.embedded.engine import columns_of, log_table
+from auditlake.query.embedded.engine import check_unmasked, columns_of, log_table, masked_by
 from auditlake.query.embedded.queries import Field
 from auditlake.query.pending_tail import find_reading_tails
 from auditlake.query.postgres.cells import Cell, Refused
@@ -41,7 +41,8 @@ from auditlake.query.system_time import Reading, Selection, State
 from auditlake.relation import Column, TableName
 from auditlake.temporal.table_lookup import check_copied, find_table
 
-_HINT = "docs/asking.md lists what is translated; --dialect spark reads Spark's SQL."
+_HINT = "docs/asking.md lists what is translated; the dialect spark reads Spark's SQL."
+IN_SPARK = "Ask in the dialect spark."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class ShownColumn:
     name: str
     type: Type
     column: Column | None = None
+    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +78,14 @@ class PostgresQuery:
         return {}
 
 
-def prepare_statement(state: LakeState, sql: str, _: Defined | None = None) -> PostgresQuery:
-    """Prepare one statement.
+def prepare_statement(state: LakeState, sql: str, _: Defined | None = None, masks: Sequence[str] = ()) -> PostgresQuery:
+    """Prepare one statement; `masks` are patterns of columns that it must not read (`audit.masked_columns`).
 
     Raises BadUsage, NotAnswerable.
     """
     tree = parse(sql)
     try:
-        return _prepared(state, sql, tree)
+        return _prepared(state, sql, tree, masks)
     except Refused as reason:
         place = place_of(sql, reason.node)
         at = "" if place is None else f" at {place}"
@@ -94,14 +96,14 @@ def prepare_statement(state: LakeState, sql: str, _: Defined | None = None) -> P
         raise BadUsage("the SQL is nested too deep", "Write the query in a simpler form.") from None
 
 
-def _prepared(state: LakeState, sql: str, tree: exp.Query) -> PostgresQuery:
+def _prepared(state: LakeState, sql: str, tree: exp.Query, masks: Sequence[str]) -> PostgresQuery:
     readings = {id(node): _reading(state, node) for node in tree.find_all(exp.Table) if _is_of_lake(node)}
     labels = {reading: f"v{n}" for n, reading in enumerate(dict.fromkeys(readings.values()))}
     views = {label: selected(state, reading) for reading, label in labels.items()}
     tables = [(state.known.tables[name], chosen) for name, chosen in views.values() if not isinstance(chosen, Log)]
     tails = find_reading_tails(state.known, tables)
     prepared = PreparedQuery(state.known, state.lsn, sql, views, tails)
-    columns = {label: _columns(prepared, *views[label]) for label in views}
+    columns = {label: _columns(prepared, *views[label], masks) for label in views}
     opened = {label: _opened(label, views[label][0], columns[label]) for label in views}
 
     def catalog(node: exp.Table) -> Opened | None:
@@ -134,19 +136,28 @@ def _reading(state: LakeState, node: exp.Table) -> Reading:
     return Reading(name, None if version is None else period_of(version, name, state.now))
 
 
-def _columns(query: PreparedQuery, name: TableName, selection: Selection | Log) -> tuple[ShownColumn, ...]:
+def _columns(
+    query: PreparedQuery, name: TableName, selection: Selection | Log, masks: Sequence[str]
+) -> tuple[ShownColumn, ...]:
     try:
         if isinstance(selection, Log):
+            check_unmasked(name, masks)
             return tuple(_of_log(each) for each in log_table(query.known, name, selection.lsn).fields)
         table = query.known.tables[name]
+        masked = masked_by(query, table, masks)
         shown = [
-            ShownColumn(label, _type(table, column), column) for column, label in columns_of(query, table, selection)
+            ShownColumn(label, _type(table, each), each, masked.hides(each.name) or masked.hides(each.stored))
+            for each, label in columns_of(query, table, selection)
         ]
     except NotEmbedded as reason:
-        raise NotAnswerable(f"{reason} is not read in this dialect", "Ask with --dialect spark.") from reason
+        raise NotAnswerable(f"{reason} is not read in this dialect", IN_SPARK) from reason
     if isinstance(selection, State):
         return tuple(shown)
-    period = [ShownColumn(each, _OF_HISTORY[kind]) for each, kind in PERIOD_COLUMNS if each != "_part"]
+    period = [
+        ShownColumn(each, _OF_HISTORY[kind], masked=each == "_raw" and bool(masked.hidden))
+        for each, kind in PERIOD_COLUMNS
+        if each != "_part"
+    ]
     return (*shown, *period)
 
 
@@ -157,7 +168,7 @@ def _type(table: HistoryTable, column: Column) -> Type:
     if found.column_kind != held and not widened and not (found.name == "oid" and held == "bigint"):
         raise NotAnswerable(
             f"column {column.name} of {table.name} is held as {held} and was {found.shown}",
-            "Ask with --dialect spark.",
+            IN_SPARK,
         )
     return found
 
@@ -187,7 +198,7 @@ def _of_log(of: Field) -> ShownColumn:
 
 def _opened(view: str, name: TableName, columns: tuple[ShownColumn, ...]) -> Opened:
     cells = [
-        Cell(f"c{n}", each.type, each.name, is_lsn=each.column is None and each.name in _LSN_NAMES)
+        Cell(f"c{n}", each.type, each.name, is_lsn=each.column is None and each.name in _LSN_NAMES, masked=each.masked)
         for n, each in enumerate(columns)
     ]
     return Opened(view, name, tuple(cells))

@@ -392,9 +392,10 @@ async function runSql() {
   link.hidden = true;
   cancel.hidden = false;
   place.setAttribute("aria-busy", "true"); // it shows the answer of another statement
-  const slow = setTimeout(() => { state.textContent = "running… The first statement for Spark starts it."; }, 2000);
+  const dialect = document.getElementById("dialect").value;
+  const slow = setTimeout(() => { if (dialect === "spark") state.textContent = "running… The first statement for Spark starts it."; }, 2000);
   try {
-    const body = { sql: area.value, at: section.dataset.now === "true" ? null : section.dataset.lsn };
+    const body = { sql: area.value, dialect, at: section.dataset.now === "true" ? null : section.dataset.lsn };
     const response = await fetch("/sql/answer", {
       method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal: mine.signal,
     });
@@ -409,11 +410,12 @@ async function runSql() {
     place.innerHTML = answer.html;
     const url = new URL(location.href);
     url.searchParams.set("sql", area.value);
+    url.searchParams.set("dialect", dialect);
     history.replaceState(null, "", url);
     url.searchParams.set("at", answer.at.lsn);
     link.href = url;
     link.hidden = false;
-    keepStatement("", area.value);
+    keepStatement("", area.value, dialect);
   } catch (error) {
     if (asking !== mine) return;
     state.textContent = error.name === "AbortError" ? "cancelled" : "The server cannot be reached.";
@@ -448,11 +450,11 @@ function keptStatements() {
   }
 }
 
-function keepStatement(name, sql) {
+function keepStatement(name, sql, dialect) {
   const others = keptStatements().filter((each) => (name ? each.name !== name : each.name || each.sql !== sql));
   const named = others.filter((each) => each.name);
   const unnamed = others.filter((each) => !each.name);
-  (name ? named : unnamed).unshift({ name, sql });
+  (name ? named : unnamed).unshift({ name, sql, dialect });
   storeStatements([...named, ...unnamed.slice(0, MOST_KEPT)]);
 }
 
@@ -481,12 +483,13 @@ function readyKept(area) {
     forget.hidden = list.value === "";
     if (list.value === "" || !chosen) return;
     area.value = chosen.sql;
+    if (chosen.dialect) document.getElementById("dialect").value = chosen.dialect;
     name.value = chosen.name;
     area.focus();
   });
   document.getElementById("keep").addEventListener("click", () => {
     if (!name.value.trim() || !area.value.trim()) { announce("Write a statement, and a name for it."); name.focus(); return; }
-    keepStatement(name.value.trim(), area.value);
+    keepStatement(name.value.trim(), area.value, document.getElementById("dialect").value);
     announce(`Saved as ${name.value.trim()}.`);
   });
   forget.addEventListener("click", () => {

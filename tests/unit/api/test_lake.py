@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import textwrap
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,17 @@ def test_sql_returns_rows_for_other_libraries(lake: auditlake.Lake) -> None:
     with pytest.raises(BadUsage, match=r"exactly as Spark: .*crc32") as refused:
         lake.sql("select crc32(note) from orders")
     assert refused.value.hint == "Ask Spark: auditlake.sql(spark, lake, statement)."
+
+
+def test_sql_reads_the_dialect_of_postgresql(lake: auditlake.Lake) -> None:
+    """With its names and values; what it refuses is refused, and a dialect that does not exist."""
+    found = lake.sql("select id, price * 1.5, at::date from orders where id = 1", dialect="postgres")
+    assert (found.columns, list(found)) == (["id", "?column?", "at"], [(1, Decimal("4.500"), date(2026, 1, 1))])
+    assert list(lake.sql("select note from orders order by 1 limit 1", as_of="0/150", dialect="postgres")) == [("",)]
+    with pytest.raises(BadUsage, match="division by zero"):
+        lake.sql("select id / 0 from orders", dialect="postgres")
+    with pytest.raises(BadUsage, match="there is no dialect mysql"):
+        lake.sql("select 1", dialect="mysql")  # type: ignore[arg-type]
 
 
 def test_rows_are_counted_without_their_values(lake: auditlake.Lake) -> None:

@@ -350,6 +350,37 @@ def test_sql_is_as_of_the_moment(any_page: Page, at: str, expected: list[list[st
     assert (shown["rows"], "<bdi>note</bdi>" in shown["html"]) == (2, True)
 
 
+def test_sql_is_read_in_the_dialect_that_is_asked_for(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PostgreSQL's names and types; errors are the statement's, and no engine is started for them."""
+    asked = {"sql": "select id::text || '!', at, price / 3 from orders where id = 1", "dialect": "postgres"}
+    answer = page.ask("POST", "/api/v1/sql", json=asked).json()
+    assert answer["rows"] == [["1!", "2026-01-01T12:00:00.250000Z", "1.00000000000000000000"]]
+    assert [(each["name"], each["type"], each["numeric"]) for each in answer["columns"]] == [
+        ("?column?", "text", False),
+        ("at", "timestamp with time zone", False),
+        ("?column?", "numeric", True),
+    ]
+    for sql, status, message in (
+        ("select id / 0 from orders", 400, "division by zero"),
+        ("select nte from orders", 400, "there is no column nte at line 1, column 8"),
+        ("explain select id from orders", 400, ""),
+        ("select pg_sleep(1)", 422, "not translated"),
+    ):
+        refused = page.ask("POST", "/api/v1/sql", json={"sql": sql, "dialect": "postgres"})
+        assert (refused.status_code, message in refused.json()["error"]) == (status, True), refused.text
+    monkeypatch.setattr(page.resources, "dialect", "postgres")
+    assert page.ask("POST", "/api/v1/sql", json={"sql": "select 7 / 2"}).json()["rows"] == [["3"]]
+
+
+def test_answers_of_one_text_in_two_dialects_are_kept_apart(page: Page) -> None:
+    """And those of a clock: `now()` is the time of each run."""
+    for dialect, rows in (("spark", "3.5"), ("postgres", "3")):
+        asked = {"sql": "select max(id) * 7 / 8 as n from orders where id = 4", "dialect": dialect}
+        assert page.ask("POST", "/api/v1/sql", json=asked).json()["rows"] == [[rows]]
+    asked = {"sql": "select now() from orders", "dialect": "postgres"}
+    assert len({str(page.ask("POST", "/api/v1/sql", json=asked).json()["rows"]) for _ in range(2)}) == 2
+
+
 def test_sql_returns_long_rows_up_to_a_number_of_characters(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rows with 2 and 1 characters, the first one fits into 2, and none into 1."""
     for most, status, rows in ((3, 200, [["1", "b"], ["2", ""]]), (2, 200, [["1", "b"]]), (1, 400, None)):

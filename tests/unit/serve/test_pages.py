@@ -130,6 +130,16 @@ def test_a_lake_that_does_not_know_a_moment_offers_its_last(page: Page) -> None:
     assert (response.status_code, "known before" in response.text, "<b>x</b>" in response.text) == (400, False, False)
 
 
+def test_the_page_of_sql_offers_both_dialects(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of the settings first, unless the link names another."""
+    chosen = '<option value="{}" selected>'
+    assert chosen.format("spark") in page.get("/sql").text
+    assert chosen.format("postgres") in page.get("/sql", dialect="postgres").text
+    monkeypatch.setattr(page.resources, "dialect", "postgres")
+    assert chosen.format("postgres") in page.get("/sql").text
+    assert chosen.format("spark") in page.get("/sql", dialect="spark").text
+
+
 def test_the_page_of_sql_lists_tables_and_columns_of_the_moment(page: Page) -> None:
     """A table that is not known yet is not among them."""
     now, then = page.get("/sql").text, page.get("/sql", at="0/150").text

@@ -1,0 +1,58 @@
+"""Statements of either dialect in DuckDB alone, for callers that hold no script: the page, MCP, the Python API."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from auditlake.query.embedded.engine import Embedded, EmbeddedRows
+from auditlake.query.languages import SPARK, Dialect
+from auditlake.query.postgres.engine import PostgresEngines, PostgresRows
+from auditlake.query.postgres.statement import PostgresQuery
+from auditlake.query.postgres.statement import prepare_statement as prepare_postgres
+from auditlake.query.statement import LakeState, PreparedQuery, prepare_statement
+
+if TYPE_CHECKING:  # it takes a tenth of a second to import
+    from duckdb import DuckDBPyConnection
+
+Query = PreparedQuery | PostgresQuery
+Rows = EmbeddedRows | PostgresRows
+
+
+class InDuckDb:
+    """DuckDB over one lake; `masks` are patterns of columns that no statement may read (`audit.masked_columns`).
+
+    `spark_settings` and `open_cursor` are those of `embedded.engine.Embedded`.
+    """
+
+    def __init__(
+        self,
+        spark_settings: Mapping[str, str],
+        open_cursor: "Callable[[], DuckDBPyConnection] | None" = None,
+        masks: Sequence[str] = (),
+    ) -> None:
+        self._masks = masks
+        self._embedded = Embedded(spark_settings, open_cursor, masks)
+        self._postgres = PostgresEngines(open_cursor)
+
+    def prepare(self, state: LakeState, sql: str, dialect: Dialect) -> Query:
+        """Prepare one statement.
+
+        Raises BadUsage, NotAnswerable.
+        """
+        if dialect == SPARK:
+            return prepare_statement(state, sql, {})
+        return prepare_postgres(state, sql, None, self._masks)
+
+    def answer(self, state: LakeState, query: Query) -> Rows:
+        """Run a statement.
+
+        Raises NotEmbedded if only Spark answers it, BadUsage if it reads a masked column or fails on a row.
+        """
+        if isinstance(query, PostgresQuery):
+            return self._postgres.rows(state, query)
+        return self._embedded.answer(state, query)
+
+    def notes(self, state: LakeState, query: Query, rows: Rows, nulls: Iterable[int]) -> Iterator[str]:
+        """Yield notes on an answer, given the indexes of columns that had a NULL; in PostgreSQL's dialect none."""
+        if isinstance(query, PostgresQuery) or isinstance(rows, PostgresRows):
+            return iter(())
+        return self._embedded.notes(state, query, rows, nulls)
