@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,7 @@ from auditlake.values.input_syntax import type_name
 ADDED, REMOVED, MODIFIED = "added", "removed", "modified"
 _REVERSED = {ADDED: REMOVED, REMOVED: ADDED}
 _NUL = "\0"
+_ROWS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,7 @@ class Diff(_TwoMoments):
             return
         side, rows = (self._sides.after, self._added) if kind == ADDED else (self._sides.before, self._removed)
         columns = self.columns_after if kind == ADDED else self.columns_before
-        for row in _in_order(side.take(rows), self._key).to_pylist():
+        for row in _each_row(_in_order(side.take(rows), self._key)):
             values = self._row(row, columns, kind)
             if kind == ADDED:
                 yield Entry(kind, self._key_of(row), None, values, tuple(values), None, row[LSN])
@@ -287,7 +289,7 @@ class Diff(_TwoMoments):
         after = self._sides.after.take(self._modified["j"])
         order = _order(before, self._key)
         flags = self._modified.select([value_column(name) for name in self.common])
-        rows = (table.take(order).to_pylist() for table in (before, after, flags))
+        rows = (_each_row(table.take(order)) for table in (before, after, flags))
         for was, now, flag in zip(*rows, strict=True):
             # A renamed column is the same column: both rows have it under the later name.
             one, other = self._row(was, self.columns_before, MODIFIED), self._row(now, self.columns_after, MODIFIED)
@@ -309,6 +311,12 @@ def _has_nul(texts: pa.ChunkedArray) -> bool:
 
 def _order(rows: pa.Table, key: list[str]) -> pa.Array:
     return pc.sort_indices(rows.select(key), sort_keys=[(name, "ascending") for name in key])
+
+
+def _each_row(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield the rows, of which few are Python values at a time: a page takes the first ones of many."""
+    for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        yield from batch.to_pylist()
 
 
 def _in_order(rows: pa.Table, key: list[str]) -> pa.Table:

@@ -12,7 +12,7 @@ from auditlake.audit.diff import ADDED, MODIFIED, REMOVED, Compared
 from auditlake.audit.diff import Entry as DiffEntry
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import LogQuestion, RowQuestion, blame_of, life_of, table_of_both
-from auditlake.audit.row_history import Event
+from auditlake.audit.row_history import Blame, Event
 from auditlake.audit.row_key import parse_key
 from auditlake.audit.transactions import (
     Message,
@@ -31,6 +31,7 @@ from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.serve import models
+from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment, moment_at
 from auditlake.serve.resources import Resources, as_lsn
 from auditlake.serve.table_answers import OfTable
@@ -106,9 +107,10 @@ def log(resources: Resources, asked: OfLog) -> models.Log:
     given = LogQuestion(asked.table, (), None, asked.actor, asked.reason, asked.unattributed, None, None, None)
     wanted = replace(given.wanted(reader, Span(after, upto)), committed=True)
     found = list(islice(_backwards(reader, Span(after, upto), wanted, asked.limit + 1), asked.limit + 1))
-    page = found[: asked.limit]
-    before = str(page[-1].lsn) if len(found) > asked.limit else None
-    return models.Log(at=at, transactions=[transaction_model(each) for each in page], before=before)
+    room = Room()
+    page = room.fitting(map(transaction_model, found[: asked.limit]))
+    room.require(page, "the first transaction", "auditlake log shows it.")
+    return models.Log(at=at, transactions=page, before=page[-1].lsn if len(found) > len(page) else None)
 
 
 def _backwards(reader: Reader, span: Span, wanted: Wanted, limit: int) -> Iterator[Transaction]:
@@ -134,15 +136,19 @@ def transaction(resources: Resources, asked: OfTransaction) -> models.Transactio
     reader = resources.reader(asked.transaction if asked.at is None else asked.at)
     found, _ = find_transaction(reader, asked.transaction)
     total = found.inserts + found.updates + found.deletes + found.truncates
-    shown = [] if total > _MOST_CHANGES else list(islice(contents(reader, found), asked.limit + 1))
+    changes = iter(()) if total > _MOST_CHANGES else map(_change, contents(reader, found))
+    room = Room()
+    described = room.fitting([[found.context.app, found.context.db]])
+    room.require(described, "the context of the transaction", "auditlake show shows it.")
+    shown = room.fitting(islice(changes, asked.limit))
     return models.TransactionDetail(
         at=moment_at(resources, reader, found.lsn),
         transaction=transaction_model(found),
         app=found.context.app,
         db=found.context.db,
         neighbours=list(_neighbours(resources, reader, found, asked)),
-        changes=[_change(each) for each in shown[: asked.limit]],
-        more=len(shown) > asked.limit or total > _MOST_CHANGES,
+        changes=shown,
+        more=room.is_cut or next(changes, None) is not None or total > _MOST_CHANGES,
     )
 
 
@@ -254,27 +260,34 @@ def row(resources: Resources, asked: OfRow) -> models.RowHistory:
     table = reader.table(asked.table, lsn)
     question = RowQuestion(asked.table, named_key(table, asked.key), None, asked.at)
     life = life_of(reader, question)
-    entries = list(life.entries())
     blamed = blame_of(reader, question)
+    room = Room()
+    blame = room.fitting(_blame(each, committed) for each, committed in blamed.columns)
+    entries = list(life.entries())
+    listed = [(entry, committed) for entry, committed in entries if isinstance(entry, Event)]
+    events = room.fitting(_event(entry, committed) for entry, committed in listed)
+    room.require(events, "the row", "auditlake row shows it.")
     return models.RowHistory(
         at=at,
         table=str(table.name_at(lsn)),
         key_columns=[column.name for column in table.key],
         key=list(parse_key(table, question.key).key),
         exists=bool(life.events) and blamed.ended[0] is None,
-        events=[_event(entry, committed) for entry, committed in entries if isinstance(entry, Event)],
+        events=events,
         gaps=[_gap(entry) for entry, _ in entries if isinstance(entry, Gap)],
-        blame=[
-            models.Blame(
-                column=each.column,
-                value=each.value,
-                lsn=None if each.mark is None else str(each.mark.lsn),
-                time=None if each.mark is None else format_us(each.mark.time_us),
-                actor=None if committed is None else committed.context.actor,
-                reason=None if committed is None else committed.context.reason,
-            )
-            for each, committed in blamed.columns
-        ],
+        blame=blame,
+        before=str(listed[len(events)][0].mark.lsn) if len(events) < len(listed) else None,
+    )
+
+
+def _blame(each: Blame, committed: Transaction | None) -> models.Blame:
+    return models.Blame(
+        column=each.column,
+        value=each.value,
+        lsn=None if each.mark is None else str(each.mark.lsn),
+        time=None if each.mark is None else format_us(each.mark.time_us),
+        actor=None if committed is None else committed.context.actor,
+        reason=None if committed is None else committed.context.reason,
     )
 
 
@@ -315,7 +328,8 @@ def compare(resources: Resources, asked: OfComparison) -> models.Comparison:
     """Compare two moments, net: the rows of each table that were added, removed and modified, and its columns."""
     reader, (a, before), (b, after) = _moments(resources, asked)
     span = Span(min(a, b), max(a, b))
-    tables = [_table_diff(reader, table, (a, b), asked) for table in _tables(reader, span, asked.table)]
+    room = Room()
+    tables = [_table_diff(reader, table, (a, b), asked, room) for table in _tables(reader, span, asked.table)]
     return models.Comparison(before=before, after=after, tables=[each for each in tables if each is not None])
 
 
@@ -350,7 +364,7 @@ def _check_both(reader: Reader, table: HistoryTable, lsns: tuple[Lsn, Lsn], aske
 
 
 def _table_diff(
-    reader: Reader, table: HistoryTable, lsns: tuple[Lsn, Lsn], asked: OfComparison
+    reader: Reader, table: HistoryTable, lsns: tuple[Lsn, Lsn], asked: OfComparison, room: Room
 ) -> models.TableDiff | None:
     span = Span(min(lsns), max(lsns))
     name = str(table.name_at(span.upto))
@@ -362,7 +376,7 @@ def _table_diff(
     stat = found.stat()
     entries: list[models.Entry] = []
     for kind in (ADDED, REMOVED, MODIFIED):
-        entries += (_diff_entry(each) for each in islice(found.entries(kind), asked.limit))
+        entries += room.fitting(_diff_entry(each) for each in islice(found.entries(kind), asked.limit))
     changes = found.schema_changes()
     if not asked.table and not changes and not (stat.added or stat.removed or stat.modified):
         return None
@@ -375,7 +389,7 @@ def _table_diff(
         modified=stat.modified,
         schema_changes=changes,
         entries=entries,
-        more=max(stat.added, stat.removed, stat.modified) > asked.limit,
+        more=len(entries) < stat.added + stat.removed + stat.modified,
     )
 
 

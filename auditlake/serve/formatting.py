@@ -4,26 +4,27 @@ r"""Formatting: what pages show of values, times, sizes and charts, as HTML and 
     ''                        the empty text as two quotes
     control characters        an escape in a box: \n, \u0007; also those that change the direction of text
     a byte that is not valid  \\xhh in a box (`values.escapes`)
-    a long text               its beginning, and the rest when opened
+    a long text               its beginning, and the rest when opened; of a very long one only the first characters
 
 Everything else is escaped by markupsafe. A value is isolated (`<bdi>`), so that right-to-left text does not reorder
 what stands next to it. A chart is a path in a box of WIDTH by HEIGHT, which the page stretches to its width.
 """
 
 import re
-from collections.abc import Iterator
 
 from markupsafe import Markup, escape
 
 from auditlake.serve import models
 
-_INVISIBLE = re.compile(
+_ONE_INVISIBLE = re.compile(
     "\x00x[0-9a-f]{2}|[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
     "|[\ud800-\udfff\U000e0000-\U000e007f]"
 )
+_INVISIBLE = re.compile(f"(?:{_ONE_INVISIBLE.pattern})+")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _LAST_OF_FOUR_DIGITS = 0xFFFF
 SHORT = 120
+LONGEST = 10_000
 _KILO = 1024
 _NULL = Markup('<span class="null">NULL</span>')
 _EMPTY = Markup('<span class="empty" title="empty text">\'\'</span>')
@@ -31,8 +32,8 @@ WIDTH, HEIGHT = 1000, 100
 _LEAST = 6
 
 
-def value(text: str | None, most: int = SHORT) -> Markup:
-    """Return a value as HTML; a text of more than `most` characters is folded."""
+def value(text: str | None, most: int = SHORT, longest: int | None = LONGEST) -> Markup:
+    """Return a value as HTML; a text of more than `most` characters is folded, one of more than `longest` is cut."""
     if text is None:
         return _NULL
     if text == "":
@@ -41,25 +42,27 @@ def value(text: str | None, most: int = SHORT) -> Markup:
         return Markup("<bdi>{}</bdi>").format(visible(text))
     head = Markup("<bdi>{}</bdi>…").format(visible(text[: most - 20]))
     size = f"{len(text):,} characters"
+    if longest is not None and is_cut(text, longest):
+        size = f"the first {longest:,} of {size}"
     return Markup(
         '<details class="long"><summary>{} <span class="size">{}</span></summary><bdi>{}</bdi></details>'
-    ).format(head, size, visible(text))
+    ).format(head, size, visible(text[:longest]))
+
+
+def is_cut(text: str | None, longest: int = LONGEST) -> bool:
+    """Return whether a value is not shown whole."""
+    return text is not None and len(text) > longest
 
 
 def visible(text: str) -> Markup:
     """Return a text as HTML in which every invisible character is shown as its escape."""
-    return Markup("").join(_parts(text))
+    return Markup(_INVISIBLE.sub(_boxed, str(escape(text))))  # noqa: S704 - escaped
 
 
-def _parts(text: str) -> Iterator[Markup]:
-    at = 0
-    for match in _INVISIBLE.finditer(text):
-        yield escape(text[at : match.start()])
-        yield Markup('<span class="ctl">{}</span>').format(_escaped(match[0]))
-        if match[0] == "\n":
-            yield Markup("<wbr>")
-        at = match.end()
-    yield escape(text[at:])
+def _boxed(match: re.Match[str]) -> str:
+    """Return a run of invisible characters in a box; escaping HTML has left them as they are."""
+    shown = "".join(map(_escaped, _ONE_INVISIBLE.findall(match[0])))
+    return f'<span class="ctl">{shown}</span>{"<wbr>" if match[0].endswith(chr(10)) else ""}'
 
 
 def _escaped(found: str) -> str:

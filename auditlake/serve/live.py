@@ -6,7 +6,8 @@
 
 A browser that reconnects sends the last `id`, and the stream continues after it. A slow subscriber delays only its own
 stream: the feed just reads files of the lake. At most `_MOST` streams are open at a time, each for `_LONGEST_S`. One
-event has at most `_MOST_CHANGES` changes; `more` is true if the transaction has others.
+event has at most `_MOST_CHANGES` changes, of long ones as many as have room (`bounds`); `more` is true if the
+transaction has others.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
 from auditlake.feed.request import Request as FeedRequest
 from auditlake.serve import models
+from auditlake.serve.bounds import Room
 from auditlake.serve.endpoints import parse, problem
 from auditlake.serve.resources import Resources
 from auditlake.serve.streams import Places, StreamedResponse
@@ -101,6 +103,9 @@ def _nothing() -> None:
 
 def event(committed: ChangedTransaction) -> str:
     """Format one transaction as an event."""
-    changes = [change_fields(change) for change in islice(committed.changes, _MOST_CHANGES + 1)]
-    data = {**transaction(committed), "changes": changes[:_MOST_CHANGES], "more": len(changes) > _MOST_CHANGES}
+    changes = map(change_fields, committed.changes)
+    room = Room()
+    shown = room.fitting(islice(changes, _MOST_CHANGES))
+    more = room.is_cut or next(changes, None) is not None
+    data = {**transaction(committed), "changes": shown, "more": more}
     return f"event: transaction\nid: {committed.cursor}\ndata: {json.dumps(data)}\n\n"

@@ -101,7 +101,10 @@ class Row(Model):
 
 
 class Rows(Model):
-    """A page of the rows of a table; `count` is the number of rows that the filters take."""
+    """A page of the rows of a table; `count` is the number of rows that the filters take.
+
+    `cut`: there are fewer than `limit`, because these have enough characters; the next page begins after them.
+    """
 
     at: Moment
     table: str
@@ -112,6 +115,7 @@ class Rows(Model):
     limit: int
     where: list[str]
     sort: str | None
+    cut: bool
 
 
 class Facet(Model):
@@ -190,7 +194,7 @@ class Neighbours(Model):
 
 
 class TransactionDetail(Model):
-    """A transaction with all its changes; at most `limit` of them, `more` if there are others."""
+    """A transaction with its changes; `more` if there are others than the first `limit`, or than have room."""
 
     at: Moment
     transaction: Transaction
@@ -236,7 +240,10 @@ class Blame(Model):
 
 
 class RowHistory(Model):
-    """The life of a row up to a moment, newest event first; `exists` at that moment."""
+    """The life of a row up to a moment, newest event first; `exists` at that moment.
+
+    `before`: events are left out, because these have enough characters; ask as of this LSN for them.
+    """
 
     at: Moment
     table: str
@@ -246,6 +253,7 @@ class RowHistory(Model):
     events: list[Event]
     gaps: list[Gap]
     blame: list[Blame]
+    before: str | None
 
 
 class Found(Model):

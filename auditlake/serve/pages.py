@@ -13,7 +13,9 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context as JinjaContext
+from markupsafe import Markup
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -25,9 +27,9 @@ from auditlake.lsn import Lsn
 from auditlake.query.languages import TITLES
 from auditlake.serve import models
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
-from auditlake.serve.endpoints import Endpoint, described, parse, tagged, validated
+from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
-from auditlake.serve.formatting import bars_path, bytes_text, line_path, time_html, value, visible
+from auditlake.serve.formatting import SHORT, bars_path, bytes_text, is_cut, line_path, time_html, value, visible
 from auditlake.serve.lake_answers import Period, moment, timeline
 from auditlake.serve.nearest import Nearest, nearest
 from auditlake.serve.resources import Resources
@@ -45,6 +47,8 @@ _BARS = 240
 _OK = 200
 _TABLES_OF_SCHEMA = 100
 _FORM = ("fc", "fo", "fv")
+_WHOLE: "Context" = {"url": unlinked, "evidence_url": "#", "cut": None}
+"""What a page has in a file that is kept."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 Context = dict[str, Any]
@@ -117,6 +121,8 @@ class Pages:
             "url": _links(None if at.is_now else at.lsn),
             "database": require_manifest(self._readings.lake).database,
             "timeline": shown,
+            "cut": [],
+            "api_url": _api_url(path, _query(request), at.lsn),
             "evidence_url": _moved(path, [*_query(request), (PARAMETER, "1")], at.lsn),
             "now_url": f"{path}?{urlencode(_query(request))}",
             "bars": bars_path(shown),
@@ -143,9 +149,7 @@ class Pages:
         """Return the page as a file that is kept."""
         found = evidence(self._readings.lake, context["path"], _query(request), context["at"])
         template = self._environment.get_template(context["template"])
-        body = unfolded(
-            "".join(template.blocks["main"](template.new_context(context | {"url": unlinked, "evidence_url": "#"})))
-        )
+        body = unfolded("".join(template.blocks["main"](template.new_context(context | _WHOLE))))
         html = self._environment.get_template("evidence.html").render(context | {"evidence": found, "body": body})
         return HTMLResponse(html, headers={"content-disposition": f'attachment; filename="{found.name}"'})
 
@@ -244,7 +248,7 @@ class Pages:
 
     def sql_answer(self, answer: models.Answer) -> str:
         """Return the answer of a statement as JSON, its rows in it as HTML."""
-        html = self._environment.get_template("sql_answer.html").render(answer=answer)
+        html = self._environment.get_template("sql_answer.html").render(answer=answer, cut=[])
         summary = answer.model_dump(include={"at", "engine", "seconds", "more"})
         return json.dumps({**summary, "rows": len(answer.rows), "html": html})
 
@@ -275,7 +279,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "value": value,
+        "value": _shown,
         "visible": visible,
         "time": time_html,
         "number": lambda number: f"{number:,}",
@@ -285,6 +289,17 @@ def _environment() -> Environment:
     }
     made.globals |= {"navigation": _NAVIGATION, "static": _static_urls(), "moved": _moved}
     return made
+
+
+@pass_context
+def _shown(context: JinjaContext, text: str | None, most: int = SHORT) -> Markup:
+    """Return a value as HTML: whole in evidence; else `cut` of the page records if it is not."""
+    cut: list[bool] | None = context.get("cut")
+    if cut is None:
+        return value(text, most, None)
+    if is_cut(text):
+        cut.append(True)
+    return value(text, most)
 
 
 def _title(name: str, asked: models.Model) -> str:
@@ -318,9 +333,15 @@ def _refusal(problem: models.Problem, title: str) -> Context:
     return page | {"refused": None, "moments": Nearest(None, None)}
 
 
-def _moved(path: str, query: list[tuple[str, str]], lsn: Lsn | str) -> str:
-    """Return the link to a page as of another moment."""
-    return f"{path}?{urlencode([*query, ('at', str(lsn))])}"
+def _moved(path: str, query: list[tuple[str, str]], lsn: Lsn | str, name: str = "at") -> str:
+    """Return the link to a page as of another moment, which is its parameter `name`."""
+    return f"{path}?{urlencode([*query, (name, str(lsn))])}"
+
+
+def _api_url(path: str, query: list[tuple[str, str]], lsn: str) -> str:
+    """Return the link to the answer of a page as JSON."""
+    name = "after" if path == "/compare" else "at"
+    return _moved(f"{PREFIX}{path}", [(k, v) for k, v in query if k not in {name, "facet"}], lsn, name)
 
 
 def _links(lsn: str | None) -> Callable[..., str]:

@@ -7,7 +7,7 @@
 3. Spark answers the rest of its dialect, started by the first statement that needs it; such statements run one after
    the other, in a session that is closed to all but the lake (`spark.closed_session`). EXPLAIN is refused: it shows
    files.
-4. At most `Limits.sql_rows` rows are returned, and of long ones as many as have `ANSWER_CHARACTERS`; a statement that
+4. At most `Limits.sql_rows` rows are returned, and of long ones as many as have room (`bounds`); a statement that
    takes longer than `Limits.timeout_s` is cancelled, and Spark ended if it does not hear. The start of Spark and the
    first plan, for which the JVM loads most of its classes, are not counted.
 """
@@ -15,9 +15,8 @@
 import threading
 import time
 import uuid
-from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,6 +35,7 @@ from auditlake.query.postgres.engine import PostgresRows
 from auditlake.query.postgres.statement import PostgresQuery
 from auditlake.query.statement import LakeState, Log, PreparedQuery, read_state
 from auditlake.serve import models
+from auditlake.serve.bounds import First, Room, first_batches
 from auditlake.serve.lake_answers import At, moment_at
 from auditlake.serve.resources import Busy, Resources
 
@@ -51,8 +51,6 @@ _TYPE_NAMES = {
     "timestamp[us, tz=UTC]": "timestamp",
     "timestamp[us]": "timestamp_ntz",
 }
-ANSWER_CHARACTERS = 8 * 2**20
-"""Of the values of an answer: more than a page shows, and the server holds several copies of each answer."""
 _MOST_COMPLETIONS = 30
 _MOST_CHARACTERS = 20_000
 _MOST_START_S = 300
@@ -138,7 +136,7 @@ class Statements:
         rows = self._engine(resources).answer(state, query)
         schema, batches = rows.batches()
         types = rows.types if isinstance(rows, PostgresRows) else [_type_name(field.type) for field in schema]
-        return *_as_texts(rows.columns, types, schema, first(batches, most)), "DuckDB"
+        return *_as_texts(rows.columns, types, schema, first_batches(batches, most)), "DuckDB"
 
     def _run_in_spark(self, resources: Resources, query: PreparedQuery) -> "_Found":
         from auditlake.query.spark_engine import (  # noqa: PLC0415 - pyspark takes a second to import
@@ -161,7 +159,7 @@ class Statements:
             with limit.of(spark):
                 schema, fetched = batches(rows)
                 types = [_type_name(field.type) for field in schema]
-                return *_as_texts(rows.columns, types, schema, first(fetched, most)), "Spark"
+                return *_as_texts(rows.columns, types, schema, first_batches(fetched, most)), "Spark"
         except Exception as exc:
             if limit.passed:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
@@ -186,32 +184,6 @@ def cache_key(query: Query, sql: str) -> Hashable | None:
         return None
     read = ((name, selection, query.known.tables[name].delta_version) for name, selection in query.views.values())
     return ("sql", query.lsn, sql, *read)
-
-
-@dataclass(frozen=True, slots=True)
-class First:
-    """The first batches of an answer; `is_cut` if there are others although there is room for more rows."""
-
-    batches: Sequence[pa.RecordBatch]
-    is_cut: bool
-
-
-def first(batches: Iterator[pa.RecordBatch], most_rows: int) -> First:
-    """Fetch the first rows, and no batch more once they have `ANSWER_CHARACTERS` bytes; end the iterator."""
-    found: list[pa.RecordBatch] = []
-    rows = size = 0
-    try:
-        for batch in batches:
-            if size > ANSWER_CHARACTERS:
-                return First(found, is_cut=True)
-            found.append(batch.slice(0, most_rows - rows))
-            rows, size = rows + found[-1].num_rows, size + found[-1].nbytes
-            if rows >= most_rows:
-                break
-        return First(found, is_cut=False)
-    finally:
-        if isinstance(batches, Generator):
-            batches.close()
 
 
 _Found = tuple[list[models.SqlColumn], list[list[str | None]], bool, str]
@@ -273,25 +245,20 @@ def _as_texts(
 ) -> tuple[list[models.SqlColumn], list[list[str | None]], bool]:
     """Return the columns of an answer and its rows, every value as `auditlake sql --format csv` writes it.
 
-    The last member tells whether rows are left out because of `ANSWER_CHARACTERS`.
+    The last member tells whether rows are left out because of their characters.
 
-    Raises BadUsage if the first row alone has more.
+    Raises NotAnswerable if the first row alone has more.
     """
     from auditlake.query.output import plain_text, rows_of  # noqa: PLC0415 - see above
 
     rows: list[list[str | None]] = []
-    left, is_cut = ANSWER_CHARACTERS, first.is_cut
+    room = Room()
     for row in rows_of(schema, iter(first.batches)):
         texts = [None if value is None else plain_text(value) for value in row]
-        left -= sum(len(text or "") for text in texts)
-        if left < 0:
-            is_cut = True
+        if not room.takes(sum(len(text or "") for text in texts)):
             break
         rows.append(texts)
-    if is_cut and not rows:
-        raise BadUsage(
-            f"the first row has more than {ANSWER_CHARACTERS:,} characters", "Ask for less, or use auditlake sql."
-        )
+    room.require(rows, "the first row", "Ask for less, or use auditlake sql.")
     columns = [
         models.SqlColumn(
             name=name,
@@ -303,7 +270,7 @@ def _as_texts(
         )
         for name, kind, field in zip(names, types, schema, strict=True)
     ]
-    return columns, rows, is_cut
+    return columns, rows, first.is_cut or room.is_cut
 
 
 def _type_name(kind: pa.DataType) -> str:

@@ -18,6 +18,7 @@ from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.serve import models
+from auditlake.serve.bounds import Room
 from auditlake.serve.lake_answers import At, moment
 from auditlake.serve.resources import Resources, failure
 from auditlake.serve.table_rows import (
@@ -177,16 +178,20 @@ def rows(resources: Resources, asked: OfRows) -> models.Rows:
     with _opened(resources, state) as opened:
         found = resources.cache.get(key, lambda: opened().page(selection), lambda rows: rows.nbytes)
         count = _count(resources, state, opened, where)
+    room = Room()
+    shown = room.fitting(_row_models(state, found))
+    room.require(shown, "the first row", f"Ask for the rows after it (offset {asked.offset + 1}), or export the table.")
     return models.Rows(
         at=at,
         table=state.name,
         columns=[column_model(column) for column in state.columns],
-        rows=list(_row_models(state, found)),
+        rows=shown,
         count=count,
         offset=asked.offset,
         limit=asked.limit,
         where=[str(each) for each in where],
         sort=asked.sort,
+        cut=len(shown) < min(asked.limit, max(0, count - asked.offset)),
     )
 
 
@@ -211,7 +216,7 @@ def facets(resources: Resources, asked: OfFacets) -> models.Facets:
     values = None
     if found is not None:
         ranked = sorted(found.items(), key=lambda item: (-item[1], item[0] is not None, item[0] or ""))
-        values = [models.Facet(value=value, rows=count) for value, count in ranked[:_MOST_FACETS]]
+        values = Room().fitting(models.Facet(value=value, rows=count) for value, count in ranked[:_MOST_FACETS])
     distinct = None if found is None else len(found)
     return models.Facets(at=at, table=state.name, column=column.name, distinct=distinct, values=values)
 
@@ -256,12 +261,15 @@ def find(resources: Resources, asked: OfFind) -> models.Finds:
     shown |= {column.name: column for column in state.table.columns if column.name in used - set(shown)}
     found = [_found(resources, state, search, shown, last, group) for last, group in matching]
     found.sort(key=lambda each: each.state == "exists")
+    room = Room()
+    fitting = room.fitting(found[: asked.limit])
+    room.require(fitting, "the first row", "auditlake sql shows it, FOR SYSTEM_TIME ALL.")
     return models.Finds(
         at=at,
         table=state.name,
         columns=[column_model(column) for column in shown.values()],
-        found=found[: asked.limit],
-        more=len(found) > asked.limit,
+        found=fitting,
+        more=len(found) > len(fitting),
     )
 
 

@@ -16,7 +16,7 @@ is asked for again are in memory (`held_tables`).
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from auditlake.lake.duckdb_rows import bare
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
+from auditlake.serve.bounds import ANSWER_CHARACTERS, first_batches
 from auditlake.serve.held_tables import Held, Rows
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.values.exact_text import exact_texts, typed_values
@@ -55,6 +56,10 @@ Condition = tuple[str, list[Any]]
 """SQL with `?` for its values, and the values."""
 MOST_VALUES = 10_000
 _BATCH_ROWS = 10_000
+_BATCH_BYTES = ANSWER_CHARACTERS
+_FETCHED_ROWS = 64
+"""Fetched at a time, before it is known how long they are."""
+_MOST_ROWS = 2**62
 _FAR = 5_000
 """From this offset on, finding a page by its first and last value takes less time than sorting the rows before it."""
 
@@ -347,7 +352,7 @@ class OpenState:
         limit = "" if selection.limit is None else f" limit {selection.limit:d}"
         offset = f" offset {selection.offset:d}" if selection.offset else ""
         sql, values = self._query("*", selection.where, f"{self._order_sql(selection.order)}{limit}{offset}")
-        for batch in self._cursor.execute(sql, values).to_arrow_reader(_BATCH_ROWS):
+        for batch in _gathered(self._cursor.execute(sql, values).to_arrow_reader(_FETCHED_ROWS)):
             yield self._texts(batch)
 
     def _order_sql(self, order: Order) -> str:
@@ -359,11 +364,12 @@ class OpenState:
         return pa.RecordBatch.from_arrays(texts, [column.name for column in columns])
 
     def page(self, selection: Selection) -> pa.Table:
-        """Return rows: the exact text of every column, by its name."""
+        """Return rows, of long ones the first: the exact text of every column, by its name."""
         chosen = None if self._whole is None else self._numbers(self._whole, selection)
         if self._whole is None or chosen is None:
             schema = pa.schema([(column.name, pa.string()) for column in self._state.columns])
-            return pa.Table.from_batches(self.pages(selection), schema)
+            most = _MOST_ROWS if selection.limit is None else selection.limit
+            return pa.Table.from_batches(first_batches(self.pages(selection), most).batches, schema)
         return self._numbered(self._whole, chosen)
 
     def _numbered(self, held: Held, chosen: npt.NDArray[np.integer[Any]]) -> pa.Table:
@@ -451,6 +457,20 @@ class OpenState:
         for text, number in zip(texts.to_pylist(), found["n"].to_pylist(), strict=True):
             counts[text] += number  # -0 and 0 are one group, and have one text each
         return counts
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join batches to ones of `_BATCH_ROWS`, or of fewer long rows."""
+    kept: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        kept.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield pa.concat_batches(kept)
+            kept, rows, size = [], 0, 0
+    if kept:
+        yield pa.concat_batches(kept)
 
 
 def texts_of(column: Column, batch: pa.RecordBatch) -> pa.Array:

@@ -20,7 +20,7 @@ from auditlake.query.embedded.arithmetic import NotEmbedded
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.relation import TableName
-from auditlake.serve import sql_answers
+from auditlake.serve import bounds
 from auditlake.serve.held_tables import Held, HeldTables, Rows
 from auditlake.serve.resources import Limits
 from auditlake.serve.sql_answers import cache_key
@@ -383,25 +383,13 @@ def test_answers_of_one_text_in_two_dialects_are_kept_apart(page: Page) -> None:
 
 def test_sql_returns_long_rows_up_to_a_number_of_characters(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rows with 2 and 1 characters, the first one fits into 2, and none into 1."""
-    for most, status, rows in ((3, 200, [["1", "b"], ["2", ""]]), (2, 200, [["1", "b"]]), (1, 400, None)):
-        monkeypatch.setattr(sql_answers, "ANSWER_CHARACTERS", most)
+    for most, status, rows in ((3, 200, [["1", "b"], ["2", ""]]), (2, 200, [["1", "b"]]), (1, 422, None)):
+        monkeypatch.setattr(bounds, "ANSWER_CHARACTERS", most)
         asked = {"sql": f"select id, note from orders where id < 3 and id > -{most} order by id", "at": "0/150"}
         answered = page.ask("POST", "/api/v1/sql", json=asked)
         assert answered.status_code == status
         answer = answered.json()
         assert (answer.get("rows"), answer.get("more", True)) == (rows, most < 3)
-
-
-def test_sql_fetches_no_batch_more_once_there_are_enough_characters() -> None:
-    """The batches that follow may have any size, and are not made."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"a": ["x" * (sql_answers.ANSWER_CHARACTERS + 1)]})
-        yield pa.record_batch({"a": ["y"]})
-        pytest.fail("a batch more")
-
-    first = sql_answers.first(batches(), 10)
-    assert (len(first.batches), first.is_cut) == (1, True)
 
 
 def test_sql_only_reads_the_lake(page: Page) -> None:
