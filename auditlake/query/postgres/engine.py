@@ -141,8 +141,7 @@ class PostgresEngines:
     def __init__(self, open_cursor: "Callable[[], DuckDBPyConnection] | None" = None) -> None:
         self._open_cursor = open_cursor
         self._registering = threading.Lock()
-        self._is_registered = False
-        self._root: DuckDBPyConnection | None = None
+        self._root: DuckDBPyConnection | None = None  # kept open: its end frees the functions that it registered
         self._said = False
 
     def answer(self, state: LakeState, queries: Sequence[PostgresQuery]) -> list[Answer]:
@@ -169,15 +168,10 @@ class PostgresEngines:
 
     def _session(self, state: LakeState) -> "DuckDBPyConnection":
         with self._registering:
-            if self._open_cursor is not None:
-                cursor = self._open_cursor()
-            else:
-                self._root = self._root or connect_for_statements(state.known.lake)
-                cursor = self._root.cursor()
-            if not self._is_registered:
-                register_functions(cursor)
-            self._is_registered = True
-        return cursor
+            if self._root is None:
+                self._root = self._open_cursor() if self._open_cursor else connect_for_statements(state.known.lake)
+                register_functions(self._root)
+        return self._open_cursor() if self._open_cursor else self._root.cursor()
 
     def report(self) -> None:
         """Report on stderr which engine answered, once."""

@@ -1,14 +1,17 @@
 """PostgreSQL's dialect: what is refused and where, names, numbers and documents by themselves, and the command line."""
 
+import gc
 from datetime import UTC
 from pathlib import Path
 
 import pytest
 
 from auditlake.errors import AuditlakeError, BadUsage, NotAnswerable
+from auditlake.lake.duckdb_rows import connect_for_statements
 from auditlake.lake.layout import Lake
 from auditlake.query.postgres import documents, numbers
 from auditlake.query.postgres.engine import PostgresEngines
+from auditlake.query.postgres.numbers import divide
 from auditlake.query.postgres.parser import is_complete, split
 from auditlake.query.postgres.statement import prepare_statement
 from auditlake.query.postgres.texts import interval_text
@@ -52,6 +55,16 @@ def _rows(state: LakeState, sql: str) -> list[tuple[object, ...]]:
 def test_tables_are_read_at_their_moments(state: LakeState, sql: str, rows: list[tuple[object, ...]]) -> None:
     """Changes that are not applied yet are part of a state: order 3 is gone, order 4 is there."""
     assert _rows(state, sql) == rows
+
+
+def test_functions_outlive_the_statement_that_needed_them_first(state: LakeState) -> None:
+    """DuckDB frees those of a connection that is closed, and would crash in the next statement."""
+    root = connect_for_statements(state.known.lake)
+    for engine in (PostgresEngines(), PostgresEngines(root.cursor)):
+        for n in range(1, 40):
+            rows = engine.rows(state, prepare_statement(state, f"select count(*) * 1.0 / {n} from orders"))
+            assert [row[0] for row in rows.texts()] == [divide("2.0", str(n))]
+            gc.collect()
 
 
 @pytest.mark.parametrize(
