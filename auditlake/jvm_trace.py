@@ -7,6 +7,7 @@ Authority: py4j.protocol, Py4JJavaError; pyspark.errors.exceptions.captured, Cap
 
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 
 _LOST = frozenset({"Py4JError", "ConnectionError"})
@@ -15,6 +16,17 @@ _END_TIMEOUT_S = 5.0
 _STARTED: "list[tuple[subprocess.Popen[bytes], str]]" = []
 _KINDS = frozenset({"Py4JJavaError", "PySparkException"})
 _CLASS = re.compile(r"(?:\A|^: |^Caused by: )((?:[a-z]\w*\.)+[\w$]+(?:Exception|Error))(?=:|\s|$)", re.MULTILINE)
+
+
+def raised_by(module: str, *names: str) -> tuple[type[Exception], ...]:
+    """Return exceptions to catch, by their names in a module; none if it is not imported, and so cannot raise them."""
+    loaded = sys.modules.get(module)
+    return () if loaded is None else tuple(getattr(loaded, name) for name in names)
+
+
+def raised_by_spark() -> tuple[type[Exception], ...]:
+    """Return what a call of Spark raises, to catch it."""
+    return raised_by("pyspark.errors", "PySparkException") + raised_by("py4j.protocol", "Py4JJavaError")
 
 
 def trace_of(exc: BaseException) -> str | None:

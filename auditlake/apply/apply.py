@@ -22,6 +22,8 @@ Tables are independent and processed concurrently: without Spark two; with it as
 because the many small jobs of one MERGE leave half of even a small machine idle.
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,8 +32,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from auditlake.apply.embedded_fold import NotFolded, merge_embedded
 from auditlake.apply.errors import CannotFold
@@ -41,7 +42,7 @@ from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read_watermark
 from auditlake.apply.windows import Window
 from auditlake.counters import Beat, Counter, beat, count, counted
-from auditlake.delta.commit_failures import COMMIT_CONFLICTS, writing
+from auditlake.delta.commit_failures import commit_conflicts, writing
 from auditlake.errors import LakeConflict
 from auditlake.failpoints import After, reach
 from auditlake.lake.belonging import require_together
@@ -52,9 +53,12 @@ from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW, NOT_ASKED
-from auditlake.spark.session import interpreted_if_wide
+from auditlake.spark.planning import interpreted_if_wide
 from auditlake.startup import is_submitted
 from auditlake.values.types import is_built_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # More concurrent plans only cost memory of the driver.
 _MOST_PARALLEL = 8
@@ -64,7 +68,7 @@ _MOST_EMBEDDED = 2
 _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 
-StartSpark = Callable[[], SparkSession]
+StartSpark = Callable[[], "SparkSession"]
 """Starts Spark, or returns the session that is running."""
 
 
@@ -393,7 +397,7 @@ def _commit(write: Callable[[Tail], None], lake: Lake, tail: Tail) -> None:
     for attempt in range(_ATTEMPTS):
         try:
             write(tail)
-        except (*COMMIT_CONFLICTS, LakeConflict) as exc:  # files were compacted meanwhile; the position is the same
+        except _lost_races() as exc:  # files were compacted meanwhile; the position is the same
             if isinstance(exc, LakeConflict) and not _is_resynced(lake, tail.table):
                 raise
             count(Counter.RETRIES, "commit")
@@ -408,6 +412,10 @@ def _commit(write: Callable[[Tail], None], lake: Lake, tail: Tail) -> None:
         f"{_ATTEMPTS} attempts to commit to the history of {tail.table.name} lost against commits of other processes",
         "Stop the other writer (auditlake maintain, for example), then start again.",
     )
+
+
+def _lost_races() -> tuple[type[Exception], ...]:
+    return (*commit_conflicts(), LakeConflict)
 
 
 def _is_resynced(lake: Lake, table: HistoryTable) -> bool:

@@ -17,18 +17,17 @@ Limits: the tail's changes and the closed versions must fit into memory several 
 Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Deletion Vectors"
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError
 from pyroaring import BitMap64
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys
 from auditlake.apply.errors import cannot_fold, conflict, contradiction, fold_failure
@@ -43,12 +42,17 @@ from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
 from auditlake.fold.net import ENDS, KIND, Kind
+from auditlake.jvm_trace import raised_by
 from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
 from auditlake.lake.history_files import Files
 from auditlake.lake.history_rows import read_places
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
+from auditlake.spark import functions as F  # noqa: N812 - the usual name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 HELD_BYTES = WINDOW_BYTES
 """Limit for the uncompressed size of changes and of closed versions; both are in memory several times."""
@@ -85,7 +89,7 @@ def computed_by_spark(table: HistoryTable, folded: Folded) -> Computed:
     def collect(rows: DataFrame) -> pa.Table:
         try:
             return _collect(rows)
-        except PySparkException as exc:
+        except raised_by("pyspark.errors", "PySparkException") as exc:
             if failure := fold_failure(table, exc):
                 raise failure from None  # Spark's message may quote the value
             raise
@@ -114,7 +118,7 @@ def mark(files: Files, computed: Computed, upto: Lsn, *, inserts_only: bool, res
 def _collect(rows: DataFrame) -> pa.Table:
     try:
         return rows.toArrow()
-    except Py4JJavaError as exc:
+    except raised_by("py4j.protocol", "Py4JJavaError") as exc:
         if _RESULT_LIMIT in str(exc):
             raise TooLarge from exc
         raise

@@ -2,29 +2,21 @@
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import (
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    IllegalArgumentException,
-    NumberFormatException,
-    PySparkException,
-    SparkRuntimeException,
-)
 
 from auditlake.errors import InvariantBroken, LakeConflict
 from auditlake.fold.net import Kind
+from auditlake.jvm_trace import raised_by
 from auditlake.lake.history import HistoryTable
 
 _INVALID_VALUE = (
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,  # a tuple with fewer values than the relation has columns
-    DateTimeException,
-    IllegalArgumentException,
-    NumberFormatException,
-    SparkRuntimeException,
+    "ArithmeticException",
+    "ArrayIndexOutOfBoundsException",  # a tuple with fewer values than the relation has columns
+    "DateTimeException",
+    "IllegalArgumentException",
+    "NumberFormatException",
+    "SparkRuntimeException",
 )
+"""Classes of pyspark.errors."""
 _CONTRADICTION = "they contradict the history: "
 OPENED_TWICE = f"{_CONTRADICTION}a key is opened that has an open version"
 CLOSED_WITHOUT_OPEN = f"{_CONTRADICTION}a key is closed that has no open version"
@@ -61,13 +53,15 @@ def conflict(table: HistoryTable) -> LakeConflict:
     )
 
 
-def fold_failure(table: HistoryTable, exc: PySparkException | Py4JJavaError) -> CannotFold | None:
+def fold_failure(table: HistoryTable, exc: Exception) -> CannotFold | None:
     """Return the error if a change made Spark fail, without Spark's message, which may quote a value; else None."""
-    if isinstance(exc, Py4JJavaError):
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark has raised it
+
+    if not isinstance(exc, PySparkException):
         return None
     if exc.getCondition() == "USER_RAISED_EXCEPTION":
         what = (exc.getMessageParameters() or {}).get("errorMessage", "")  # our own text
-    elif isinstance(exc, _INVALID_VALUE):
+    elif isinstance(exc, raised_by("pyspark.errors", *_INVALID_VALUE)):
         what = f"Spark cannot read a value ({exc.getCondition()})"
     else:
         return None

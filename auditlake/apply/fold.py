@@ -11,13 +11,11 @@ The caller removes logical messages and gap markers, which are not changes of a 
 history's columns in its order (`tail_fold`).
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from typing import TYPE_CHECKING, Any
 
 from auditlake.apply import keys, typed_values
 from auditlake.apply.tails import TailShape
@@ -27,6 +25,11 @@ from auditlake.fold.net import BEFORE, ENDS, KIND, PLACE, Dialect, Form, Kind
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.relation import Column
 from auditlake.schema.evolution import AddedColumn
+from auditlake.spark import functions as F  # noqa: N812 - the usual name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame, Window
 
 BROADCAST_ROWS = 500_000
 _NEVER_SENT = (

@@ -8,15 +8,19 @@ version is identified by its begin.
 Builds expressions only.
 """
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations  # types of Spark are imported for mypy only
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from auditlake.apply import typed_values
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
+from auditlake.spark import functions as F  # noqa: N812 - the usual name
 from auditlake.sql_names import spark_identifier, spark_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
 
 BEGIN = ("_from_lsn", "_ordinal")
 """Columns that identify a version in a table without a key."""

@@ -7,15 +7,16 @@ Otherwise the JVM would run out of memory, and so would every later process, at 
 The footers of nearly all files show that none of their rows is large; the rows of the others are measured, in Python.
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from auditlake.apply.tails import Tail, find_commits, open_log
 from auditlake.delta.row_groups import GROUP_BYTES, largest_group, read_batches, row_bytes
@@ -25,6 +26,9 @@ from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.spark import connect
 from auditlake.store.place import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HEAP_PER_ROW = 30
 """Measured with a heap of 2 GB (Spark has 1820 MB of it): updates of rows of 60 MB were folded, of 90 MB were not."""

@@ -38,21 +38,17 @@ Authority: docs.delta.io, "Idempotent writes", "Concurrency control", "Upsert in
 reads and writes"
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 import pyarrow as pa
-from delta.tables import DeltaTable as SparkDeltaTable
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from auditlake.apply import keys, typed_values
 from auditlake.apply.deletion_vector_writer import HELD_BYTES, TooLarge, computed_by_spark, mark
@@ -66,6 +62,7 @@ from auditlake.delta.log_writer import Action, moved, put_commit
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
 from auditlake.fold.net import ENDS, KIND, Kind
+from auditlake.jvm_trace import raised_by_spark
 from auditlake.lake.history import (
     OPEN_PART,
     PERIOD_COLUMNS,
@@ -81,9 +78,14 @@ from auditlake.lake.layout import HISTORY_APP
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.schema.evolution import AddedColumn
+from auditlake.spark import functions as F  # noqa: N812 - the usual name
 from auditlake.spark.log_store import require
-from auditlake.spark.session import read_version
+from auditlake.spark.planning import read_version
 from auditlake.sql_names import spark_identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame, SparkSession
 
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -203,6 +205,8 @@ def _merge(
     added = [each for each in filled if each.column.key]  # NULL in every open version until this commit fills them
     others = [column for column in folded.columns if column.stored not in {each.column.stored for each in added}]
     same = keys.same(others, "t", "s") if keys.key_of(others) or not added else "true"
+    from delta.tables import DeltaTable as SparkDeltaTable  # noqa: PLC0415 - only with Spark
+
     condition = F.expr(f"t._part = '{OPEN_PART}' and {is_edge} and {same}")
     for each in added:
         condition &= _is_missing_value(each)
@@ -285,7 +289,7 @@ def _one_applier(spark: SparkSession, table: HistoryTable, held: frozenset[str],
     """Turn failures caused by another applier into LakeConflict; `held` are the source columns that the table had."""
     try:
         yield
-    except (PySparkException, Py4JJavaError) as exc:  # the latter if a task of a broadcast failed
+    except raised_by_spark() as exc:  # the latter if a task of a broadcast failed
         if _is_committed(table, commit_id):
             return
         now = open_table(table.path)

@@ -10,12 +10,11 @@ column's *missing value* (`schema.missing_values`), until the row is changed. He
 Builds plans only; Spark runs them when the result is written (`merge`) or read (`query.as_of`).
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from typing import TYPE_CHECKING
 
 from auditlake.apply import keys, typed_values
 from auditlake.apply.fold import Folded, fold, needs_open_versions
@@ -26,7 +25,12 @@ from auditlake.lake.history_files import find_files
 from auditlake.lake.history_rows import read_rows
 from auditlake.lsn import Lsn
 from auditlake.schema.evolution import AddedColumn, Layout
-from auditlake.spark.session import PATHS_AS_THEY_ARE, read_version
+from auditlake.spark import functions as F  # noqa: N812 - the usual name
+from auditlake.spark.planning import PATHS_AS_THEY_ARE, read_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame, SparkSession
 
 _CHANGES = (
     "lsn bigint, ordinal int, xid bigint, time timestamp, op string, `schema` string, `table` string, relation bigint, "

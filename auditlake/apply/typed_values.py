@@ -12,14 +12,18 @@ Builds expressions only; `auditlake.values.types` maps columns to types.
 Authority: postgresql.org/docs/current/datatype.html; spark.apache.org/docs/latest/sql-ref-ansi-compliance.html
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations  # types of Spark are imported for mypy only
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
+from auditlake.spark import functions as F  # noqa: N812 - the usual name
 from auditlake.values.types import DATE_LENGTH, NOT_FINITE, YEAR_LENGTH, ColumnType, Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
 
 _NO_DECIMAL = ",".join(NOT_FINITE)
 _ELEMENT = '"[^"]*"|[^,{}"]+'

@@ -21,6 +21,8 @@ from auditlake.lsn import Lsn
 from auditlake.messages import use_format
 
 if TYPE_CHECKING:  # follow imports Spark
+    from pyspark.sql import SparkSession
+
     from auditlake.capture.supervisor import Until
     from auditlake.config import Settings
     from auditlake.snapshot.bootstrap import Target
@@ -224,6 +226,17 @@ def with_recorded_names(settings: Settings) -> Settings:
                 f"Leave out the setting {name}, or use another folder as lake.",
             )
     return settings.model_copy(update=names)
+
+
+def starter_of_spark(settings: Settings) -> Callable[[], SparkSession]:
+    """Return a function that starts Spark with the settings; pyspark is imported no sooner, and may be missing."""
+
+    def start() -> SparkSession:
+        from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
+
+        return spark_session(settings.spark)
+
+    return start
 
 
 def bootstrap_target(settings: Settings) -> Target:

@@ -1,6 +1,6 @@
 """Failed commits, as Spark and deltalake report them: another commit won, or the file system failed.
 
-`COMMIT_CONFLICTS` are the exceptions, Delta's and ours, that mean another commit won, in one tuple to catch.
+`commit_conflicts` returns the exceptions, Delta's and ours, that mean another commit won, in one tuple to catch.
 `DeltaConcurrentModificationException` is the base of the others in Scala but only their sibling in Python: to catch it
 alone catches none of them.
 
@@ -15,12 +15,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from delta import exceptions
 from deltalake.exceptions import DeltaError
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
 from auditlake.errors import LakeUnusable
+from auditlake.jvm_trace import raised_by, raised_by_spark
 from auditlake.store.failures import as_lake_error
 
 _REASONS = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|Input/output error")
@@ -34,17 +32,21 @@ class Overtaken(Exception):
     """Another commit took the version planned for ours."""
 
 
-COMMIT_CONFLICTS = (
-    Overtaken,
-    exceptions.ConcurrentAppendException,
-    exceptions.ConcurrentDeleteDeleteException,
-    exceptions.ConcurrentDeleteReadException,
-    exceptions.ConcurrentTransactionException,
-    exceptions.ConcurrentWriteException,
-    exceptions.DeltaConcurrentModificationException,
-    exceptions.MetadataChangedException,
-    exceptions.ProtocolChangedException,
+_CONFLICTS_OF_DELTA = (
+    "ConcurrentAppendException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentTransactionException",
+    "ConcurrentWriteException",
+    "DeltaConcurrentModificationException",
+    "MetadataChangedException",
+    "ProtocolChangedException",
 )
+
+
+def commit_conflicts() -> tuple[type[Exception], ...]:
+    """Return the exceptions to catch; Delta's are among them once a session has started."""
+    return (Overtaken, *raised_by("delta.exceptions", *_CONFLICTS_OF_DELTA))
 
 
 @contextmanager
@@ -57,13 +59,17 @@ def writing(what: str) -> Iterator[None]:
         yield
     except ConnectionError:  # to the JVM
         raise
-    except (OSError, DeltaError, PySparkException, Py4JJavaError) as exc:
+    except _failures() as exc:
         if known := as_lake_error(exc):
             raise LakeUnusable(f"{what} cannot be read or written: {known.message}", known.hint) from exc
         reason = _reason(exc)
         if reason is None:
             raise
         raise LakeUnusable(f"{what} cannot be read or written: {reason}", _HINT) from exc
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    return (OSError, DeltaError, *raised_by_spark())
 
 
 def _reason(exc: Exception) -> str | None:

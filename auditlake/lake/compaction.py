@@ -25,17 +25,17 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File": `dataChange`; "Delta
 spark.apache.org/docs/4.2.0/sql-data-sources-parquet.html
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column as Expression
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from auditlake.delta.log_reader import entry, file_path
 from auditlake.delta.log_writer import Action, moved, put_commit, removed, without_change
@@ -45,8 +45,13 @@ from auditlake.lake.history import LSNS, OPEN_PART, HistoryTable, adopt_rows, hi
 from auditlake.lake.history_files import Files, part_of
 from auditlake.lake.history_rows import read_rows
 from auditlake.lake.layout import HISTORY_APP
+from auditlake.spark import functions as F  # noqa: N812 - the usual name
 from auditlake.spark.log_store import FENCE
 from auditlake.store.files import modified_s, parquet, remove_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import SparkSession
 
 _FILE_BYTES = 16 << 20
 _FOLDER = "unordered-"

@@ -7,12 +7,17 @@ their positions.
 Authority: Delta's PROTOCOL.md, "Deletion Vectors"; spark.apache.org/docs/4.2.0/sql-data-sources.html, "_metadata"
 """
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
+from __future__ import annotations  # types of Spark are imported for mypy only
+
+from typing import TYPE_CHECKING
 
 from auditlake.lake.history import history_ddl
 from auditlake.lake.history_files import Files, deleted_places
-from auditlake.spark.session import PATHS_AS_THEY_ARE
+from auditlake.spark import functions as F  # noqa: N812 - the usual name
+from auditlake.spark.planning import PATHS_AS_THEY_ARE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def read_rows(spark: SparkSession, files: Files) -> DataFrame:

@@ -18,22 +18,20 @@ Capture maintains `changes` and its other tables itself, because only capture ma
 Authority: docs.delta.io, "Optimizations", "Table utility commands"
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-
-from delta.tables import DeltaOptimizeBuilder
-from delta.tables import DeltaTable as SparkDeltaTable
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from auditlake.delta.checkpoints import KEPT_FOR_S, checkpoint
-from auditlake.delta.commit_failures import COMMIT_CONFLICTS, writing
+from auditlake.delta.commit_failures import commit_conflicts, writing
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.expired_files import expired_files
 from auditlake.failpoints import After, reach
+from auditlake.jvm_trace import raised_by_spark
 from auditlake.lake.compaction import (
     AGES,
     cluster,
@@ -54,6 +52,10 @@ from auditlake.relation import TableName
 from auditlake.spark.log_store import is_vacuumed, require
 from auditlake.sql_names import spark_literal
 from auditlake.store.files import remove_files
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaOptimizeBuilder
+    from pyspark.sql import SparkSession
 
 _SMALL_BYTES = 8 << 20
 _OPEN_FILE_BYTES = 128 << 20
@@ -151,7 +153,7 @@ def _size(files: Iterable[DataFile]) -> int:
     return sum(file.size_bytes for file in files)
 
 
-OpenSession = Callable[[], SparkSession]
+OpenSession = Callable[[], "SparkSession"]
 """Opens a Spark session that no other thread uses; starts Spark if it is not running."""
 
 
@@ -169,9 +171,9 @@ def rewrite(open_session: OpenSession, table: HistoryTable, due: Due) -> bool:
             done = _cluster_closed(open_session, table, part, files) and done
         for part, names in due.closed_files:
             done = _join_closed(open_session, table, part, files and files.named(names)) and done
-    except COMMIT_CONFLICTS:
+    except commit_conflicts():
         return False
-    except (PySparkException, Py4JJavaError) as exc:
+    except raised_by_spark() as exc:
         if is_vacuumed(exc):
             return False
         raise
@@ -223,6 +225,8 @@ def _is_loose(file: DataFile) -> bool:
 
 
 def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: int) -> DeltaOptimizeBuilder:
+    from delta.tables import DeltaTable as SparkDeltaTable  # noqa: PLC0415 - only with Spark
+
     require(spark)
     for name, value in {**_SETTINGS, f"{_OPTIMIZE}.maxFileSize": str(file_bytes)}.items():
         spark.conf.set(name, value)
@@ -245,6 +249,8 @@ def expire(open_session: OpenSession, table: HistoryTable) -> None:
 
 def _vacuum(spark: SparkSession, table: HistoryTable) -> None:
     """Expire as Delta does; the session's settings turn off its own commits, which do not conflict with any other."""
+    from delta.tables import DeltaTable as SparkDeltaTable  # noqa: PLC0415 - only with Spark
+
     expired = spark.sql(f"vacuum {spark_literal(str(table.path))} dry run")
     if not expired.isEmpty() and fence(table):
         SparkDeltaTable.forPath(spark, str(table.path)).vacuum()

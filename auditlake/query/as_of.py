@@ -35,7 +35,7 @@ from auditlake.query.pending_tail import Tails
 from auditlake.query.spark_values import documents_of, shown
 from auditlake.query.system_time import Selection, State, Versions, within
 from auditlake.relation import Column
-from auditlake.spark.session import read_version
+from auditlake.spark.planning import read_version
 from auditlake.temporal.as_of_predicate import as_of_sql, of_state, some_as_of
 
 

@@ -8,12 +8,13 @@
 3. A table that was taken out of the publication, or was dropped, is left to the operator.
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from auditlake.capture.supervisor import Capturing
 from auditlake.lake.parking import Cause, Parked
@@ -23,6 +24,9 @@ from auditlake.relation import TableName
 from auditlake.resync.resync import Report, Starters, Target, resync
 from auditlake.resync.supersede import Resynced
 from auditlake.snapshot.worker_pool import Workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FIRST_PAUSE_S = 5.0
 _LONGEST_PAUSE_S = 600.0

@@ -21,14 +21,16 @@ Changes of a table up to S that came through the stream stay in `changes`. Those
 folded: the snapshot has their result, and what the table was between two of them is unknown.
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg.pq.abc import PGconn
-from pyspark.sql import SparkSession
 
 from auditlake.capture.masking import bind_copies, prepare_masks
 from auditlake.capture.partition_watch import find_unlogged_key, read_parts, record_partitions
@@ -70,6 +72,9 @@ from auditlake.store.place import Place
 from auditlake.streaming_mode import Streaming
 from auditlake.temporal.table_lookup import find_table
 from auditlake.values.masks import ColumnMask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SLOT_TIMEOUT_S = 120.0
 Report = Callable[[str], None]
@@ -265,7 +270,7 @@ def _copy(
     holds: dict[TableName, Hold],
     workers: Future[Workers],
     beside: ExitStack,
-) -> tuple["_Staging", Capturing]:
+) -> tuple[_Staging, Capturing]:
     """Copy the tables under one snapshot, and release it; capture runs until the end of `beside`."""
     target = run.target
     with ExitStack() as held:

@@ -10,20 +10,24 @@ long as what reads it (`query.sql.plan`).
 Authority: spark.apache.org/docs/4.2.0/spark-connect-overview.html; Spark's client-connection-string.md
 """
 
+from __future__ import annotations  # types of Spark are imported for mypy only
+
 import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 from auditlake.errors import ConfigError, LakeUnusable
 from auditlake.extras import CONNECT
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
 
 REMOTE = "spark.remote"
 """Spark's setting for the URL of the server, which may contain a token."""
@@ -60,6 +64,9 @@ def connect(url: str, settings: Mapping[str, str]) -> SparkSession:
         import grpc  # type: ignore[import-untyped] # noqa: F401, PLC0415 - an extra
     except ImportError:
         raise ConfigError("Spark Connect needs packages that are not installed", _INSTALL) from None
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - only with Spark
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+
     try:
         spark = SparkSession.builder.remote(url).create()
         for name, value in {**_SETTINGS, **_of_session(settings)}.items():
@@ -158,6 +165,8 @@ def failed(exc: PySparkException) -> ConfigError:
 @contextmanager
 def lake_errors(spark: SparkSession, lake: object) -> Iterator[None]:
     """Turn errors of a server about our own plans, which name files of the lake, into AuditlakeErrors."""
+    from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - only with Spark
+
     try:
         yield
     except AnalysisException as exc:

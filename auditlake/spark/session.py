@@ -6,10 +6,6 @@ spark-submit, whose jars are used unchanged.
 All three time zones (session, JVM default, `user.timezone`) are UTC: otherwise every commit to a small Delta table
 reconstructs its whole state to verify itself (Delta's Snapshot.scala, `forceOnNonUTC`).
 
-`interpreted_if_wide` makes Spark interpret plans whose compilation would take longer than the batch. Spark generates
-and compiles Java for each projection, again for every batch of a table; with hundreds of columns that is most of a
-MERGE's time. Results do not depend on it.
-
 Authority: spark.apache.org/docs/4.2.0/configuration.html; Spark's SQLConf.scala; docs.delta.io, "Set up Apache Spark
 with Delta Lake"
 """
@@ -26,11 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import delta.exceptions  # noqa: F401 - from here on, exceptions of Delta's are raised as its Python classes
 import pyspark
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from auditlake.errors import ConfigError
 from auditlake.spark import connect
@@ -82,8 +79,6 @@ _DEFAULTS = {
     "spark.ui.retainedTasks": "100",
     "spark.ui.showConsoleProgress": "false",
 }
-# Otherwise Spark reads braces and brackets in a path as patterns.
-PATHS_AS_THEY_ARE = ("__globPaths__", "false")
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -179,11 +174,6 @@ def _interrupt_handler_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def read_version(spark: SparkSession, path: str, version: int) -> DataFrame:
-    """Read one version of a Delta table; later commits change nothing."""
-    return spark.read.format("delta").option("versionAsOf", version).load(path)
-
-
 def _join_submitted(wanted: Mapping[str, str]) -> None:
     """Use the JVM that spark-submit started; its settings override our defaults."""
     gateway = launch({})
@@ -258,33 +248,3 @@ def _local_defaults() -> dict[str, str]:
         # Nothing is written to it, but Spark creates it: keep it out of the working folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"auditlake-{os.getuid()}", "warehouse")),
     }
-
-
-WIDE_COLUMNS = 200
-"""Plans are interpreted from this number of columns on. Above 100 Spark does no whole-stage compilation anyway."""
-
-_INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.subexpressionElimination.enabled": "false",
-    "spark.sql.constraintPropagation.enabled": "false",  # quadratic in the number of columns
-}
-
-
-@contextmanager
-def interpreted_if_wide(session: SparkSession, width: int) -> Iterator[None]:
-    """Disable code generation in this session for the duration of the block if `width` columns are wide."""
-    if width < WIDE_COLUMNS:
-        yield
-        return
-    before = {name: str(session.conf.get(name)) for name in _INTERPRETED}
-    try:
-        _set(session, _INTERPRETED)
-        yield
-    finally:
-        _set(session, before)
-
-
-def _set(session: SparkSession, settings: dict[str, str]) -> None:
-    for name, value in settings.items():
-        session.conf.set(name, value)

@@ -40,7 +40,7 @@ from auditlake.snapshot.ctid_ranges import bundled
 from auditlake.snapshot.worker_pool import run_in_task
 from auditlake.source.catalog import FollowedTable
 from auditlake.source.server import WalEnd
-from auditlake.spark.session import interpreted_if_wide
+from auditlake.spark.planning import interpreted_if_wide
 from auditlake.streaming_mode import Streaming
 from auditlake.temporal.moments import Known, read_known
 from auditlake.values.exact_text import arrow_type

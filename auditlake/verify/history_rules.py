@@ -41,7 +41,7 @@ from auditlake.lake.history_rows import read_rows
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
-from auditlake.spark.session import read_version
+from auditlake.spark.planning import read_version
 from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
 from auditlake.values.exact_text import exact_texts
 from auditlake.values.types import ColumnType, Kind

@@ -39,7 +39,7 @@ from auditlake.mask_rules import Masking
 from auditlake.relation import TableName
 from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
-from auditlake.spark.session import interpreted_if_wide
+from auditlake.spark.planning import interpreted_if_wide
 from auditlake.streaming_mode import Streaming
 from auditlake.verify.comparison import AT_ONCE, Bounds, Comparison, Notify
 from auditlake.verify.history_rules import check_structure, read_history, replay

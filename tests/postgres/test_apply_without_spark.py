@@ -12,7 +12,9 @@ from auditlake.temporal.moments import read_known
 from tests import oracle
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
+from tests.command import start
 from tests.server import execute, install_trigger
+from tests.without_spark import WITHOUT_SPARK
 
 pytestmark = pytest.mark.pg
 
@@ -39,6 +41,19 @@ _CHANGES = {
     "truncate": "truncate keyed, sack; insert into keyed values (1, 'again', 'b', null); "
     "insert into sack values ('x', 1, 1)",
 }
+
+
+def test_follow_keeps_a_history_where_spark_is_not_installed(database: str, tmp_path: Path) -> None:
+    """From the first copy to the answer."""
+    execute(database, "create table t (id int primary key, v text)", "insert into t values (1, 'old')")
+    settings = ["--source", database, "--lake", str(tmp_path / "lake")]
+    for command in (["bootstrap"], ["follow", "--until-current"]):
+        with start([*command, *settings], code=WITHOUT_SPARK) as process:
+            _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
+        execute(database, "update t set v = v || '+'")
+    versions = auditlake.Lake(tmp_path / "lake").sql("select v from t for system_time all order by _from_lsn")
+    assert [row for (row,) in versions] == ["old", "old+"]
 
 
 def _without_spark() -> NoReturn:

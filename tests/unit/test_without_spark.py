@@ -6,24 +6,17 @@ The import of pyspark is blocked, as if it were not installed; the PATH has no J
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from auditlake.cli.main import auditlake
+from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
 from tests.small_lake import write_lake_with_manifest
+from tests.without_spark import WITHOUT_SPARK
 
-_RUN = """
-import sys
-from importlib.abc import MetaPathFinder
-
-class NotInstalled(MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] in {"pyspark", "delta", "py4j"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, NotInstalled())
-"""
 _START = "from auditlake.cli.start import start; start()"
 _HELP = """
 from auditlake.cli.main import auditlake
@@ -37,7 +30,7 @@ def run(lake: Lake, *arguments: str, program: str = _START) -> subprocess.Comple
     inherited = {name: text for name, text in os.environ.items() if name not in {"JAVA_HOME", "PATH"}}
     inherited = {name: text for name, text in inherited.items() if not name.startswith("AUDITLAKE_")}
     return subprocess.run(
-        [sys.executable, "-c", _RUN + program, *arguments],
+        [sys.executable, "-c", WITHOUT_SPARK + program, *arguments],
         env={**inherited, "PATH": "/nonexistent", "AUDITLAKE_LAKE": str(lake.root)},
         capture_output=True,
         text=True,
@@ -77,7 +70,16 @@ def test_every_command_has_help(lake: Lake) -> None:
     assert done.stdout.count("Usage: ") == len(auditlake.commands)
 
 
-@pytest.mark.parametrize("command", [["sql", "--engine", "spark", "select 1"], ["follow"], ["apply"], ["maintain"]])
+def test_histories_are_written_without_spark(tmp_path: Path) -> None:
+    """Two transactions that no history has yet are applied, and their files compacted."""
+    behind = write_lake_with_manifest(tmp_path / "lake")
+    for command in (["apply", "--until-current"], ["maintain"]):
+        done = run(behind, *command)
+        assert done.returncode == 0, done.stderr
+    assert {table.position for table in list_histories(behind)} == {Lsn(0x300)}
+
+
+@pytest.mark.parametrize("command", [["sql", "--engine", "spark", "select 1"], ["verify"]])
 def test_what_needs_spark_says_what_to_install(lake: Lake, command: list[str]) -> None:
     """With the versions that auditlake requires, as an error of the installation and not as a bug."""
     done = run(lake, *command, "--source", "host=127.0.0.1 port=1")

@@ -13,6 +13,7 @@ from auditlake.cli.metrics_option import exported_metrics, notified_manager, wit
 from auditlake.cli.options import (
     Stop,
     bootstrap_target,
+    starter_of_spark,
     stopped_by_signals,
     with_recorded_names,
     with_settings,
@@ -46,14 +47,13 @@ def follow(settings: Settings, until: Until) -> None:
     """
     from auditlake import follow as stage
     from auditlake.ledger.beside import sealing
-    from auditlake.spark.session import spark_session
 
     stages = Beat.CAPTURE, Beat.APPLY
     with stopped_by_signals() as stop, notified_manager(stop, *stages), exported_metrics(settings, *stages):
         task = _task(settings, until)
         beside = stage.Beside(_new_tables(settings), _automatic(settings))
         with sealing(task.lake, settings.digest, "follow", say):
-            stage.follow(task, lambda: spark_session(settings.spark), stop, say, beside)
+            stage.follow(task, starter_of_spark(settings), stop, say, beside)
     _report_stop(stop)
 
 
@@ -127,13 +127,12 @@ def apply(settings: Settings, *, until_current: bool) -> None:
     """
     from auditlake import follow as stage
     from auditlake.lake.manifest import require_manifest
-    from auditlake.spark.session import spark_session
 
     lake = Lake(settings.lake)
     require_manifest(lake)
     metrics = exported_metrics(settings, Beat.APPLY)
     with hold(lake, "apply", Stage.APPLY), stopped_by_signals() as stop, metrics:
-        stage.run_apply(stage.Applier(lake, lambda: spark_session(settings.spark), say), stop, once=until_current)
+        stage.run_apply(stage.Applier(lake, starter_of_spark(settings), say), stop, once=until_current)
     _report_stop(stop)
 
 
@@ -148,12 +147,11 @@ def maintain(settings: Settings) -> None:
     """
     from auditlake.lake import maintenance as stage
     from auditlake.lake.manifest import require_manifest
-    from auditlake.spark.session import spark_session
 
     lake = Lake(settings.lake)
     require_manifest(lake)
     with hold(lake, "maintain", Stage.MAINTAIN):
-        stage.maintain(lambda: spark_session(settings.spark), lake, say)
+        stage.maintain(starter_of_spark(settings), lake, say)
 
 
 @click.command()
@@ -180,7 +178,6 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     from auditlake.snapshot.progress import shown
     from auditlake.snapshot.scheduler import Limits
     from auditlake.snapshot.worker_pool import start_workers
-    from auditlake.spark.session import spark_session
 
     lake = Lake(with_recorded_names(settings).lake)
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
@@ -197,7 +194,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     if not tables:
         say("no table is parked, none gets a new snapshot")
         return
-    start = Starters(lambda: spark_session(settings.spark), lambda: start_workers(settings.spark))
+    start = Starters(starter_of_spark(settings), lambda: start_workers(settings.spark))
     with shown(as_json=as_json) as progress:
         run(replace(target, renewal=renewal), tables, start, say, progress)
 

@@ -28,7 +28,7 @@ from auditlake.lake.relations import RELATIONS_SCHEMA
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
-from auditlake.spark.session import read_version
+from auditlake.spark.planning import read_version
 from auditlake.sql_names import standard_identifier
 from auditlake.store.objects import options
 from auditlake.store.place import Place

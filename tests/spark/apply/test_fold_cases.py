@@ -19,7 +19,7 @@ from auditlake.errors import InvariantBroken, LakeConflict, NotAnswerable, Unsup
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, check_reached, park
 from auditlake.lsn import Lsn
-from auditlake.spark.session import read_version
+from auditlake.spark.planning import read_version
 from auditlake.temporal.moments import check_parked, read_known
 from tests.model import UNCHANGED, Delete, Insert, Operation, Transaction, Truncate, Update, Values, Version
 from tests.s3_server import chosen_lake

@@ -11,7 +11,7 @@ from auditlake.apply.fold import fold
 from auditlake.apply.tails import TailShape
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column
-from auditlake.spark.session import WIDE_COLUMNS, interpreted_if_wide
+from auditlake.spark.planning import WIDE_COLUMNS, interpreted_if_wide
 
 pytestmark = pytest.mark.spark
 

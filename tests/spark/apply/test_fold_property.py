@@ -16,7 +16,7 @@ from auditlake.apply.tails import TailShape
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.query.as_of import overlay
-from auditlake.spark.session import read_version
+from auditlake.spark.planning import read_version
 from tests import model
 from tests.random_seeds import random_seeds
 from tests.s3_server import chosen_lake, copy_lake
