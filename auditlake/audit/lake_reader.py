@@ -5,7 +5,7 @@ describe the same lake while capture and apply continue. Rows above the watermar
 `transactions` are read up to a limit that is at most the watermark.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
@@ -136,6 +136,23 @@ class Reader:
         self._shapes = _ShapesOfTables(known)
         self.known = replace(known, tables=_InnerTables(self._shapes), as_read=known.tables)
         self._tables: dict[Place, DeltaTable] = {}
+        self.only: frozenset[str] | None = None
+        """The names of the tables whose transactions are shown; None if all are."""
+
+    def limited_to(self, names: Collection[TableName], takes: Callable[[TableName], bool]) -> "Reader":
+        """Return the same state with these tables alone (`Known.limited_to`), and the transactions that changed one."""
+        found = Reader(self.lake, self.now, self.known.limited_to(names, takes))
+        found.only = frozenset(map(str, found.known.names))
+        return found
+
+    @property
+    def shown_sql(self) -> str:
+        """The condition on `transactions` that one is shown."""
+        if self.only is None:
+            return "true"
+        return (
+            f"({' or '.join(f'array_has(tables, {standard_literal(name)})' for name in sorted(self.only)) or 'false'})"
+        )
 
     def with_clock(self, now: datetime) -> "Reader":
         """Return the same state of the lake with another clock."""
@@ -202,7 +219,7 @@ class Reader:
         """
         parts = split_name(name)
         for started in (TableName(*parts),) if len(parts) == len(TableName._fields) else ():
-            if started not in self.known.tables and self.lake.history(started).exists():
+            if started in self.known.copying:
                 raise NotAnswerable(f"{started} has not been completely copied yet", "Ask again after bootstrap.")
         name_found = self.named(name)
         had = self.known.had(name_found)

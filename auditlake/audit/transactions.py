@@ -64,6 +64,8 @@ class Transaction:
     truncates: int
     tables: tuple[str, ...]
     schema_changes: tuple[str, ...] = field(default=(), kw_only=True)
+    is_whole: bool = field(default=True, kw_only=True)
+    """Whether the counts are those of the tables that are shown (`Reader.only`)."""
 
     @property
     def time(self) -> datetime:
@@ -79,6 +81,12 @@ class Transaction:
     def reason(self) -> str | None:
         """The reason that the application recorded."""
         return self.context.reason
+
+    def shown(self, only: frozenset[str] | None) -> "Transaction":
+        """Return what is shown of it to a reader of these tables alone: not how many changes others have."""
+        if only is None or only.issuperset(self.tables):
+            return self
+        return replace(self, tables=tuple(filter(only.__contains__, self.tables)), is_whole=False)
 
     @property
     def count(self) -> int:
@@ -192,22 +200,27 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
     if reader.transactions is None:
         return
     last = min(span.upto, reader.watermark)
-    sql = f"select {_COLUMNS} from transactions where lsn > {span.after:d} and lsn <= {last:d} and {wanted.in_sql}"
+    sql = f"select {_COLUMNS} from transactions where lsn > {span.after:d} and lsn <= {last:d}"
+    sql += f" and {wanted.in_sql} and {reader.shown_sql}"
     sql += " order by lsn desc" + (f" limit {limit:d}" if limit is not None and wanted.is_plain else "")
-    changes = read_schema_changes(reader)
+    changes = [each for each in read_schema_changes(reader) if reader.only is None or _are_shown(reader.only, each)]
     # A change is seen at the end of the source's log, which may be after all that the lake has.
     is_now = span.upto >= reader.known.now_lsn
     seen = (each for each in changes if not each.exact and span.after < each.lsn and (is_now or each.lsn <= span.upto))
     chosen = [_entry(reader, each) for each in seen if wanted.table is None or wanted.table.takes(each)]
     beside = sorted((each for each in chosen if wanted.takes(each)), key=lambda each: -each.lsn)
     batches = reader.query(sql, transactions=reader.transactions).to_batches(max_chunksize=1000)
-    committed = (transaction_of(row) for batch in batches for row in batch.to_pylist())
+    committed = (transaction_of(row).shown(reader.only) for batch in batches for row in batch.to_pylist())
     found = merge((each for each in committed if wanted.takes(each)), beside, key=lambda each: -each.lsn)
     words: dict[int, list[str]] = {}
     for change in changes:
         words.setdefault(change.lsn, []).extend([change.what] if change.exact else [])
     for each in islice(found, limit):
         yield each if each.schema_changes else replace(each, schema_changes=tuple(words.get(each.lsn, ())))
+
+
+def _are_shown(only: frozenset[str], change: SchemaChange) -> bool:
+    return only.issuperset(map(str, change.names))
 
 
 def _entry(reader: Reader, change: SchemaChange) -> Transaction:
@@ -469,7 +482,7 @@ def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]
 
 
 def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:
-    """Yield the changes and messages of a transaction, in order."""
+    """Yield the changes and messages of a transaction, in order; messages only if the reader shows all tables."""
     messages = list(_messages(reader, transaction.lsn))
     steps = chain.from_iterable(_steps(reader, each, transaction.lsn) for each in _relations(reader, transaction.lsn))
     everything: list[Message | _Placed] = [*messages, *steps]
@@ -478,7 +491,8 @@ def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Messa
     for each in everything:
         if isinstance(each, Message):
             scope, context = scope.after(each.prefix, each.content, each.ordinal), None
-            yield each
+            if reader.only is None:
+                yield each
         else:
             name, key, step = each
             context = context or read_context(context_text(scope.app, scope.db))
@@ -502,8 +516,13 @@ def _relations(reader: Reader, lsn: Lsn) -> list[Relation]:
     """Return the last relation version of each table that a transaction changed, whatever its names in it."""
     sql = f"select distinct relation from changes where lsn = {lsn:d} and relation is not null order by relation"
     numbers = reader.query(sql, changes=reader.changes)["relation"].to_pylist()
-    relations = map(reader.relation, numbers)
+    relations = [relation for relation in map(reader.relation, numbers) if _is_shown(reader, relation)]
     return list({relation.oid: relation for relation in relations}.values())
+
+
+def _is_shown(reader: Reader, relation: Relation) -> bool:
+    """Return whether a reader shows the changes of a relation; one of some tables none of a table without a history."""
+    return reader.only is None or (str(relation.name) in reader.only and reader.table_of(relation) is not None)
 
 
 def _steps(reader: Reader, relation: Relation, lsn: Lsn) -> Iterator[_Placed]:

@@ -91,10 +91,10 @@ def transaction_model(each: Transaction) -> models.Transaction:
         db_user=each.context.db_user,
         origin=each.origin,
         tables=list(each.tables),
-        inserts=each.inserts,
-        updates=each.updates,
-        deletes=each.deletes,
-        truncates=each.truncates,
+        inserts=each.inserts if each.is_whole else None,
+        updates=each.updates if each.is_whole else None,
+        deletes=each.deletes if each.is_whole else None,
+        truncates=each.truncates if each.is_whole else None,
     )
 
 

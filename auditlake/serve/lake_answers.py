@@ -195,7 +195,8 @@ class StatusAnswers:
         self._samples = Samples()
 
     def status(self, resources: Resources, asked: At) -> models.StatusReport:
-        """Return verdict, positions, lag and growth."""
+        """Return verdict, positions, lag and growth, which are about every table."""
+        resources.require_whole("the status is")
         reader = resources.reader()
         status = self._samples.read(resources)
         verdict = judge(status)

@@ -2,7 +2,7 @@
 
 It has the LSN and the time of each commit, 16 bytes together. The time is `time_mono`, the running maximum of commit
 times in LSN order, by which the lake resolves times, so the order of both is the same. `Timeline.refreshed` reads only
-new commits.
+new commits, of those that the reader shows.
 """
 
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class Timeline:
             return self
         rows = reader.query(
             "select lsn, arrow_cast(time_mono, 'Int64') as time_us from transactions"
-            f" where lsn > {last:d} and lsn <= {reader.watermark:d} order by lsn",
+            f" where lsn > {last:d} and lsn <= {reader.watermark:d} and {reader.shown_sql} order by lsn",
             transactions=reader.transactions,
         )
         lsns, times = (rows[name].to_numpy().astype(np.int64) for name in ("lsn", "time_us"))

@@ -74,7 +74,7 @@ class Known:
     @property
     def last_lsn(self) -> Lsn:
         """The highest LSN that any table of the lake can be queried at."""
-        return Lsn(max(self.positions.known_lsn, *(table.position for table in self.listed)))
+        return Lsn(max([self.positions.known_lsn, *(table.position for table in self.listed)]))
 
     @property
     def now_lsn(self) -> Lsn:
@@ -145,6 +145,22 @@ class Known:
         found = {name: self.named(name, lsn) for name in sorted(names)}
         taken = {table.name_at(lsn) for table in self.listed if table.horizon <= lsn}
         return found | {n: t for t in left if t.horizon > lsn and (n := t.name_at(lsn)) not in taken}
+
+    def limited_to(self, names: Collection[TableName], takes: Callable[[TableName], bool]) -> "Known":
+        """Return the same state with these tables alone, by the names of their histories.
+
+        No table left out may share a name with one of them. `takes` chooses from those that have no state yet.
+        """
+        tables = self.tables if self.as_read is None else self.as_read
+        return replace(
+            self,
+            tables={name: table for name, table in tables.items() if name in names},
+            as_read=None,
+            gaps=tuple(gap for gap in self.gaps if gap.table is None or gap.table in names),
+            copying=tuple(filter(takes, self.copying)),
+            records=[record for record in self.records if record.table in names],
+            parked={name: parked for name, parked in self.parked.items() if name in names},
+        )
 
     def _may_be_renamed(self, table: HistoryTable, lsn: Lsn) -> bool:
         parked = self.parked.get(table.name)

@@ -333,7 +333,7 @@ def test_rows_of_the_past_are_those_of_the_table_s_version(tmp_path: Path) -> No
     history = open_delta(page.resources.lake.root / "history/public/hostile")
     assert history is not None
     history.delete("id = 5")
-    page.resources._reader = None  # noqa: SLF001 - as a second later
+    page.resources._latest.reader = None  # noqa: SLF001 - as a second later
     found = page.json("rows", table="hostile", at="0/200")
     assert (found["count"], [row["key"] for row in found["rows"]]) == (4, [["1"], ["2"], ["3"], ["4"]])
 
