@@ -23,10 +23,10 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded
-from auditlake.lake.relations import RelationVersion, Versions, read_versions
+from auditlake.lake.relations import RelationVersion, RelationVersions, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity
-from auditlake.schema.evolution import ANEW, AddedColumn, Followed, Shapes, find_shapes, follow
+from auditlake.schema.evolution import ANEW, AddedColumn, Followed, Shapes, find_shapes, follow_versions
 from auditlake.schema.missing_values import Answers, read_added
 from auditlake.store.place import Place
 
@@ -203,7 +203,7 @@ def read_watermark(lake: Lake) -> Lsn | None:
 class Schemas:
     """What a reader has read of the shapes of all tables: relation versions, and answers about added columns."""
 
-    versions: Versions
+    versions: RelationVersions
     answers: Answers
 
 
@@ -260,7 +260,7 @@ def _tail(
     versions = _with_first(groups, shapes, relations)
     first_change = min((Lsn(row["first_lsn"]) for row in groups), default=None)
     used = {row["relation"] for row in groups}
-    followed = follow(table, versions, at.answers, shapes.oid, first_change, used=used)
+    followed = follow_versions(table, versions, at.answers, shapes.oid, first_change, used=used)
     followed = _without_mixed(table, followed, groups, relations)
     stops = [lsn for lsn in (followed.refused_at, followed.cut_at) if lsn is not None]
     end = Lsn(min(stops) - 1) if stops else at.upto
@@ -299,7 +299,7 @@ def _without_mixed(
     if keys <= {frozenset(column.stored for column in followed.columns if column.key)}:
         return followed
     refusal = Unsupported(f"the key of {table.name} changed at {lsn}, in a transaction that changed rows before", ANEW)
-    return replace(follow(table, [], {}), refusal=refusal, refused_at=lsn)
+    return replace(follow_versions(table, [], {}), refusal=refusal, refused_at=lsn)
 
 
 def _stored_key(followed: Followed, number: int, relation: Relation) -> frozenset[str]:

@@ -25,7 +25,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.evolution import NOT_APPLIED, Followed, find_shapes, follow
+from auditlake.schema.evolution import NOT_APPLIED, Followed, find_shapes, follow_versions
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (
@@ -293,9 +293,9 @@ class Reader:
         """
         found = self._shapes[table.name]
         following = [version for version in found.shapes.following if version.lsn <= lsn]
-        followed = follow(found.table, following, found.answers, found.shapes.oid, table.position)
+        followed = follow_versions(found.table, following, found.answers, found.shapes.oid, table.position)
         if followed.cut_at is not None and not self._is_changed(table, lsn):
-            return follow(found.table, following, found.answers, found.shapes.oid)
+            return follow_versions(found.table, following, found.answers, found.shapes.oid)
         return followed
 
     def _is_changed(self, table: HistoryTable, lsn: Lsn) -> bool:

@@ -37,12 +37,12 @@ from auditlake.errors import Unsupported
 from auditlake.lake.history import OPEN_PART, HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.sql_names import standard_identifier
-from auditlake.values.types import Kind
+from auditlake.values.types import Conversion
 
 LSN = "lsn"
 """Column of a state: the commit that wrote the row."""
 
-_CASTS = {Kind.INTEGER: "bigint", Kind.TEXT: "varchar", Kind.BOOLEAN: "boolean"}
+_CASTS = {Conversion.INTEGER: "bigint", Conversion.TEXT: "varchar", Conversion.BOOLEAN: "boolean"}
 _FEW_KEYS = 20
 _FEW_CHANGES = 20_000
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import chain, groupby, islice
 
-from auditlake.attribution import Context, Scope, context_text, read_context
+from auditlake.attribution import Context, ContextInForce, context_text, read_context
 from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, in_changes, key_places
 from auditlake.audit.diff import read_sides
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
@@ -34,7 +34,7 @@ from auditlake.lake.relations import ShapeSource, attnums_of
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
-from auditlake.table_shape import IDENTITY, differences
+from auditlake.table_shape import IDENTITY, definition_differences
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtXid, parse_when
 
@@ -281,7 +281,7 @@ def read_schema_changes(reader: Reader) -> list[SchemaChange]:
         now, table = version.relation, tables.get(version.relation.oid)
         was = before.get(now.oid) or (_first(reader, table, now) if table is not None else None)
         before[now.oid] = now
-        words = list(differences(was, now)) if was is not None else []
+        words = list(definition_differences(was, now)) if was is not None else []
         if version.source is ShapeSource.STREAM and not words:
             continue
         is_seen = version.source is ShapeSource.CATALOG
@@ -487,7 +487,7 @@ def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Messa
     steps = chain.from_iterable(_steps(reader, each, transaction.lsn) for each in _relations(reader, transaction.lsn))
     everything: list[Message | _Placed] = [*messages, *steps]
     everything.sort(key=_ordinal)
-    scope, context = Scope(), None
+    scope, context = ContextInForce(), None
     for each in everything:
         if isinstance(each, Message):
             scope, context = scope.after(each.prefix, each.content, each.ordinal), None

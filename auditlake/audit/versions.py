@@ -25,7 +25,7 @@ from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.temporal.when import to_us
 from auditlake.values.exact_text import exact_texts
-from auditlake.values.types import Kind
+from auditlake.values.types import Conversion
 
 HERE, THERE = '"`a"', '"`b"'
 """Aliases of `history` in a self-join; no column name contains a backtick (`lake.column_names`)."""
@@ -168,14 +168,14 @@ def _us(value: str) -> int:
     return to_us(datetime.fromisoformat(value.removesuffix("+00")).replace(tzinfo=UTC))
 
 
-_LITERALS: dict[Kind, Callable[[str], str]] = {
-    Kind.TEXT: standard_literal,
-    Kind.BOOLEAN: lambda value: {"t": "true", "f": "false"}.get(value, "null"),
-    Kind.INTEGER: _integer_literal,
-    Kind.DECIMAL: _decimal_literal,
-    Kind.DATE: lambda value: f"date '{date.fromisoformat(value)}'",
-    Kind.TIMESTAMP: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, None)')",
-    Kind.TIMESTAMPTZ: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, Some(\"UTC\"))')",
+_LITERALS: dict[Conversion, Callable[[str], str]] = {
+    Conversion.TEXT: standard_literal,
+    Conversion.BOOLEAN: lambda value: {"t": "true", "f": "false"}.get(value, "null"),
+    Conversion.INTEGER: _integer_literal,
+    Conversion.DECIMAL: _decimal_literal,
+    Conversion.DATE: lambda value: f"date '{date.fromisoformat(value)}'",
+    Conversion.TIMESTAMP: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, None)')",
+    Conversion.TIMESTAMPTZ: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, Some(\"UTC\"))')",
 }
 
 

@@ -13,7 +13,8 @@ Order of effects; only step 3 changes anything at the source:
    restored to an earlier state.
 3. Start the stream. From here on we hold the slot: no other process moves it, or writes to the lake through it.
 
-Before step 3 another capture may have moved slot and lake, so `capture.open_log` repeats checks 1 and 2 after it.
+Before step 3 another capture may have moved slot and lake, so `capture.open_capture_log` repeats checks 1 and 2 after
+it.
 
 A walsender without a client holds the slot until it notices, at the latest after `wal_sender_timeout`. Step 3 ends a
 walsender that this process left behind. It waits for any other, unless that one shows that its client is alive.
@@ -69,7 +70,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CaptureSource:
     """The source of a capture: connection, recorded identity, streaming mode, interval of the heartbeat, and masks."""
 
     conninfo: str
@@ -289,7 +290,7 @@ class Claim:
 class Claimer:
     """Acquires the slot of one lake; `left` is the walsender of an earlier attempt of this process."""
 
-    source: Source
+    source: CaptureSource
     lake: Lake
     stop: threading.Event
     report: Report

@@ -79,7 +79,7 @@ def live_files(table: Place, version: int, etag: str | None = None, listing: Lis
     log = table / "_delta_log"
     start, files, listing = _continued(log, known, version) or _from_checkpoint(log, version, listing)
     since = {number: listing.entries.get(number) for number in range(start + 1, version + 1)}
-    for action in read_entries(table, since):
+    for action in read_actions(table, since):
         if "add" in action:
             files[identity(action["add"])] = action["add"]
         elif "remove" in action:
@@ -108,7 +108,7 @@ def removed_files(table: Place, version: int, etag: str | None) -> list[Add]:
     """
     log = table / "_delta_log"
     start, actions, listing = _read_checkpoint(log, version, list_with(table, version, etag), "remove", _REMOVE_FIELDS)
-    entries = read_entries(table, {number: listing.entries.get(number) for number in range(start + 1, version + 1)})
+    entries = read_actions(table, {number: listing.entries.get(number) for number in range(start + 1, version + 1)})
     return [*actions, *(action["remove"] for action in entries if "remove" in action)]
 
 
@@ -188,7 +188,7 @@ def entries_since(table: Place, version: int) -> Mapping[int, str | None]:
     return {number: etag for number, etag in entries.items() if number >= version}
 
 
-def read_entries(table: Place, entries: Mapping[int, str | None]) -> list[Mapping[str, Any]]:
+def read_actions(table: Place, entries: Mapping[int, str | None]) -> list[Mapping[str, Any]]:
     """Read the actions of these versions, given with the ETags of their entries, in order."""
     log = table / "_delta_log"
     found = read_each(log, lambda version: _actions(log, version, entries[version]), sorted(entries))

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from auditlake.delta.fetched_table import fetch_table
 from auditlake.delta.log_reader import require_entries
 from auditlake.store.objects import options
-from auditlake.store.place import Place, Remote, parse
+from auditlake.store.place import Place, Remote, parse_url
 
 
 def open_table(place: Place) -> DeltaTable:
@@ -28,7 +28,7 @@ def open_table(place: Place) -> DeltaTable:
 def place_of(table: DeltaTable) -> Place:
     """Return the place of a table."""
     parts = urlsplit(table.table_uri)
-    return Path(unquote(parts.path)) if parts.scheme in ("", "file") else parse(table.table_uri)
+    return Path(unquote(parts.path)) if parts.scheme in ("", "file") else parse_url(table.table_uri)
 
 
 def open_version(place: Place, version: int | None) -> DeltaTable:

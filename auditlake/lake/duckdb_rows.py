@@ -24,7 +24,7 @@ from auditlake.store.files import read_each
 from auditlake.store.objects import filesystem
 from auditlake.store.place import Place
 from auditlake.values.padding import has_padded_elements, is_padded
-from auditlake.values.types import Kind
+from auditlake.values.types import Conversion
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -154,9 +154,9 @@ def sql_type(column: Column) -> str:
     held = type_of(column)
     if held.element is not None:
         element = held.element
-        inner = element.delta if element.kind is Kind.DECIMAL else _SQL_TYPES[element.delta]
+        inner = element.delta if element.kind is Conversion.DECIMAL else _SQL_TYPES[element.delta]
         return f"{inner}[]"
-    return held.delta if held.kind is Kind.DECIMAL else _SQL_TYPES[held.delta]
+    return held.delta if held.kind is Conversion.DECIMAL else _SQL_TYPES[held.delta]
 
 
 def apart(column: Column, value: str) -> str:

@@ -26,7 +26,7 @@ from starlette.responses import Response
 from auditlake.audit.json_output import transaction
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
-from auditlake.feed.request import Request as FeedRequest
+from auditlake.feed.request import FeedRequest
 from auditlake.serve import models
 from auditlake.serve.access import user_of
 from auditlake.serve.bounds import Room

@@ -28,7 +28,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, in_force, read_records, refuse
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.records import captures_now, read_recorded
-from auditlake.lake.relations import Versions, read_versions
+from auditlake.lake.relations import RelationVersions, read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
@@ -56,7 +56,7 @@ class Known:
     lake: Lake
     positions: Positions
     tables: Mapping[TableName, HistoryTable]
-    versions: Versions
+    versions: RelationVersions
     answers: Answers
     open_transactions: Callable[[], DeltaTable | None]
     gaps: tuple[Gap, ...] = ()
@@ -216,7 +216,7 @@ class _Rest:
 
     histories: Sequence[HistoryTable]
     copying: Sequence[TableName]
-    versions: Versions
+    versions: RelationVersions
     records: Sequence[Parked]
     gaps: tuple[Gap, ...]
     answers: Answers
@@ -287,7 +287,7 @@ def with_pending_names(lake: Lake, tables: Sequence[HistoryTable], upto: Lsn) ->
 
 
 def _with_pending_names(
-    lake: Lake, tables: Sequence[HistoryTable], versions: Versions, upto: Lsn
+    lake: Lake, tables: Sequence[HistoryTable], versions: RelationVersions, upto: Lsn
 ) -> dict[TableName, HistoryTable]:
     later = _with_later_versions(tables, versions, upto)
     recorded = read_recorded(lake) if any(table.oid is None for table in later) else None
@@ -295,7 +295,7 @@ def _with_pending_names(
     return {table.name: _with_names(table, shapes[table]) if table in shapes else table for table in tables}
 
 
-def _with_later_versions(tables: Sequence[HistoryTable], versions: Versions, upto: Lsn) -> list[HistoryTable]:
+def _with_later_versions(tables: Sequence[HistoryTable], versions: RelationVersions, upto: Lsn) -> list[HistoryTable]:
     """Return the tables that may have a version of their relation above their position; of ten thousand, few have."""
     last = {oid: lsn for lsn, oid in versions.lsns if lsn <= upto}
     return [

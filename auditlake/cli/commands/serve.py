@@ -140,7 +140,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
       auditlake mcp --lake ./lake --rows 50
     """
     try:
-        from auditlake.mcp_server import Limits, make_server
+        from auditlake.mcp_server import AnswerLimits, make_server
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.partition(".")[0] != "mcp":
             raise
@@ -148,7 +148,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
     from auditlake.api.lake import Lake
 
     lake = Lake(settings.lake)
-    server = make_server(lake, Limits(rows, settings.mask.mcp), settings.dialect)
+    server = make_server(lake, AnswerLimits(rows, settings.mask.mcp), settings.dialect)
     say(f"answering questions about {settings.lake} on stdin")
     server.run("stdio")
 
