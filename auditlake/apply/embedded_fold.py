@@ -32,19 +32,16 @@ from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.merge import reshape, reshaping
 from auditlake.apply.tails import FOLDED_OPS, Tail, TailShape
 from auditlake.delta.row_groups import held_bytes
+from auditlake.delta.sql import VIRTUAL_COLUMNS, connect, parquet_files, register
 from auditlake.failpoints import After, reach
 from auditlake.fold.captured import NEVER_SENT, Captured, sql_of_tuples
 from auditlake.fold.chains import roots
 from auditlake.fold.net import BEFORE, KIND, PLACE, Dialect, FoldColumns, RowKind
 from auditlake.lake.duckdb_rows import (
-    VIRTUAL_COLUMNS,
     apart,
-    connect,
-    parquet_files,
     places_of,
     quoted,
     raw_entry,
-    register,
     rows_of,
     same_key,
 )

@@ -27,6 +27,7 @@ from auditlake.audit.diff import read_sides
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import HERE, THERE, row_values, same_in_history, versions_of
+from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.parking import Cause
@@ -38,9 +39,7 @@ from auditlake.table_shape import IDENTITY, definition_differences
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtXid, parse_when
 
-_COLUMNS = (
-    "lsn, xid, arrow_cast(\"time\", 'Int64') as time_us, origin, context, inserts, updates, deletes, truncates, tables"
-)
+_COLUMNS = "lsn, xid, epoch_us(time) as time_us, origin, context, inserts, updates, deletes, truncates, tables"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,8 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
     seen = (each for each in changes if not each.exact and span.after < each.lsn and (is_now or each.lsn <= span.upto))
     chosen = [_entry(reader, each) for each in seen if wanted.table is None or wanted.table.takes(each)]
     beside = sorted((each for each in chosen if wanted.takes(each)), key=lambda each: -each.lsn)
-    batches = reader.query(sql, transactions=reader.transactions).to_batches(max_chunksize=1000)
+    files = reader.transactions.within(lsn=(span.after + 1, last))
+    batches = select(sql, transactions=files).to_batches(max_chunksize=1000)
     committed = (transaction_of(row).shown(reader.only) for batch in batches for row in batch.to_pylist())
     found = merge((each for each in committed if wanted.takes(each)), beside, key=lambda each: -each.lsn)
     words: dict[int, list[str]] = {}
@@ -227,8 +227,8 @@ def _entry(reader: Reader, change: SchemaChange) -> Transaction:
     """Return the entry of the log for a schema change whose transaction is not known."""
     lsn, time_us = Lsn(change.lsn), change.time_us
     if time_us is None:
-        sql = f"select max(arrow_cast(time_mono, 'Int64')) as time_us from transactions where lsn <= {lsn:d}"
-        time_us = reader.query(sql, transactions=reader.transactions)["time_us"][0].as_py() or 0
+        sql = f"select epoch_us(max(time_mono)) as time_us from transactions where lsn <= {lsn:d}"
+        time_us = select(sql, transactions=reader.transactions)["time_us"][0].as_py() or 0
     return Transaction(lsn, 0, time_us, None, read_context(None), 0, 0, 0, 0, (), schema_changes=(change.what,))
 
 
@@ -268,7 +268,7 @@ def lsns_of_xid(reader: Reader, xid: int) -> list[Lsn]:
     if reader.transactions is None:
         return []
     sql = f"select lsn from transactions where xid = {xid:d} and lsn <= {reader.watermark:d} order by lsn"
-    return [Lsn(lsn) for lsn in reader.query(sql, transactions=reader.transactions)["lsn"].to_pylist()]
+    return [Lsn(lsn) for lsn in select(sql, transactions=reader.transactions)["lsn"].to_pylist()]
 
 
 def read_schema_changes(reader: Reader) -> list[SchemaChange]:
@@ -355,7 +355,7 @@ def lsns_of_changes(reader: Reader, table: HistoryTable, span: Span, condition: 
         return []
     where = f"{reader.about(table.name)} and op in {ROW_OPS} and lsn > {span.after:d} and lsn <= {span.upto:d}"
     sql = f"select distinct lsn from changes where {where} and lsn <= {reader.watermark:d} and ({condition})"
-    lsns: list[int] = reader.query(sql, changes=reader.changes)["lsn"].to_pylist()
+    lsns: list[int] = select(sql, changes=reader.changes_in(span))["lsn"].to_pylist()
     return lsns
 
 
@@ -406,7 +406,7 @@ def _in_history(reader: Reader, table: HistoryTable, span: Span, column: str) ->
         f" where {THERE}._from_lsn > {after:d} and {THERE}._from_lsn <= {span.upto:d} and {THERE}._op = 'update'"
         f" and not ({same_in_history(table, column)})"
     )
-    lsns: list[int] = reader.query(sql, history=reader.history(table))["lsn"].to_pylist()
+    lsns: list[int] = select(sql, history=reader.history(table))["lsn"].to_pylist()
     return lsns
 
 
@@ -508,14 +508,18 @@ def _ordinal(each: Message | _Placed) -> int:
 
 def _messages(reader: Reader, lsn: Lsn) -> Iterator[Message]:
     sql = f"select ordinal, prefix, content from changes where lsn = {lsn:d} and op = 'message' order by ordinal"
-    for row in reader.query(sql, changes=reader.changes).to_pylist():
+    for row in select(sql, changes=reader.changes_in(_of_commit(lsn))).to_pylist():
         yield Message(row["ordinal"], row["prefix"], row["content"] or b"")
+
+
+def _of_commit(lsn: Lsn) -> Span:
+    return Span(Lsn(lsn - 1), lsn)
 
 
 def _relations(reader: Reader, lsn: Lsn) -> list[Relation]:
     """Return the last relation version of each table that a transaction changed, whatever its names in it."""
     sql = f"select distinct relation from changes where lsn = {lsn:d} and relation is not null order by relation"
-    numbers = reader.query(sql, changes=reader.changes)["relation"].to_pylist()
+    numbers = select(sql, changes=reader.changes_in(_of_commit(lsn)))["relation"].to_pylist()
     relations = [relation for relation in map(reader.relation, numbers) if _is_shown(reader, relation)]
     return list({relation.oid: relation for relation in relations}.values())
 
@@ -528,7 +532,7 @@ def _is_shown(reader: Reader, relation: Relation) -> bool:
 def _steps(reader: Reader, relation: Relation, lsn: Lsn) -> Iterator[_Placed]:
     table, name = reader.table_of(relation), relation.name
     table = None if table is None else reader.keyed_at(table, lsn)
-    span = Span(Lsn(lsn - 1), lsn)
+    span = _of_commit(lsn)
     condition = f"relation in ({', '.join(map(str, sorted(reader.numbers_of(relation.oid))))})"
     changes = changes_of(reader, name if table is None else table.name, span, condition)
     states = states_before(reader, table, span)

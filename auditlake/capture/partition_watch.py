@@ -41,7 +41,7 @@ from typing import cast
 
 import psycopg
 
-from auditlake.delta.append_table import open_delta, select
+from auditlake.delta.sql import read_newest, select
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park, unpark
@@ -257,12 +257,12 @@ def write_partitions(lake: Lake, name: TableName, known: KnownPartitions) -> Non
 
 def read_since(lake: Lake, oid: int, lsn: Lsn) -> Since:
     """Read the changes of a table after an LSN, also those above the watermark."""
-    changes = open_delta(lake.changes)
+    changes = read_newest(lake.changes)
     numbers = {version.number for version in read_versions(lake).of_oid(oid)}
     if changes is None or not numbers:
         return Since(frozenset(), 0)
     sql = _SINCE.format(relations=", ".join(map(str, sorted(numbers))), lsn=f"{lsn:d}")
-    rows = select(changes, "changes", sql).to_pylist()
+    rows = select(sql, changes=changes.within(lsn=(lsn + 1, None))).to_pylist()
     truncates = frozenset(row["xid"] for row in rows if row["op"] == "truncate")
     return Since(truncates, sum(row["rows"] for row in rows if row["op"] == "insert"))
 

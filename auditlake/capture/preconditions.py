@@ -374,13 +374,12 @@ class Claimer:
 
 def _read_held(lake: Lake, since: Lsn, upto: Lsn) -> frozenset[tuple[Lsn, int, int]]:
     """Read LSN, xid and time (us since 1970) of the visible transactions with commit LSN in `[since, upto)`."""
-    from auditlake.delta.append_table import open_delta, select  # noqa: PLC0415 - slow to load, and rarely needed
+    from auditlake.delta.sql import read_newest, select  # noqa: PLC0415 - slow to load, and rarely needed
 
-    table, positions = open_delta(lake.transactions), read_positions(lake)
+    table, positions = read_newest(lake.transactions), read_positions(lake)
     if table is None or positions is None:
         return frozenset()
-    query = f"select lsn, xid, time from transactions where lsn >= {since:d} and lsn < {upto:d}"
-    rows = select(table, "transactions", query)
-    columns = (rows["lsn"], rows["xid"], rows["time"].cast("int64"))
-    transactions = zip(*(column.to_pylist() for column in columns), strict=True)
+    query = f"select lsn, xid, epoch_us(time) as time_us from transactions where lsn >= {since:d} and lsn < {upto:d}"
+    rows = select(query, transactions=table.within(lsn=(since, upto)))
+    transactions = zip(*(column.to_pylist() for column in rows.columns), strict=True)
     return frozenset((Lsn(lsn), xid, time_us) for lsn, xid, time_us in transactions if lsn <= positions.watermark)
