@@ -34,9 +34,10 @@ from pydantic import (
 )
 
 from auditlake.errors import ConfigError, Unsupported
-from auditlake.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
+from auditlake.mask_rules import LEAST_SECRET_BYTES, Form, Masking, Rule, parse_rule
+from auditlake.retention_rules import Rules, parse_period
 from auditlake.store.objects import settings_for_spark
-from auditlake.store.place import SCHEMES, parse_url
+from auditlake.store.place import SCHEMES, parse
 from auditlake.streaming_mode import Streaming, StreamingMode
 
 _LOCALTIME = Path("/etc/localtime")
@@ -73,7 +74,7 @@ def lake_place(value: object) -> Path:
     if "://" not in text:
         return _unambiguous(Path(text).expanduser().absolute())
     if parts.scheme in SCHEMES:
-        return cast("Path", parse_url(text))  # as `lake.layout.Lake` has it
+        return cast("Path", parse(text))  # as `lake.layout.Lake` has it
     if parts.scheme != "file":
         raise Unsupported(
             f"lake {parts.scheme}://… is on a store this version does not write to, need a local path or s3://",
@@ -149,6 +150,15 @@ def _mask_rules(value: object) -> tuple[tuple[str, Rule], ...]:
     return rules
 
 
+def _retention_rules(value: object) -> Rules:
+    """Parse patterns and their periods, in order, as `_mask_rules` does."""
+    if not isinstance(value, Mapping):
+        raise ValueError('is not a table, need for example "public.sessions" = "90 days"')  # noqa: TRY004  # as above
+    rules = tuple((pattern, parse_period(text)) for pattern, text in _flat(value))
+    _patterns([pattern for pattern, _ in rules])
+    return rules
+
+
 def _secret_file(value: object) -> Path:
     """Make a path absolute; one of another type is refused without being shown, as it may be the secret itself."""
     if not isinstance(value, str):
@@ -208,6 +218,14 @@ class DigestSettings(BaseModel):
     key: Annotated[Path | None, BeforeValidator(_folder)] = None
 
 
+class RetentionSettings(BaseModel):
+    """How long closed versions are kept after their end, by patterns of tables; without a rule, for ever."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    versions: Annotated[Rules, PlainValidator(_retention_rules)] = ()
+
+
 def parse_address(value: object) -> tuple[str, int]:
     """Parse a port of this machine alone, or ADDRESS:PORT; an IPv6 address is in brackets.
 
@@ -249,6 +267,7 @@ class Settings(BaseModel):
     dialect: Literal["spark", "postgres"] = "spark"
     mask: Annotated[MaskSettings, BeforeValidator(_mask_table)] = MaskSettings()
     digest: Annotated[DigestSettings | None, BeforeValidator(_table)] = None
+    retention: Annotated[RetentionSettings, BeforeValidator(_table)] = RetentionSettings()
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
 
     @property
@@ -263,7 +282,7 @@ class Settings(BaseModel):
         Raises ConfigError.
         """
         rules = self.mask.columns
-        needed = any(rule.form is MaskForm.HASH for _, rule in rules)
+        needed = any(rule.form is Form.HASH for _, rule in rules)
         return Masking(rules, self.mask.strict, _read_secret(self.mask.secret) if needed else None)
 
     @property

@@ -50,6 +50,8 @@ class After(StrEnum):
     BLOCK_PREPARED = "block-prepared"  # its key and bounds
     ENTRIES_SEALED = "entries-sealed"  # of a block that does not exist yet
     BLOCK_SEALED = "block-sealed"
+    EXPIRY_WRITTEN = "expiry-written"  # deletion vectors of expired versions, in no commit yet
+    EXPIRED = "expired"  # the versions of one table
     HOLD_RECORDED = "hold-recorded"
     DIGEST_STORED = "digest-stored"
     LOGS_BACKED_UP = "logs-backed-up"

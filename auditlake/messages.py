@@ -42,6 +42,8 @@ class Event(StrEnum):
     TABLE_NOT_COPIED = "table_not_copied"
     SNAPSHOT_STARTED = "snapshot_started"
     TABLE_MAINTAINED = "table_maintained"
+    VERSIONS_EXPIRED = "versions_expired"
+    VERSIONS_KEPT = "versions_kept"
     ATTEMPT_FAILED = "attempt_failed"
     DELIVERY_FAILED = "delivery_failed"
     METRICS_SERVED = "metrics_served"

@@ -125,6 +125,25 @@ def show_status(facts: Mapping[str, object], to: Console | None = None) -> None:
         show_holds(held, to)
 
 
+def show_expiries(expiries: Sequence[Mapping[str, Any]], to: Console | None = None) -> None:
+    """Print what would expire, in the form of `erasure.retention.Expiry.as_json`."""
+    table = plain_table(
+        "table", "versions", "bytes", "ended before", "whole months", "others", "new horizon", "held by"
+    )
+    for each in expiries:
+        months = (_period(each[name]) for name in ("whole_months", "partial_months"))
+        counts = (f"{each[name]:,}" for name in ("versions", "bytes"))
+        table.add_row(
+            each["table"], *counts, each["ended_before"], *months, each["new_horizon"], each["held_by"] or "-"
+        )
+    show(table, to or console_for())
+
+
+def _period(months: Sequence[str]) -> str:
+    """Return the first and the last of some months."""
+    return " to ".join(dict.fromkeys([months[0], months[-1]])) if months else "-"
+
+
 def show_holds(holds: Sequence[Mapping[str, Any]], to: Console | None = None) -> None:
     """Print holds in the form of `status.hold_json`."""
     table = plain_table("held by", "tables", "row", "since", "until", "who", "why")

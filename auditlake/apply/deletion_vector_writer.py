@@ -19,7 +19,6 @@ Authority: Delta's PROTOCOL.md, "Add File and Remove File", "Deletion Vectors"
 
 from __future__ import annotations  # types of Spark are imported for mypy only
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,15 +35,14 @@ from auditlake.apply.windows import WINDOW_BYTES
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.commit_failures import Overtaken
 from auditlake.delta.data_files import DataFile
-from auditlake.delta.deletion_vectors import Descriptor, write_vectors
-from auditlake.delta.log_writer import Action, moved, put_commit, removed
+from auditlake.delta.log_writer import Action, moved, put_commit
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
-from auditlake.fold.net import ENDS, KIND, RowKind
+from auditlake.fold.net import ENDS, KIND, Kind
 from auditlake.jvm_trace import raised_by
 from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
-from auditlake.lake.history_files import Files
+from auditlake.lake.history_files import Files, marked
 from auditlake.lake.history_rows import read_places
 from auditlake.lake.layout import HISTORY_APP
 from auditlake.lsn import Lsn
@@ -109,7 +107,7 @@ def mark(files: Files, computed: Computed, upto: Lsn, *, inserts_only: bool, res
     """
     table, rows = files.table, computed.rows
     closed, places = _closed_versions(files, rows.slice(0, 0) if inserts_only else rows, computed)
-    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows[KIND], RowKind.CLOSE))).drop_columns(KIND)
+    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows[KIND], Kind.CLOSE))).drop_columns(KIND)
     actions = [*_added(table, pa.concat_tables([begun, closed])), *marked(files, places)]
     reach(After.ROWS_WRITTEN)
     _commit(table, [*moved({HISTORY_APP: upto}), *reshaping, *actions])
@@ -126,7 +124,7 @@ def _collect(rows: DataFrame) -> pa.Table:
 
 def _closed_versions(files: Files, rows: pa.Table, computed: Computed) -> tuple[pa.Table, Mapping[str, BitMap64]]:
     """Return the closed versions as rows of the history, and the rows that they were, per file."""
-    edges = rows.filter(pc.not_equal(rows[KIND], RowKind.VERSION))
+    edges = rows.filter(pc.not_equal(rows[KIND], Kind.VERSION))
     kinds, shape = edges[KIND], rows.schema.remove(rows.schema.get_field_index(KIND))
     met = open_versions(files, edges, computed.columns, computed.find_open)
     if met is None:
@@ -217,21 +215,6 @@ def _added(table: HistoryTable, rows: pa.Table) -> list[Action]:
 def _of_part(rows: pa.Table, part: str, *, alone: bool) -> pa.Table:
     kept = rows if alone else rows.filter(pc.equal(rows["_part"], part))  # a filter copies the rows
     return kept.drop_columns("_part")
-
-
-def marked(files: Files, places: Mapping[str, BitMap64]) -> list[Action]:
-    """Return the actions that mark these rows as deleted, and remove files without any rows left."""
-    gone = {name: rows | files.gone(name) for name, rows in places.items()}
-    left = [name for name, rows in gone.items() if len(rows) < files.by_name[name].rows]
-    vectors = write_vectors(files.table.path, [gone[name] for name in left]) if left else []
-    kept = [_with_vector(files.by_name[name], vector) for name, vector in zip(left, vectors, strict=True)]
-    return [*(removed(files.by_name[name].add) for name in places), *kept]
-
-
-def _with_vector(file: DataFile, vector: Descriptor) -> Action:
-    """Return the `add`; statistics are no longer tight, as rows with the least or greatest value may be deleted."""
-    stats = json.dumps({**file.stats, "tightBounds": False})
-    return {"add": {**file.add, "dataChange": True, "stats": stats, "deletionVector": vector}}
 
 
 def _commit(table: HistoryTable, actions: list[Action]) -> None:

@@ -22,7 +22,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.relations import RelationVersion, ShapeSource
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.evolution import Followed, Shapes, follow_versions
+from auditlake.schema.evolution import Followed, Shapes, follow
 from auditlake.schema.missing_values import Added, Answers, Existing
 from auditlake.values.types import is_widened
 
@@ -47,7 +47,7 @@ class TableShapes:
     @cached_property
     def followed(self) -> Followed:
         """The columns up to the last version that the history can follow, applied yet or not."""
-        return follow_versions(self.table, self.shapes.following, self.answers, self.shapes.oid)
+        return follow(self.table, self.shapes.following, self.answers, self.shapes.oid)
 
     @cached_property
     def _source_columns(self) -> Sequence[tuple[Column, ...]]:
@@ -178,7 +178,7 @@ class TableShapes:
 
     def _stored(self, version: RelationVersion, lsn: Lsn) -> Iterator[str]:
         """Yield the stored name of each column of a version at an LSN; its name if the history cannot follow it."""
-        lsn = max(lsn, self.table.horizon)
+        lsn = max(lsn, self.table.first_snapshot_lsn)
         had = [column.at(lsn) for column in self.followed.physical if column.exists_at(lsn)]
         by_number = {column.attnum: column.stored for column in had if column.attnum is not None}
         by_name = {column.name: column.stored for column in had}
@@ -188,10 +188,10 @@ class TableShapes:
 
     def columns_at(self, lsn: Lsn) -> tuple[Column, ...]:
         """Return the columns that the table had at `lsn`: of the relation version in force, else of the snapshot."""
-        known = (v for v in reversed(self.shapes.versions) if self.table.horizon < v.lsn <= lsn)
+        known = (v for v in reversed(self.shapes.versions) if self.table.first_snapshot_lsn < v.lsn <= lsn)
         version = next(known, None)
         if version is None:
-            return self.table.columns_at(Lsn(max(self.table.horizon, min(lsn, self.table.position))))
+            return self.table.columns_at(Lsn(max(self.table.first_snapshot_lsn, min(lsn, self.table.position))))
         columns = zip(version.relation.columns, self._stored(version, lsn), strict=True)
         return tuple(replace(c, stored_as=None if stored == c.name else stored) for c, stored in columns)
 
@@ -206,7 +206,7 @@ class TableShapes:
         found = {}
         exact = {version.lsn for version in self.shapes.versions if version.source is ShapeSource.DDL_TRIGGER}
         for column, *_ in self._source_columns:
-            if column.since is not None and column.since > self.table.horizon:
+            if column.since is not None and column.since > self.table.first_snapshot_lsn:
                 since = column.since
                 answer = self._answer(self._name_as_added(column, since), since)
                 if answer is not None and answer.problem is None:

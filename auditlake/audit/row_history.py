@@ -39,7 +39,6 @@ from auditlake.audit.versions import (
     value_column,
     versions_from,
 )
-from auditlake.delta.sql import Bound, may_have
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
@@ -84,7 +83,8 @@ class Book:
 
     def __init__(self, reader: Reader, table: HistoryTable, upto: Lsn) -> None:
         self._reads = KeyReads(reader, table, upto)
-        self._horizon = table.horizon
+        self._first_snapshot = table.first_snapshot_lsn
+        self._expired = table.horizon if table.has_expired else Lsn(0)
         self._rekeyed = reader.rekeyed_at(table, upto) or 0
         self._names = tuple(column.name for column in table.key)
 
@@ -117,11 +117,23 @@ class Book:
             version = following
 
     def _begin_op(self, version: Version, before: Version | None) -> str:
-        """Return the operation that began a version: `resync` for a snapshot after the table's first."""
+        """Return the operation that began a version: `resync` for a snapshot after the table's first.
+
+        A version that was updated to and has none before it was inserted in the same transaction, unless that one has
+        expired.
+        """
         op = version.begin.op
-        if op == "snapshot" and version.begin.lsn > self._horizon:
+        if op == "snapshot" and version.begin.lsn > self._first_snapshot:
             return "resync"
-        return "insert" if before is None and op == "update" else op
+        if before is not None or op != "update" or self._is_continued(version):
+            return op
+        return "insert"
+
+    def _is_continued(self, version: Version) -> bool:
+        """Return whether the version before one has expired."""
+        if version.begin.lsn > self._expired:
+            return False
+        return not any(self._bears(change, version.key) for change in self._reads.turns(version.key, version.begin.lsn))
 
     def _resynced(self, version: Version) -> Version | None:
         """Return the version of the key that ended with the snapshot with which this one began."""
@@ -199,7 +211,7 @@ def blame(events: list[Event], last: Version) -> list[Blame]:
     version: Version | None = last
     while version is not None:
         event = begins[_place(version)]
-        if event.mark.op == "snapshot":
+        if event.mark.op == "snapshot" or (event.mark.op == "update" and event.before is None):  # or it has expired
             marks = {name: marks.get(name) for name in last.values}
             break
         for name in event.changed():
@@ -269,27 +281,15 @@ def _ended_in_history(reader: Reader, table: HistoryTable, span: Span) -> Iterat
     same = " and ".join(same_in_history(table, column.name) for column in table.key)
     later = f"select 1 from history {THERE} where {same} and {THERE}._from_lsn between {HERE}._to_lsn and {span.upto:d}"
     condition = f"{HERE}._to_lsn > {span.after:d} and {HERE}._to_lsn <= {span.upto:d} and not exists ({later})"
-    files = reader.history(table).which(lambda file: may_have(file, _ended_in(span)) or may_have(file, _begun_in(span)))
-    yield from versions_from(table, history_texts(reader, table, condition, files=files))
-
-
-def _ended_in(span: Span) -> dict[str, Bound]:
-    return {"_to_lsn": (span.after + 1, span.upto)}
-
-
-def _begun_in(span: Span) -> dict[str, Bound]:
-    return {"_from_lsn": (span.after + 1, span.upto)}
+    yield from versions_from(table, history_texts(reader, table, condition))
 
 
 def _ended_under_types(reader: Reader, table: HistoryTable, span: Span) -> Iterator[Version]:
     """Yield the same of a table whose key was rewritten for another type: its texts are compared."""
     names = [column.name for column in table.key]
     keys = [value_column(name) for name in names]
-    history = reader.history(table)
-    of_ended, of_begun = history.within(**_ended_in(span)), history.within(**_begun_in(span))
-    within = f"> {span.after:d} and {{}} <= {span.upto:d}"
-    ended = history_texts(reader, table, f"_to_lsn {within.format('_to_lsn')}", files=of_ended)
-    begun = history_texts(reader, table, f"_from_lsn {within.format('_from_lsn')}", names, of_begun)
+    ended = history_texts(reader, table, f"_to_lsn > {span.after:d} and _to_lsn <= {span.upto:d}")
+    begun = history_texts(reader, table, f"_from_lsn > {span.after:d} and _from_lsn <= {span.upto:d}", names)
     last = begun.group_by(keys).aggregate([("_from_lsn", "max")])
     paired = ended.join(last, keys=keys, join_type="left outer")
     lives = pc.fill_null(pc.greater_equal(paired["_from_lsn_max"], paired["_to_lsn"]), fill_value=False)

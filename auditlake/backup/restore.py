@@ -4,7 +4,7 @@ Order of effects, under a lock on the new folder:
 
 1. Write `restore.json`, the backup that is restored: a killed run goes on, and only with the same backup.
 2. For each table: its data files and deletion vectors, then its log.
-3. The small files.
+3. The small files. In a restored lake nothing expires until that is confirmed (`erasure.retention`).
 4. `lake.json`. Until then there is no lake; from now on this one is complete.
 5. Delete `restore.json`.
 
@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from auditlake.backup.pinned import MANIFEST
 from auditlake.backup.stored import Backup, Folder
+from auditlake.erasure.retention import mark_restored
 from auditlake.errors import BadUsage, LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.layout import Lake
@@ -43,7 +44,7 @@ def restore(folder: Folder, lake: Lake, number: int | None, report: Callable[[st
             write_new(lake.root / _MARK, mark)
             for table in backup.tables:
                 _restore_table(folder, backup, table, lake.root)
-            _restore_records(folder, backup, lake.root)
+            _restore_records(folder, backup, lake)
             reach(After.RESTORED)
         (lake.root / _MARK).unlink(missing_ok=True)
     report(f"restored backup {backup.number} of {backup.taken}: everything up to {backup.watermark}")
@@ -101,12 +102,13 @@ def _copied(source: Place, target: Place, present: set[str], name: str) -> int:
         raise LakeUnusable(f"{source} is missing", "Restore it, or restore an earlier backup.") from exc
 
 
-def _restore_records(folder: Folder, backup: Backup, root: Place) -> None:
-    """Write the small files, lake.json last."""
+def _restore_records(folder: Folder, backup: Backup, lake: Lake) -> None:
+    """Write the small files, then that nothing expires until that is confirmed; lake.json last."""
     for name in sorted(backup.records, key=lambda name: (name == MANIFEST, name)):
         if name == MANIFEST:
+            mark_restored(lake)
             reach(After.RECORDS_RESTORED)
-        place = root / name
+        place: Place = lake.root / name
         make_folder(place.parent)
         try:
             copy_file(folder.record(backup.number, name), place)

@@ -29,7 +29,7 @@ OPS = ("insert", "update", "delete", "truncate")
 
 
 @dataclass(frozen=True, slots=True)
-class FeedRequest:
+class Request:
     """Arguments of a feed, unparsed; empty collections are no filter.
 
     The key is given as on the command line (`key`) or in Python (`key_value`): a value, several, or a mapping.
@@ -58,7 +58,7 @@ class FeedRequest:
     def _start(self, known: Known, now: datetime) -> Lsn:
         if self.after is not None and self.since is not None:
             raise BadUsage("a cursor and --since exclude each other", "Use one of them, or neither.")
-        first = Lsn(min(table.horizon for table in known.tables.values()))
+        first = Lsn(min(table.first_snapshot_lsn for table in known.tables.values()))
         if self.after is not None:
             return _known_from(parse_cursor(self.after, known.lake), first, self.after)
         if self.since is None:

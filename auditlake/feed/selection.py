@@ -250,9 +250,9 @@ class Selected:
                 called = (each for other in others for each in other.called)
                 ends = {end for had, _, end in called if had == name and end is not None}
                 ends |= {ended[other.name] for other in others if other.name in ended and other.last_name == name}
-                before = [end for end in ends if end < table.horizon]
+                before = [end for end in ends if end < table.first_snapshot_lsn]
                 if before and table.name in listed:
-                    yield Successor(table.name, name, Lsn(max(before)), Lsn(table.horizon))
+                    yield Successor(table.name, name, Lsn(max(before)), Lsn(table.first_snapshot_lsn))
 
 
 def _places(wanted: KeyFilter, shape: KeyShape) -> list[int] | None:

@@ -13,7 +13,7 @@ the version ended. Columns that were added to the source later come last. A hist
   history never loses a physical column.
 - The table properties have the OID of the source's table, and its earlier names in the same way.
 - Position and horizon are application transactions of the commits that set them. A table without a position does not
-  exist for readers.
+  exist for readers. The horizon is the LSN of the first snapshot, until a commit removes expired versions.
 
 So the timeline of a table's columns is in one place, the metadata of its history. It is written by the commit that
 moves the position past a change, or by one before it: entries above the position are ignored by readers. `relations`
@@ -55,7 +55,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType
 from auditlake.delta.append_table import open_delta, open_metadata, read_metadata
 from auditlake.delta.checkpoints import KEPT_FOR
 from auditlake.delta.data_files import adopt_file, write_part
-from auditlake.delta.log_reader import entries_since, entry, live_files, read_actions
+from auditlake.delta.log_reader import entries_since, entry, live_files, read_entries
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -67,7 +67,15 @@ from auditlake.delta.log_writer import (
 )
 from auditlake.delta.table import open_table, open_version
 from auditlake.errors import LakeConflict
-from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake, source_name
+from auditlake.lake.layout import (
+    EXPIRED_APP,
+    HISTORY_APP,
+    RESYNC_APP,
+    SNAPSHOT_APP,
+    SNAPSHOT_TIME_APP,
+    Lake,
+    source_name,
+)
 from auditlake.lsn import Lsn
 from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, TableName
@@ -128,7 +136,8 @@ class HistoryTable:
     one is from 0 on if `name` is none of the table's. `resynced` is the LSN of the last snapshot that it was compared
     with after its first one; 0 without one. `former_oids` are those that the table had in earlier sources of the lake,
     each with the LSN up to which. `snapshot_us` is the time of its first snapshot in microseconds since 1970, if
-    recorded. `etag` is that of the version's log entry in a store.
+    recorded. `copied` is the LSN of the first snapshot if versions have expired since, which moves the horizon; else 0.
+    `etag` is that of the version's log entry in a store.
     """
 
     name: TableName
@@ -143,6 +152,7 @@ class HistoryTable:
     resynced: Lsn = _NEVER
     former_oids: tuple[tuple[Lsn, int], ...] = ()
     snapshot_us: int | None = None
+    copied: Lsn = _NEVER
     etag: str | None = field(default=None, compare=False)
     saved: "_Saved | None" = field(default=None, init=False, repr=False, compare=False)
 
@@ -165,7 +175,17 @@ class HistoryTable:
     @property
     def snapshot_lsn(self) -> Lsn:
         """Return the LSN of the table's last snapshot."""
-        return max(self.horizon, self.resynced)
+        return max(self.first_snapshot_lsn, self.resynced)
+
+    @property
+    def first_snapshot_lsn(self) -> Lsn:
+        """Return the LSN of the table's first snapshot, with which its history began."""
+        return self.copied or self.horizon
+
+    @property
+    def has_expired(self) -> bool:
+        """Return whether versions that ended up to the horizon were removed."""
+        return self.copied != _NEVER
 
     @property
     def key(self) -> tuple[Column, ...]:
@@ -210,9 +230,8 @@ class HistoryTable:
     @property
     def _named(self) -> tuple[tuple[Lsn, TableName], ...]:
         """Return the names, each with the commit LSN from which on; the first one begins with the history."""
-        if self.names and self.names[0][0] <= self.horizon:
-            return self.names
-        return ((self.horizon, self.name), *self.names)
+        first = self.first_snapshot_lsn
+        return self.names if self.names and self.names[0][0] <= first else ((first, self.name), *self.names)
 
     def name_at(self, lsn: Lsn) -> TableName:
         """Return the name that the table had at `lsn`."""
@@ -229,9 +248,9 @@ class HistoryTable:
 
     def called_since(self, name: TableName, lsn: Lsn) -> Lsn | None:
         """Return since which LSN the table had a name at `lsn`; None if it had another one then."""
-        if lsn < self.horizon or self.name_at(lsn) != name:
+        if lsn < self.first_snapshot_lsn or self.name_at(lsn) != name:
             return None
-        return max(self.horizon, *(since for since, _ in self._named if since <= lsn))
+        return max(self.first_snapshot_lsn, *(since for since, _ in self._named if since <= lsn))
 
 
 def in_order(columns: Sequence[Column]) -> tuple[Column, ...]:
@@ -397,9 +416,10 @@ def _history_in(delta: DeltaTable, name: TableName, path: Path) -> HistoryTable 
     names = tuple((Lsn(since), TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
     former = tuple((Lsn(upto), oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
     version, resynced = delta.version(), Lsn(delta.transaction_version(RESYNC_APP) or 0)
-    at, since = Lsn(position), Lsn(horizon)
+    at, first, expired = Lsn(position), Lsn(horizon), Lsn(delta.transaction_version(EXPIRED_APP) or 0)
+    since, copied = (expired, first) if expired > first else (first, _NEVER)
     taken_us = delta.transaction_version(SNAPSHOT_TIME_APP)
-    return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us)
+    return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us, copied)
 
 
 def has_own_retention(table: HistoryTable) -> bool:
@@ -627,10 +647,12 @@ def _advanced(before: _Read) -> _Read | None:
         return None
     if not entries:
         return before
-    actions = read_actions(table.path, entries)
+    actions = read_entries(table.path, entries)
     if any(action.keys() & {"metaData", "protocol"} for action in actions):
         return None
     moved = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+    if EXPIRED_APP in moved:
+        return None
     newest = max(entries)
     now = replace(
         table,
@@ -698,7 +720,18 @@ def _entries_since(table: HistoryTable) -> dict[int, str | None]:
     return dict(entries_since(table.path, table.delta_version))
 
 
-_LINE = ("delta_version", "position", "horizon", "as_made", "oid", "names", "resynced", "former_oids", "snapshot_us")
+_LINE = (
+    "delta_version",
+    "position",
+    "horizon",
+    "as_made",
+    "oid",
+    "names",
+    "resynced",
+    "former_oids",
+    "snapshot_us",
+    "copied",
+)
 _FORM = json.dumps([*(each.name for each in fields(HistoryTable)), *_LINE, *(each.name for each in fields(Column))])
 """The first line of the file: without the same fields, it is not read."""
 
@@ -712,7 +745,8 @@ def _line(table: HistoryTable, mark: _Mark) -> str:
 
 def _parsed(lake: Lake, line: str) -> _Read:
     head, _, columns = line.partition("\t")
-    mark, schema, name, version, position, horizon, as_made, oid, names, resynced, former, taken_us = json.loads(head)
+    mark, schema, name, *others = json.loads(head)
+    version, position, horizon, as_made, oid, names, resynced, former, taken_us, copied = others
     table = object.__new__(HistoryTable)
     values = (
         ("name", TableName(schema, name)),
@@ -725,6 +759,7 @@ def _parsed(lake: Lake, line: str) -> _Read:
         ("resynced", Lsn(resynced)),
         ("former_oids", tuple((Lsn(upto), oid) for upto, oid in former)),
         ("snapshot_us", taken_us),
+        ("copied", Lsn(copied)),
         ("etag", mark if isinstance(mark, str) else None),
         ("saved", _Saved(lake, columns)),
     )

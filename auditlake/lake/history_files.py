@@ -8,6 +8,7 @@ DuckDB; both skip files by their statistics, and rows that deletion vectors mark
 Authority: Delta's PROTOCOL.md, "Deletion Vectors", "Per-file Statistics"
 """
 
+import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +18,12 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from auditlake.delta.data_files import DataFile, fetch_files, list_any_files, list_files
+from auditlake.delta.data_files import DataFile, list_any_files, list_files
+from auditlake.delta.deletion_vectors import Descriptor, write_vectors
 from auditlake.delta.log_reader import file_path
+from auditlake.delta.log_writer import Action, removed
 from auditlake.lake.history import OPEN_PART, HistoryTable
+from auditlake.store.files import FETCHED_BYTES, FETCHED_FILE_BYTES, AtOnce
 
 
 def part_of(file: DataFile) -> str:
@@ -90,7 +94,14 @@ class Files:
 
     def fetch(self) -> None:
         """Read small files and deletion vectors in a store at the same time, as far as they are kept in memory."""
-        fetch_files(self.table.path, list(self.by_name.values()))
+        if isinstance(self.table.path, Path) or self.size_bytes > FETCHED_BYTES:
+            return
+        with AtOnce(self.table.path) as at_once:
+            for file, path in zip(self.by_name.values(), self.paths, strict=True):
+                if file.size_bytes <= FETCHED_FILE_BYTES:
+                    at_once.start(path.read_bytes)
+                if file.is_marked:
+                    at_once.start(self.gone, file.name)
 
     @property
     def paths(self) -> list[Path]:
@@ -127,3 +138,18 @@ def deleted_places(files: Files) -> pa.Table | None:
     rows = np.concatenate(list(deleted.values()))
     place = pa.StructArray.from_arrays([pa.array(names, pa.string()), pa.array(rows)], names=["file", "row"])
     return pa.table({"place": place})
+
+
+def marked(files: Files, places: Mapping[str, BitMap64]) -> list[Action]:
+    """Return the actions that mark these rows as deleted, and remove files without any rows left."""
+    gone = {name: rows | files.gone(name) for name, rows in places.items()}
+    left = [name for name, rows in gone.items() if len(rows) < files.by_name[name].rows]
+    vectors = write_vectors(files.table.path, [gone[name] for name in left]) if left else []
+    kept = [_with_vector(files.by_name[name], vector) for name, vector in zip(left, vectors, strict=True)]
+    return [*(removed(files.by_name[name].add) for name in places), *kept]
+
+
+def _with_vector(file: DataFile, vector: Descriptor) -> Action:
+    """Return the `add`; statistics are no longer tight, as rows with the least or greatest value may be deleted."""
+    stats = json.dumps({**file.stats, "tightBounds": False})
+    return {"add": {**file.add, "dataChange": True, "stats": stats, "deletionVector": vector}}

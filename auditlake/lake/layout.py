@@ -9,7 +9,7 @@
     <root>/resync/<schema>/<table>/
     <root>/changes/  relations/  added/  transactions/  gaps/  history/<schema>/<table>/
     <root>/ledger/entries/  blocks/  next.json
-    <root>/holds/<number>.json  token.key
+    <root>/holds/<number>.json  token.key  retention.json
 
 A source name becomes one path segment by escaping every byte outside [a-z0-9_-] as `~` and two hex digits; `~` is legal
 in paths and URIs without escaping, so no layer escapes it again. Upper case is escaped because some file systems do not
@@ -39,6 +39,7 @@ TRANSACTIONS_APP = "auditlake/transactions"
 HISTORY_APP = "auditlake/history"
 """Application transaction of a history table: its position, a commit LSN."""
 SNAPSHOT_APP = "auditlake/snapshot"
+EXPIRED_APP = "auditlake/expired"
 """Application transaction of a history table: its horizon, the snapshot LSN."""
 SNAPSHOT_TIME_APP = "auditlake/snapshot_time"
 """Application transaction of a history table: the server's time, in us since 1970, just after its horizon was fixed."""
@@ -139,6 +140,11 @@ class Lake:
     def holds(self) -> Path:
         """Return the folder with the additions and releases of legal holds."""
         return self.root / "holds"
+
+    @property
+    def retention(self) -> Path:
+        """Return the file that records for which place it was confirmed that versions may expire."""
+        return self.root / "retention.json"
 
     @property
     def token_key(self) -> Path:

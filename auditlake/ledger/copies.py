@@ -2,8 +2,8 @@
 
 A *copy* is what a table had at the LSN of a snapshot: its first copy, or what a new snapshot changed. A history has
 its rows as the versions that began with it (`_op` is `snapshot`), and those that it did not have any more as the
-versions that ended with it (`_end_op` is `resync`). Both stay in the history for ever, in whatever file. All else in a
-history follows from them and the changes, which `verify` folds again.
+versions that ended with it (`_end_op` is `resync`). Both stay in the history, in whatever file, until they expire. All
+else in a history follows from them and the changes, which `verify` folds again.
 
 Rows have no order of their own, so the entries of a copy are in the order of their hashes.
 """
@@ -55,7 +55,7 @@ def copies_of(table: HistoryTable, after: Lsn) -> list[Lsn]:
     """Return the LSNs of a table's snapshots after `after`, ascending."""
     files = _files(table)
     found = {table.snapshot_lsn}
-    if after == 0 or table.horizon != table.snapshot_lsn:
+    if after == 0 or table.first_snapshot_lsn != table.snapshot_lsn:
         for _, rows in _batches(files, ("_from_lsn", "_op")):
             begun = rows.filter(pc.equal(rows["_op"], "snapshot"))["_from_lsn"]
             found.update(map(Lsn, pc.unique(begun).to_pylist()))

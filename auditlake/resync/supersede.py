@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from auditlake.apply.apply import StartSpark, fold_held
-from auditlake.apply.deletion_vector_writer import marked
 from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.commit_failures import writing
 from auditlake.delta.data_files import DataFile, file_problems
@@ -34,7 +33,7 @@ from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, Unsuppor
 from auditlake.failpoints import After, reach
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.history import OPEN_PART, HistoryTable, open_history, with_columns, write_rows
-from auditlake.lake.history_files import Files, find_files, is_open
+from auditlake.lake.history_files import Files, find_files, is_open, marked
 from auditlake.lake.layout import HISTORY_APP, RESYNC_APP, Lake
 from auditlake.lake.parking import Parked
 from auditlake.lake.relations import read_versions

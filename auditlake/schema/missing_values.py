@@ -83,7 +83,7 @@ class CatalogSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class StoringTable:
+class Part:
     """A table that stores rows: its file, and the text of the column's missing value, None if it has none."""
 
     file: int
@@ -96,7 +96,7 @@ class ColumnEntry:
 
     number: int
     last_dropped: int
-    parts: Mapping[int, StoringTable]
+    parts: Mapping[int, Part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def decide(
     return next(iter(values), Existing())
 
 
-def _of_part(part: StoringTable, file: int) -> Existing:
+def _of_part(part: Part, file: int) -> Existing:
     if part.missing is not None or part.file == file:
         return Existing(part.missing)
     return Existing(problem="the table was rewritten, so each row may have a different value")
@@ -242,7 +242,7 @@ class AddedLog:
         """Yield a question for each added column of a table that is neither in the history nor decided."""
         before: Sequence[Column] = history.columns
         for lsn, relation in versions:
-            if lsn <= history.horizon:
+            if lsn <= history.first_snapshot_lsn:
                 continue
             for column in sorted(relation.columns, key=lambda column: column.name):
                 if _is_among(column, before) or _is_among(column, history.columns):

@@ -136,10 +136,7 @@ class Facets(Model):
 
 
 class Transaction(Model):
-    """A transaction: when, who, why, which tables, how many changes.
-
-    The counts are null if the transaction changed tables that the user may not see, too; these are not in `tables`.
-    """
+    """A transaction: when, who, why, which tables, how many changes."""
 
     lsn: str
     xid: int
@@ -149,10 +146,10 @@ class Transaction(Model):
     db_user: str | None
     origin: str | None
     tables: list[str]
-    inserts: int | None
-    updates: int | None
-    deletes: int | None
-    truncates: int | None
+    inserts: int
+    updates: int
+    deletes: int
+    truncates: int
 
 
 class Log(Model):
@@ -354,7 +351,7 @@ class SqlColumn(Model):
 
 
 class Answer(Model):
-    """Rows of a statement: values as text; `more` if there are others. `tables` are those that it reads."""
+    """Rows of a statement: values as text; `more` if there are others than the first `limit`."""
 
     at: Moment
     engine: str
@@ -362,7 +359,6 @@ class Answer(Model):
     columns: list[SqlColumn]
     rows: list[list[str | None]]
     more: bool
-    tables: list[str]
 
 
 class Completion(Model):

@@ -26,16 +26,7 @@ from functools import lru_cache
 from typing import Any
 
 from auditlake.values.exact_text import elements
-from auditlake.values.types import (
-    BUILT_IN,
-    DATE_LENGTH,
-    NUMERIC_OID,
-    TEXT,
-    YEAR_LENGTH,
-    ColumnType,
-    Conversion,
-    column_type,
-)
+from auditlake.values.types import BUILT_IN, DATE_LENGTH, NUMERIC_OID, TEXT, YEAR_LENGTH, ColumnType, Kind, column_type
 
 Decoder = Callable[[str], Any]
 
@@ -62,7 +53,7 @@ def decoder(type_oid: int, typmod: int) -> Decoder:
 def _decoder_of(stored: ColumnType) -> Decoder:
     if stored.element is not None:
         return _array_of(_decoder_of(stored.element))
-    if stored == ColumnType(Conversion.FLOAT, "float"):
+    if stored == ColumnType(Kind.FLOAT, "float"):
         return _real
     return _DECODERS.get(stored.kind, _text)
 
@@ -113,13 +104,13 @@ def _bytea(text: str) -> bytes:
     return bytes.fromhex(text.removeprefix("\\x"))
 
 
-_DECODERS: dict[Conversion, Decoder] = {
+_DECODERS: dict[Kind, Decoder] = {
     TEXT.kind: _text,
-    Conversion.BOOLEAN: _boolean,
-    Conversion.INTEGER: int,
-    Conversion.FLOAT: float,
-    Conversion.DATE: _date,
-    Conversion.TIMESTAMP: _timestamp,
-    Conversion.TIMESTAMPTZ: _timestamptz,
-    Conversion.BYTEA: _bytea,
+    Kind.BOOLEAN: _boolean,
+    Kind.INTEGER: int,
+    Kind.FLOAT: float,
+    Kind.DATE: _date,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.TIMESTAMPTZ: _timestamptz,
+    Kind.BYTEA: _bytea,
 }

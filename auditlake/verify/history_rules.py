@@ -5,7 +5,7 @@ Structure:
   S2  No period of a key overlaps the next.
   S3  At most one version of a key is open.
   S4  `_part` agrees with the end.
-  S5  Every LSN is in [horizon, position].
+  S5  Every LSN is in [first snapshot, position], and no version ended before the horizon.
 S2 and S3 are checked in each era of the key (`key_eras`), by the columns that were the key then.
 
 Replay: the snapshot's rows in their state before the first change, and the fold of all changes up to the position, must
@@ -44,9 +44,9 @@ from auditlake.relation import Column
 from auditlake.spark.planning import read_version
 from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
 from auditlake.values.exact_text import exact_texts
-from auditlake.values.types import ColumnType, Conversion
-from auditlake.verify.key_eras import KeyEra, era_conditions, key_eras
-from auditlake.verify.report import Finding, TableReport, first_findings
+from auditlake.values.types import ColumnType, Kind
+from auditlake.verify.key_eras import KeyEra, key_eras, versions_of
+from auditlake.verify.report import Finding, TableReport, cut
 
 _PERIOD = tuple(name for name, _ in PERIOD_COLUMNS)
 _NULLABLE_ENDS = ("_to_time", "_end_op")
@@ -85,7 +85,7 @@ def check_structure(history: History, limit: int) -> TableReport:
 
 def _broken_in(era: KeyEra, history: History, limit: int) -> list[Finding]:
     """Find versions of an era that break a rule; rules of one version alone are checked in the era of its begin."""
-    of_era, begins_here = era_conditions(era)
+    of_era, begins_here = versions_of(era)
     rows = history.rows.where(of_era).select(*_named_key(era.columns), *(F.col(name) for name in _PERIOD))
     rows = rows.withColumn("following", _following(era.columns))
     problem = _problem(history.table, begins_here)
@@ -111,8 +111,11 @@ def _problem(table: HistoryTable, begins_here: Expression) -> Expression:
     is_open = end.isNull()
     part = F.when(is_open, F.lit(OPEN_PART)).otherwise(F.date_format("_to_time", "yyyy-MM"))
     half_ended = reduce(lambda a, b: a | b, (F.col(name).isNull() != is_open for name in _NULLABLE_ENDS))
-    horizon, position = int(table.horizon), int(table.position)  # py4j would format an Lsn as PostgreSQL does
-    outside = (begin < horizon) | (begin > position) | (F.coalesce(end, begin) > position)
+    first, position = int(table.first_snapshot_lsn), int(table.position)  # py4j would format an Lsn as PostgreSQL does
+    expired = end <= int(table.horizon) if table.has_expired else F.lit(False)
+    outside = (
+        F.coalesce(expired, F.lit(False)) | (begin < first) | (begin > position) | (F.coalesce(end, begin) > position)
+    )
     return (
         F.when(begin.isNull(), "version without a begin")
         .when(begins_here & (end <= begin), "empty period")
@@ -220,7 +223,7 @@ def _compared(actual: DataFrame, expected: DataFrame, columns: Sequence[Column])
 def _hash(value: Expression, column_type: ColumnType) -> Expression:
     """Hash a typed value; NULL differs from every value, and -0 from 0."""
     element = column_type if column_type.element is None else column_type.element
-    exact = typed_values.distinct_text(column_type, value) if element.kind is Conversion.FLOAT else value
+    exact = typed_values.distinct_text(column_type, value) if element.kind is Kind.FLOAT else value
     return F.xxhash64(exact, value.isNull())
 
 
@@ -271,5 +274,5 @@ def _keys_of(listed: pa.Table, columns: Sequence[Column]) -> Iterator[tuple[tupl
 
 
 def _report(table: HistoryTable, findings: Sequence[Finding], limit: int) -> TableReport:
-    shown, more = first_findings(findings, limit)
+    shown, more = cut(findings, limit)
     return TableReport(str(table.name), findings=shown, more=more)

@@ -33,7 +33,7 @@ class KeyEra:
 
 def key_eras(table: HistoryTable) -> list[KeyEra]:
     """Return the eras of a history's key up to its position, in order; there is at least one."""
-    begins = [lsn for lsn in sorted(set(_changes(table))) if table.horizon < lsn <= table.position]
+    begins = [lsn for lsn in sorted(set(_changes(table))) if table.first_snapshot_lsn < lsn <= table.position]
     first = [lsn for lsn in begins if _key(table, Lsn(lsn - 1)) != _key(table, lsn)]
     ends = [*first, None]
     return [
@@ -42,7 +42,7 @@ def key_eras(table: HistoryTable) -> list[KeyEra]:
     ]
 
 
-def era_conditions(era: KeyEra) -> tuple[Expression, Expression]:
+def versions_of(era: KeyEra) -> tuple[Expression, Expression]:
     """Return the conditions of versions that are in force at some moment of an era, and of those that begin in it."""
     begin, end = F.col("_from_lsn"), F.col("_to_lsn")
     before_its_end = [begin < int(era.end)] if era.end is not None else []

@@ -17,11 +17,16 @@ import pyarrow.compute as pc
 import pytest
 
 from auditlake.apply.apply import apply_pending
+from auditlake.delta.log_reader import live_files
+from auditlake.delta.log_writer import put_commit
+from auditlake.erasure.retention import expire_versions
 from auditlake.lake.history import HistoryTable, open_history
 from auditlake.lake.history_files import find_files
 from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
+from auditlake.messages import say
 from auditlake.relation import TableName
+from auditlake.retention_rules import Period
 from auditlake.source import catalog
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
@@ -217,6 +222,41 @@ def test_a_lake_that_nothing_captures_is_captured_up_to_the_snapshot(database: s
     assert refused.code == 5
     assert "slot idle is gone" in refused.stderr
     assert "auditlake resync --all" in refused.stderr
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_history_of_which_versions_expired_is_verified(database: str, tmp_path: Path) -> None:
+    """From the horizon on, also what came later; a version that ended before it and is there again is named."""
+    site = Site(database, chosen_lake(tmp_path / "lake"))
+    site.execute("create table t (id int primary key, v text)")
+    site.execute("insert into t select n, 'secret' from generate_series(1, 9) n")
+    assert command.run_here(["bootstrap", "--source", database, "--lake", site.lake.root]).code == 0
+    follow: list[str | Path] = ["follow", "--until-current", "--source", database, "--lake", site.lake.root]
+    for change in ("update t set v = 'secret2' where id < 6", "delete from t where id in (1, 7)"):
+        site.execute(change)
+        assert command.run_here(follow).code == 0
+    before = _history(site, "t")
+    expire_versions(site.lake, (("public.t", _Now()),), "tests", say)
+    site.execute("update t set v = 'secret3' where id in (2, 8)")
+    assert command.run_here(follow).code == 0
+    done = site.verify()
+    assert done.code == 0, done.stdout + done.stderr
+    kept = _history(site, "t")
+    assert kept.first_snapshot_lsn == before.horizon < kept.horizon
+    assert f"its versions that ended up to {kept.horizon} have expired" in done.stdout
+    closed = next(add for add in live_files(before.path, before.delta_version) if "open" not in add["path"])
+    put_commit(kept.path, kept.delta_version + 1, "WRITE", [{"add": closed}])
+    code, found = site.found("--no-source")
+    assert code == 6
+    assert any(each.startswith("outside horizon and position") for each in found["t"])
+
+
+class _Now(Period):
+    """No time at all."""
+
+    def before(self, time_us: int) -> int | None:
+        """Return the time itself."""
+        return time_us
 
 
 def _history(site: Site, name: str) -> HistoryTable:

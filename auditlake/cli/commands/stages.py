@@ -138,20 +138,44 @@ def apply(settings: Settings, *, until_current: bool) -> None:
 
 @click.command()
 @with_settings
-def maintain(settings: Settings) -> None:
-    """Compact and cluster the history tables, and delete expired files.
+@click.option("--dry-run", is_flag=True, help="Only show which versions [retention] would remove.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: one JSON object a line.")
+@click.option("--confirm-restored", is_flag=True, help="Let versions expire in a lake that was restored or copied.")
+def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restored: bool) -> None:
+    """Remove expired versions ([retention]), compact and cluster the history tables, and delete expired files.
 
     \b
     Example:
+      auditlake maintain --dry-run
       auditlake maintain
     """
-    from auditlake.lake import maintenance as stage
+    from auditlake.erasure import retention
     from auditlake.lake.manifest import require_manifest
 
-    lake = Lake(settings.lake)
+    lake, rules = Lake(settings.lake), settings.retention.versions
     require_manifest(lake)
+    if dry_run:
+        _show_expiries([each.as_json() for each in retention.find_expiries(lake, rules)], as_json=as_json)
+        return
+    from auditlake.lake import maintenance as stage
+
     with hold(lake, "maintain", Stage.MAINTAIN):
+        if confirm_restored:
+            retention.confirm_restored(lake)
+        retention.expire_versions(lake, rules, "maintain", say)
         stage.maintain(starter_of_spark(settings), lake, say)
+
+
+def _show_expiries(found: list[dict[str, object]], *, as_json: bool) -> None:
+    if as_json:
+        for each in found:
+            click.echo(json.dumps(each))
+    elif found:
+        from auditlake.terminal import show_expiries
+
+        show_expiries(found)
+    else:
+        say("no version would expire")
 
 
 @click.command()
@@ -232,10 +256,10 @@ def status(settings: Settings, *, check_only: bool, as_json: bool, every_s: floa
     if every_s is not None:
         if check_only or as_json:
             raise BadUsage("--watch shows the status to people", "Omit --check and --json.")
-        from auditlake.cli.status_watch import watch_status
+        from auditlake.cli.status_watch import watch
 
         with stopped_by_signals() as stop:
-            watch_status(lambda: stage.read_status(lake, source), every_s, stop)
+            watch(lambda: stage.read_status(lake, source), every_s, stop)
         return
     found = stage.read_status(lake, source)
     verdict = judge(found)

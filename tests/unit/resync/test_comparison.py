@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from auditlake.apply.deletion_vector_writer import marked
 from auditlake.delta.log_writer import put_commit
 from auditlake.lake.history import history_schema
-from auditlake.lake.history_files import Files
+from auditlake.lake.history_files import Files, marked
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName

@@ -1,0 +1,287 @@
+"""Retention: remove the versions of histories that ended longer ago than `[retention]` keeps them. No JVM.
+
+A table's versions expire up to an LSN, the last one whose commit the lake knows to be older than the table's period.
+One commit removes all versions that ended up to there, and moves the horizon there: from then on no reader sees them,
+and questions about an earlier moment are refused. A version that is longer ago begun, but ended later or is open, stays
+as it is, so every state from the horizon on is complete.
+
+- Files, and so whole months, of which every version expired are removed without being read. In others, deletion
+  vectors mark the versions; their values leave the disk when the file is rewritten or expires as a whole.
+- The time is that up to which capture knows every commit, not this machine's: a wrong clock removes nothing, and
+  nothing more expires while nothing is captured.
+- A table whose rows a legal hold covers, even one row, keeps all versions.
+- A lake that was restored or copied may be the last that has what another one lost. It is recognized by its place, and
+  nothing expires in it until that is confirmed.
+
+`changes`, `transactions` and the ledger are not touched: entries stay, and `verify --digest` counts the rows of copies
+that have expired.
+
+Order of effects, for each table, under the lock of `Stage.ERASE`: deletion vectors, then the commit. A run that is
+killed before it leaves an orphan, which `maintain` deletes. If another process commits first, the table is planned
+again.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from auditlake.delta.data_files import DataFile
+from auditlake.delta.log_reader import file_path
+from auditlake.delta.log_writer import moved, put_commit, removed
+from auditlake.errors import ConfigError, LakeConflict, LakeUnusable, Unsupported
+from auditlake.failpoints import After, reach
+from auditlake.lake.history import HistoryTable, open_history
+from auditlake.lake.history_files import Files, find_files, is_open, marked, part_of
+from auditlake.lake.holds import HoldEvent, holds_in_force
+from auditlake.lake.layout import EXPIRED_APP, Lake
+from auditlake.lake.records import write_record
+from auditlake.lake.stage_lock import Stage, hold
+from auditlake.lsn import Lsn
+from auditlake.mask_rules import matches_table
+from auditlake.messages import Event, Notice
+from auditlake.retention_rules import Period, Rules
+from auditlake.store.files import parquet
+from auditlake.store.place import Place
+from auditlake.temporal.moments import Known, last_up_to, read_known
+from auditlake.temporal.when import format_us
+
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The versions of a table that expire: all of the files `whole`, and rows of others, by file.
+
+    `upto` is the new horizon, `before_us` the time before which they ended. `held` is the hold that keeps them.
+    """
+
+    files: Files
+    upto: Lsn
+    before_us: int
+    whole: tuple[DataFile, ...]
+    places: Mapping[str, BitMap64]
+    held: HoldEvent | None = None
+
+    @property
+    def table(self) -> HistoryTable:
+        return self.files.table
+
+    @property
+    def rows(self) -> int:
+        """Return the number of versions."""
+        return sum(file.rows - file.deleted_rows for file in self.whole) + sum(map(len, self.places.values()))
+
+    @property
+    def freed_bytes(self) -> int:
+        """Return the size of the files that are removed."""
+        return sum(file.size_bytes for file in self.whole)
+
+    @property
+    def months(self) -> tuple[list[str], list[str]]:
+        """Return the months in which the versions ended: those that are removed as a whole, and the others."""
+        kept = self.files.which(lambda file: file not in self.whole).by_name.values()
+        others = {part_of(file) for file in kept if not is_open(file)}
+        touched = {part_of(file) for file in (*self.whole, *(self.files.by_name[name] for name in self.places))}
+        return sorted(touched - others), sorted(touched & others)
+
+    def line(self) -> str:
+        """Return the expiry in words."""
+        whole, partly = self.months
+        months = ", ".join([*(f"all of {month}" for month in whole), *(f"some of {month}" for month in partly)])
+        since = f"{self.table.label}: {self.rows:,} versions that ended up to {self.upto}"
+        return f"{since}, before {format_us(self.before_us)} ({months}; {self.freed_bytes:,} bytes)"
+
+    def as_json(self) -> dict[str, object]:
+        """Return the expiry as plain values."""
+        whole, partly = self.months
+        return {
+            "table": str(self.table.name),
+            "horizon": str(self.table.horizon),
+            "new_horizon": str(self.upto),
+            "ended_before": format_us(self.before_us),
+            "versions": self.rows,
+            "bytes": self.freed_bytes,
+            "whole_months": whole,
+            "partial_months": partly,
+            "held_by": None if self.held is None else self.held.name,
+        }
+
+
+def find_expiries(lake: Lake, rules: Rules) -> Iterator[Expiry]:
+    """Yield what of each table would expire now, in name order; nothing is written.
+
+    Raises ConfigError if a rule matches no table, Unsupported for a history that another program has changed.
+    """
+    known = read_known(lake)
+    _require_matching(known, rules)
+    holds = holds_in_force(lake)
+    for table in known.listed:
+        if (found := _find(known, table, rules, holds)) is not None:
+            yield found
+
+
+def expire_versions(lake: Lake, rules: Rules, command: str, report: Callable[[str], None]) -> None:
+    """Remove the versions that have expired, one commit for each table.
+
+    Raises as `find_expiries`; ConfigError in a restored or copied lake, LakeConflict if other processes commit again
+    and again, or rows are being removed by one.
+    """
+    if not rules:
+        return
+    with hold(lake, command, Stage.ERASE):
+        _require_confirmed(lake)
+        known = read_known(lake)
+        _require_matching(known, rules)
+        run = _Run(known, rules, holds_in_force(lake), report)
+        for table in known.listed:
+            run.expire(table)
+
+
+def confirm_restored(lake: Lake) -> None:
+    """Record that versions may expire in the lake as it is now, restored or not."""
+    with hold(lake, "maintain --confirm-restored", Stage.ERASE):
+        _record_place(lake)
+
+
+def mark_restored(lake: Lake) -> None:
+    """Record that a lake was restored: nothing expires in it until that is confirmed."""
+    write_record(lake, lake.retention, {"place": "restored"}, durable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run over all tables, from one state of the lake."""
+
+    known: Known
+    rules: Rules
+    holds: list[HoldEvent]
+    report: Callable[[str], None]
+
+    def expire(self, table: HistoryTable) -> None:
+        """Remove the versions of a table that have expired."""
+        for _ in range(_ATTEMPTS):
+            found = _find(self.known, table, self.rules, self.holds)
+            if found is None or self._is_held(found):
+                return
+            with suppress(FileExistsError):
+                _commit(found)
+                self.report(Notice(Event.VERSIONS_EXPIRED, f"{found.line()} expired"))
+                return
+            current = open_history(self.known.lake, table.name) or table
+            table = replace(current, names=table.names)
+        raise LakeConflict(f"other processes commit to the history of {table.name} all the time", "Run this again.")
+
+    def _is_held(self, found: Expiry) -> bool:
+        if found.held is None:
+            return False
+        why = f"held by {found.held.name}: {found.held.reason}"
+        self.report(Notice(Event.VERSIONS_KEPT, f"{found.line()} would expire, {why}"))
+        return True
+
+
+def _commit(expiry: Expiry) -> None:
+    """Remove the versions and move the horizon.
+
+    Raises FileExistsError if another process committed first.
+    """
+    table = expiry.table
+    actions = [*(removed(file.add) for file in expiry.whole), *marked(expiry.files, expiry.places)]
+    reach(After.EXPIRY_WRITTEN)
+    put_commit(table.path, table.delta_version + 1, "DELETE", [*moved({EXPIRED_APP: expiry.upto}), *actions])
+    reach(After.EXPIRED)
+
+
+def _require_matching(known: Known, rules: Rules) -> None:
+    for pattern, _ in rules:
+        if not any(_matches(pattern, table) for table in known.listed):
+            raise ConfigError(
+                f"retention.versions has {pattern!r}, which matches no table of {known.lake.root}",
+                "auditlake status lists the tables.",
+            )
+
+
+def _matches(pattern: str, table: HistoryTable) -> bool:
+    return any(matches_table(pattern, name) for name in {table.name, *table.all_names})
+
+
+def _period(rules: Rules, table: HistoryTable) -> Period | None:
+    """Return how long the versions of a table are kept; None without a rule."""
+    return next((period for pattern, period in rules if _matches(pattern, table)), None)
+
+
+def _find(known: Known, table: HistoryTable, rules: Rules, holds: list[HoldEvent]) -> Expiry | None:
+    period = _period(rules, table)
+    before_us = None if period is None else period.before(known.positions.current_us)
+    last = None if before_us is None else last_up_to(known, before_us)
+    upto = Lsn(min(last or 0, table.position))
+    if before_us is None or upto <= table.horizon:
+        return None
+    files = find_files(table)
+    if files is None:
+        raise Unsupported(
+            f"versions of {table.label} cannot expire: another program has given its history table features",
+            "Undo that, or leave the table out of retention.versions.",
+        )
+    whole, places = _expired(files.which(lambda file: not is_open(file)), upto)
+    held = next((each for each in holds if each.covers(table)), None)
+    return Expiry(files, upto, before_us, whole, places, held) if whole or places else None
+
+
+def _expired(closed: Files, upto: Lsn) -> tuple[tuple[DataFile, ...], dict[str, BitMap64]]:
+    """Return the files of which every version ended up to an LSN, and the rows of others that did."""
+    whole, places = [], {}
+    for name, file in closed.by_name.items():
+        first, last = file.bounds("_to_lsn") or (0, upto + 1)
+        if last <= upto:
+            whole.append(file)
+        elif first <= upto and (rows := _rows_up_to(closed, name, upto)):
+            places[name] = rows
+    return tuple(whole), places
+
+
+def _rows_up_to(files: Files, name: str, upto: Lsn) -> BitMap64:
+    """Return the positions of the rows of a file that ended up to an LSN, without those that are deleted."""
+    path = file_path(files.table.path, files.by_name[name].add)
+    ends = pq.ParquetFile(parquet(path)).read(["_to_lsn"])["_to_lsn"]
+    here = np.flatnonzero(pc.fill_null(pc.less_equal(ends, int(upto)), fill_value=False).to_numpy())
+    return BitMap64(here.astype(np.uint64)) - files.gone(name)
+
+
+def _require_confirmed(lake: Lake) -> None:
+    """Require that the lake is where it was when versions expired first, or was confirmed later."""
+    recorded = _read_place(lake)
+    if recorded is None:
+        _record_place(lake)
+    elif recorded != _place(lake):
+        raise ConfigError(
+            f"{lake.root} was restored or copied, so nothing expires in it until that is confirmed",
+            "If it may forget what [retention] says: auditlake maintain --confirm-restored.",
+        )
+
+
+def _read_place(lake: Lake) -> str | None:
+    try:
+        return str(json.loads(lake.retention.read_text())["place"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise LakeUnusable(
+            f"{lake.retention} cannot be read: {type(exc).__name__}", "auditlake maintain --confirm-restored writes it."
+        ) from exc
+
+
+def _record_place(lake: Lake) -> None:
+    write_record(lake, lake.retention, {"place": _place(lake)}, durable=True)
+
+
+def _place(lake: Lake) -> str:
+    """Return what distinguishes a lake from its copies: the inode of its folder, or its URL."""
+    root: Place = lake.root
+    return f"inode {root.stat().st_ino}" if isinstance(root, Path) else str(root)

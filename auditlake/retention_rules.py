@@ -1,0 +1,59 @@
+"""Periods of retention: how long closed versions are kept after their end.
+
+    90 days   12 weeks   18 months   7 years   forever
+
+Months and years are those of the calendar in UTC: one month before 31 March is the last day of February. Pure.
+"""
+
+import re
+from calendar import monthrange
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+FOREVER = "forever"
+_PERIOD = re.compile(r"([1-9][0-9]{0,4}) +(day|week|month|year)s?")
+_DAYS = {"day": 1, "week": 7}
+_MONTHS = {"month": 1, "year": 12}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A number of days or of calendar months; both are 0 if versions are kept for ever."""
+
+    days: int = 0
+    months: int = 0
+
+    def before(self, time_us: int) -> int | None:
+        """Return the time that is earlier by the period, in microseconds since 1970; None if there is none."""
+        if not self.days and not self.months:
+            return None
+        at = _EPOCH + timedelta(microseconds=time_us)
+        year, month = divmod(at.year * 12 + at.month - 1 - self.months, 12)
+        if year < 1:
+            return None
+        try:
+            day = min(at.day, monthrange(year, month + 1)[1])
+            earlier = at.replace(year=year, month=month + 1, day=day) - timedelta(days=self.days)
+        except OverflowError:
+            return None
+        return (earlier - _EPOCH) // timedelta(microseconds=1)
+
+
+def parse_period(text: str) -> Period:
+    """Parse a period.
+
+    Raises ValueError.
+    """
+    words = " ".join(text.split())
+    if words == FOREVER:
+        return Period()
+    found = _PERIOD.fullmatch(words)
+    if found is None:
+        raise ValueError(f"has {text!r}, need for example 90 days, 12 weeks, 18 months, 7 years or {FOREVER}")
+    count, unit = int(found[1]), found[2]
+    return Period(count * _DAYS.get(unit, 0), count * _MONTHS.get(unit, 0))
+
+
+Rules = tuple[tuple[str, Period], ...]
+"""Patterns of `schema.table`, each with its period; the first that matches a table decides."""
