@@ -3,7 +3,7 @@ PYTHON_BIN := .venv/bin
 ARGS ?=
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0# a second server of the S3 protocol
 
-.PHONY: demo test release torture mutations check setup docs man site sbom bench wheel clean
+.PHONY: demo test release torture mutations check setup docs man site sbom bench peers peers-page wheel clean
 
 demo: setup ## A live database and its history, side by side
 	$(PYTHON_BIN)/auditlake demo $(ARGS)
@@ -56,6 +56,19 @@ sbom: setup ## build/auditlake.cdx.json: a bill of materials in CycloneDX's form
 bench: setup
 	@$(PYTHON_BIN)/python -m pip install --quiet -e '.[bench]'
 	@for script in bench/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; PYTHONPATH=. $(PYTHON_BIN)/python "$$script" || exit 1; done
+
+PEERS_HOME ?= build/peers
+PEERS = PYTHONPATH=$(CURDIR):$(CURDIR)/bench PEERS_HOME=$(abspath $(PEERS_HOME)) $(PYTHON_BIN)/python -m peers
+
+peers: setup ## What users would run instead, in the same session: JOBS='tpcb insert' SCALE=0.1 RUNS=3 ARGS=--missing
+	@[ "$$(cat $(PEERS_HOME)/installed-for 2>/dev/null)" = "$$(cksum <bench/peers-requirements.txt)" ] || { \
+		$(PYTHON_BIN)/python -m venv $(PEERS_HOME)/env && \
+		$(PEERS_HOME)/env/bin/python -m pip install --quiet -r bench/peers-requirements.txt && \
+		cksum <bench/peers-requirements.txt >$(PEERS_HOME)/installed-for; }
+	$(PEERS) $(JOBS) --scale $(or $(SCALE),0.1) --runs $(or $(RUNS),3) $(ARGS)
+
+peers-page: setup ## bench/RESULTS.md, its plots and README's lines, from the files in bench/results
+	$(PEERS).page
 
 wheel: setup ## dist/auditlake-VERSION-py3-none-any.whl, with the Delta jars
 	@$(PYTHON_BIN)/python scripts/wheel.py

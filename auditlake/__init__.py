@@ -79,9 +79,9 @@ def changes(  # noqa: PLR0913 - independent filters, all optional
     Raises BadUsage, LakeUnusable, WrongSource (the cursor belongs to another source), NotAnswerable (the lake does not
     have every change from there on; `allow_gaps` continues without what is missing).
     """
-    from auditlake.feed.request import Request  # noqa: PLC0415 - the import of this package is cheap
+    from auditlake.feed.request import FeedRequest  # noqa: PLC0415 - the import of this package is cheap
 
-    asked = Request(
+    asked = FeedRequest(
         since=_written(since),
         after=after,
         tables=tuple(tables),

@@ -52,7 +52,7 @@ _Assertion: TypeAlias = str | _Merge | None
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ContextInForce:
     """Assertion and observation in force at one place of a transaction.
 
     A merge is formatted when the text is asked for, or when its parts have `_MAX_LENGTH` characters: the cost of any
@@ -66,7 +66,7 @@ class Scope:
     last_ordinal: int = -1
     """Ordinal of the last message taken in."""
 
-    def after(self, prefix: str, content: bytes, ordinal: int) -> "Scope":
+    def after(self, prefix: str, content: bytes, ordinal: int) -> "ContextInForce":
         """Apply the message at `ordinal`; the caller passes every message of the transaction, in order."""
         some_change = ordinal > self.last_ordinal + 1
         applied = self.asserted or self.applied if some_change else self.applied

@@ -34,10 +34,10 @@ from pydantic import (
 )
 
 from auditlake.errors import ConfigError, Unsupported
-from auditlake.mask_rules import LEAST_SECRET_BYTES, Form, Masking, Rule, parse_rule
+from auditlake.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
 from auditlake.retention_rules import Rules, parse_period
 from auditlake.store.objects import settings_for_spark
-from auditlake.store.place import SCHEMES, parse
+from auditlake.store.place import SCHEMES, parse_url
 from auditlake.streaming_mode import Streaming, StreamingMode
 
 _LOCALTIME = Path("/etc/localtime")
@@ -74,7 +74,7 @@ def lake_place(value: object) -> Path:
     if "://" not in text:
         return _unambiguous(Path(text).expanduser().absolute())
     if parts.scheme in SCHEMES:
-        return cast("Path", parse(text))  # as `lake.layout.Lake` has it
+        return cast("Path", parse_url(text))  # as `lake.layout.Lake` has it
     if parts.scheme != "file":
         raise Unsupported(
             f"lake {parts.scheme}://… is on a store this version does not write to, need a local path or s3://",
@@ -282,7 +282,7 @@ class Settings(BaseModel):
         Raises ConfigError.
         """
         rules = self.mask.columns
-        needed = any(rule.form is Form.HASH for _, rule in rules)
+        needed = any(rule.form is MaskForm.HASH for _, rule in rules)
         return Masking(rules, self.mask.strict, _read_secret(self.mask.secret) if needed else None)
 
     @property

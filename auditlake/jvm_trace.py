@@ -52,7 +52,7 @@ LESS_HEAP = (
 """The remedy of a JVM that was killed."""
 
 
-def watch(jvm: "subprocess.Popen[bytes]", heap: str) -> None:
+def watch_jvm(jvm: "subprocess.Popen[bytes]", heap: str) -> None:
     """Remember the JVM that this process has started, and the heap that it was given."""
     _STARTED.append((jvm, heap))
 

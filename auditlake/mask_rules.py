@@ -30,7 +30,7 @@ _WITH_LENGTH = re.compile(r"(truncate|keep_last) +([1-9][0-9]{0,8})")
 LEAST_SECRET_BYTES = 16
 
 
-class Form(StrEnum):
+class MaskForm(StrEnum):
     """What a rule does with a value."""
 
     HASH = "hash"
@@ -44,7 +44,7 @@ class Form(StrEnum):
 class Rule:
     """A form, and the number of characters that it leaves, if it is one that counts them."""
 
-    form: Form
+    form: MaskForm
     length: int = 0
 
     def __str__(self) -> str:
@@ -53,20 +53,20 @@ class Rule:
     @property
     def masks(self) -> bool:
         """Return whether values change."""
-        return self.form is not Form.KEEP
+        return self.form is not MaskForm.KEEP
 
     def problem(self, type_oid: int, *, key: bool) -> str | None:
         """Return why the rule cannot be applied to a column of this type; None if it can."""
-        if self.form is Form.HASH and type_oid not in _HASHED:
+        if self.form is MaskForm.HASH and type_oid not in _HASHED:
             return "hash is for text, varchar, char, bytea and uuid"
         if self.length and type_oid not in _STRINGS:
             return f"{self.form} is for text, varchar and char"
-        if key and self.masks and self.form is not Form.HASH:
+        if key and self.masks and self.form is not MaskForm.HASH:
             return f"{self.form} would make different keys equal, use hash"
         return None
 
 
-NULL = Rule(Form.NULL)
+NULL = Rule(MaskForm.NULL)
 
 
 def parse_rule(text: str) -> Rule:
@@ -76,9 +76,9 @@ def parse_rule(text: str) -> Rule:
     """
     words = " ".join(text.split())
     if found := _WITH_LENGTH.fullmatch(words):
-        return Rule(Form(found[1]), int(found[2]))
-    if words in {Form.HASH, Form.NULL, Form.KEEP}:
-        return Rule(Form(words))
+        return Rule(MaskForm(found[1]), int(found[2]))
+    if words in {MaskForm.HASH, MaskForm.NULL, MaskForm.KEEP}:
+        return Rule(MaskForm(words))
     raise ValueError(f"has the rule {text!r}, need hash, null, truncate N, keep_last N or keep")
 
 

@@ -64,7 +64,7 @@ Key = dict[str, Any] | int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AnswerLimits:
     """At most `rows` entries in an answer, and so many `characters` of JSON.
 
     `masked` are patterns of schema.table.column (`audit.masked_columns`).
@@ -107,7 +107,7 @@ def _row(masked: MaskedColumns, texts: Texts | None) -> Fields | None:
 class Tools:
     """The tools, with the lake and the limits of the server; `dialect` is that of statements that name none."""
 
-    def __init__(self, lake: Lake, limits: Limits, dialect: Dialect = SPARK) -> None:
+    def __init__(self, lake: Lake, limits: AnswerLimits, dialect: Dialect = SPARK) -> None:
         self._lake = lake
         self._limits = limits
         self._dialect = dialect
@@ -350,7 +350,7 @@ def _answered(tool: Callable[..., Fields]) -> Callable[..., Fields]:
     return answer
 
 
-def make_server(lake: Lake, limits: Limits, dialect: Dialect = SPARK) -> FastMCP:
+def make_server(lake: Lake, limits: AnswerLimits, dialect: Dialect = SPARK) -> FastMCP:
     """Return the server; `run("stdio")` serves until its input ends.
 
     Raises ConfigError if a pattern matches no column, because a misspelt one would mask nothing.

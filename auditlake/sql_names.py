@@ -1,8 +1,9 @@
 """Quoting of identifiers and literals: one function per kind and SQL dialect. Pure, and the only place that quotes.
 
     dialect                                           identifier            literal
-    standard: PostgreSQL, DataFusion, DuckDB, Trino   standard_identifier   standard_literal
+    standard: PostgreSQL, DuckDB, Trino               standard_identifier   standard_literal
     PostgreSQL, in a script that people read          display_identifier    postgres_literal
+    DuckDB, for any text                                                    duckdb_literal
     Spark SQL                                         spark_identifier      spark_literal
 
 Statements that psycopg sends are composed with `psycopg.sql`, the driver's own quoting.
@@ -60,6 +61,11 @@ def standard_literal(text: str) -> str:
     the setting is not known.
     """
     return "'" + text.replace("'", "''") + "'"
+
+
+def duckdb_literal(text: str) -> str:
+    """Quote a text for DuckDB, whose parser ends a statement at the byte 0; texts with invalid bytes have it."""
+    return f"({' || chr(0) || '.join(map(standard_literal, text.split(_NUL)))})"
 
 
 def has_postgres_literal(text: str) -> bool:

@@ -96,7 +96,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ShapeDifference:
     """What differs between two shapes: in the definition, in rows, or perhaps in rows because of a new file alone.
 
     `touched`: catalog entries were changed that no difference explains; `renamed`: the table's is one of them, so it
@@ -123,13 +123,16 @@ def compared_key(attnum: int, type_oid: int) -> str:
     return f"{attnum} {type_oid}"
 
 
-def compare(before: Shape, now: Shape) -> Difference:
+def compare_shapes(before: Shape, now: Shape) -> ShapeDifference:
     """Compare two shapes of one table (the same OID)."""
     rewritten = any(file != now.files.get(oid, file) for oid, file in before.files.items() if file)
-    definition, rows = tuple(differences(before.relation, now.relation)), tuple(_rows(before, now, rewritten=rewritten))
+    definition, rows = (
+        tuple(definition_differences(before.relation, now.relation)),
+        tuple(_rows(before, now, rewritten=rewritten)),
+    )
     alone = rewritten and not rows and now.kind != _PARTITIONED
     unexplained = frozenset(_unexplained(before, now))
-    return Difference(definition, rows, alone, bool(unexplained), _ROW_TYPE in unexplained)
+    return ShapeDifference(definition, rows, alone, bool(unexplained), _ROW_TYPE in unexplained)
 
 
 def _unexplained(before: Shape, now: Shape) -> Iterator[int]:
@@ -149,7 +152,7 @@ def _besides(stamp: str) -> str:
     return stamp.partition(" ")[2]
 
 
-def differences(before: Relation, now: Relation) -> Iterator[str]:
+def definition_differences(before: Relation, now: Relation) -> Iterator[str]:
     """Yield what differs between two definitions of a table, in words."""
     if before.name != now.name:
         yield f"it was renamed to {now.name}"
@@ -180,7 +183,7 @@ def _of_columns(before: Relation, now: Relation) -> Iterator[str]:
 
 def visible_differences(before: Relation, now: Relation) -> tuple[str, ...]:
     """Return what differs for a query: in the table's name, and in its columns."""
-    return _visible(differences(before, now))
+    return _visible(definition_differences(before, now))
 
 
 def _visible(found: Iterable[str]) -> tuple[str, ...]:

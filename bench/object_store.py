@@ -39,7 +39,7 @@ from auditlake.follow import follow
 from auditlake.lake.layout import Lake
 from auditlake.spark.session import spark_session
 from auditlake.store.objects import settings_for_spark
-from auditlake.store.place import parse
+from auditlake.store.place import parse_url
 from tests.s3_server import s3_server
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _run(asked: argparse.Namespace) -> None:
         _bootstrap(Site(server, folder, "lineitem"), bucket, asked.scale, asked.rounds)
         site = Site(server, folder, "tpcb")
         site.load_tpcb(_TPCB_SCALE)
-        lakes = {"disk": Lake(folder / "followed"), "store": Lake(cast("Path", parse(f"{bucket}/followed")))}
+        lakes = {"disk": Lake(folder / "followed"), "store": Lake(cast("Path", parse_url(f"{bucket}/followed")))}
         moments = _follow(site, lakes, asked.transactions, asked.rounds)
         _questions(site, lakes, moments, asked.rounds)
 

@@ -24,7 +24,7 @@ from harness.counting_proxy import CountingProxy
 
 from auditlake.follow import Applier
 from auditlake.lake.layout import Lake
-from auditlake.store.place import parse
+from auditlake.store.place import parse_url
 from tests.capture_lake import make_lake
 from tests.s3_server import s3_server
 from tests.server import Server
@@ -158,7 +158,7 @@ def main() -> None:
         with psycopg.connect(dsn, autocommit=True) as conn:
             for number in range(asked.tables):
                 conn.execute(f"create table t{number} (id int primary key, note text)")
-        lake = make_lake(dsn, cast("Path", parse(f"{bucket}/lake")))
+        lake = make_lake(dsn, cast("Path", parse_url(f"{bucket}/lake")))
         proxy.delay_s = asked.delay_ms / 1000
         print(f"{asked.tables} tables, {asked.delay_ms:.0f} ms per request")
         _questions(lake, proxy)

@@ -13,7 +13,7 @@ from auditlake.spark.session import spark_session
 from auditlake.store.objects import settings_for_spark
 from auditlake.verify.report import as_lines
 from auditlake.verify.source_side import Load
-from auditlake.verify.verify import Request, verify
+from auditlake.verify.verify import VerifyRequest, verify
 
 if __name__ == "__main__":
     with exit_on_errors():
@@ -21,7 +21,7 @@ if __name__ == "__main__":
         require_manifest(Lake(settings.lake))
         load = Load(bytes_per_s=settings.copy_bytes_per_s)
         lake, source, stream = Lake(settings.lake), settings.source_required(), settings.how_to_stream
-        request = Request(lake, source, tuple(sys.argv[2:]), load, streaming=stream)
+        request = VerifyRequest(lake, source, tuple(sys.argv[2:]), load, streaming=stream)
         report = verify(request, lambda: spark_session(settings_for_spark(settings.lake)), say)
         for line in as_lines(report, keys=True):
             write_exactly(line)

@@ -3,7 +3,7 @@
 import sys
 
 from auditlake.values.equality import has_equality, has_order
-from auditlake.values.types import BUILT_IN, DOES_NOT_FIT, NUMERIC_OID, TEXT, ColumnType, Kind, column_type
+from auditlake.values.types import BUILT_IN, DOES_NOT_FIT, NUMERIC_OID, TEXT, ColumnType, Conversion, column_type
 
 _SQL_NAMES = {
     "bool": "boolean",
@@ -149,7 +149,7 @@ def _other_rows() -> list[tuple[str, str, str]]:
     texts = [name for name, (type_oid, _) in BUILT_IN.items() if column_type(type_oid, -1) == TEXT]
     named = ", ".join(_named(name) for name in sorted(texts) if name != "numeric")
     return [
-        ("arrays of the types on this page except `box`", "ARRAY of the element's", DOES_NOT_FIT[Kind.ARRAY]),
+        ("arrays of the types on this page except `box`", "ARRAY of the element's", DOES_NOT_FIT[Conversion.ARRAY]),
         ("domains", "as their base type", ""),
         ("`numeric` without precision, with p > 38, s < 0 or s > p", "STRING", ""),
         (named, "STRING", ""),

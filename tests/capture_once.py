@@ -2,7 +2,7 @@
 
 import threading
 
-from auditlake.capture.preconditions import Source
+from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import open_capture
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
@@ -15,4 +15,4 @@ def capture(dsn: str, lake: Lake) -> None:
     manifest = require_manifest(lake)
     with connect(dsn, manifest.lsn_offset) as conn:
         end = wal_end(conn)
-    open_capture(Source(dsn, manifest), lake, threading.Event()).run(end)
+    open_capture(CaptureSource(dsn, manifest), lake, threading.Event()).run(end)

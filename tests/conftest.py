@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from auditlake.store.objects import settings_for_spark
-from auditlake.store.place import Remote, parse
+from auditlake.store.place import Remote, parse_url
 from tests.command import handle_ignored_signals
 from tests.s3_server import CHOSEN, s3_server
 from tests.server import Server, chosen_version, installation_of
@@ -98,7 +98,7 @@ def _chosen_store(bucket: str) -> None:
 @pytest.fixture
 def remote_folder(bucket: str) -> Remote:
     """A folder in the bucket that no other test uses."""
-    return parse(f"{bucket}/{uuid4().hex}")
+    return parse_url(f"{bucket}/{uuid4().hex}")
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +106,7 @@ def spark(request: pytest.FixtureRequest) -> "SparkSession":
     """The one Spark session; not stopped, because the next test run starts its own JVM anyway."""
     from auditlake.spark.session import spark_session  # noqa: PLC0415  # the same second
 
-    of_store = settings_for_spark(parse(f"{request.getfixturevalue('bucket')}/lakes")) if CHOSEN == "s3" else {}
+    of_store = settings_for_spark(parse_url(f"{request.getfixturevalue('bucket')}/lakes")) if CHOSEN == "s3" else {}
 
     return spark_session(
         {

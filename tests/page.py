@@ -28,6 +28,7 @@ from auditlake.lake.layout import (
 from auditlake.lake.manifest import Manifest, write_manifest
 from auditlake.relation import Column, TableName
 from auditlake.serve.access import Access
+from auditlake.serve.looks import Looks
 from auditlake.serve.resources import Limits, Resources
 from auditlake.serve.server import create_app
 from tests.s3_server import chosen_lake
@@ -81,15 +82,23 @@ def capture_transaction(lake: Lake, lsn: int) -> None:
 class Page:
     """A client of the page of one lake."""
 
-    def __init__(self, lake: Lake, access: Access | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        access: Access | None = None,
+        limits: Limits | None = None,
+        looks: Looks | None = None,
+        address: str = "127.0.0.1",
+    ) -> None:
         self.resources = Resources(lake, UTC, limits or Limits())
-        self.app = create_app(self.resources, access or Access(frozenset({HOST})))
+        self.app = create_app(self.resources, access or Access(frozenset({HOST})), looks=looks)
+        self.address = address
 
     def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
         """Send one request."""
 
         async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self.app)
+            transport = httpx.ASGITransport(app=self.app, client=(self.address, 50_000))
             async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
                 return await client.request(method, path, **given)
 

@@ -7,7 +7,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditlake.capture.preconditions import Source
+from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import open_capture
 from auditlake.lake.history import type_of
 from auditlake.lake.manifest import require_manifest
@@ -32,7 +32,7 @@ def both_roads(dsn: str, folder: Path, *statements: str) -> tuple[Texts, Texts]:
             conn.execute(statement.encode())
     with connect(dsn) as conn:
         end = wal_end(conn)
-    open_capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
+    open_capture(CaptureSource(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
     streamed = [row["new"] for row in oracle.changes(lake)]
     return _copied(dsn, folder / "copy"), streamed
 

@@ -23,7 +23,7 @@ import pytest
 
 from auditlake.lake.layout import Lake
 from auditlake.store import files, objects
-from auditlake.store.place import Place, Remote, parse
+from auditlake.store.place import Place, Remote, parse_url
 
 CHOSEN = os.environ.get("AUDITLAKE_TEST_STORE", "disk")
 """Where tests make their lakes: `disk`, or `s3` for a bucket."""
@@ -43,7 +43,7 @@ def chosen_store(root: Path) -> Path:
     """Return a place for a lake in the store that AUDITLAKE_TEST_STORE names; always the same for the same folder."""
     if CHOSEN == "disk" or not isinstance(root, Path):
         return root
-    return cast("Path", parse(f"{_buckets[-1]}/{_NOT_IN_KEYS.sub('-', '/'.join(root.parts[-3:]))}"))
+    return cast("Path", parse_url(f"{_buckets[-1]}/{_NOT_IN_KEYS.sub('-', '/'.join(root.parts[-3:]))}"))
 
 
 def chosen_lake(folder: Path) -> Lake:

@@ -13,7 +13,7 @@ import psycopg
 
 from auditlake.demo.server import PASSWORD, SUPERUSER, Server, StopMode
 from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
+from auditlake.source.ddl_trigger import install_ddl_trigger
 
 __all__ = ["PASSWORD", "SUPERUSER", "Server", "StopMode", "chosen_version", "execute", "installation_of"]
 
@@ -49,7 +49,7 @@ def execute(dsn: str, *statements: str) -> None:
 def install_trigger(dsn: str) -> None:
     """Install the DDL trigger in a database."""
     with connect(dsn) as control:
-        install(control)
+        install_ddl_trigger(control)
 
 
 def oid_of(conn: psycopg.Connection[Any], table: str) -> int:

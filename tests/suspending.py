@@ -109,4 +109,4 @@ def expiring() -> None:
     """Maintain without a rewrite, as if none were due."""
     from auditlake.lake import maintenance  # noqa: PLC0415 - as above
 
-    mock.patch.object(maintenance, "rewrite", return_value=True).start()
+    mock.patch.object(maintenance, "rewrite_due", return_value=True).start()

@@ -46,11 +46,12 @@ from auditlake.audit.row_history import Event
 from auditlake.audit.state import Filter, Page, Reading, columns_of, open_state, state_query
 from auditlake.audit.transactions import Transaction
 from auditlake.audit.versions import Mark, Version
+from auditlake.delta.sql import connect
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.feed.feed import Feed
-from auditlake.feed.request import Request, key_arguments
+from auditlake.feed.request import FeedRequest, key_arguments
 from auditlake.lake import layout
-from auditlake.lake.duckdb_rows import bare, connect, quoted
+from auditlake.lake.duckdb_rows import bare, quoted
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import ALL, HistoryTable, type_of
 from auditlake.lake.manifest import require_manifest
@@ -247,7 +248,7 @@ class Lake:
         allow_gaps: bool = False,
     ) -> Feed:
         """Yield whole transactions in commit order, as `auditlake.changes` does."""
-        asked = Request(written(since), after, tuple(tables), (), tuple(ops), key, follow, allow_gaps, column)
+        asked = FeedRequest(written(since), after, tuple(tables), (), tuple(ops), key, follow, allow_gaps, column)
         return asked.open(self._lake)
 
     def _reader(self, *tables: str) -> Reader:

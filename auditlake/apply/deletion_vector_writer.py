@@ -39,7 +39,7 @@ from auditlake.delta.log_writer import Action, moved, put_commit
 from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
-from auditlake.fold.net import ENDS, KIND, Kind
+from auditlake.fold.net import ENDS, KIND, RowKind
 from auditlake.jvm_trace import raised_by
 from auditlake.lake.history import HistoryTable, whole_number_keys, write_rows
 from auditlake.lake.history_files import Files, marked
@@ -107,7 +107,7 @@ def mark(files: Files, computed: Computed, upto: Lsn, *, inserts_only: bool, res
     """
     table, rows = files.table, computed.rows
     closed, places = _closed_versions(files, rows.slice(0, 0) if inserts_only else rows, computed)
-    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows[KIND], Kind.CLOSE))).drop_columns(KIND)
+    begun = (rows if inserts_only else rows.filter(pc.not_equal(rows[KIND], RowKind.CLOSE))).drop_columns(KIND)
     actions = [*_added(table, pa.concat_tables([begun, closed])), *marked(files, places)]
     reach(After.ROWS_WRITTEN)
     _commit(table, [*moved({HISTORY_APP: upto}), *reshaping, *actions])
@@ -124,7 +124,7 @@ def _collect(rows: DataFrame) -> pa.Table:
 
 def _closed_versions(files: Files, rows: pa.Table, computed: Computed) -> tuple[pa.Table, Mapping[str, BitMap64]]:
     """Return the closed versions as rows of the history, and the rows that they were, per file."""
-    edges = rows.filter(pc.not_equal(rows[KIND], Kind.VERSION))
+    edges = rows.filter(pc.not_equal(rows[KIND], RowKind.VERSION))
     kinds, shape = edges[KIND], rows.schema.remove(rows.schema.get_field_index(KIND))
     met = open_versions(files, edges, computed.columns, computed.find_open)
     if met is None:

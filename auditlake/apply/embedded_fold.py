@@ -32,19 +32,16 @@ from auditlake.apply.large_rows import has_large_rows
 from auditlake.apply.merge import reshape, reshaping
 from auditlake.apply.tails import FOLDED_OPS, Tail, TailShape
 from auditlake.delta.row_groups import held_bytes
+from auditlake.delta.sql import VIRTUAL_COLUMNS, connect, parquet_files, register
 from auditlake.failpoints import After, reach
 from auditlake.fold.captured import NEVER_SENT, Captured, sql_of_tuples
 from auditlake.fold.chains import roots
-from auditlake.fold.net import BEFORE, KIND, PLACE, Dialect, Form, Kind
+from auditlake.fold.net import BEFORE, KIND, PLACE, Dialect, FoldColumns, RowKind
 from auditlake.lake.duckdb_rows import (
-    VIRTUAL_COLUMNS,
     apart,
-    connect,
-    parquet_files,
     places_of,
     quoted,
     raw_entry,
-    register,
     rows_of,
     same_key,
 )
@@ -53,7 +50,7 @@ from auditlake.lake.history_files import Files, find_files
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.values.exact_text import arrow_type, outside, raw_map, typed_values
-from auditlake.values.types import Kind as TypeKind
+from auditlake.values.types import Conversion as TypeKind
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
@@ -185,7 +182,7 @@ class _Fold:
 
         `f<place>` is the number of the last change that sent the value of a column that some change omits.
         """
-        captured, form = self._captured, Form(Dialect.DUCKDB, self._names, ("number",))
+        captured, form = self._captured, FoldColumns(Dialect.DUCKDB, self._names, ("number",))
         number = pa.array(np.arange(changes.num_rows))
         given = {name: changes[name] for name in PLACE} | {"op": captured.op, "had_old": captured.had_old}
         given |= {"number": number, "epoch": changes["epoch"]}
@@ -210,7 +207,7 @@ class _Fold:
     def _table(self, query: str) -> pa.Table:
         return self._connection.sql(query).to_arrow_table().combine_chunks()
 
-    def _truncated(self, form: Form, effects: str, truncates: pa.Table) -> tuple[Form, str]:
+    def _truncated(self, form: FoldColumns, effects: str, truncates: pa.Table) -> tuple[FoldColumns, str]:
         """Return the effects with the deaths of every TRUNCATE; they are also of the versions that were open before."""
         ends = register(self._connection, truncates.rename_columns([*PLACE, "truncate_epoch"]))
         form, effects = form.after_truncates(f"({effects})", ends)
@@ -225,7 +222,7 @@ class _Fold:
         shown = [*map(quoted, self._key), _RAW]
         return _OPEN_KEYS.format(key=", ".join(parts), rows=rows_of(self._connection, self._opened, shown, None))
 
-    def _with_last_sent(self, form: Form, effects: str) -> tuple[Form, str]:
+    def _with_last_sent(self, form: FoldColumns, effects: str) -> tuple[FoldColumns, str]:
         """Return the effects with the last sent values of their row, which may have moved from key to key."""
         form = replace(form, first_key=tuple(f"first_{name}" for name in form.key))
         if self._shape.has_key_change:
@@ -236,7 +233,7 @@ class _Fold:
         form, effects = form.filled(effects)
         return form, f"({effects})"
 
-    def _net_of_copies(self, form: Form, given: Mapping[str, pa.Array], truncates: pa.Table) -> pa.Table:
+    def _net_of_copies(self, form: FoldColumns, given: Mapping[str, pa.Array], truncates: pa.Table) -> pa.Table:
         """Return the net changes of a table without a key."""
         rows = pa.chunked_array([self._captured.rows_after(), self._captured.rows_before()]).combine_chunks()
         after, before = self._numbered(rows)
@@ -296,7 +293,7 @@ class _Fold:
 
     def _filled(self, rows: pa.Table, net: pa.Table, raws: dict[str, pa.Array]) -> pa.Table:
         """Return the rows with the values that no change of their row sent: those of the version open before."""
-        begins = pc.not_equal(rows[KIND], Kind.CLOSE).to_numpy()
+        begins = pc.not_equal(rows[KIND], RowKind.CLOSE).to_numpy()
         sent = {place: net[f"f{place}"] for place in self._captured.omitted if f"f{place}" in net.column_names}
         unknown = {place: begins & pc.is_null(numbers).to_numpy() for place, numbers in sent.items()}
         unknown = {place: mask for place, mask in unknown.items() if mask.any()}

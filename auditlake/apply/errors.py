@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.errors import InvariantBroken, LakeConflict
-from auditlake.fold.net import Kind
+from auditlake.fold.net import RowKind
 from auditlake.jvm_trace import raised_by
 from auditlake.lake.history import HistoryTable
 
@@ -27,9 +27,9 @@ def contradiction(expected: pa.ChunkedArray, met: pa.ChunkedArray) -> str | None
 
     `expected` are the kinds of the fold's edges (closes and births), `met` those whose key has an open version.
     """
-    if pc.any(pc.equal(met, Kind.BIRTH)).as_py():
+    if pc.any(pc.equal(met, RowKind.BIRTH)).as_py():
         return OPENED_TWICE
-    if len(met) != (pc.sum(pc.equal(expected, Kind.CLOSE)).as_py() or 0):
+    if len(met) != (pc.sum(pc.equal(expected, RowKind.CLOSE)).as_py() or 0):
         return f"{CLOSED_WITHOUT_OPEN}, or several"
     return None
 

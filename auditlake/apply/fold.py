@@ -21,7 +21,7 @@ from auditlake.apply import keys, typed_values
 from auditlake.apply.tails import TailShape
 from auditlake.errors import InvariantBroken
 from auditlake.fold.chains import ROOTS_DDL, roots
-from auditlake.fold.net import BEFORE, ENDS, KIND, PLACE, Dialect, Form, Kind
+from auditlake.fold.net import BEFORE, ENDS, KIND, PLACE, Dialect, FoldColumns, RowKind
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.relation import Column
 from auditlake.schema.evolution import AddedColumn
@@ -56,12 +56,12 @@ class Folded:
         A table without a key has the columns that identify a version (`keys.BEGIN`) in its place.
         """
         key = [keys.source(column.stored) for column in keys.key_of(self.columns)] or [F.col(n) for n in keys.BEGIN]
-        return self.rows.where(keys.source(KIND) == Kind.CLOSE).select(*key, *_CLOSE_COLUMNS)
+        return self.rows.where(keys.source(KIND) == RowKind.CLOSE).select(*key, *_CLOSE_COLUMNS)
 
     @property
     def versions(self) -> DataFrame:
         """Return the history rows that begin in the tail."""
-        return self.rows.where(keys.source(KIND) != Kind.CLOSE).drop(KIND)
+        return self.rows.where(keys.source(KIND) != RowKind.CLOSE).drop(KIND)
 
 
 def needs_open_versions(columns: Sequence[Column], shape: TailShape) -> bool:
@@ -82,7 +82,7 @@ def fold(changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[
 def _net(changes: DataFrame, open_versions: DataFrame | None, columns: Sequence[Column], shape: TailShape) -> DataFrame:
     """Return the net rows, with `new` and `f<position>` of the change that has their values."""
     sent = tuple(f"f{position}" for position in _omitted(columns, shape))
-    form = Form(Dialect.SPARK, tuple(keys.names(columns)), ("new",), sent, has_truncate=shape.has_truncate)
+    form = FoldColumns(Dialect.SPARK, tuple(keys.names(columns)), ("new",), sent, has_truncate=shape.has_truncate)
     changes = _with_epochs(changes) if shape.has_truncate else changes
     changed = _changed(changes, columns, shape)
     if shape.inserts_only:
@@ -193,7 +193,7 @@ def _is_unchanged(position: int) -> Expression:
     return F.coalesce(flagged, F.lit(False))
 
 
-def _open_rows(versions: DataFrame, columns: Sequence[Column], form: Form) -> DataFrame:
+def _open_rows(versions: DataFrame, columns: Sequence[Column], form: FoldColumns) -> DataFrame:
     """Return the open versions as effects before all others."""
     kinds = {"xid": "bigint", "time": "timestamp", "op": "string", "new": "array<string>"}
     values = {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
@@ -236,7 +236,7 @@ def _pair(column: Column, text: Expression) -> Expression:
     return F.struct(typed_values.value(column, text).alias("value"), typed_values.raw(column, text).alias("raw"))
 
 
-def _filled(form: Form, effects: DataFrame, *, may_move: bool) -> tuple[Form, DataFrame]:
+def _filled(form: FoldColumns, effects: DataFrame, *, may_move: bool) -> tuple[FoldColumns, DataFrame]:
     """Return the effects with the last sent values of their row."""
     if may_move:
         lives = _run(form.stage("lives", "{effects}"), effects=effects)
@@ -312,7 +312,7 @@ def _state(column: Column, position: int, omitted: Collection[int]) -> tuple[Exp
     if position not in omitted:
         text = F.col("new")[position]
         return typed_values.value(column, text), text
-    state, begins = F.col(f"f{position}"), F.col("kind") != Kind.CLOSE
+    state, begins = F.col(f"f{position}"), F.col("kind") != RowKind.CLOSE
     missing = F.raise_error(F.lit(f"an unchanged value of column {column.name} has no earlier version"))
     value = F.when(state.isNotNull(), state["value"]).otherwise(missing)
     return F.when(begins, value), F.when(begins, state["raw"])

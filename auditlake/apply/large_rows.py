@@ -68,7 +68,7 @@ class TooLarge:
 def heap_bytes(spark: SparkSession) -> int:
     """Return the heap of the driver, or of the executors of a cluster where theirs is smaller."""
     if connect.is_connected(spark):
-        return connect.heap_bytes(spark)
+        return connect.server_heap_bytes(spark)
     context: Any = spark.sparkContext
     jvm = context._jvm  # noqa: SLF001 - there is no public way to it
     driver = int(jvm.java.lang.Runtime.getRuntime().maxMemory())

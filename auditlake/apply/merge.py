@@ -61,7 +61,7 @@ from auditlake.delta.log_reader import entry
 from auditlake.delta.log_writer import Action, moved, put_commit
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After, reach
-from auditlake.fold.net import ENDS, KIND, Kind
+from auditlake.fold.net import ENDS, KIND, RowKind
 from auditlake.jvm_trace import raised_by_spark
 from auditlake.lake.history import (
     OPEN_PART,
@@ -79,7 +79,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import Column
 from auditlake.schema.evolution import AddedColumn
 from auditlake.spark import functions as F  # noqa: N812 - the usual name
-from auditlake.spark.log_store import require
+from auditlake.spark.log_store import require_safe_commits
 from auditlake.spark.planning import read_version
 from auditlake.sql_names import spark_identifier
 
@@ -139,7 +139,7 @@ def merge(tail: Tail, folded: Folded, plan: Plan) -> None:
         set_columns(table, tail.followed.physical, tail.followed.names)
         reach(After.COLUMNS_ADDED)
     held = frozenset(column.stored for column in tail.followed.physical)
-    require(spark)
+    require_safe_commits(spark)
     with _position_in_commit(spark, tail.upto) as commit_id, _one_applier(spark, table, held, commit_id):
         match plan:
             case Plan.APPEND:
@@ -201,7 +201,7 @@ def _merge(
     physical: Sequence[Column],
 ) -> None:
     kind = keys.source(KIND, "s")
-    is_edge = f"s.{spark_identifier(KIND)} != '{Kind.VERSION}'"
+    is_edge = f"s.{spark_identifier(KIND)} != '{RowKind.VERSION}'"
     added = [each for each in filled if each.column.key]  # NULL in every open version until this commit fills them
     others = [column for column in folded.columns if column.stored not in {each.column.stored for each in added}]
     same = keys.same(others, "t", "s") if keys.key_of(others) or not added else "true"
@@ -215,9 +215,9 @@ def _merge(
         SparkDeltaTable.forPath(spark, str(table.path))
         .alias("t")
         .merge(folded.rows.alias("s"), condition)
-        .whenMatchedUpdate(condition=kind == Kind.CLOSE, set={**ends, **_fill(filled, F.col("s._to_lsn"))})
+        .whenMatchedUpdate(condition=kind == RowKind.CLOSE, set={**ends, **_fill(filled, F.col("s._to_lsn"))})
         .whenMatchedUpdate(set={"_to_lsn": _fails(OPENED_TWICE)})
-        .whenNotMatchedInsert(condition=kind != Kind.CLOSE, values=_all_columns(physical))
+        .whenNotMatchedInsert(condition=kind != RowKind.CLOSE, values=_all_columns(physical))
         .whenNotMatchedInsert(values={"_to_lsn": _fails(CLOSED_WITHOUT_OPEN)})
     )
     if filled:
@@ -329,7 +329,7 @@ def whole_source(spark: SparkSession, table: HistoryTable, folded: Folded) -> So
     """Stage the source: the rows of a fold, and the open versions at the table version that it was folded on."""
     rows, columns, history = folded.rows, folded.columns, read_version(spark, str(table.path), table.delta_version)
     staged = rows.localCheckpoint()
-    edges = staged.where(keys.source(KIND) != Kind.VERSION)
+    edges = staged.where(keys.source(KIND) != RowKind.VERSION)
     wanted = [column.stored for column in whole_number_keys(columns)]
     edge_keys = edges.select(keys.source(KIND), *map(keys.source, wanted)).toArrow()
     bounds = conditions(edge_keys, columns, open_bounds(table, wanted))
@@ -338,7 +338,7 @@ def whole_source(spark: SparkSession, table: HistoryTable, folded: Folded) -> So
     if edge_keys.num_rows <= BROADCAST_ROWS:
         edges = F.broadcast(edges)
     met = history.alias("t").join(edges.alias("s"), on=F.expr(condition)).select(*_ended(rows)).localCheckpoint()
-    versions = staged.where(keys.source(KIND) != Kind.CLOSE)
+    versions = staged.where(keys.source(KIND) != RowKind.CLOSE)
     contradicts = contradiction(edge_keys[KIND], met.select(keys.source(KIND)).toArrow()[KIND])
     # Otherwise every task of the join writes a file of its own.
     source = versions.unionByName(met).drop(KIND).coalesce(1 + edge_keys.num_rows // _ROWS_IN_A_FILE)

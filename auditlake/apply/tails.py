@@ -12,23 +12,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-
 from auditlake.apply.windows import WINDOW_BYTES, ChangeFile, Window, cut, held_within
-from auditlake.delta.append_table import open_delta, select
+from auditlake.delta.log_reader import file_path
+from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import Unsupported
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import CHANGES_APP, Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lake.records import read_recorded
-from auditlake.lake.relations import RelationVersion, Versions, read_versions
+from auditlake.lake.relations import RelationVersion, RelationVersions, read_versions
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity
-from auditlake.schema.evolution import ANEW, AddedColumn, Followed, Shapes, find_shapes, follow
+from auditlake.schema.evolution import ANEW, AddedColumn, Followed, Shapes, find_shapes, follow_versions
 from auditlake.schema.missing_values import Answers, read_added
-from auditlake.store.place import Place
 
 FOLDED_OPS = ("insert", "update", "delete", "truncate")
 _MOST_LSN = 2**63 - 1
@@ -59,18 +55,16 @@ order by lsn
 class Log:
     """`changes` at one Delta version; `watermark` is that version's."""
 
-    folder: Place
-    delta: DeltaTable
+    changes: TableFiles
     watermark: Lsn
 
     def files(self, first: int, last: int) -> tuple[ChangeFile, ...]:
         """Return the Parquet files that may have changes in [`first`, `last`], by their statistics."""
-        actions = pa.table(self.delta.get_add_actions(flatten=True))
+        found = self.changes.within(lsn=(first, last))
         # A file without statistics may have any LSN.
-        least, greatest = pc.fill_null(actions["min.lsn"], 0), pc.fill_null(actions["max.lsn"], _MOST_LSN)
-        rows = zip(actions["path"].to_pylist(), least.to_pylist(), greatest.to_pylist(), strict=True)
-        files = (ChangeFile(self.folder / path, low, high) for path, low, high in rows)
-        return tuple(file for file in files if file.first <= last and file.last >= first)
+        bounds = (file.bounds("lsn") or (0, _MOST_LSN) for file in found.files)
+        paths = (file_path(found.place, file.add) for file in found.files)
+        return tuple(ChangeFile(path, low, high) for path, (low, high) in zip(paths, bounds, strict=True))
 
     def window(self, after: Lsn) -> Window:
         """Return the changes above `after` up to the watermark, or the first part that fits into memory."""
@@ -183,11 +177,10 @@ class _Place:
 
 def open_log(lake: Lake) -> Log | None:
     """Open the current version of `changes`; None before capture has begun."""
-    delta = open_delta(lake.changes)
-    watermark = None if delta is None else delta.transaction_version(CHANGES_APP)
-    if delta is None or watermark is None:
+    changes = read_newest(lake.changes)
+    if changes is None or CHANGES_APP not in changes.transactions:
         return None
-    return Log(lake.changes, delta, Lsn(watermark))
+    return Log(changes, Lsn(changes.transactions[CHANGES_APP]))
 
 
 def read_watermark(lake: Lake) -> Lsn | None:
@@ -203,7 +196,7 @@ def read_watermark(lake: Lake) -> Lsn | None:
 class Schemas:
     """What a reader has read of the shapes of all tables: relation versions, and answers about added columns."""
 
-    versions: Versions
+    versions: RelationVersions
     answers: Answers
 
 
@@ -243,7 +236,8 @@ def find_commits(log: Log, tail: Tail) -> list[Lsn]:
         upto=f"{tail.upto:d}",
         ops=_OPS,
     )
-    return [Lsn(row["lsn"]) for row in select(log.delta, "changes", sql).to_pylist()]
+    changes = log.changes.within(lsn=(tail.table.position + 1, tail.upto))
+    return [Lsn(lsn) for lsn in select(sql, changes=changes)["lsn"].to_pylist()]
 
 
 def _query(log: Log, after: Mapping[int, int], upto: Lsn) -> dict[int, dict[str, Any]]:
@@ -251,7 +245,8 @@ def _query(log: Log, after: Mapping[int, int], upto: Lsn) -> dict[int, dict[str,
         return {}
     values = ", ".join(f"({number:d}, {lsn:d})" for number, lsn in after.items())
     sql = _TAILS.format(after=values, lowest=f"{min(after.values()):d}", upto=f"{upto:d}", ops=_OPS)
-    return {row["relation"]: row for row in select(log.delta, "changes", sql).to_pylist()}
+    changes = log.changes.within(lsn=(min(after.values()) + 1, upto))
+    return {row["relation"]: row for row in select(sql, changes=changes).to_pylist()}
 
 
 def _tail(
@@ -260,7 +255,7 @@ def _tail(
     versions = _with_first(groups, shapes, relations)
     first_change = min((Lsn(row["first_lsn"]) for row in groups), default=None)
     used = {row["relation"] for row in groups}
-    followed = follow(table, versions, at.answers, shapes.oid, first_change, used=used)
+    followed = follow_versions(table, versions, at.answers, shapes.oid, first_change, used=used)
     followed = _without_mixed(table, followed, groups, relations)
     stops = [lsn for lsn in (followed.refused_at, followed.cut_at) if lsn is not None]
     end = Lsn(min(stops) - 1) if stops else at.upto
@@ -299,7 +294,7 @@ def _without_mixed(
     if keys <= {frozenset(column.stored for column in followed.columns if column.key)}:
         return followed
     refusal = Unsupported(f"the key of {table.name} changed at {lsn}, in a transaction that changed rows before", ANEW)
-    return replace(follow(table, [], {}), refusal=refusal, refused_at=lsn)
+    return replace(follow_versions(table, [], {}), refusal=refusal, refused_at=lsn)
 
 
 def _stored_key(followed: Followed, number: int, relation: Relation) -> frozenset[str]:

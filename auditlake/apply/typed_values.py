@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from auditlake.lake.history import type_of
 from auditlake.relation import Column
 from auditlake.spark import functions as F  # noqa: N812 - the usual name
-from auditlake.values.types import DATE_LENGTH, NOT_FINITE, YEAR_LENGTH, ColumnType, Kind
+from auditlake.values.types import DATE_LENGTH, NOT_FINITE, YEAR_LENGTH, ColumnType, Conversion
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -36,7 +36,7 @@ def value(column: Column, text: Expression) -> Expression:
     """Return the typed value of `text`, NULL if the text is NULL or does not fit."""
     held = type_of(column)
     typed = _typed(held, text, column.name)
-    if held.kind is Kind.DECIMAL:  # a text that fits but cannot be cast still fails
+    if held.kind is Conversion.DECIMAL:  # a text that fits but cannot be cast still fails
         return F.coalesce(text.try_cast(held.delta), F.when(fits(held, text), typed))
     return F.when(fits(held, text), typed) if held.may_not_fit else typed
 
@@ -57,9 +57,9 @@ def raw_of(column: Column, raw_map_: Expression) -> Expression:
 def distinct_text(held: ColumnType, typed: Expression) -> Expression:
     """Return a text of a typed value that no other value of the type has; unlike `=` it distinguishes -0 from 0."""
     match held.kind:
-        case Kind.BYTEA:
+        case Conversion.BYTEA:
             return F.hex(typed)
-        case Kind.ARRAY if held.element is not None:
+        case Conversion.ARRAY if held.element is not None:
             element = held.element
             return F.array_join(F.transform(typed, lambda each: delimited(distinct_text(element, each))), "")
         case _:
@@ -74,13 +74,13 @@ def delimited(text: Expression) -> Expression:
 def fits(held: ColumnType, text: Expression) -> Expression:
     """Return whether the type can represent this value; NULL for NULL."""
     match held.kind:
-        case Kind.DECIMAL:
+        case Conversion.DECIMAL:
             return F.find_in_set(text, F.lit(_NO_DECIMAL)) == 0
-        case Kind.DATE:
+        case Conversion.DATE:
             return F.octet_length(text) == DATE_LENGTH
-        case Kind.TIMESTAMP | Kind.TIMESTAMPTZ:
+        case Conversion.TIMESTAMP | Conversion.TIMESTAMPTZ:
             return (F.instr(text, "-") == YEAR_LENGTH + 1) & ~text.endswith(" BC")
-        case Kind.ARRAY:
+        case Conversion.ARRAY:
             return _array_fits(held, text)
         case _:
             return text.isNotNull()
@@ -110,12 +110,12 @@ def _any(conditions: Sequence[Expression]) -> Expression:
 
 def _typed(held: ColumnType, text: Expression, name: str) -> Expression:
     match held.kind:
-        case Kind.TEXT:
+        case Conversion.TEXT:
             return text
-        case Kind.BYTEA:
+        case Conversion.BYTEA:
             digits = F.when(text.startswith("\\x"), F.substring(text, 3, 2**31 - 1))
             return F.when(text.isNotNull(), F.to_binary(F.coalesce(digits, _not_hex(name)), F.lit("hex")))
-        case Kind.ARRAY if held.element is not None:
+        case Conversion.ARRAY if held.element is not None:
             element = held.element
             return F.transform(_elements(text), lambda each: _typed(element, each, name))
         case _:

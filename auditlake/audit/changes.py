@@ -13,17 +13,18 @@ import pyarrow as pa
 
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import Key
+from auditlake.delta.sql import select
 from auditlake.errors import InvariantBroken
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
 from auditlake.relation import Relation, ReplicaIdentity, TableName
-from auditlake.sql_names import standard_literal
+from auditlake.sql_names import duckdb_literal
 
 UNKNOWN = "\0"
 """Text of a key column that a change does not have; no value contains it."""
 Values = Mapping[str, str | None]
 
-_COLUMNS = 'lsn, ordinal, xid, arrow_cast("time", \'Int64\') as time_us, op, relation, "old", "new", "unchanged"'
+_COLUMNS = 'lsn, ordinal, xid, epoch_us("time") as time_us, op, relation, "old", "new", "unchanged"'
 ROW_OPS = "('insert', 'update', 'delete', 'truncate')"
 
 
@@ -60,7 +61,7 @@ def fetch(reader: Reader, table: TableName, span: Span, condition: str = "true")
         f"select {_COLUMNS} from changes where {reader.about(table)} and op in {ROW_OPS} and lsn > {span.after:d}"
         f" and lsn <= {min(span.upto, reader.watermark):d} and ({condition}) order by lsn, ordinal"
     )
-    return reader.query(sql, changes=reader.changes)
+    return select(sql, changes=reader.changes_in(span))
 
 
 def changes_of(reader: Reader, table: TableName, span: Span, condition: str = "true") -> Iterator[Change]:
@@ -118,7 +119,7 @@ def in_changes(table: HistoryTable, relations: Mapping[int, Relation], keys: Ite
         for side in ("new", "old"):
             any_key = " or ".join(
                 "("
-                + " and ".join(f"{side}[{p + 1}] = {standard_literal(v)}" for p, v in zip(places, key, strict=True))
+                + " and ".join(f"{side}[{p + 1}] = {duckdb_literal(v)}" for p, v in zip(places, key, strict=True))
                 + ")"
                 for key in wanted
             )

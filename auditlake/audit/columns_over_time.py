@@ -22,7 +22,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.relations import RelationVersion, ShapeSource
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.evolution import Followed, Shapes, follow
+from auditlake.schema.evolution import Followed, Shapes, follow_versions
 from auditlake.schema.missing_values import Added, Answers, Existing
 from auditlake.values.types import is_widened
 
@@ -47,7 +47,7 @@ class TableShapes:
     @cached_property
     def followed(self) -> Followed:
         """The columns up to the last version that the history can follow, applied yet or not."""
-        return follow(self.table, self.shapes.following, self.answers, self.shapes.oid)
+        return follow_versions(self.table, self.shapes.following, self.answers, self.shapes.oid)
 
     @cached_property
     def _source_columns(self) -> Sequence[tuple[Column, ...]]:

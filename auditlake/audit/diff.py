@@ -31,12 +31,13 @@ from auditlake.audit.changes import Change, States, Values, changes_of
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import LSN, Tail
 from auditlake.audit.versions import PERIOD, history_texts, row_values, value_column
+from auditlake.delta.sql import select
 from auditlake.errors import NotAnswerable
-from auditlake.lake.history import OPEN_PART, HistoryTable
+from auditlake.lake.history import HistoryTable
 from auditlake.lake.masks import masked_names
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
-from auditlake.temporal.as_of_predicate import as_of_sql
+from auditlake.temporal.as_of_predicate import as_of_sql, some_as_of
 from auditlake.values.input_syntax import type_name
 
 ADDED, REMOVED, MODIFIED = "added", "removed", "modified"
@@ -65,11 +66,13 @@ def read_sides(reader: Reader, table: HistoryTable, span: Span) -> Sides:
 
 
 def _before(reader: Reader, table: HistoryTable, span: Span) -> pa.Table:
-    return history_texts(reader, table, f"{as_of_sql(span.after)} and _to_lsn <= {span.upto:d}")
+    ended = reader.history(table).within(_from_lsn=(None, span.after), _to_lsn=(span.after + 1, span.upto))
+    return history_texts(reader, table, f"{as_of_sql(span.after)} and _to_lsn <= {span.upto:d}", files=ended)
 
 
 def _after(reader: Reader, table: HistoryTable, span: Span) -> pa.Table:
-    return history_texts(reader, table, f"{as_of_sql(span.upto)} and _from_lsn > {span.after:d}")
+    begun = reader.history(table).within(_from_lsn=(span.after + 1, span.upto))
+    return history_texts(reader, table, f"{as_of_sql(span.upto)} and _from_lsn > {span.after:d}", files=begun)
 
 
 def _values(rows: pa.Table) -> pa.Table:
@@ -326,12 +329,17 @@ def _in_order(rows: pa.Table, key: list[str]) -> pa.Table:
 def count_rows(reader: Reader, table: HistoryTable, lsn: Lsn) -> int:
     """Return the number of rows of a table with a key at an LSN."""
     merged = Lsn(min(lsn, table.position))
-    sql = f"select count(*) as n from history where {as_of_sql(merged)}"
-    count: int = reader.query(sql, history=reader.history(table))["n"][0].as_py()
+    count = _count_merged(reader, table, merged)
     if lsn <= table.position:
         return count
     tail = Tail(reader, table, Lsn(lsn))
     return count - tail.base.num_rows + tail.state(lsn).num_rows if tail.rows.num_rows else count
+
+
+def _count_merged(reader: Reader, table: HistoryTable, lsn: Lsn) -> int:
+    files = reader.history(table).which(lambda file: some_as_of(file, lsn))
+    count: int = select(f"select count(*) as n from history where {as_of_sql(lsn)}", history=files)["n"][0].as_py()
+    return count
 
 
 Row = tuple[tuple[str, str | None], ...]
@@ -352,15 +360,12 @@ class MultisetDiff(_TwoMoments):
         net: Counter[Row] = Counter()
         if span.after >= span.upto:
             return net
-        gone = f"{as_of_sql(span.after)} and _to_lsn <= {span.upto:d}"
-        come = f"{as_of_sql(span.upto)} and _from_lsn > {span.after:d}"
-        net.update(self._versions(come))
-        net.subtract(self._versions(gone))
+        net.update(self._counted(_after(self._reader, self.table, span)))
+        net.subtract(self._counted(_before(self._reader, self.table, span)))
         return net
 
-    def _versions(self, condition: str) -> Counter[Row]:
-        rows = history_texts(self._reader, self.table, condition).to_pylist()
-        return Counter(self._kept_row(row_values(row)) for row in rows)
+    def _counted(self, versions: pa.Table) -> Counter[Row]:
+        return Counter(self._kept_row(row_values(row)) for row in versions.to_pylist())
 
     def _kept_row(self, values: Values) -> Row:
         return tuple(sorted((name, text) for name, text in values.items() if name in self._kept))
@@ -382,7 +387,7 @@ class MultisetDiff(_TwoMoments):
         changes = list(changes_of(self._reader, self.table.name, tail))
         rows: Counter[Row] = Counter()
         if any(change.op == "truncate" for change in changes):
-            rows = self._versions(f"_part = '{OPEN_PART}'")
+            rows = self._counted(history_texts(self._reader, self.table, "_to_lsn is null"))
         for change in changes:
             if change.lsn <= self._span.after:
                 self._apply(rows, change)
@@ -401,8 +406,7 @@ class MultisetDiff(_TwoMoments):
 
     def _count(self, lsn: Lsn) -> int:
         merged = Lsn(min(lsn, self.table.position))
-        sql = f"select count(*) as n from history where {as_of_sql(merged)}"
-        count: int = self._reader.query(sql, history=self._reader.history(self.table))["n"][0].as_py()
+        count = _count_merged(self._reader, self.table, merged)
         for change in changes_of(self._reader, self.table.name, Span(Lsn(merged), Lsn(lsn))):
             count = 0 if change.op == "truncate" else count + {"insert": 1, "delete": -1}.get(change.op, 0)
         return count

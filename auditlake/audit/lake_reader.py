@@ -1,22 +1,19 @@
-"""Reader of one state of a lake, with SQL through deltalake's DataFusion. No JVM, no pyspark.
+"""Reader of one state of a lake. No JVM, no pyspark.
 
 `Reader` pins every table to the Delta version that it had when the reader was created, so all parts of an answer
 describe the same lake while capture and apply continue. Rows above the watermark are never returned: `changes` and
 `transactions` are read up to a limit that is at most the watermark.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from operator import attrgetter
 
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
-
 from auditlake.audit.columns_over_time import Later, TableShapes
-from auditlake.delta.table import open_entry
+from auditlake.delta.sql import TableFiles, read_version, select
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
@@ -26,7 +23,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Relation, TableName
-from auditlake.schema.evolution import NOT_APPLIED, Followed, find_shapes, follow
+from auditlake.schema.evolution import NOT_APPLIED, Followed, find_shapes, follow_versions
 from auditlake.sql_names import standard_literal
 from auditlake.store.place import Place
 from auditlake.temporal.moments import (
@@ -42,9 +39,6 @@ from auditlake.temporal.moments import (
 )
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtTime, When, format_us, parse_when
-
-# Filter in the Parquet reader, so that a search for one key does not decode the other columns of all rows.
-_SESSION = {"datafusion.execution.parquet.pushdown_filters": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +130,24 @@ class Reader:
         known = known or read_known(lake, by_commits=True)
         self._shapes = _ShapesOfTables(known)
         self.known = replace(known, tables=_InnerTables(self._shapes), as_read=known.tables)
-        self._tables: dict[Place, DeltaTable] = {}
+        self._tables: dict[Place, TableFiles] = {}
+        self.only: frozenset[str] | None = None
+        """The names of the tables whose transactions are shown; None if all are."""
+
+    def limited_to(self, names: Collection[TableName], takes: Callable[[TableName], bool]) -> "Reader":
+        """Return the same state with these tables alone (`Known.limited_to`), and the transactions that changed one."""
+        found = Reader(self.lake, self.now, self.known.limited_to(names, takes))
+        found.only = frozenset(map(str, found.known.names))
+        return found
+
+    @property
+    def shown_sql(self) -> str:
+        """The condition on `transactions` that one is shown."""
+        if self.only is None:
+            return "true"
+        return (
+            f"({' or '.join(f'array_has(tables, {standard_literal(name)})' for name in sorted(self.only)) or 'false'})"
+        )
 
     def with_clock(self, now: datetime) -> "Reader":
         """Return the same state of the lake with another clock."""
@@ -165,17 +176,8 @@ class Reader:
         """Return the numbers of all versions with this OID."""
         return frozenset(version.number for version in self._shapes.versions.of_oid(oid))
 
-    def query(self, sql: str, **tables: DeltaTable | None) -> pa.Table:
-        """Run SQL over the named Delta tables; views and dictionaries are converted to plain Arrow types."""
-        builder = QueryBuilder(_SESSION)
-        for name, table in tables.items():
-            if table is not None:
-                builder.register(name, table)
-        # pa.table() would import pandas to check for a DataFrame, which takes half a second.
-        return plain(pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all())
-
     @property
-    def changes(self) -> DeltaTable | None:
+    def changes(self) -> TableFiles | None:
         """`changes` at the pinned version; None if capture has never started."""
         if not self.watermark:
             return None
@@ -183,17 +185,21 @@ class Reader:
         return self._open(self.lake.changes, positions.delta_version, positions.etag)
 
     @cached_property
-    def transactions(self) -> DeltaTable | None:
+    def transactions(self) -> TableFiles | None:
         """`transactions` at its latest version: a query must limit it to the watermark."""
         return self.known.open_transactions() if self.watermark else None
 
-    def history(self, table: HistoryTable) -> DeltaTable:
-        """Open a table's history at the pinned version."""
+    def changes_in(self, span: Span) -> TableFiles | None:
+        """Return the files of `changes` that may have rows of a span."""
+        return None if self.changes is None else self.changes.within(lsn=(span.after + 1, span.upto))
+
+    def history(self, table: HistoryTable) -> TableFiles:
+        """Return the files of a table's history at the pinned version."""
         return self._open(table.path, table.delta_version, table.etag)
 
-    def _open(self, path: Place, version: int, etag: str | None) -> DeltaTable:
+    def _open(self, path: Place, version: int, etag: str | None) -> TableFiles:
         if path not in self._tables:
-            self._tables[path] = open_entry(path, version, etag)
+            self._tables[path] = read_version(path, version, etag)
         return self._tables[path]
 
     def table(self, name: str, upto: Lsn | None = None) -> HistoryTable:
@@ -203,7 +209,7 @@ class Reader:
         """
         parts = split_name(name)
         for started in (TableName(*parts),) if len(parts) == len(TableName._fields) else ():
-            if started not in self.known.tables and self.lake.history(started).exists():
+            if started in self.known.copying:
                 raise NotAnswerable(f"{started} has not been completely copied yet", "Ask again after bootstrap.")
         name_found = self.named(name)
         had = self.known.had(name_found)
@@ -278,18 +284,19 @@ class Reader:
         """
         found = self._shapes[table.name]
         following = [version for version in found.shapes.following if version.lsn <= lsn]
-        followed = follow(found.table, following, found.answers, found.shapes.oid, table.position)
+        followed = follow_versions(found.table, following, found.answers, found.shapes.oid, table.position)
         if followed.cut_at is not None and not self._is_changed(table, lsn):
-            return follow(found.table, following, found.answers, found.shapes.oid)
+            return follow_versions(found.table, following, found.answers, found.shapes.oid)
         return followed
 
     def _is_changed(self, table: HistoryTable, lsn: Lsn) -> bool:
         """Return whether a row was changed after a table's position and up to `lsn`."""
         upto = min(lsn, self.watermark)
-        if self.changes is None or upto <= table.position:
+        if upto <= table.position:
             return False
         condition = f"{self.about(table.name)} and lsn > {table.position:d} and lsn <= {upto:d}"
-        return bool(self.query(f"select lsn from changes where {condition} limit 1", changes=self.changes).num_rows)
+        changes = self.changes_in(Span(table.position, Lsn(upto)))
+        return bool(select(f"select lsn from changes where {condition} limit 1", changes=changes).num_rows)
 
     def _check_followed(self, table: HistoryTable, lsn: Lsn) -> None:
         """Check that the history can follow every schema change of the table up to `lsn`, applied yet or not."""
@@ -423,25 +430,6 @@ def _closing_quote(text: str) -> int:
 def about(table: TableName) -> str:
     """Return the condition that a row of `changes` belongs to this table."""
     return f'"schema" = {standard_literal(table.schema)} and "table" = {standard_literal(table.table)}'
-
-
-def plain(table: pa.Table) -> pa.Table:
-    """Cast string views, binary views and dictionaries to plain types, which every Arrow function supports."""
-    return table.cast(pa.schema([pa.field(field.name, _plain_type(field.type)) for field in table.schema]))
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if kind == pa.string_view():
-        return pa.string()
-    if kind == pa.binary_view():
-        return pa.binary()
-    if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
-    if pa.types.is_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
-    return kind
 
 
 def in_lsns(column: str, lsns: Iterator[int] | list[int]) -> str:

@@ -25,25 +25,25 @@ from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import (
     HERE,
-    THERE,
+    bounds_of,
     history_texts,
-    in_history,
     record,
     row_values,
     types_over_time,
     value_column,
 )
+from auditlake.delta.sql import Bound
 from auditlake.errors import Unsupported
-from auditlake.lake.history import OPEN_PART, HistoryTable, type_of
+from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.sql_names import standard_identifier
-from auditlake.values.types import Kind
+from auditlake.values.types import Conversion
 
 LSN = "lsn"
 """Column of a state: the commit that wrote the row."""
 
-_CASTS = {Kind.INTEGER: "bigint", Kind.TEXT: "varchar", Kind.BOOLEAN: "boolean"}
-_FEW_KEYS = 20
+_CASTS = {Conversion.INTEGER: "bigint", Conversion.TEXT: "varchar", Conversion.BOOLEAN: "boolean"}
+_FEW_KEYS = 1000
 _FEW_CHANGES = 20_000
 
 
@@ -145,43 +145,36 @@ class Tail:
     def base(self) -> pa.Table:
         """The open versions of the keys that the tail touches: value columns and `lsn`."""
         keys = self.touched(self._table.position)
-        rows = self.history(f"_part = '{OPEN_PART}'", keys)
+        rows = self.history("_to_lsn is null", keys)
         return rows.select([name for name in rows.column_names if not name.startswith("_")])
 
     def history(self, condition: str, keys: pa.Table | None) -> pa.Table:
         """Read versions that match `condition` and have one of `keys` (None: any), as `history_texts`, with `lsn`."""
-        versions = history_texts(self._reader, self._table, f"{condition} and {self.of_keys(keys)}")
-        if keys is not None:
+        if keys is None:
+            versions = history_texts(self._reader, self._table, condition)
+        else:
+            files = self._reader.history(self._table).within(**self._bounds(keys))
+            condition = f"{condition} and {self._among(keys)}"
+            versions = history_texts(self._reader, self._table, condition, files=files, keys=keys)
             versions = versions.join(keys, keys=self.key_columns, join_type="left semi")
         return versions.append_column(LSN, versions["_from_lsn"])
 
-    def of_keys(self, keys: pa.Table | None) -> str:
-        """Return a condition on `history` that all of `keys` fulfil, and as few others as possible."""
-        if keys is None:
-            return "true"
-        if keys.num_rows <= _FEW_KEYS:
-            rows: list[Key] = [tuple(row.values()) for row in keys.select(self.key_columns).to_pylist()]
-            return f"({' or '.join(f'({in_history(self._table, key)})' for key in rows) or 'false'})"
-        return self._among_changes()
+    def _bounds(self, keys: pa.Table) -> dict[str, Bound]:
+        few = keys.num_rows <= _FEW_KEYS
+        return bounds_of(self._table, [tuple(row.values()) for row in keys.to_pylist()]) if few and len(keys) else {}
 
-    def _among_changes(self) -> str:
-        casts = [(i, _CASTS.get(type_of(column).kind)) for i, column in enumerate(self._table.key)]
-        once = [len(types_over_time(self._table, column)) == 1 for column in self._table.key]
-        usable = [(i, cast) for i, cast in casts if cast is not None and once[i]]
-        if not usable:
-            return "true"
-        where = f"{self._reader.about(self._table.name)} and lsn > {self._span.after:d} and lsn <= {self._span.upto:d}"
-        parts = []
-        for number, places in key_places(self._table, self._reader.relations_of(self._table), self._key).items():
-            for side in ("new", "old"):
-                columns = ", ".join(f"cast({side}[{places[i] + 1}] as {cast}) as k{i}" for i, cast in usable)
-                parts.append(
-                    f'select {columns} from changes where {where} and relation = {number:d} and "{side}" is not null'
-                )
-        same = " and ".join(
-            f"{HERE}.{standard_identifier(self._table.key[i].stored)} = {THERE}.k{i}" for i, _ in usable
-        )
-        return f"exists (select 1 from ({' union all '.join(parts)}) {THERE} where {same})"
+    def _among(self, keys: pa.Table) -> str:
+        """Return a condition on `history` that all rows of `keys` fulfil: an equality of typed values, if possible."""
+        typed = [
+            (name, column, _CASTS.get(type_of(column).kind))
+            for name, column in zip(keys.column_names, self._table.key, strict=True)
+        ]
+        same = [
+            f"{HERE}.{standard_identifier(column.stored)} = try_cast({standard_identifier(name)} as {cast})"
+            for name, column, cast in typed
+            if cast is not None and len(types_over_time(self._table, column)) == 1
+        ]
+        return f"exists (select 1 from keys where {' and '.join(same)})" if same else "true"
 
     def ended(self) -> tuple[pa.Table, pa.Table] | None:
         """Return the touched keys that exist at the end of the tail, and those that do not.

@@ -39,6 +39,7 @@ from auditlake.audit.versions import (
     value_column,
     versions_from,
 )
+from auditlake.delta.sql import Bound, may_have
 from auditlake.errors import BadUsage
 from auditlake.lake.history import HistoryTable
 from auditlake.lsn import Lsn
@@ -281,15 +282,27 @@ def _ended_in_history(reader: Reader, table: HistoryTable, span: Span) -> Iterat
     same = " and ".join(same_in_history(table, column.name) for column in table.key)
     later = f"select 1 from history {THERE} where {same} and {THERE}._from_lsn between {HERE}._to_lsn and {span.upto:d}"
     condition = f"{HERE}._to_lsn > {span.after:d} and {HERE}._to_lsn <= {span.upto:d} and not exists ({later})"
-    yield from versions_from(table, history_texts(reader, table, condition))
+    files = reader.history(table).which(lambda file: may_have(file, _ended_in(span)) or may_have(file, _begun_in(span)))
+    yield from versions_from(table, history_texts(reader, table, condition, files=files))
+
+
+def _ended_in(span: Span) -> dict[str, Bound]:
+    return {"_to_lsn": (span.after + 1, span.upto)}
+
+
+def _begun_in(span: Span) -> dict[str, Bound]:
+    return {"_from_lsn": (span.after + 1, span.upto)}
 
 
 def _ended_under_types(reader: Reader, table: HistoryTable, span: Span) -> Iterator[Version]:
     """Yield the same of a table whose key was rewritten for another type: its texts are compared."""
     names = [column.name for column in table.key]
     keys = [value_column(name) for name in names]
-    ended = history_texts(reader, table, f"_to_lsn > {span.after:d} and _to_lsn <= {span.upto:d}")
-    begun = history_texts(reader, table, f"_from_lsn > {span.after:d} and _from_lsn <= {span.upto:d}", names)
+    history = reader.history(table)
+    of_ended, of_begun = history.within(**_ended_in(span)), history.within(**_begun_in(span))
+    within = f"> {span.after:d} and {{}} <= {span.upto:d}"
+    ended = history_texts(reader, table, f"_to_lsn {within.format('_to_lsn')}", files=of_ended)
+    begun = history_texts(reader, table, f"_from_lsn {within.format('_from_lsn')}", names, of_begun)
     last = begun.group_by(keys).aggregate([("_from_lsn", "max")])
     paired = ended.join(last, keys=keys, join_type="left outer")
     lives = pc.fill_null(pc.greater_equal(paired["_from_lsn_max"], paired["_to_lsn"]), fill_value=False)

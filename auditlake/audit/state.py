@@ -16,7 +16,7 @@ leaves out the trailing blanks of `char(n)`, unless it is asked for values as th
 Files on an object store are read in ranges, through obstore.
 
 Memory: rows of the history are streamed; the keys and rows of the tail are held, as is what DuckDB sorts (up to
-`duckdb_rows.MEMORY_BYTES`).
+`delta.sql.MEMORY_BYTES`).
 """
 
 from collections import Counter
@@ -33,16 +33,14 @@ from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.pending_changes import Tail, TailVersion
 from auditlake.audit.row_key import read_value
 from auditlake.audit.versions import value_column
+from auditlake.delta.sql import VIRTUAL_COLUMNS, connect, register
 from auditlake.errors import BadUsage, Unsupported
 from auditlake.lake.duckdb_rows import (
-    VIRTUAL_COLUMNS,
     apart,
     bare,
-    connect,
     quoted,
     raw_entry,
     raw_with_printed,
-    register,
     rows_of,
     same_key,
     sql_type,

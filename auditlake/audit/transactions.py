@@ -21,12 +21,13 @@ from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import chain, groupby, islice
 
-from auditlake.attribution import Context, Scope, context_text, read_context
+from auditlake.attribution import Context, ContextInForce, context_text, read_context
 from auditlake.audit.changes import ROW_OPS, States, Step, Values, changes_of, in_changes, key_places
 from auditlake.audit.diff import read_sides
 from auditlake.audit.lake_reader import Reader, Span, in_lsns, split_name
 from auditlake.audit.row_key import Key
 from auditlake.audit.versions import HERE, THERE, row_values, same_in_history, versions_of
+from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.parking import Cause
@@ -34,13 +35,11 @@ from auditlake.lake.relations import ShapeSource, attnums_of
 from auditlake.lsn import LAST_LSN, Lsn
 from auditlake.relation import Relation, TableName
 from auditlake.sql_names import standard_literal
-from auditlake.table_shape import IDENTITY, differences
+from auditlake.table_shape import IDENTITY, definition_differences
 from auditlake.temporal.table_lookup import find_table
 from auditlake.temporal.when import AtLsn, AtXid, parse_when
 
-_COLUMNS = (
-    "lsn, xid, arrow_cast(\"time\", 'Int64') as time_us, origin, context, inserts, updates, deletes, truncates, tables"
-)
+_COLUMNS = "lsn, xid, epoch_us(time) as time_us, origin, context, inserts, updates, deletes, truncates, tables"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,8 @@ class Transaction:
     truncates: int
     tables: tuple[str, ...]
     schema_changes: tuple[str, ...] = field(default=(), kw_only=True)
+    is_whole: bool = field(default=True, kw_only=True)
+    """Whether the counts are those of the tables that are shown (`Reader.only`)."""
 
     @property
     def time(self) -> datetime:
@@ -79,6 +80,12 @@ class Transaction:
     def reason(self) -> str | None:
         """The reason that the application recorded."""
         return self.context.reason
+
+    def shown(self, only: frozenset[str] | None) -> "Transaction":
+        """Return what is shown of it to a reader of these tables alone: not how many changes others have."""
+        if only is None or only.issuperset(self.tables):
+            return self
+        return replace(self, tables=tuple(filter(only.__contains__, self.tables)), is_whole=False)
 
     @property
     def count(self) -> int:
@@ -192,16 +199,18 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
     if reader.transactions is None:
         return
     last = min(span.upto, reader.watermark)
-    sql = f"select {_COLUMNS} from transactions where lsn > {span.after:d} and lsn <= {last:d} and {wanted.in_sql}"
+    sql = f"select {_COLUMNS} from transactions where lsn > {span.after:d} and lsn <= {last:d}"
+    sql += f" and {wanted.in_sql} and {reader.shown_sql}"
     sql += " order by lsn desc" + (f" limit {limit:d}" if limit is not None and wanted.is_plain else "")
-    changes = read_schema_changes(reader)
+    changes = [each for each in read_schema_changes(reader) if reader.only is None or _are_shown(reader.only, each)]
     # A change is seen at the end of the source's log, which may be after all that the lake has.
     is_now = span.upto >= reader.known.now_lsn
     seen = (each for each in changes if not each.exact and span.after < each.lsn and (is_now or each.lsn <= span.upto))
     chosen = [_entry(reader, each) for each in seen if wanted.table is None or wanted.table.takes(each)]
     beside = sorted((each for each in chosen if wanted.takes(each)), key=lambda each: -each.lsn)
-    batches = reader.query(sql, transactions=reader.transactions).to_batches(max_chunksize=1000)
-    committed = (transaction_of(row) for batch in batches for row in batch.to_pylist())
+    files = reader.transactions.within(lsn=(span.after + 1, last))
+    batches = select(sql, transactions=files).to_batches(max_chunksize=1000)
+    committed = (transaction_of(row).shown(reader.only) for batch in batches for row in batch.to_pylist())
     found = merge((each for each in committed if wanted.takes(each)), beside, key=lambda each: -each.lsn)
     words: dict[int, list[str]] = {}
     for change in changes:
@@ -210,12 +219,16 @@ def find(reader: Reader, span: Span, wanted: Wanted, limit: int | None) -> Itera
         yield each if each.schema_changes else replace(each, schema_changes=tuple(words.get(each.lsn, ())))
 
 
+def _are_shown(only: frozenset[str], change: SchemaChange) -> bool:
+    return only.issuperset(map(str, change.names))
+
+
 def _entry(reader: Reader, change: SchemaChange) -> Transaction:
     """Return the entry of the log for a schema change whose transaction is not known."""
     lsn, time_us = Lsn(change.lsn), change.time_us
     if time_us is None:
-        sql = f"select max(arrow_cast(time_mono, 'Int64')) as time_us from transactions where lsn <= {lsn:d}"
-        time_us = reader.query(sql, transactions=reader.transactions)["time_us"][0].as_py() or 0
+        sql = f"select epoch_us(max(time_mono)) as time_us from transactions where lsn <= {lsn:d}"
+        time_us = select(sql, transactions=reader.transactions)["time_us"][0].as_py() or 0
     return Transaction(lsn, 0, time_us, None, read_context(None), 0, 0, 0, 0, (), schema_changes=(change.what,))
 
 
@@ -255,7 +268,7 @@ def lsns_of_xid(reader: Reader, xid: int) -> list[Lsn]:
     if reader.transactions is None:
         return []
     sql = f"select lsn from transactions where xid = {xid:d} and lsn <= {reader.watermark:d} order by lsn"
-    return [Lsn(lsn) for lsn in reader.query(sql, transactions=reader.transactions)["lsn"].to_pylist()]
+    return [Lsn(lsn) for lsn in select(sql, transactions=reader.transactions)["lsn"].to_pylist()]
 
 
 def read_schema_changes(reader: Reader) -> list[SchemaChange]:
@@ -268,7 +281,7 @@ def read_schema_changes(reader: Reader) -> list[SchemaChange]:
         now, table = version.relation, tables.get(version.relation.oid)
         was = before.get(now.oid) or (_first(reader, table, now) if table is not None else None)
         before[now.oid] = now
-        words = list(differences(was, now)) if was is not None else []
+        words = list(definition_differences(was, now)) if was is not None else []
         if version.source is ShapeSource.STREAM and not words:
             continue
         is_seen = version.source is ShapeSource.CATALOG
@@ -342,7 +355,7 @@ def lsns_of_changes(reader: Reader, table: HistoryTable, span: Span, condition: 
         return []
     where = f"{reader.about(table.name)} and op in {ROW_OPS} and lsn > {span.after:d} and lsn <= {span.upto:d}"
     sql = f"select distinct lsn from changes where {where} and lsn <= {reader.watermark:d} and ({condition})"
-    lsns: list[int] = reader.query(sql, changes=reader.changes)["lsn"].to_pylist()
+    lsns: list[int] = select(sql, changes=reader.changes_in(span))["lsn"].to_pylist()
     return lsns
 
 
@@ -393,7 +406,7 @@ def _in_history(reader: Reader, table: HistoryTable, span: Span, column: str) ->
         f" where {THERE}._from_lsn > {after:d} and {THERE}._from_lsn <= {span.upto:d} and {THERE}._op = 'update'"
         f" and not ({same_in_history(table, column)})"
     )
-    lsns: list[int] = reader.query(sql, history=reader.history(table))["lsn"].to_pylist()
+    lsns: list[int] = select(sql, history=reader.history(table))["lsn"].to_pylist()
     return lsns
 
 
@@ -469,16 +482,17 @@ def find_transaction(reader: Reader, name: str) -> tuple[Transaction, list[Lsn]]
 
 
 def contents(reader: Reader, transaction: Transaction) -> Iterator[Shown | Message]:
-    """Yield the changes and messages of a transaction, in order."""
+    """Yield the changes and messages of a transaction, in order; messages only if the reader shows all tables."""
     messages = list(_messages(reader, transaction.lsn))
     steps = chain.from_iterable(_steps(reader, each, transaction.lsn) for each in _relations(reader, transaction.lsn))
     everything: list[Message | _Placed] = [*messages, *steps]
     everything.sort(key=_ordinal)
-    scope, context = Scope(), None
+    scope, context = ContextInForce(), None
     for each in everything:
         if isinstance(each, Message):
             scope, context = scope.after(each.prefix, each.content, each.ordinal), None
-            yield each
+            if reader.only is None:
+                yield each
         else:
             name, key, step = each
             context = context or read_context(context_text(scope.app, scope.db))
@@ -494,22 +508,31 @@ def _ordinal(each: Message | _Placed) -> int:
 
 def _messages(reader: Reader, lsn: Lsn) -> Iterator[Message]:
     sql = f"select ordinal, prefix, content from changes where lsn = {lsn:d} and op = 'message' order by ordinal"
-    for row in reader.query(sql, changes=reader.changes).to_pylist():
+    for row in select(sql, changes=reader.changes_in(_of_commit(lsn))).to_pylist():
         yield Message(row["ordinal"], row["prefix"], row["content"] or b"")
+
+
+def _of_commit(lsn: Lsn) -> Span:
+    return Span(Lsn(lsn - 1), lsn)
 
 
 def _relations(reader: Reader, lsn: Lsn) -> list[Relation]:
     """Return the last relation version of each table that a transaction changed, whatever its names in it."""
     sql = f"select distinct relation from changes where lsn = {lsn:d} and relation is not null order by relation"
-    numbers = reader.query(sql, changes=reader.changes)["relation"].to_pylist()
-    relations = map(reader.relation, numbers)
+    numbers = select(sql, changes=reader.changes_in(_of_commit(lsn)))["relation"].to_pylist()
+    relations = [relation for relation in map(reader.relation, numbers) if _is_shown(reader, relation)]
     return list({relation.oid: relation for relation in relations}.values())
+
+
+def _is_shown(reader: Reader, relation: Relation) -> bool:
+    """Return whether a reader shows the changes of a relation; one of some tables none of a table without a history."""
+    return reader.only is None or (str(relation.name) in reader.only and reader.table_of(relation) is not None)
 
 
 def _steps(reader: Reader, relation: Relation, lsn: Lsn) -> Iterator[_Placed]:
     table, name = reader.table_of(relation), relation.name
     table = None if table is None else reader.keyed_at(table, lsn)
-    span = Span(Lsn(lsn - 1), lsn)
+    span = _of_commit(lsn)
     condition = f"relation in ({', '.join(map(str, sorted(reader.numbers_of(relation.oid))))})"
     changes = changes_of(reader, name if table is None else table.name, span, condition)
     states = states_before(reader, table, span)

@@ -5,7 +5,6 @@ keys alone, with the same result as apply. A version that ends after the moment 
 reads of the history of a row (`row_history`), which finds the next key only in the versions of the last one.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -19,19 +18,19 @@ from auditlake.audit.changes import Change, States, Step, Values, changes_of, in
 from auditlake.audit.columns_over_time import Later
 from auditlake.audit.lake_reader import Reader, Span, in_lsns
 from auditlake.audit.row_key import Key
+from auditlake.delta.sql import Bound, TableFiles, select
 from auditlake.lake.history import HistoryTable, type_of
 from auditlake.lsn import Lsn
 from auditlake.relation import Column
-from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.sql_names import duckdb_literal, standard_identifier, standard_literal
 from auditlake.temporal.when import to_us
 from auditlake.values.exact_text import exact_texts
-from auditlake.values.types import Kind
+from auditlake.values.types import Conversion
 
 HERE, THERE = '"`a"', '"`b"'
 """Aliases of `history` in a self-join; no column name contains a backtick (`lake.column_names`)."""
 _PERIOD = (
-    "_from_lsn, _to_lsn, arrow_cast(_from_time, 'Int64') as _from_us, arrow_cast(_to_time, 'Int64') as _to_us, "
-    "_op, _end_op, _xid, _end_xid"
+    "_from_lsn, _to_lsn, epoch_us(_from_time) as _from_us, epoch_us(_to_time) as _to_us, _op, _end_op, _xid, _end_xid"
 )
 PERIOD = ("_from_lsn", "_to_lsn", "_from_us", "_to_us", "_op", "_end_op", "_xid", "_end_xid")
 
@@ -71,16 +70,22 @@ def row_values(row: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def history_texts(
-    reader: Reader, table: HistoryTable, condition: str, columns: Sequence[str] | None = None
+    reader: Reader,
+    table: HistoryTable,
+    condition: str,
+    columns: Sequence[str] | None = None,
+    files: TableFiles | None = None,
+    **beside: pa.Table,
 ) -> pa.Table:
     """Read the history rows that match `condition`: texts of the source's columns, or those named, and PERIOD.
 
-    `condition` is SQL on `history` under the alias HERE, and may query `changes`.
+    `condition` is SQL on `history` under the alias HERE, and may query the tables `beside`. `files` are those of the
+    history that may have such rows, by default all.
     """
     chosen = [column for column in table.columns if columns is None or column.name in columns]
     names = "".join(f"{standard_identifier(column.stored)} as c{n}, " for n, column in enumerate(chosen))
     sql = f"select {names}_raw, {_PERIOD} from history {HERE} where {condition}"
-    rows = reader.query(sql, history=reader.history(table), changes=reader.changes).combine_chunks()
+    rows = select(sql, history=files or reader.history(table), **beside).combine_chunks()
     texts = texts_by_own_name(
         reader, table, rows["_from_lsn"], [(c, _texts(c, rows[f"c{n}"], rows["_raw"])) for n, c in enumerate(chosen)]
     )
@@ -136,8 +141,20 @@ def in_history(table: HistoryTable, key: Key) -> str:
     )
 
 
+def bounds_of(table: HistoryTable, keys: Sequence[Key]) -> dict[str, Bound]:
+    """Return bounds of the typed columns of these keys, for those in which every value fits."""
+    found: dict[str, Bound] = {}
+    for place, column in enumerate(table.key):
+        if type_of(column).kind is Conversion.INTEGER and len(types_over_time(table, column)) == 1:
+            values = [int(key[place]) for key in keys]
+            found[column.stored] = (min(values), max(values))
+    return found
+
+
 def _equals(column: Column, value: str) -> str:
     name, typed = standard_identifier(column.stored), type_of(column)
+    if typed.kind is Conversion.DECIMAL:  # NULL if it does not fit: then the typed column is NULL, too
+        return f"{name} is not distinct from try_cast({standard_literal(value)} as {typed.delta})"
     literal = _LITERALS.get(typed.kind)
     if literal is None:
         return "true"
@@ -145,17 +162,6 @@ def _equals(column: Column, value: str) -> str:
         return f"{name} = {literal(value)}"
     except ValueError:  # BC, a year past 9999, infinity, or not of this type: NULL in the typed column
         return f"{name} is null"
-
-
-_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-
-
-def _decimal_literal(value: str) -> str:
-    if not _DECIMAL.fullmatch(value):
-        raise ValueError("not finite")
-    digits = len(value.replace("-", "").replace(".", ""))
-    scale = len(value.partition(".")[2])
-    return f"cast({standard_literal(value)} as decimal({digits},{scale}))"
 
 
 def _integer_literal(value: str) -> str:
@@ -168,27 +174,23 @@ def _us(value: str) -> int:
     return to_us(datetime.fromisoformat(value.removesuffix("+00")).replace(tzinfo=UTC))
 
 
-_LITERALS: dict[Kind, Callable[[str], str]] = {
-    Kind.TEXT: standard_literal,
-    Kind.BOOLEAN: lambda value: {"t": "true", "f": "false"}.get(value, "null"),
-    Kind.INTEGER: _integer_literal,
-    Kind.DECIMAL: _decimal_literal,
-    Kind.DATE: lambda value: f"date '{date.fromisoformat(value)}'",
-    Kind.TIMESTAMP: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, None)')",
-    Kind.TIMESTAMPTZ: lambda value: f"arrow_cast({_us(value)}, 'Timestamp(Microsecond, Some(\"UTC\"))')",
+_LITERALS: dict[Conversion, Callable[[str], str]] = {
+    Conversion.TEXT: duckdb_literal,
+    Conversion.BOOLEAN: lambda value: {"t": "true", "f": "false"}.get(value, "null"),
+    Conversion.INTEGER: _integer_literal,
+    Conversion.DATE: lambda value: f"date '{date.fromisoformat(value)}'",
+    Conversion.TIMESTAMP: lambda value: f"make_timestamp({_us(value)})",
+    Conversion.TIMESTAMPTZ: lambda value: f"make_timestamptz({_us(value)})",
 }
 
 
 def same_in_history(table: HistoryTable, name: str) -> str:
     """Return the condition that the history rows HERE and THERE, of one type of a column, are equal in the column."""
-    physical = [column for column in table.columns if column.name == name]
-    return " and ".join(_same(column, alone=len(physical) == 1) for column in physical)
+    return " and ".join(_same(column) for column in table.columns if column.name == name)
 
 
-def _same(column: Column, *, alone: bool) -> str:
+def _same(column: Column) -> str:
     quoted = standard_identifier(column.stored)
-    if column.key and alone and not type_of(column).may_not_fit:
-        return f"({HERE}.{quoted} = {THERE}.{quoted})"  # DataFusion plans a hash join for `=` only
     same = f"({HERE}.{quoted} is not distinct from {THERE}.{quoted})"
     entry = f"_raw[{standard_literal(column.stored)}]"
     if not type_of(column).may_not_fit:
@@ -206,7 +208,8 @@ def versions_of(reader: Reader, table: HistoryTable, keys: Iterable[Key], upto: 
 
 
 def _in_history(reader: Reader, table: HistoryTable, key: Key, upto: Lsn) -> Iterator[Version]:
-    rows = history_texts(reader, table, f"({in_history(table, key)}) and _from_lsn <= {upto:d}")
+    files = reader.history(table).within(_from_lsn=(None, upto), **bounds_of(table, [key]))
+    rows = history_texts(reader, table, f"({in_history(table, key)}) and _from_lsn <= {upto:d}", files=files)
     for version in versions_from(table, rows):
         if version.key == key:
             yield version if version.end is None or version.end.lsn <= upto else replace(version, end=None)

@@ -13,7 +13,7 @@ I1. Only what is in a commit of `changes` is acknowledged. After a kill before 2
 I2. A transaction too large for one batch is appended in parts whose rows are above the watermark, so invisible. After a
     kill between parts, those already durable are skipped by ordinal.
 I3. The slot is the lock. The lake is read only when we hold the slot, because its previous holder may have written
-    until then: `open_log` repeats the checks of `preconditions`, and only then records a new timeline.
+    until then: `open_capture_log` repeats the checks of `preconditions`, and only then records a new timeline.
 I4. The slot is never ahead of the lake: the end of an idle stretch is recorded in `changes` before it is acknowledged.
     If the slot is ahead, another client has read from it; changes are missing, and capture stops.
 I5. A batch is written once queries see its transactions, and after the catalog has been compared. The server sends a
@@ -44,8 +44,8 @@ import pyarrow.compute as pc
 
 from auditlake.capture.change_log import CaptureLog, CommitEnd, RecordDdl, TableMessages
 from auditlake.capture.masking import read_masks
-from auditlake.capture.partition_watch import Held, PartitionWatch
-from auditlake.capture.preconditions import Claim, Report, Source, check_slot
+from auditlake.capture.partition_watch import HeldPartition, PartitionWatch
+from auditlake.capture.preconditions import CaptureSource, Claim, Report, check_slot
 from auditlake.capture.shape_watch import DdlProof, DdlRecorder, ShapeWatch
 from auditlake.counters import Beat, Counter, beat, count
 from auditlake.errors import InvariantBroken, LakeConflict, WrongSource
@@ -58,7 +58,7 @@ from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice
 from auditlake.pgoutput.batch_decoder import ChangeDecoder, Decoded
 from auditlake.pgoutput.ddl_message import Prove
-from auditlake.replication.stream import FrameBuffer, Limits, ReplicationStream
+from auditlake.replication.stream import BufferLimits, FrameBuffer, ReplicationStream
 from auditlake.schema.attribute_numbers import AttributeNumbers
 from auditlake.schema.catalog_snapshot import Asker, CatalogSnapshots
 from auditlake.source.connection import Row, answering_within, lsn_offset, unreachable
@@ -68,9 +68,9 @@ from auditlake.source.slot import SlotReader, read_reader, read_slot
 
 # An append costs about 10 ms and numpy's fixed cost is about 5 ms: at 32,768 frames both are small compared with
 # decoding, and a batch is a few megabytes.
-_BATCH = Limits(frames=32_768, size_bytes=16 << 20)
+_BATCH = BufferLimits(frames=32_768, size_bytes=16 << 20)
 # Most that is received before the writer is free; a longer transaction is written in parts.
-_FULL = Limits(frames=1 << 17, size_bytes=16 << 20)
+_FULL = BufferLimits(frames=1 << 17, size_bytes=16 << 20)
 _COMMIT_DELAY_S = 0.04
 # This many frames within the commit delay mean that capture lags; as long as the stream continues, larger batches
 # then catch up sooner.
@@ -195,9 +195,9 @@ class Writer:
 class Capture:
     """One run of the capture stage. `run` returns at its target or when `stop` is set."""
 
-    def __init__(self, claim: Claim, source: Source, lake: Lake, stop: threading.Event, report: Report) -> None:
+    def __init__(self, claim: Claim, source: CaptureSource, lake: Lake, stop: threading.Event, report: Report) -> None:
         self._stop = stop
-        opened = open_log(claim, source, lake, report)  # closed by `run`
+        opened = open_capture_log(claim, source, lake, report)  # closed by `run`
         self._control, self._stream, self._log = opened.control, opened.stream, opened.log
         self._publication, self._timeouts = claim.publication, claim.timeouts
         self._snapshots, self._partitions, self.reader = opened.snapshots, opened.partitions, opened.reader
@@ -236,7 +236,7 @@ class Capture:
     def _check_catalog(self) -> None:
         """Compare shapes and partitions with the record; required before anything received so far is made durable."""
         with answering_within(self._control, self._timeouts.silence_s):
-            held = Held(self.done_lsn, self._log.current_us)
+            held = HeldPartition(self.done_lsn, self._log.current_us)
             self._shapes.check(self._control, held)
             self._partitions.check(self._control, held)
             if self._shapes.moved or self._publication.is_changed(self._control):
@@ -337,7 +337,7 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedCapture:
     """A started stream and the tables it is written to; `reader` is our walsender as the server shows it."""
 
     control: psycopg.Connection[Row]
@@ -349,7 +349,7 @@ class Opened:
     reader: SlotReader | None
 
 
-def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened:
+def open_capture_log(claim: Claim, source: CaptureSource, lake: Lake, report: Report) -> OpenedCapture:
     """Open the log and the stream of a claim; on failure close the claim.
 
     Raises SourceUnreachable, WrongSource, LakeUnusable, LakeConflict; ConfigError if the lake records other masks.
@@ -374,11 +374,11 @@ def open_log(claim: Claim, source: Source, lake: Lake, report: Report) -> Opened
             snapshots.refresh(control, present)
             partitions.refresh(control, present)
             shapes.refresh(control, present)
-            partitions.check(control, Held(log.acknowledged, log.current_us))
-            shapes.check(control, Held(log.acknowledged, log.current_us))
+            partitions.check(control, HeldPartition(log.acknowledged, log.current_us))
+            shapes.check(control, HeldPartition(log.acknowledged, log.current_us))
             reader = read_reader(control, source.manifest.slot)
         opened.pop_all()
-        return Opened(control, stream, log, snapshots, partitions, shapes, reader)
+        return OpenedCapture(control, stream, log, snapshots, partitions, shapes, reader)
 
 
 def _check_again(claim: Claim, slot_name: str, lake: Lake, log: CaptureLog, report: Report) -> None:

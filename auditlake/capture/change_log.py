@@ -30,7 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.capture.masking import ChangeMasker
-from auditlake.delta.append_table import AppendLog, select
+from auditlake.delta.append_table import AppendLog
+from auditlake.delta.sql import select
 from auditlake.errors import InvariantBroken
 from auditlake.failpoints import After, reach
 from auditlake.lake.belonging import ADDED, GAPS, RELATIONS, TRANSACTIONS
@@ -147,7 +148,7 @@ class CaptureLog:
     def partial(self) -> Partial | None:
         """Return the transaction that a crash left in parts above the watermark, if any."""
         query = f"select lsn, max(ordinal) as ordinal from changes where lsn > {self.watermark:d} group by lsn"
-        rows = select(self._changes.table, "changes", query).to_pylist()
+        rows = select(query, changes=self._changes.files.within(lsn=(self.watermark + 1, None))).to_pylist()
         partials = [Partial(Lsn(row["lsn"]), row["ordinal"] + 1) for row in rows]
         return max(partials, key=lambda partial: partial.lsn, default=None)
 
@@ -182,14 +183,14 @@ class CaptureLog:
             shown = f"select min(ordinal) from changes where lsn = {end:d} and relation = {until.number:d}"
             earlier = f"({earlier} or (lsn = {end:d} and ordinal < ({shown})))"
         condition = f"relation = {number:d} and lsn >= {first:d} and {earlier}"
-        query = f"select lsn, cast(time as bigint) as time from changes where {condition} order by lsn desc limit 1"
-        rows = select(self._changes.table, "changes", query).to_pylist()
+        query = f"select lsn, epoch_us(time) as time from changes where {condition} order by lsn desc limit 1"
+        rows = select(query, changes=self._changes.files.within(lsn=(first, end))).to_pylist()
         return (Lsn(rows[0]["lsn"]), rows[0]["time"]) if rows else None
 
     def time_of(self, commit_lsn: Lsn) -> int | None:
         """Return the time of a commit, in us since 1970; None if it has no changes."""
-        query = f"select cast(time as bigint) as time from changes where lsn = {commit_lsn:d} limit 1"
-        rows = select(self._changes.table, "changes", query).to_pylist()
+        query = f"select epoch_us(time) as time from changes where lsn = {commit_lsn:d} limit 1"
+        rows = select(query, changes=self._changes.files.within(lsn=(commit_lsn, commit_lsn))).to_pylist()
         return int(rows[0]["time"]) if rows else None
 
     def append_part(self, changes: pa.RecordBatch, messages: TableMessages | None = None) -> None:
@@ -307,6 +308,6 @@ class CommitEnd:
 
 
 def _last_time_us(transactions: AppendLog) -> int:
-    query = "select max(time_mono) as last from transactions"
-    last = select(transactions.table, "transactions", query)["last"].cast(pa.int64())[0].as_py()
+    query = "select epoch_us(max(time_mono)) as last from transactions"
+    last = select(query, transactions=transactions.files)["last"][0].as_py()
     return 0 if last is None else int(last)

@@ -26,7 +26,7 @@ from auditlake.lake.masks import Masks, TableMasks, check_effect, is_changed, se
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.lake.records import read_recorded
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import Form, Masking
+from auditlake.mask_rules import MaskForm, Masking
 from auditlake.pgoutput.ddl_message import PREFIX, without_missing_values
 from auditlake.relation import Relation, TableName
 from auditlake.source.catalog import read_tables
@@ -163,7 +163,7 @@ def _misfits(rules: Masking, relation: Relation, not_null: set[tuple[int, str]])
                 yield f"{where} has no rule in [mask], and the table is strict"
         elif problem := rule.problem(column.type_oid, key=column.key):
             yield f"{where} cannot have the rule {rule}: {problem}"
-        elif rule.form is Form.NULL and (relation.oid, column.name) in not_null:
+        elif rule.form is MaskForm.NULL and (relation.oid, column.name) in not_null:
             yield f"{where} cannot have the rule {rule}: it is NOT NULL"
 
 

@@ -41,7 +41,7 @@ from typing import cast
 
 import psycopg
 
-from auditlake.delta.append_table import open_delta, select
+from auditlake.delta.sql import read_newest, select
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import RENEWED_BY_FOLLOW, Cause, Parked, find_parked, park, unpark
@@ -65,7 +65,7 @@ group by op, xid
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Partition:
     """A partition: its name, its file (0 if it is partitioned itself), and the xid that attached it."""
 
     name: str
@@ -80,7 +80,7 @@ class PartNow:
     `made_here`: one command created and attached it. `changed_by` is the xid that last wrote its row of pg_class.
     """
 
-    part: Part
+    part: Partition
     made_here: bool
     changed_by: int
     rows: float
@@ -96,7 +96,7 @@ class Differences:
     rewritten: tuple[int, ...]
 
 
-def compare(before: Mapping[int, Part], now: Mapping[int, PartNow]) -> Differences:
+def compare_partitions(before: Mapping[int, Partition], now: Mapping[int, PartNow]) -> Differences:
     """Compare the partitions of a table with their record."""
     fresh = [oid for oid in now if oid not in before]
     again = [oid for oid in now if oid in before and before[oid].attached != now[oid].part.attached]
@@ -167,7 +167,7 @@ def read_parts(conn: psycopg.Connection[Row], relation: int) -> dict[int, PartNo
     """Read the partitions of a table at all levels, by OID, including partitioned ones."""
     parts = {}
     for oid, name, file, attached, changed_by, rows, pages, made_here in fetch(conn, _PARTS, [relation]):
-        part = Part(str(name), cast("int", file), str(attached))
+        part = Partition(str(name), cast("int", file), str(attached))
         parts[cast("int", oid)] = PartNow(
             part, bool(made_here), cast("int", changed_by), cast("float", rows), cast("int", pages)
         )
@@ -203,14 +203,14 @@ def is_empty(conn: psycopg.Connection[Row], relation: int) -> bool | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownPartitions:
     """OID of a partitioned table, and its partitions at all levels, by OID.
 
     `problem`: the table needs a new snapshot, although its partitions may be as recorded again.
     """
 
     relation: int
-    parts: Mapping[int, Part]
+    parts: Mapping[int, Partition]
     problem: str | None = None
 
 
@@ -222,7 +222,7 @@ class Since:
     inserts: int
 
 
-def read_partitions(lake: Lake, name: TableName) -> Known | None:
+def read_partitions(lake: Lake, name: TableName) -> KnownPartitions | None:
     """Read the last known partitions of a table; None if there is no record.
 
     Raises LakeUnusable if it cannot be read.
@@ -230,8 +230,10 @@ def read_partitions(lake: Lake, name: TableName) -> Known | None:
     path = lake.partitions_of(name)
     try:
         content = json.loads(path.read_text())
-        parts = {int(oid): Part(part["name"], part["file"], part["attached"]) for oid, part in content["parts"].items()}
-        return Known(content["relation"], parts, content.get("problem"))
+        parts = {
+            int(oid): Partition(part["name"], part["file"], part["attached"]) for oid, part in content["parts"].items()
+        }
+        return KnownPartitions(content["relation"], parts, content.get("problem"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
@@ -240,7 +242,7 @@ def read_partitions(lake: Lake, name: TableName) -> Known | None:
         ) from exc
 
 
-def write_partitions(lake: Lake, name: TableName, known: Known) -> None:
+def write_partitions(lake: Lake, name: TableName, known: KnownPartitions) -> None:
     """Record the current partitions of a table.
 
     Raises LakeUnusable if the folder cannot be written.
@@ -255,18 +257,18 @@ def write_partitions(lake: Lake, name: TableName, known: Known) -> None:
 
 def read_since(lake: Lake, oid: int, lsn: Lsn) -> Since:
     """Read the changes of a table after an LSN, also those above the watermark."""
-    changes = open_delta(lake.changes)
+    changes = read_newest(lake.changes)
     numbers = {version.number for version in read_versions(lake).of_oid(oid)}
     if changes is None or not numbers:
         return Since(frozenset(), 0)
     sql = _SINCE.format(relations=", ".join(map(str, sorted(numbers))), lsn=f"{lsn:d}")
-    rows = select(changes, "changes", sql).to_pylist()
+    rows = select(sql, changes=changes.within(lsn=(lsn + 1, None))).to_pylist()
     truncates = frozenset(row["xid"] for row in rows if row["op"] == "truncate")
     return Since(truncates, sum(row["rows"] for row in rows if row["op"] == "insert"))
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldPartition:
     """The lake's position, the LSN before which everything is durable, and its currency in microseconds since 1970."""
 
     lsn: Lsn
@@ -275,7 +277,7 @@ class Held:
 
 @dataclass(slots=True)
 class _Watched:
-    known: Known
+    known: KnownPartitions
     digest: str | None = None
     """Digest of the partitions when they last equalled the record."""
     pending: tuple[str, Lsn] | None = None
@@ -300,7 +302,7 @@ def record_partitions(control: psycopg.Connection[Row], lake: Lake, tables: Mapp
     for name, relation in tables.items():
         if relation in partitioned:
             parts = {oid: each.part for oid, each in read_parts(control, relation).items()}
-            write_partitions(lake, name, Known(relation, parts))
+            write_partitions(lake, name, KnownPartitions(relation, parts))
 
 
 @dataclass(slots=True)
@@ -326,7 +328,7 @@ class PartitionWatch:
         record_partitions(control, self.lake, {name: self._tables[name] for name in lacking})
         self._read_records()
 
-    def check(self, control: psycopg.Connection[Row], held: Held) -> None:
+    def check(self, control: psycopg.Connection[Row], held: HeldPartition) -> None:
         """Compare every table with its record; call it before more becomes durable."""
         if self._written_at != fingerprint(self.lake.partitions):
             self._read_records()
@@ -351,11 +353,11 @@ class PartitionWatch:
                 self._watched[name] = _Watched(known)
 
     def _compare(
-        self, control: psycopg.Connection[Row], name: TableName, watched: _Watched, digest: str, held: Held
+        self, control: psycopg.Connection[Row], name: TableName, watched: _Watched, digest: str, held: HeldPartition
     ) -> None:
         now = read_parts(control, watched.known.relation)
         read_at = wal_end(control).lsn
-        differences = compare(watched.known.parts, now)
+        differences = compare_partitions(watched.known.parts, now)
         problem = self._lasting(control, name, watched, now) or _lost_or_gained(control, watched, differences, now)
         if problem is not None or not differences.rewritten:
             watched.pending = None
@@ -387,7 +389,12 @@ class PartitionWatch:
         return watched.known.problem
 
     def _truncated(
-        self, name: TableName, watched: _Watched, differences: Differences, now: Mapping[int, PartNow], held: Held
+        self,
+        name: TableName,
+        watched: _Watched,
+        differences: Differences,
+        now: Mapping[int, PartNow],
+        held: HeldPartition,
     ) -> str | None:
         """Describe the partition with a new file that may not have kept its rows; None without one."""
         parked = find_parked(self.lake, name, Cause.PARTITIONS)
@@ -402,13 +409,13 @@ class PartitionWatch:
         return None
 
     def _accept(self, name: TableName, watched: _Watched, digest: str, now: Mapping[int, PartNow]) -> None:
-        known = Known(watched.known.relation, {oid: each.part for oid, each in now.items()})
+        known = KnownPartitions(watched.known.relation, {oid: each.part for oid, each in now.items()})
         if known != watched.known:
             write_partitions(self.lake, name, known)
         unpark(self.lake, name, Cause.PARTITIONS)
         watched.known, watched.digest, watched.settled, watched.reported = known, digest, None, False
 
-    def _park(self, name: TableName, problem: str, read_at: Lsn, held: Held) -> None:
+    def _park(self, name: TableName, problem: str, read_at: Lsn, held: HeldPartition) -> None:
         remedy = f"The stream does not show it. {RENEWED_BY_FOLLOW}"
         parked = Parked(name, Cause.PARTITIONS, Lsn(held.lsn - 1), read_at, problem, remedy, held.time_us)
         park(self.lake, parked)

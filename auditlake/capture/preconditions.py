@@ -13,7 +13,8 @@ Order of effects; only step 3 changes anything at the source:
    restored to an earlier state.
 3. Start the stream. From here on we hold the slot: no other process moves it, or writes to the lake through it.
 
-Before step 3 another capture may have moved slot and lake, so `capture.open_log` repeats checks 1 and 2 after it.
+Before step 3 another capture may have moved slot and lake, so `capture.open_capture_log` repeats checks 1 and 2 after
+it.
 
 A walsender without a client holds the slot until it notices, at the latest after `wal_sender_timeout`. Step 3 ends a
 walsender that this process left behind. It waits for any other, unless that one shows that its client is alive.
@@ -69,7 +70,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CaptureSource:
     """The source of a capture: connection, recorded identity, streaming mode, interval of the heartbeat, and masks."""
 
     conninfo: str
@@ -289,7 +290,7 @@ class Claim:
 class Claimer:
     """Acquires the slot of one lake; `left` is the walsender of an earlier attempt of this process."""
 
-    source: Source
+    source: CaptureSource
     lake: Lake
     stop: threading.Event
     report: Report
@@ -373,13 +374,12 @@ class Claimer:
 
 def _read_held(lake: Lake, since: Lsn, upto: Lsn) -> frozenset[tuple[Lsn, int, int]]:
     """Read LSN, xid and time (us since 1970) of the visible transactions with commit LSN in `[since, upto)`."""
-    from auditlake.delta.append_table import open_delta, select  # noqa: PLC0415 - slow to load, and rarely needed
+    from auditlake.delta.sql import read_newest, select  # noqa: PLC0415 - slow to load, and rarely needed
 
-    table, positions = open_delta(lake.transactions), read_positions(lake)
+    table, positions = read_newest(lake.transactions), read_positions(lake)
     if table is None or positions is None:
         return frozenset()
-    query = f"select lsn, xid, time from transactions where lsn >= {since:d} and lsn < {upto:d}"
-    rows = select(table, "transactions", query)
-    columns = (rows["lsn"], rows["xid"], rows["time"].cast("int64"))
-    transactions = zip(*(column.to_pylist() for column in columns), strict=True)
+    query = f"select lsn, xid, epoch_us(time) as time_us from transactions where lsn >= {since:d} and lsn < {upto:d}"
+    rows = select(query, transactions=table.within(lsn=(since, upto)))
+    transactions = zip(*(column.to_pylist() for column in rows.columns), strict=True)
     return frozenset((Lsn(lsn), xid, time_us) for lsn, xid, time_us in transactions if lsn <= positions.watermark)

@@ -44,7 +44,7 @@ from typing import cast
 import psycopg
 
 from auditlake.capture.change_log import CaptureLog
-from auditlake.capture.partition_watch import Held, read_since
+from auditlake.capture.partition_watch import HeldPartition, read_since
 from auditlake.lake.gaps import UNKNOWN_SHAPE, Gap, record_gaps
 from auditlake.lake.history import open_history
 from auditlake.lake.layout import Lake
@@ -57,14 +57,14 @@ from auditlake.pgoutput.batch_layout import DdlReport
 from auditlake.pgoutput.ddl_message import PREFIX, DdlMessage, Seal, seal_of
 from auditlake.relation import Relation, TableName
 from auditlake.schema.catalog_snapshot import only_element
-from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, Part, decide
+from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, StoringTable, decide
 from auditlake.source.catalog import read_composites, read_digest, read_shapes, read_table_digests, read_types
 from auditlake.source.connection import Row, answering_within, connect
 from auditlake.source.ddl_trigger import are_sealed, read_ddl_trigger
-from auditlake.source.publication import Entries, read_entries
+from auditlake.source.publication import Entries, read_publication_entries
 from auditlake.source.server import WalEnd, wal_end
 from auditlake.store.files import file_versions, fingerprint, read_each
-from auditlake.table_shape import Difference, Shape, compare, hides_key, visible_differences
+from auditlake.table_shape import Shape, ShapeDifference, compare_shapes, hides_key, visible_differences
 from auditlake.values.types import is_widened
 
 _PERSISTENCE, _TYPE, _ACCESS_METHOD = 1, 4, 8
@@ -199,7 +199,7 @@ class DdlRecorder:
         reported = self._reported.get(oid)
         if reported is None or reported.persistence != now.persistence:
             return False
-        if compare(reported, now):
+        if compare_shapes(reported, now):
             return False
         del self._reported[oid]
         return True
@@ -249,10 +249,10 @@ class DdlRecorder:
         park(self.lake, Parked(name, Cause.DDL, last, until, reason, remedy, commit.time_us - 1, ended))
 
 
-def _part(shape: Shape, column: str) -> Part:
+def _part(shape: Shape, column: str) -> StoringTable:
     """Return the file of a table and the missing value of its column."""
     missing = next((shape.missing.get(c.attnum or 0) for c in shape.relation.columns if c.name == column), None)
-    return Part(shape.files[shape.relation.oid], None if missing is None else only_element(missing))
+    return StoringTable(shape.files[shape.relation.oid], None if missing is None else only_element(missing))
 
 
 def _last_seen(read_at: WalEnd) -> WalEnd:
@@ -260,7 +260,7 @@ def _last_seen(read_at: WalEnd) -> WalEnd:
     return WalEnd(Lsn(read_at.lsn - 1), read_at.time_us)
 
 
-def _gap(name: TableName, held: Held, end: WalEnd, changes: tuple[str, ...]) -> Gap:
+def _gap(name: TableName, held: HeldPartition, end: WalEnd, changes: tuple[str, ...]) -> Gap:
     """Return the range of a table that begins at the first LSN which is not certain, and ends at `end`."""
     reason = f"{UNKNOWN_SHAPE}: {', '.join(changes)}"
     return Gap(name, Lsn(held.lsn - 1), end.lsn, reason, held.time_us, end.time_us)
@@ -281,8 +281,8 @@ class _Unsettled:
     shape: Shape
     changed_by: int
     read_at: WalEnd
-    held: Held
-    found: Difference
+    held: HeldPartition
+    found: ShapeDifference
 
 
 @dataclass(slots=True)
@@ -347,11 +347,11 @@ class ShapeWatch:
         if lacking:
             record_shapes(control, self.lake, {name: tables[name] for name in lacking})
         self._trigger_records = read_ddl_trigger(control).records
-        self.recorder.entries = read_entries(control, self.publication)
+        self.recorder.entries = read_publication_entries(control, self.publication)
         if others:
             self._read_records(control)
 
-    def check(self, control: psycopg.Connection[Row], held: Held) -> None:
+    def check(self, control: psycopg.Connection[Row], held: HeldPartition) -> None:
         """Compare every table with its record; call it before more becomes durable."""
         if self._written_at != fingerprint(self.lake.shapes):
             self._read_records(control)
@@ -393,7 +393,7 @@ class ShapeWatch:
         file = self.lake.shape(name).name
         return name in self._watched and file in before_at and before_at[file] == self._read_at.get(file)
 
-    def _compare_all(self, control: psycopg.Connection[Row], held: Held) -> None:
+    def _compare_all(self, control: psycopg.Connection[Row], held: HeldPartition) -> None:
         digests, types = read_table_digests(control, self._oids), read_types(control, self._oids)
         changed, dropped = {}, list[TableName]()
         for name, watched in self._watched.items():
@@ -414,9 +414,11 @@ class ShapeWatch:
                 watched.digest = digests[watched.oid]
                 self._compare(name, watched, shapes[watched.oid], read_at, held)
 
-    def _compare(self, name: TableName, watched: _Watched, now: tuple[Shape, int], read_at: WalEnd, held: Held) -> None:
+    def _compare(
+        self, name: TableName, watched: _Watched, now: tuple[Shape, int], read_at: WalEnd, held: HeldPartition
+    ) -> None:
         shape, changed_by = now
-        found = compare(watched.shape, shape)
+        found = compare_shapes(watched.shape, shape)
         since = self._since(name, watched)
         if found.renamed and self.recorder.entries.schemas and watched.oid not in self.recorder.entries.tables:
             self._park_changed(name, _LEFT, _Unsettled(shape, changed_by, read_at, since or held, found))
@@ -452,14 +454,14 @@ class ShapeWatch:
             )
         unpark(self.lake, name, Cause.PENDING)
 
-    def _since(self, name: TableName, watched: _Watched) -> Held | None:
+    def _since(self, name: TableName, watched: _Watched) -> HeldPartition | None:
         """Return since when a difference is not settled, also one that an earlier capture saw; None without one."""
         if watched.unsettled is not None:
             return watched.unsettled.held
         parked = find_parked(self.lake, name, Cause.PENDING) if name in self._parked_pending else None
-        return None if parked is None else Held(Lsn(parked.lsn + 1), cast("int", parked.time_us))
+        return None if parked is None else HeldPartition(Lsn(parked.lsn + 1), cast("int", parked.time_us))
 
-    def _record_return(self, name: TableName, since: Held, read_at: WalEnd) -> None:
+    def _record_return(self, name: TableName, since: HeldPartition, read_at: WalEnd) -> None:
         """Record that the table may have had another shape, unless the DDL trigger has reported every change."""
         if not self._trigger_records or self.recorder.failed:
             record_gaps(self.lake, [_gap(name, since, _last_seen(read_at), (_TOUCHED,))])
@@ -484,7 +486,7 @@ class ShapeWatch:
         unpark(self.lake, name, Cause.PENDING)
         self._accept(name, watched, unsettled.shape)
 
-    def _may_be_unseen(self, found: Difference) -> bool:
+    def _may_be_unseen(self, found: ShapeDifference) -> bool:
         """Return whether a definition that is the same again may have been another one, which no message reported."""
         return bool(found) or not self._trigger_records or self.recorder.failed
 
@@ -522,17 +524,17 @@ class ShapeWatch:
                 held = self._proved(held, number, version)
                 shown_us = self.log.time_of(version.lsn) or end.time_us
                 gaps.append(_gap(name, held, WalEnd(version.lsn, shown_us), visible))
-                held = Held(version.lsn, shown_us - 1)
+                held = HeldPartition(version.lsn, shown_us - 1)
             shape, number = version.relation, version.number
         if (visible := visible_differences(shape, now)) or not gaps:
             held = self._proved(held, number, end.lsn)
             gaps.append(_gap(name, held, end, visible or unsettled.found.visible))
         record_gaps(self.lake, gaps)
 
-    def _proved(self, held: Held, number: int | None, until: RelationVersion | Lsn) -> Held:
+    def _proved(self, held: HeldPartition, number: int | None, until: RelationVersion | Lsn) -> HeldPartition:
         """Return up to when rows of the version `number` before `until` prove its shape; `held` if there are none."""
         found = self.log.last_change(number, held.lsn, until) if number is not None else None
-        return held if found is None else Held(found[0], found[1] - 1)
+        return held if found is None else HeldPartition(found[0], found[1] - 1)
 
     def _changed_rows(self, unsettled: _Unsettled) -> str | None:
         """Describe why rows may have changed without row messages; None if they have not."""

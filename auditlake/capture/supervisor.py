@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import psycopg
 
-from auditlake.capture.preconditions import Claimer, Report, Source, require_primary
+from auditlake.capture.preconditions import CaptureSource, Claimer, Report, require_primary
 from auditlake.counters import Beat, Counter, beat, begin, count
 from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
 from auditlake.lake.layout import Lake
@@ -60,7 +60,7 @@ class Task:
     A capture without end reports that it has started, unless it is only a part of another stage.
     """
 
-    source: Source
+    source: CaptureSource
     lake: Lake
     until: WalEnd | None
     reports_start: bool = True
@@ -80,7 +80,7 @@ def make_task(  # noqa: PLR0913, PLR0917 - the options of a user
     records other masks.
     """
     rules = masking or Masking()
-    source = Source(conninfo, require_manifest(lake), streaming or Streaming(), heartbeat_s, rules)
+    source = CaptureSource(conninfo, require_manifest(lake), streaming or Streaming(), heartbeat_s, rules)
     if rules or lake.mask_rules.exists():
         from auditlake.capture.masking import prepare_masks  # noqa: PLC0415 - imports of capture, as below
 
@@ -141,7 +141,11 @@ def _capture_on(
 
 
 def open_capture(
-    source: Source, lake: Lake, stop: threading.Event, report: Report = lambda _: None, left: SlotReader | None = None
+    source: CaptureSource,
+    lake: Lake,
+    stop: threading.Event,
+    report: Report = lambda _: None,
+    left: SlotReader | None = None,
 ) -> "Capture":
     """Acquire the slot and open a capture on it; `left` is the walsender of an earlier attempt of this process.
 
@@ -256,7 +260,7 @@ class Capturing:
 
 @contextmanager
 def capturing(
-    source: Source, lake: Lake, control: psycopg.Connection[Row], report: Callable[[str], None], *, first: bool
+    source: CaptureSource, lake: Lake, control: psycopg.Connection[Row], report: Callable[[str], None], *, first: bool
 ) -> Iterator[Capturing]:
     """Run capture during the block, unless another process does; with `first`, the slot is new and used by no other."""
     state = None if first else read_slot(control, source.manifest.slot)

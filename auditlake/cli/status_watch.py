@@ -14,7 +14,7 @@ from auditlake.terminal import console_for, show_status, show_verdict
 Rate = tuple[str, float]
 
 
-def watch(read: Callable[[], Status], every_s: float, stop: threading.Event, to: Console | None = None) -> None:
+def watch_status(read: Callable[[], Status], every_s: float, stop: threading.Event, to: Console | None = None) -> None:
     """Show the status on the whole terminal until `stop`.
 
     Raises BadUsage if stdout is not a terminal, LakeUnusable if there is no lake.

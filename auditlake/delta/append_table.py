@@ -24,7 +24,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, QueryBuilder, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
@@ -45,7 +45,8 @@ from auditlake.delta.log_writer import (
     without_change,
 )
 from auditlake.delta.row_groups import held_bytes
-from auditlake.delta.table import open_entry, open_table
+from auditlake.delta.sql import TableFiles, read_version
+from auditlake.delta.table import open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 from auditlake.store.files import parquet
 from auditlake.store.place import Place, Remote
@@ -94,14 +95,6 @@ def _unreadable(path: Place, error: DeltaError) -> LakeUnusable:
     return LakeUnusable(f"the Delta log of {path} cannot be read: {reason}", "Restore the folder.")
 
 
-def open_to_read(path: Place) -> DeltaTable | None:
-    """Open the current version of a Delta table for reading only, in a store once; None if it does not exist.
-
-    Raises LakeUnusable.
-    """
-    return _open_listed(path, lambda place, found: open_entry(place, found.newest, found.entries[found.newest]))
-
-
 def open_metadata(path: Place) -> DeltaTable | None:
     """Open the current version of a Delta table for its metadata and positions, not its rows; None if it is missing.
 
@@ -138,12 +131,6 @@ def _open_listed(path: Place, open_newest: Callable[[Remote, Listing], DeltaTabl
             if (opened := open_newest(path, listing)) is not None:
                 return opened
     return open_delta(path)
-
-
-def select(table: DeltaTable, name: str, sql: str) -> pa.Table:
-    """Run SQL on one table, under this name, without a JVM; other threads run meanwhile."""
-    # Its own read_all holds the interpreter's lock for as long as the store takes: no lease is renewed, for example.
-    return pa.RecordBatchReader.from_stream(QueryBuilder().register(name, table).execute(sql)).read_all()
 
 
 class AppendLog:
@@ -189,6 +176,11 @@ class AppendLog:
         if self._table.version() != self._version:
             self._table.update_incremental()
         return self._table
+
+    @property
+    def files(self) -> TableFiles:
+        """The files of this process's last commit."""
+        return read_version(self._path, self._version)
 
     def position(self, app: str) -> int | None:
         """Return the version of an application transaction; None if it was never committed."""

@@ -35,7 +35,19 @@ from auditlake.delta.log_reader import Add, file_path, live_files
 from auditlake.delta.log_writer import CHECKSUM_TAG, Action, added_file
 from auditlake.delta.row_groups import gathered, read_batches, short_texts, write_groups
 from auditlake.delta.table import open_version
-from auditlake.store.files import crc32, crc32_written, make_folder, move, new_file, parquet, relative_name, size_bytes
+from auditlake.store.files import (
+    FETCHED_BYTES,
+    FETCHED_FILE_BYTES,
+    AtOnce,
+    crc32,
+    crc32_written,
+    make_folder,
+    move,
+    new_file,
+    parquet,
+    relative_name,
+    size_bytes,
+)
 from auditlake.store.place import Place
 
 
@@ -86,8 +98,24 @@ def list_files(table: Place, version: int, etag: str | None = None) -> list[Data
 
     Raises FileNotFoundError if the log has checkpoints of another kind than `log_reader` supports.
     """
-    adds = live_files(table, version, etag)
-    return [DataFile(file_path(table, add).name, add, json.loads(add.get("stats") or "{}")) for add in adds]
+    return [data_file(table, add) for add in live_files(table, version, etag)]
+
+
+def data_file(table: Place, add: Add) -> DataFile:
+    """Return the data file of an `add` action."""
+    return DataFile(file_path(table, add).name, add, json.loads(add.get("stats") or "{}"))
+
+
+def fetch_files(table: Place, files: Sequence[DataFile]) -> None:
+    """Read small files and deletion vectors in a store at the same time, as far as they are kept in memory."""
+    if isinstance(table, Path) or sum(file.size_bytes for file in files) > FETCHED_BYTES:
+        return
+    with AtOnce(table) as at_once:
+        for file in files:
+            if file.size_bytes <= FETCHED_FILE_BYTES:
+                at_once.start(file_path(table, file.add).read_bytes)
+            if file.is_marked:
+                at_once.start(file.deleted_positions, table)
 
 
 def list_any_files(table: Place, version: int, etag: str | None = None) -> list[DataFile]:

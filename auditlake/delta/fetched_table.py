@@ -1,51 +1,29 @@
-"""A version of a small table in a store, with its files on this machine, for deltalake.
+"""The log of a table in a store, with its files on this machine, for deltalake.
 
-deltalake reads the files of a table one after the other, each in four to seven requests (measured 2026-11 with 1.6.6,
-whatever DataFusion's settings are): a question about changes that are not applied yet took seconds. Here all of them
-are requested at the same time, and each is requested once by a process (`store.objects`): log entries by their ETags,
-data files and deletion vectors by their names, which are used once.
+deltalake reads every entry since the last checkpoint several times to open a table. Here all of them are requested at
+the same time, and each is requested once by a process (`store.objects`), by its ETag.
 
 The copy is in a temporary folder that only this user can read, and is deleted when no one uses it any more, at the
-latest when the process ends. A larger table is read in the store.
+latest when the process ends.
 """
 
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable
 from pathlib import Path
 
 from deltalake import DeltaTable
 
-from auditlake.delta.deletion_vectors import vector_file
 from auditlake.delta.log_entry import entry_name, require_intact
-from auditlake.delta.log_reader import Add, Listing, checkpoint_file, file_path, list_with, live_files
-from auditlake.store.files import FETCHED_BYTES, read_each, read_listed, relative_name
+from auditlake.delta.log_reader import Listing, checkpoint_file
+from auditlake.store.files import read_each, read_listed, relative_name
 from auditlake.store.place import Place, Remote
-
-_MOST_FILES = 1000
-
-
-def fetch_table(place: Remote, version: int, etag: str) -> DeltaTable | None:
-    """Open the version whose entry has this ETag; None if it is too large, or its log cannot be read here.
-
-    It is for reading only: another caller may have the same object.
-    """
-    found = list_with(place, version, etag)
-    if found is None or found.entries.get(version) != etag:
-        return None
-    named = _log_files(place, found, version)
-    if named is None:
-        return None
-    adds = live_files(place, version, etag, found)
-    files = [*(file_path(place, add) for add in adds), *_vectors(place, adds)]
-    if len(files) > _MOST_FILES or sum(int(add["size"]) for add in adds) > FETCHED_BYTES:
-        return None
-    return _opened(place, [*named, *((file, None) for file in files)], version)
 
 
 def fetch_log(place: Remote, found: Listing) -> DeltaTable | None:
-    """Open the newest version in this listing without its files, for its metadata and positions; None as above.
+    """Open the newest version in this listing without its files, for its metadata and positions.
+
+    None if its log cannot be read here.
 
     deltalake reads the log again for each position that it is asked for.
     """
@@ -64,11 +42,6 @@ def _log_files(place: Remote, found: Listing, version: int) -> list[tuple[Place,
     if checkpoint >= 0:
         named.append((checkpoint_file(log, checkpoint), found.checkpoints[checkpoint]))
     return named
-
-
-def _vectors(place: Place, adds: Iterable[Add]) -> set[Place]:
-    files = (vector_file(place, add["deletionVector"]) for add in adds if "deletionVector" in add)
-    return {file for file in files if file is not None}
 
 
 def _opened(place: Remote, files: list[tuple[Place, str | None]], version: int) -> DeltaTable | None:

@@ -1,4 +1,4 @@
-"""Log of a Delta table: its entries, its checkpoints, and the data files of a version by replay of both. No JVM.
+"""Log of a Delta table: its entries, its checkpoints, and what both say of a version by replay. No JVM.
 
 A `remove`, or an `add` with a new deletion vector, must repeat the original `add`: its statistics and the descriptor of
 its deletion vector. deltalake 1.6 exposes no descriptor, so the log is replayed here: the newest checkpoint that can be
@@ -22,7 +22,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
@@ -44,8 +44,15 @@ _REPLAYED_FILES = 50_000
 _LISTED_LOGS = 64
 _Adds = dict[tuple[str, ...], Add]
 """Logical files by `identity`."""
-_FIELDS = ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector")
-_REMOVE_FIELDS = ("path", "deletionTimestamp", "deletionVector")
+_REPLAYED: Mapping[str, Sequence[str]] = {
+    "add": ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector"),
+    "txn": ("appId", "version"),
+    "metaData": ("id", "name", "schemaString", "partitionColumns", "configuration"),
+    "protocol": ("minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"),
+}
+"""Fields of the actions that a replay needs, by kind."""
+_REMOVED: Mapping[str, Sequence[str]] = {"remove": ("path", "deletionTimestamp", "deletionVector")}
+_MAPS = ("partitionValues", "tags", "configuration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +80,77 @@ def live_files(table: Place, version: int, etag: str | None = None, listing: Lis
 
     Raises FileNotFoundError if entries are missing that no supported checkpoint replaces.
     """
+    return list(replay(table, version, etag, listing).files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What the log says of a version: its files by `identity`, and the last of its other actions.
+
+    `etag` is that of the version's entry in a store.
+    """
+
+    version: int
+    etag: str | None
+    files: _Adds
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    """Versions of application transactions."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The columns, in Delta's JSON.
+
+        Raises KeyError if the log has no metadata.
+        """
+        return cast("Mapping[str, Any]", json.loads(self.metadata["schemaString"]))
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return dict(self.metadata.get("configuration") or {})
+
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        return self.metadata.get("partitionColumns") or ()
+
+    def followed_by(self, version: int, etag: str | None, actions: Iterable[Mapping[str, Any]]) -> "Replay":
+        """Return what the log says after more entries, up to `version`."""
+        files, transactions = dict(self.files), dict(self.transactions)
+        last = {"metaData": self.metadata, "protocol": self.protocol}
+        for action in actions:
+            if "add" in action:
+                files[identity(action["add"])] = action["add"]
+            elif "remove" in action:
+                files.pop(identity(action["remove"]), None)
+            elif "txn" in action:
+                transactions[action["txn"]["appId"]] = action["txn"]["version"]
+            else:
+                last.update((name, action[name]) for name in last.keys() & action)
+        return Replay(version, etag, files, last["metaData"], last["protocol"], transactions)
+
+
+def replay(table: Place, version: int, etag: str | None = None, listing: Listing | None = None) -> Replay:
+    """Return what the log says of a version; arguments and exceptions are those of `live_files`."""
     known = _replays.get(table)
     if known is not None and (known.version, known.etag) == (version, etag):
-        return list(known.files.values())
+        return known
     log = table / "_delta_log"
-    start, files, listing = _continued(log, known, version) or _from_checkpoint(log, version, listing)
-    since = {number: listing.entries.get(number) for number in range(start + 1, version + 1)}
-    for action in read_entries(table, since):
-        if "add" in action:
-            files[identity(action["add"])] = action["add"]
-        elif "remove" in action:
-            files.pop(identity(action["remove"]), None)
-    if (own := listing.entries.get(version)) is not None:
-        _replays.put(table, _Replay(version, own, files))
-    return list(files.values())
+    start, listing = _continued(log, known, version) or _from_checkpoint(log, version, listing)
+    since = {number: listing.entries.get(number) for number in range(start.version + 1, version + 1)}
+    found = start.followed_by(version, listing.entries.get(version), read_actions(table, since))
+    if found.etag is not None:
+        _replays.put(table, found)
+    return found
 
 
-def _continued(log: Place, known: "_Replay | None", version: int) -> "tuple[int, _Adds, Listing] | None":
+def _continued(log: Place, known: Replay | None, version: int) -> tuple[Replay, Listing] | None:
     """Return the last replay of the table, if the log still has its entry, and this version is not an earlier one."""
     if known is None or known.version > version:
         return None
     listing = _list_since(log, known.version)
-    if listing.entries.get(known.version) != known.etag:
-        return None
-    return known.version, dict(known.files), listing
+    return (known, listing) if listing.entries.get(known.version) == known.etag else None
 
 
 def removed_files(table: Place, version: int, etag: str | None) -> list[Add]:
@@ -107,28 +161,28 @@ def removed_files(table: Place, version: int, etag: str | None) -> list[Add]:
     Raises FileNotFoundError as `live_files`.
     """
     log = table / "_delta_log"
-    start, actions, listing = _read_checkpoint(log, version, list_with(table, version, etag), "remove", _REMOVE_FIELDS)
-    entries = read_entries(table, {number: listing.entries.get(number) for number in range(start + 1, version + 1)})
-    return [*actions, *(action["remove"] for action in entries if "remove" in action)]
+    start, actions, listing = _read_checkpoint(log, version, list_with(table, version, etag), _REMOVED)
+    entries = read_actions(table, {number: listing.entries.get(number) for number in range(start + 1, version + 1)})
+    return [action["remove"] for action in chain(actions, entries) if "remove" in action]
 
 
-def _from_checkpoint(log: Place, version: int, listing: Listing | None) -> "tuple[int, _Adds, Listing]":
-    """Return the files of the newest checkpoint that can be read, with its version; none and -1 if there is none."""
-    number, adds, listing = _read_checkpoint(log, version, listing, "add", _FIELDS)
-    return number, {identity(add): add for add in adds}, listing
+def _from_checkpoint(log: Place, version: int, listing: Listing | None) -> tuple[Replay, Listing]:
+    """Return the newest checkpoint that can be read; an empty one of the version -1 if there is none."""
+    number, actions, listing = _read_checkpoint(log, version, listing, _REPLAYED)
+    return Replay(-1, None, {}).followed_by(number, listing.entries.get(number), actions), listing
 
 
 def _read_checkpoint(
-    log: Place, version: int, listing: Listing | None, kind: str, fields: Sequence[str]
-) -> tuple[int, list[Add], Listing]:
-    """Read the actions of a kind from the newest checkpoint that can be read; none and -1 if there is none."""
+    log: Place, version: int, listing: Listing | None, kinds: Mapping[str, Sequence[str]]
+) -> tuple[int, list[Mapping[str, Any]], Listing]:
+    """Read the actions of these kinds from the newest checkpoint that can be read; none and -1 if there is none."""
     import pyarrow as pa  # noqa: PLC0415 - readers of the tail do not need it
 
     listing = listing if listing is not None and listing.is_enough(version) else _list_log(log, version)
     for number in sorted(listing.checkpoints, reverse=True):
         if number <= version:
             try:
-                return number, list(_checkpointed(checkpoint_file(log, number), kind, fields)), listing
+                return number, list(_checkpointed(checkpoint_file(log, number), kinds)), listing
             except (pa.ArrowException, OSError):
                 continue  # entries are kept since an older checkpoint
     return -1, [], listing
@@ -188,7 +242,7 @@ def entries_since(table: Place, version: int) -> Mapping[int, str | None]:
     return {number: etag for number, etag in entries.items() if number >= version}
 
 
-def read_entries(table: Place, entries: Mapping[int, str | None]) -> list[Mapping[str, Any]]:
+def read_actions(table: Place, entries: Mapping[int, str | None]) -> list[Mapping[str, Any]]:
     """Read the actions of these versions, given with the ETags of their entries, in order."""
     log = table / "_delta_log"
     found = read_each(log, lambda version: _actions(log, version, entries[version]), sorted(entries))
@@ -324,32 +378,23 @@ def _hinted(log: Place) -> int:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    """The data files of a version; `etag` is that of its entry."""
-
-    version: int
-    etag: str
-    files: _Adds
-
-
 class _Replays:
     """The last replay of tables in a store, of those used last, up to a number of files."""
 
     def __init__(self) -> None:
-        self._of_tables: OrderedDict[Place, _Replay] = OrderedDict()
+        self._of_tables: OrderedDict[Place, Replay] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, table: Place) -> _Replay | None:
+    def get(self, table: Place) -> Replay | None:
         with self._lock:
             found = self._of_tables.get(table)
             if found is not None:
                 self._of_tables.move_to_end(table)
             return found
 
-    def put(self, table: Place, replay: _Replay) -> None:
+    def put(self, table: Place, found: Replay) -> None:
         with self._lock:
-            self._of_tables[table] = replay
+            self._of_tables[table] = found
             self._of_tables.move_to_end(table)
             while sum(len(each.files) for each in self._of_tables.values()) > _REPLAYED_FILES:
                 self._of_tables.popitem(last=False)
@@ -370,11 +415,15 @@ def identity(action: Add) -> tuple[str, ...]:
     return (action["path"], *marks)
 
 
-def _checkpointed(checkpoint: Place, kind: str, fields: Sequence[str]) -> Iterator[Add]:
+def _checkpointed(checkpoint: Place, kinds: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Any]]:
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    rows = pq.ParquetFile(parquet(checkpoint)).read(columns=[f"{kind}.{field}" for field in fields])[kind]
-    for row in rows.filter(pc.is_valid(rows)).to_pylist():
-        add = {name: value for name, value in row.items() if value is not None}
-        yield {**add, **{name: dict(add[name]) for name in ("partitionValues", "tags") if name in add}}
+    columns = [f"{kind}.{name}" for kind, names in kinds.items() for name in names]
+    rows = pq.ParquetFile(parquet(checkpoint)).read(columns=columns)
+    for kind in kinds:
+        if kind not in rows.column_names:
+            continue
+        for row in rows[kind].filter(pc.is_valid(rows[kind])).to_pylist():
+            action = {name: value for name, value in row.items() if value is not None}
+            yield {kind: {**action, **{name: dict(action[name]) for name in _MAPS if name in action}}}

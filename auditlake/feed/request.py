@@ -29,7 +29,7 @@ OPS = ("insert", "update", "delete", "truncate")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class FeedRequest:
     """Arguments of a feed, unparsed; empty collections are no filter.
 
     The key is given as on the command line (`key`) or in Python (`key_value`): a value, several, or a mapping.

@@ -61,7 +61,7 @@ _PATH = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Receiver:
     """Address of the receiver, and the key that signs requests."""
 
     scheme: str
@@ -71,7 +71,7 @@ class Target:
     key: bytes
 
     @classmethod
-    def parse(cls, url: str, secret: str | None) -> "Target":
+    def parse(cls, url: str, secret: str | None) -> "Receiver":
         """Parse a URL and a secret: any text, or base64 after `whsec_`.
 
         Raises ConfigError.
@@ -102,14 +102,14 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class WebhookMessage:
     """One request: its body, and the cursor to store when it was received, if it ends a transaction."""
 
     body: bytes
     cursor: str | None
 
 
-def messages(transactions: Iterable[ChangedTransaction]) -> Iterator[Message]:
+def messages(transactions: Iterable[ChangedTransaction]) -> Iterator[WebhookMessage]:
     """Cut transactions into requests: several small ones each, or a part of a large one."""
     held: list[str] = []
     cursor, size = None, 0
@@ -129,8 +129,8 @@ def messages(transactions: Iterable[ChangedTransaction]) -> Iterator[Message]:
         yield _message(held, cursor)
 
 
-def _message(texts: list[str], cursor: str | None) -> Message:
-    return Message(f'{{"transactions": [{", ".join(texts)}]}}'.encode(), cursor)
+def _message(texts: list[str], cursor: str | None) -> WebhookMessage:
+    return WebhookMessage(f'{{"transactions": [{", ".join(texts)}]}}'.encode(), cursor)
 
 
 def _parts(committed: ChangedTransaction) -> Iterator[tuple[str, bool]]:
@@ -161,13 +161,13 @@ def signature(key: bytes, identifier: str, timestamp: int, body: bytes) -> str:
 class Sender:
     """Sends requests over one connection, which is opened again when it breaks; `stop` ends a wait."""
 
-    def __init__(self, target: Target, stop: threading.Event) -> None:
+    def __init__(self, target: Receiver, stop: threading.Event) -> None:
         self._target = target
         self._stop = stop
         self._connection: Connection | None = None
         self._delay_s = _FIRST_DELAY_S
 
-    def deliver(self, message: Message) -> bool:
+    def deliver(self, message: WebhookMessage) -> bool:
         """Send a message until it is received; return False if `stop` was set before.
 
         Raises ConfigError if the receiver is gone for good.
@@ -254,7 +254,7 @@ def _retry_after_s(value: str | None) -> float | None:
     return min(float(value), _LONGEST_DELAY_S) if value is not None and value.isascii() and value.isdigit() else None
 
 
-def read_state(path: Path) -> str | None:
+def read_cursor(path: Path) -> str | None:
     """Read the cursor of a state file; None if there is none yet.
 
     Raises ConfigError if it cannot be read.
@@ -316,7 +316,7 @@ def _save(state: Path, cursor: str) -> None:
 
     Raises ConfigError.
     """
-    if read_state(state) == cursor:
+    if read_cursor(state) == cursor:
         return
     try:
         replace_file(state, {"cursor": cursor}, durable=True)

@@ -1,7 +1,7 @@
 """Net changes of a tail: the rules of the fold, as SQL that DuckDB and Spark both run. Pure.
 
 A *fold* computes from a tail of one table's changes, those with commit LSN in (position, upto], the net changes of its
-history, one row each, of a `Kind`:
+history, one row each, of a `RowKind`:
 1. a close: an open version that ends, with LSN and operation; at most one row per key;
 2. a birth or a version: a version that begins in the tail, still open or closed within it.
 
@@ -58,7 +58,7 @@ identifies the chain (`roots`).
 
 **Stages** are in `fold.stages`, in DuckDB's dialect, and in Spark's in `stages_in_spark.sql`, which
 `scripts/fold_stages.py` writes and a test compares. Words that begin with two underscores stand for lists of columns,
-which depend on the table (`Form`). An executor nests the stages that its tail needs:
+which depend on the table (`FoldColumns`). An executor nests the stages that its tail needs:
 
     one_role or roles → effects [→ numbered] [→ truncated] [→ lives → chained] [→ filled] [→ begun] → net → rows
     inserted, alone, if all changes are inserts
@@ -95,7 +95,7 @@ _STAGE = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- |\Z)", re.MULTILINE | re.DOTA
 _WORD = re.compile(r"\b__[a-z]+(?:_[a-z]+)*\b")
 
 
-class Kind(StrEnum):
+class RowKind(StrEnum):
     """Kind of a row that a fold returns."""
 
     CLOSE = "close"
@@ -114,7 +114,7 @@ class Dialect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FoldColumns:
     """Columns of a fold: the key's names, the payload, and the values that some change omits (`sent`).
 
     `numbers_copies`: the key is `row_id` and `copy`, that of a table without a key. `chain`: a row may move from key to
@@ -144,15 +144,15 @@ class Form:
         with_role = of_change.stage("roles" if may_move or self.numbers_copies else "one_role", changes)
         return of_change.stage("effects", f"({with_role})")
 
-    def after_truncates(self, effects: str, truncates: str) -> tuple["Form", str]:
+    def after_truncates(self, effects: str, truncates: str) -> tuple["FoldColumns", str]:
         """Return the effects with the deaths of all TRUNCATEs; `effects` must have every open row."""
         return replace(self, has_truncate=False), self.stage("truncated", effects, truncates=truncates)
 
-    def along_chains(self, lives: str, roots: str) -> tuple["Form", str]:
+    def along_chains(self, lives: str, roots: str) -> tuple["FoldColumns", str]:
         """Return the effects with the chain of each life; `roots` as of `fold.chains.roots`."""
         return replace(self, chain=CHAIN), self.stage("chained", lives, roots=roots)
 
-    def filled(self, effects: str) -> tuple["Form", str]:
+    def filled(self, effects: str) -> tuple["FoldColumns", str]:
         """Return the effects with each value as last sent for the row, and the row's first key if it is wanted."""
         return replace(self, payload=(*self.payload, *self.first_key)), self.stage("filled", effects)
 

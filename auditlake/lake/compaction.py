@@ -115,7 +115,7 @@ HELD_BYTES = 96 << 20
 """Maximum size, before compression, of the rows compacted in memory; there they need several times as much."""
 
 
-def fits(files: Files) -> bool:
+def may_hold(files: Files) -> bool:
     """Whether `join` may hold the rows of these files."""
     return held_bytes(files.paths) <= HELD_BYTES
 
@@ -128,7 +128,7 @@ def fitting(files: Files) -> Files:
     return files.named(names[: int(np.searchsorted(totals, HELD_BYTES, side="right"))])
 
 
-def has_large_rows(files: Files) -> bool:
+def has_large_row_groups(files: Files) -> bool:
     """Whether some row group is larger than `HELD_BYTES` because of few rows."""
     groups = (group for path in files.paths for group in row_groups(path))
     return any(group.size_bytes > max(HELD_BYTES, group.rows * _LARGE_ROW_BYTES) for group in groups)

@@ -5,33 +5,24 @@ Files on an object store are read in ranges, through obstore. A table that has c
 VIRTUAL_COLUMNS cannot be read so.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
-import numpy as np
-import pyarrow as pa
-
+from auditlake.delta.sql import connect, deleted_rows, parquet_files, register
 from auditlake.lake.history import PERIOD_COLUMNS, type_of
 from auditlake.lake.history_files import Files
 from auditlake.lake.layout import Lake
 from auditlake.relation import Column
 from auditlake.sql_names import standard_identifier, standard_literal
-from auditlake.store.files import read_each
 from auditlake.store.objects import filesystem
-from auditlake.store.place import Place
 from auditlake.values.padding import has_padded_elements, is_padded
-from auditlake.values.types import Kind
+from auditlake.values.types import Conversion
 
 if TYPE_CHECKING:  # it takes a tenth of a second to import
     from duckdb import DuckDBPyConnection
 
-MEMORY_BYTES = 1 << 30
 _RAW = "_raw"
-VIRTUAL_COLUMNS = frozenset({"file_index", "file_row_number"})
 _SQL_TYPES = {
     "smallint": "smallint",
     "int": "integer",
@@ -48,30 +39,6 @@ _SQL_TYPES = {
 _PERIOD_TYPES = {name: _SQL_TYPES[kind] for name, kind in PERIOD_COLUMNS if name != _RAW} | {
     _RAW: "map(varchar, varchar)"
 }
-_REGISTERING = Lock()
-_GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
-
-
-def connect(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "DuckDBPyConnection":
-    """Open an empty DuckDB in memory: in UTC, without extensions from the network.
-
-    It spills to the folder `spill` if its memory is full; without a folder the statement fails.
-    """
-    import duckdb  # noqa: PLC0415 - see above
-
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "memory_limit": f"{memory_bytes}B",
-            "threads": os.cpu_count() or 2,
-            "temp_directory": "" if spill is None else str(spill),
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-        },
-    )
-    connection.execute("set timezone = 'UTC'")
-    connection.execute("set preserve_insertion_order = false")
-    return connection
 
 
 def connect_for_statements(lake: Lake) -> "DuckDBPyConnection":
@@ -97,7 +64,7 @@ def rows_of(connection: "DuckDBPyConnection", files: Files, shown: Sequence[str]
     plain, marked = files.which(lambda file: not file.is_marked), files.which(lambda file: file.is_marked)
     parts = [f"select {', '.join(shown)} from {_parquet(connection, plain, '*')} f{where}"] if plain.by_name else []
     if marked.by_name:
-        gone = register(connection, _deleted(marked))
+        gone = register(connection, deleted_rows(files.table.path, list(marked.by_name.values())))
         source = _parquet(connection, marked, "*, file_index, file_row_number")
         parts.append(
             f"select {', '.join(shown)} from {source} f"
@@ -125,38 +92,14 @@ def _parquet(connection: "DuckDBPyConnection", files: Files, shown: str) -> str:
     return f"({rows} union all by name select {_nulls(added)} where false)" if added else f"({rows})"
 
 
-def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:
-    """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have."""
-    if any(not isinstance(path, Path) for path in paths):
-        with _REGISTERING:  # other cursors of the database register it too
-            if not connection.list_filesystems():
-                connection.register_filesystem(filesystem())
-    listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
-    return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
-
-
-def _deleted(files: Files) -> pa.Table:
-    vectors = read_each(files.table.path, files.gone, list(files.by_name))
-    positions = [np.fromiter(vector, np.int64) for vector in vectors]
-    numbers = np.repeat(np.arange(len(positions)), [len(each) for each in positions])
-    return pa.table({"file": pa.array(numbers, pa.int64()), "row": pa.array(np.concatenate(positions))})
-
-
-def register(connection: "DuckDBPyConnection", table: pa.Table) -> str:
-    """Make a table in memory a relation of the connection; return its name."""
-    name = f"arrow_{uuid4().hex}"
-    connection.register(name, table)
-    return name
-
-
 def sql_type(column: Column) -> str:
     """Return DuckDB's type of a column of a history."""
     held = type_of(column)
     if held.element is not None:
         element = held.element
-        inner = element.delta if element.kind is Kind.DECIMAL else _SQL_TYPES[element.delta]
+        inner = element.delta if element.kind is Conversion.DECIMAL else _SQL_TYPES[element.delta]
         return f"{inner}[]"
-    return held.delta if held.kind is Kind.DECIMAL else _SQL_TYPES[held.delta]
+    return held.delta if held.kind is Conversion.DECIMAL else _SQL_TYPES[held.delta]
 
 
 def apart(column: Column, value: str) -> str:

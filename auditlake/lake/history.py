@@ -55,7 +55,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType
 from auditlake.delta.append_table import open_delta, open_metadata, read_metadata
 from auditlake.delta.checkpoints import KEPT_FOR
 from auditlake.delta.data_files import adopt_file, write_part
-from auditlake.delta.log_reader import entries_since, entry, live_files, read_entries
+from auditlake.delta.log_reader import entries_since, entry, live_files, read_actions
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -647,7 +647,7 @@ def _advanced(before: _Read) -> _Read | None:
         return None
     if not entries:
         return before
-    actions = read_entries(table.path, entries)
+    actions = read_actions(table.path, entries)
     if any(action.keys() & {"metaData", "protocol"} for action in actions):
         return None
     moved = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}

@@ -18,12 +18,11 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from auditlake.delta.data_files import DataFile, list_any_files, list_files
+from auditlake.delta.data_files import DataFile, fetch_files, list_any_files, list_files
 from auditlake.delta.deletion_vectors import Descriptor, write_vectors
 from auditlake.delta.log_reader import file_path
 from auditlake.delta.log_writer import Action, removed
 from auditlake.lake.history import OPEN_PART, HistoryTable
-from auditlake.store.files import FETCHED_BYTES, FETCHED_FILE_BYTES, AtOnce
 
 
 def part_of(file: DataFile) -> str:
@@ -94,14 +93,7 @@ class Files:
 
     def fetch(self) -> None:
         """Read small files and deletion vectors in a store at the same time, as far as they are kept in memory."""
-        if isinstance(self.table.path, Path) or self.size_bytes > FETCHED_BYTES:
-            return
-        with AtOnce(self.table.path) as at_once:
-            for file, path in zip(self.by_name.values(), self.paths, strict=True):
-                if file.size_bytes <= FETCHED_FILE_BYTES:
-                    at_once.start(path.read_bytes)
-                if file.is_marked:
-                    at_once.start(self.gone, file.name)
+        fetch_files(self.table.path, list(self.by_name.values()))
 
     @property
     def paths(self) -> list[Path]:

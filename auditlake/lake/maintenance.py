@@ -37,11 +37,11 @@ from auditlake.lake.compaction import (
     cluster,
     delete_abandoned,
     fence,
-    fits,
     fitting,
     has_bounds,
-    has_large_rows,
+    has_large_row_groups,
     join,
+    may_hold,
 )
 from auditlake.lake.history import OPEN_PART, HistoryTable, has_own_retention, list_histories, open_history
 from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of
@@ -49,7 +49,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.messages import Event, Notice
 from auditlake.relation import TableName
-from auditlake.spark.log_store import is_vacuumed, require
+from auditlake.spark.log_store import is_vacuumed, require_safe_commits
 from auditlake.sql_names import spark_literal
 from auditlake.store.files import remove_files
 
@@ -157,7 +157,7 @@ OpenSession = Callable[[], "SparkSession"]
 """Opens a Spark session that no other thread uses; starts Spark if it is not running."""
 
 
-def rewrite(open_session: OpenSession, table: HistoryTable, due: Due) -> bool:
+def rewrite_due(open_session: OpenSession, table: HistoryTable, due: Due) -> bool:
     """Rewrite what is due; return False if another commit touched some of it, which stays due.
 
     Spark starts only for files that do not fit into memory.
@@ -208,12 +208,12 @@ def _join_closed(open_session: OpenSession, table: HistoryTable, part: str, file
 
 def _joins_here(files: Files) -> bool:
     """Whether files are joined without Spark: they fit into memory, or have rows of a size that may end a JVM."""
-    return fits(files) or has_large_rows(files)
+    return may_hold(files) or has_large_row_groups(files)
 
 
 def _join_fitting(files: Files) -> bool:
     """Join the files that fit into memory together; large rows stay in files of their own."""
-    if fits(files):
+    if may_hold(files):
         return join(files)
     chosen = fitting(files)
     return len(chosen.by_name) <= 1 or join(chosen)
@@ -227,7 +227,7 @@ def _is_loose(file: DataFile) -> bool:
 def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: int) -> DeltaOptimizeBuilder:
     from delta.tables import DeltaTable as SparkDeltaTable  # noqa: PLC0415 - only with Spark
 
-    require(spark)
+    require_safe_commits(spark)
     for name, value in {**_SETTINGS, f"{_OPTIMIZE}.maxFileSize": str(file_bytes)}.items():
         spark.conf.set(name, value)
     return SparkDeltaTable.forPath(spark, str(table.path)).optimize().where(f"_part = '{part}'")
@@ -274,7 +274,7 @@ def maintain(start_spark: OpenSession, lake: Lake, report: Callable[[str], None]
 
 def _maintain_one(open_session: OpenSession, lake: Lake, table: HistoryTable, report: Callable[[str], None]) -> None:
     files = data_files(table)
-    done = rewrite(open_session, table, find_due(files, everything=True))
+    done = rewrite_due(open_session, table, find_due(files, everything=True))
     checkpoint(table.path)
     expire(open_session, table)
     current = open_history(lake, table.name) or table
@@ -301,7 +301,7 @@ class Upkeep:
 
     def _maintain(self, table: HistoryTable) -> None:
         if due := find_due(data_files(table)):
-            rewrite(self._open_session, table, due)
+            rewrite_due(self._open_session, table, due)
             checkpoint(table.path)
         now_s = time.monotonic()
         if now_s - self._expired_s.get(table.name, self._started_s) > _EXPIRE_EVERY_S:

@@ -34,10 +34,10 @@ from auditlake.lake.positions import read_positions
 from auditlake.lake.records import write_record
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
-from auditlake.mask_rules import Form, Masking, Rule, parse_rule
+from auditlake.mask_rules import MaskForm, Masking, Rule, parse_rule
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
 from auditlake.store.place import Place
-from auditlake.values.masks import WITHHELD, ColumnMask, fingerprint
+from auditlake.values.masks import WITHHELD, ColumnMask, secret_fingerprint
 
 _HINT = "Restore the rules and the secret with which the lake was captured, or begin a new lake with these."
 _MAY_BE_ANOTHER = "it may be a masked column under another name, and its attribute number is not known"
@@ -185,7 +185,7 @@ class Masks:
         return known.rule, None
 
     def _secret_of(self, rule: Rule) -> bytes | None:
-        return self._rules.secret if rule.form is Form.HASH else None
+        return self._rules.secret if rule.form is MaskForm.HASH else None
 
     def _recorded(self, relation: Relation) -> _Table:
         """Return the record of a table; for a new OID what is known of the columns of a table of that name."""
@@ -254,7 +254,7 @@ def check_effect(lake: Lake, rules: Masking) -> None:
 
 def _require_same_effect(lake: Lake, recorded: Mapping[str, Any] | None, rules: Masking) -> None:
     tables = _read_tables(lake) if recorded is not None else {}
-    hashed = any(c.rule is not None and c.rule.form is Form.HASH for t in tables.values() for c in t.columns)
+    hashed = any(c.rule is not None and c.rule.form is MaskForm.HASH for t in tables.values() for c in t.columns)
     mark = _mark(rules)
     if recorded is not None and hashed and recorded["fingerprint"] != mark:
         raise ConfigError(
@@ -304,7 +304,7 @@ def masked_names(lake: Lake, history: HistoryTable) -> frozenset[str]:
 
 
 def _mark(rules: Masking) -> str | None:
-    return None if rules.secret is None else fingerprint(rules.secret)
+    return None if rules.secret is None else secret_fingerprint(rules.secret)
 
 
 def _short(mark: str | None) -> str:

@@ -111,7 +111,7 @@ def read_relations(lake: Lake) -> dict[int, Relation]:
     return {version.number: version.relation for version in read_versions(lake)}
 
 
-class Versions(Sequence[RelationVersion]):
+class RelationVersions(Sequence[RelationVersion]):
     """Versions of relations, in the order in which they came into force; each is converted when it is asked for.
 
     A question about one table of ten thousand converts those of one.
@@ -196,15 +196,15 @@ def _entries(rows: pa.Table) -> list[int]:
     return [number or 0 for number in rows["entry"].to_pylist()] if "entry" in rows.column_names else [0] * len(rows)
 
 
-def read_versions(lake: Lake) -> Versions:
+def read_versions(lake: Lake) -> RelationVersions:
     """Read every version of every relation, in the order in which they came into force."""
     rows, cached = read_rows(lake.relations, RELATIONS_SCHEMA), _CACHE.get(lake.relations)
     if cached is None or cached[0] is not rows:
-        cached = _CACHE[lake.relations] = rows, Versions(rows)
+        cached = _CACHE[lake.relations] = rows, RelationVersions(rows)
     return cached[1]
 
 
-_CACHE: dict[Path, tuple[pa.Table, Versions]] = {}
+_CACHE: dict[Path, tuple[pa.Table, RelationVersions]] = {}
 """Rows of the table, which rarely change, and the versions made of them, by lake."""
 
 
@@ -251,7 +251,7 @@ class RelationsLog:
         self._pending: list[_Entry] = []
         self._last = 0
         self._relations: dict[int, Relation] = {}
-        for entry, version in Versions(pa.table(self._log.table.to_pyarrow_table())).entries:
+        for entry, version in RelationVersions(pa.table(self._log.table.to_pyarrow_table())).entries:
             self._numbers.setdefault((version.relation, version.attnums), version.number)
             self._relations[version.number] = version.relation
             self._of_table.setdefault(version.relation.oid, []).append(_Entry(entry, version))
@@ -360,7 +360,7 @@ class RelationsLog:
     def flush(self) -> None:
         """Append the versions recorded since the last flush; call it before appending changes that refer to them."""
         if self._pending:
-            self._log.append(rows_of((entry.number, entry.version) for entry in self._pending), {})
+            self._log.append(version_rows((entry.number, entry.version) for entry in self._pending), {})
             self._pending.clear()
 
 
@@ -368,7 +368,7 @@ def _order(entry: _Entry) -> tuple[Lsn, int, int]:
     return entry.version.lsn, entry.number, entry.version.number
 
 
-def rows_of(entries: Iterable[tuple[int, RelationVersion]]) -> pa.RecordBatch:
+def version_rows(entries: Iterable[tuple[int, RelationVersion]]) -> pa.RecordBatch:
     """Return the rows of versions, each given with the number of its row."""
     return pa.RecordBatch.from_pylist([_row(*entry) for entry in entries], schema=RELATIONS_SCHEMA)
 

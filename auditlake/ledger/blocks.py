@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from auditlake.delta.append_table import open_to_read, select
+from auditlake.delta.sql import read_newest, select
 from auditlake.errors import LakeUnusable
 from auditlake.lake.layout import Lake
 from auditlake.ledger.canonical import Identity, Kind, page_of
@@ -164,10 +164,10 @@ def read_last_block(lake: Lake) -> Block | None:
 
 
 def _read(lake: Lake, clause: str) -> list[Block]:
-    table = open_to_read(lake.ledger_blocks)
+    table = read_newest(lake.ledger_blocks)
     if table is None:
         return []
-    rows = select(table, "blocks", f"select * from blocks {clause}").select(BLOCKS_SCHEMA.names).cast(BLOCKS_SCHEMA)
+    rows = select(f"from blocks {clause}", blocks=table).select(BLOCKS_SCHEMA.names).cast(BLOCKS_SCHEMA)
     at = BLOCKS_SCHEMA.get_field_index("time")
     return list(_blocks(rows.set_column(at, "time", rows["time"].cast(pa.int64()))))
 
@@ -204,11 +204,11 @@ def _blocks(rows: pa.Table) -> Iterator[Block]:
 
 def read_entries(lake: Lake, condition: str, columns: Sequence[str] = ()) -> pa.Table:
     """Read the entries that match a condition, by number; none if nothing was ever sealed."""
-    table = open_to_read(lake.ledger_entries)
+    table = read_newest(lake.ledger_entries)
     if table is None:
         return ENTRIES_SCHEMA.empty_table().select(columns or ENTRIES_SCHEMA.names)
     shown = ", ".join(columns or ENTRIES_SCHEMA.names)
-    found = select(table, "entries", f"select {shown} from entries where {condition} order by number")
+    found = select(f"select {shown} from entries where {condition} order by number", entries=table)
     return found.cast(pa.schema([ENTRIES_SCHEMA.field(name) for name in found.schema.names]))
 
 

@@ -25,7 +25,7 @@ Fields. PostgreSQL's text never contains the byte 0, so it delimits (written `0`
 
 Times are microseconds since 1970. A text with the byte 0 has no canonical form: such a row has no hash.
 
-`sql_*` returns the same in the SQL of DataFusion, which deltalake runs over Delta tables: it hashes columns in native
+`sql_*` returns the same in the SQL of DuckDB (`delta.sql`): it hashes columns in native
 code, without the interpreter's lock (400,000 changes: 0.5 CPU-seconds, with hashlib 1.3; bench/ledger.py, 2026-11).
 """
 
@@ -43,6 +43,8 @@ Value = str | int | None | Sequence[str | None]
 _NUL = "\0"
 _END, _NULL = "\0;", "\0-"
 _LIST, _NEXT, _NULL_ELEMENT, _LIST_END = "\0[", "\0,", "\0N", "\0]"
+_SQL_END, _SQL_NULL = "chr(0) || ';'", "chr(0) || '-'"
+"""A literal of DuckDB cannot have the byte 0."""
 ENTRY, VALUES, SECRET = "auditlake entry 1", "auditlake values 1", "auditlake secret 1"
 PAGE = b"auditlake page 1\n"
 KEY_BYTES, SECRET_BYTES = 32, 16
@@ -161,45 +163,45 @@ def sql_text(expressions: Iterable[str]) -> str:
 
 def sql_constant(text: str) -> str:
     """Return SQL for a field that is a constant, without a quote."""
-    return f"'{text}{_END}'"
+    return f"'{text}' || {_SQL_END}"
 
 
 def sql_field(value: str) -> str:
     """Return SQL for a text or a number that may be NULL."""
-    return f"coalesce({value} || '{_END}', '{_NULL}')"
+    return f"coalesce({value} || {_SQL_END}, {_SQL_NULL})"
 
 
 def sql_number(value: str) -> str:
     """Return SQL for a number that is not NULL."""
-    return f"{value}, '{_END}'"
+    return f"{value}, {_SQL_END}"
 
 
 def sql_time(value: str) -> str:
     """Return SQL for a time that may be NULL."""
-    return sql_field(f"cast({value} as bigint)")
+    return sql_field(f"epoch_us({value})")
 
 
 def sql_list(value: str) -> str:
     """Return SQL for a list of texts or numbers that may be NULL."""
-    joined = f"array_to_string({value}, '{_NEXT}', '{_NULL_ELEMENT}')"
-    return f"coalesce(cardinality({value}) || '{_LIST}' || {joined} || '{_LIST_END}', '{_NULL}')"
+    texts = f"list_transform({value}, lambda x: coalesce(cast(x as varchar), chr(0) || 'N'))"
+    joined = f"array_to_string({texts}, chr(0) || ',')"
+    return f"coalesce(len({value}) || chr(0) || '[' || {joined} || chr(0) || ']', {_SQL_NULL})"
 
 
 def sql_is_canonical(texts: Iterable[str], lists: Iterable[str]) -> str:
     """Return SQL for the condition that no text and no element of a list has the byte 0."""
     joined = (f"array_to_string({each}, '')" for each in lists)
-    return f"strpos(concat({', '.join([*texts, *joined])}), '{_NUL}') = 0"
+    return f"strpos(concat({', '.join([*texts, *joined])}), chr(0)) = 0"
 
 
 def sql_secret(key_field: str, identity: Iterable[str]) -> str:
     """Return SQL for the secret of an entry, in hexadecimal; `key_field` is the field with the key of its block."""
-    whole = f"encode(sha256({sql_text((sql_constant(SECRET), key_field, *identity))}), 'hex')"
+    whole = f"sha256({sql_text((sql_constant(SECRET), key_field, *identity))})"
     return f"substr({whole}, 1, {2 * SECRET_BYTES})"
 
 
 def sql_hash(kind: Kind, fields: Iterable[str], secret: str, values: Iterable[str]) -> str:
     """Return SQL for the hash of an entry."""
-    end = f"'{_END}'"
-    commitment = f"sha256({sql_text((sql_constant(VALUES), secret, end, *values))})"
-    record = (sql_constant(ENTRY), sql_constant(kind), *fields, f"encode({commitment}, 'hex')", end)
-    return f"sha256({sql_text(record)})"
+    commitment = f"sha256({sql_text((sql_constant(VALUES), secret, _SQL_END, *values))})"
+    record = (sql_constant(ENTRY), sql_constant(kind), *fields, commitment, _SQL_END)
+    return f"unhex(sha256({sql_text(record)}))"

@@ -95,7 +95,7 @@ TRANSACTIONS = _Kind(
 
 
 def _sql_bytes(value: str) -> str:
-    return sql_field(f"encode({value}, 'hex')")
+    return sql_field(f"lower(hex({value}))")
 
 
 _SQL = {_LISTS: sql_list, _TIMES: sql_time, "": sql_field, "bytes": _sql_bytes}

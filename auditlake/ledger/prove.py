@@ -28,6 +28,7 @@ from auditlake.audit.lake_reader import Reader, in_lsns
 from auditlake.audit.queries import RowQuestion, life_of
 from auditlake.audit.row_history import Event
 from auditlake.audit.transactions import find_transaction
+from auditlake.delta.sql import select
 from auditlake.errors import BadUsage, LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.layout import Lake
@@ -112,7 +113,7 @@ def _as_read(reader: Reader, table: HistoryTable) -> HistoryTable:
 def _rows(reader: Reader, kind: Kind, condition: str) -> Iterator[Entry]:
     rows = CHANGES if kind is Kind.CHANGE else TRANSACTIONS
     table = reader.changes if kind is Kind.CHANGE else reader.transactions
-    for row in with_us(reader.query(f"select * from t where {condition}", t=table)).to_pylist():
+    for row in with_us(select(f"from t where {condition}", t=table)).to_pylist():
         yield entry_of(rows, row)
 
 

@@ -12,7 +12,7 @@ Nothing above the watermark is sealed, because capture may discard it. A block h
 ends after a million changes, within a transaction if that is larger. A lake that exists already is sealed from its
 beginning: everything that is in it when its first block is sealed is proved to have been in it then.
 
-This never runs in the way of capture. deltalake hashes in its own threads, and appending is two commits.
+This never runs in the way of capture. DuckDB hashes in its own threads, and appending is two commits.
 """
 
 import json
@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditlake.audit.lake_reader import plain
-from auditlake.delta.append_table import AppendLog, open_to_read, select
+from auditlake.delta.append_table import AppendLog
+from auditlake.delta.sql import read_newest, select
 from auditlake.errors import LakeUnusable
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import Histories, HistoryTable
@@ -49,7 +49,7 @@ from auditlake.ledger.blocks import (
     read_entries,
     read_last_block,
 )
-from auditlake.ledger.canonical import KEY_BYTES, Identity, Kind
+from auditlake.ledger.canonical import KEY_BYTES, Identity, Kind, sql_constant
 from auditlake.ledger.copies import copied_rows, copies_of, copy_entry
 from auditlake.ledger.entries import CHANGES, TRANSACTIONS, Entry, small_entries, sql_of
 from auditlake.ledger.merkle import Frontier
@@ -256,19 +256,19 @@ def _copied(table: HistoryTable, lsn: Lsn, key: bytes) -> pa.Table:
 
 def _streamed(begun: _Begun) -> Iterator[pa.Table]:
     """Return the entries of the transactions of a block, and of its changes."""
-    key = f"'{begun.following.key.hex()}', '\0;'"
+    key = sql_constant(begun.following.key.hex())
     bounds = {Kind.TRANSACTION: commits_in(begun.after, begun.following.upto)}
     bounds |= {Kind.CHANGE: changes_in(begun.after, begun.following.upto)}
     lake = begun.lake
     for rows, place, name in ((TRANSACTIONS, lake.transactions, "''"), (CHANGES, lake.changes, NAME.format(""))):
-        table = open_to_read(place)
+        table = read_newest(place)
         if table is None or begun.after == begun.following.upto:
             continue
         ordinal = "ordinal" if rows is CHANGES else "0"
         shown = f"'{rows.kind}' as kind, lsn, cast({ordinal} as bigint) as ordinal, {name} as name"
         order = "lsn, ordinal"
         sql = f"select {shown}, {sql_of(rows, key)[0]} as hash from t where {bounds[rows.kind]} order by {order}"
-        yield plain(select(table, "t", sql)).cast(_COLUMNS)
+        yield select(sql, t=table.within(lsn=(begun.after.lsn, begun.following.upto.lsn))).cast(_COLUMNS)
 
 
 NAME = "concat(coalesce({0}\"schema\", ''), '.', coalesce({0}\"table\", ''))"
@@ -303,23 +303,22 @@ def cut(lake: Lake, after: Bound) -> Bound:
 
 
 def _transactions_after(lake: Lake, after: Bound, watermark: Lsn) -> pa.Table:
-    table = open_to_read(lake.transactions)
+    table = read_newest(lake.transactions)
     if table is None:
         return pa.table({"lsn": pa.array([], pa.int64()), "changes": pa.array([], pa.int64())})
     changes = "inserts + updates + deletes + truncates as changes"
     condition = f"lsn > {after.commit:d} and lsn <= {watermark:d} order by lsn limit {MOST_TRANSACTIONS + 1}"
-    return plain(select(table, "t", f"select lsn, {changes} from t where {condition}"))
+    return select(f"select lsn, {changes} from t where {condition}", t=table.within(lsn=(after.commit + 1, watermark)))
 
 
 def _within(lake: Lake, lsn: int, after: Bound) -> Bound:
     """Return where a block ends within a transaction, or its end."""
     first = after.ordinal if after.lsn == lsn else -1
-    last = open_to_read(lake.changes)
-    greatest = (
-        None if last is None else select(last, "t", f"select max(ordinal) as o from t where lsn = {lsn:d}")["o"][0]
-    )
+    changes = read_newest(lake.changes)
+    sql = f"select max(ordinal) as o from t where lsn = {lsn:d}"
+    greatest = None if changes is None else select(sql, t=changes.within(lsn=(lsn, lsn)))["o"][0].as_py()
     ordinal = first + MOST_CHANGES
-    return Bound(lsn, LAST_ORDINAL if greatest is None or greatest.as_py() <= ordinal else ordinal)
+    return Bound(lsn, LAST_ORDINAL if greatest is None or greatest <= ordinal else ordinal)
 
 
 def _read_prepared(lake: Lake, number: int) -> Next | None:

@@ -20,13 +20,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import QueryBuilder
 
-from auditlake.audit.lake_reader import plain
 from auditlake.delta.append_table import open_delta
-from auditlake.delta.data_files import DataFile, check_files, list_files
+from auditlake.delta.data_files import DataFile, check_files
 from auditlake.delta.log_reader import file_path
-from auditlake.delta.table import open_table
+from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import AuditlakeError, LakeUnusable, NotAnswerable
 from auditlake.lake.history import HistoryTable, list_histories
 from auditlake.lake.layout import Lake
@@ -294,23 +292,19 @@ class _Rows:
             if place.name in self._damaged:
                 continue
             try:
-                yield from self._joined(rows.kind, place, condition, of_block)
+                table = read_newest(place)
+                if table is None:
+                    yield Mismatch("missing table", place.name)
+                    continue
+                yield from self._joined(rows.kind, table.within(lsn=(after.lsn, upto.lsn)), condition, of_block)
             except (OSError, pa.ArrowException) as exc:
                 yield Mismatch("unreadable file", place.name, detail=type(exc).__name__)
 
-    def _joined(self, kind: Kind, place: Place, condition: str, of_block: str) -> Iterator[Mismatch]:
-        table = open_delta(place)
-        if table is None:
-            yield Mismatch("missing table", place.name)
-            return
-        builder = QueryBuilder().register("t", table)
-        for each in _of_ledger(self._lake):
-            builder.register(each.name, open_table(each))
-        listed = list_files(place, table.version())
+    def _joined(self, kind: Kind, table: TableFiles, condition: str, of_block: str) -> Iterator[Mismatch]:
+        place, listed = table.place, table.files
+        of_ledger = {each.name: read_newest(each) for each in _of_ledger(self._lake)}
         for sql in (_compared(kind, condition, of_block), _repeated(kind, condition)):
-            found = plain(
-                pa.RecordBatchReader.from_stream(builder.execute(f"{sql} limit {self._limit + 1}")).read_all()
-            )
+            found = select(f"{sql} limit {self._limit + 1}", t=table, **of_ledger)
             for row in found.to_pylist():
                 ordinal = row["ordinal"] if kind is Kind.CHANGE else None
                 name = row["name"] if kind is Kind.CHANGE else "transactions"
@@ -413,9 +407,9 @@ def _unexpected(table: HistoryTable, lsn: Lsn, part: CopiedRows, expected: Count
 def _compared(kind: Kind, condition: str, of_block: str) -> str:
     """Return SQL for the rows that are not what their entries commit to, in the order of commits."""
     of_change = kind is Kind.CHANGE
-    hashed, is_canonical = sql_of(CHANGES if of_change else TRANSACTIONS, "e.key, '\0;'", "c")
+    hashed, is_canonical = sql_of(CHANGES if of_change else TRANSACTIONS, "e.key || chr(0) || ';'", "c")
     same = "c.lsn = e.lsn" + (" and c.ordinal = e.ordinal" if of_change else "")
-    entries = "select e.lsn, e.ordinal, e.name, e.hash, encode(b.key, 'hex') as key from entries e join blocks b"
+    entries = "select e.lsn, e.ordinal, e.name, e.hash, lower(hex(b.key)) as key from entries e join blocks b"
     entries += f" on e.block = b.block where e.kind = '{kind}' and {of_block}"
     ordinal = "coalesce(cast(c.ordinal as bigint), e.ordinal)" if of_change else "0"
     name = NAME.format("c.") if of_change else "''"

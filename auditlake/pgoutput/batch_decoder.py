@@ -31,27 +31,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditlake.attribution import Scope
+from auditlake.attribution import ContextInForce
 from auditlake.errors import DecodeError, InvariantBroken
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_layout import (
     NO_TABLE,
     Bools,
+    BrokenMessage,
+    BufferLayout,
     Descriptions,
     Entry,
     Frames,
     Ints,
-    Layout,
     OpenTransaction,
-    Refused,
     Spans,
     lay_out,
-    require,
+    require_fine,
 )
 from auditlake.pgoutput.ddl_message import Prove
 from auditlake.pgoutput.decoder import Begin, Boundary, Commit, Message, decode
 from auditlake.relation import Relation, ReplicaIdentity
-from auditlake.values.escapes import texts_of
+from auditlake.values.escapes import escape_column
 
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXTS = pa.list_(pa.string())
@@ -130,7 +130,7 @@ class ChangeDecoder:
         """
         try:
             return self._decode(Frames(buffer, starts, ends))
-        except Refused as refused:
+        except BrokenMessage as refused:
             until = refused.number + 1
             payloads = [bytes(buffer[start:end]) for start, end in zip(starts[:until], ends[:until], strict=True)]
             raise _explain(payloads, refused.problem, self._relations, self.open_lsn) from None
@@ -152,7 +152,7 @@ _OP_OF_TAG = np.zeros(256, np.int64)
 _OP_OF_TAG[[ord(tag) for tag in _OPS]] = np.arange(len(_OPS))
 
 
-def _changes(layout: Layout, totals: "_Totals") -> pa.RecordBatch:
+def _changes(layout: BufferLayout, totals: "_Totals") -> pa.RecordBatch:
     spans, rows = layout.spans, layout.rows
     names = [relation.name for relation in layout.relations]
     slot = pa.array(layout.slots, mask=layout.slots == NO_TABLE)
@@ -176,7 +176,7 @@ def _changes(layout: Layout, totals: "_Totals") -> pa.RecordBatch:
     return _record_batch(columns, CHANGES_SCHEMA)
 
 
-def _of_messages(layout: Layout, values: list[str] | list[bytes], of_type: pa.DataType) -> pa.Array:
+def _of_messages(layout: BufferLayout, values: list[str] | list[bytes], of_type: pa.DataType) -> pa.Array:
     """Return a column with the value of each logical message in its row, and NULL in all others."""
     if not values:
         return pa.nulls(layout.rows.count, of_type)
@@ -202,7 +202,7 @@ class _Totals:
 
     spans: Spans
     origins: dict[int, str | None]
-    contexts: dict[int, Scope]
+    contexts: dict[int, ContextInForce]
     rows: Ints
     counts: Mapping[str, Ints]
     names: Sequence[str]
@@ -246,14 +246,14 @@ class _Totals:
             xid=int(self.spans.xid[last]),
             time=int(self.spans.time[last]),
             origin=self.origins.get(last),
-            context=self.contexts.get(last, Scope()),
+            context=self.contexts.get(last, ContextInForce()),
             rows=int(self.rows[last]),
             tables=frozenset(self.names[i] for i in place[transaction == last].tolist()),
             **{name: int(count[last]) for name, count in self.counts.items()},
         )
 
 
-def _add_up(layout: Layout) -> _Totals:
+def _add_up(layout: BufferLayout) -> _Totals:
     """Sum up the rows of each transaction."""
     spans, rows, rare = layout.spans, layout.rows, layout.rare
     carried = spans.carried or OpenTransaction(lsn=Lsn(0), xid=0, time=0)
@@ -263,7 +263,9 @@ def _add_up(layout: Layout) -> _Totals:
         origins[int(spans.of[number])] = origin.name
     for number, message in rare.messages:
         transaction, ordinal = int(spans.of[number]), int(rows.ordinal[rows.first[number]])
-        contexts[transaction] = contexts.get(transaction, Scope()).after(message.prefix, message.content, ordinal)
+        contexts[transaction] = contexts.get(transaction, ContextInForce()).after(
+            message.prefix, message.content, ordinal
+        )
     tags = layout.frames.tags[rows.message]
     counts = {name: _count(rows.transaction[tags == ord(tag)], spans) for name, tag in _COUNTED.items()}
     for name, count in counts.items():
@@ -278,7 +280,7 @@ def _count(transactions: Ints, spans: Spans) -> Ints:
     return np.bincount(transactions, minlength=spans.count)
 
 
-def _tables(layout: Layout, carried: frozenset[str]) -> tuple[list[str], Ints]:
+def _tables(layout: BufferLayout, carried: frozenset[str]) -> tuple[list[str], Ints]:
     slots, relations = layout.slots, layout.relations
     with_table = np.flatnonzero(slots >= 0)
     used = np.flatnonzero(np.bincount(slots[with_table], minlength=len(relations)))
@@ -359,7 +361,7 @@ class _TupleColumn:
         valid = pa.py_buffer(np.packbits(~self._missing, bitorder="little"))
         texts = pa.StringArray.from_buffers(size, offsets, values, valid)
         raw = np.frombuffer(texts.buffers()[2], np.uint8)
-        return texts if raw.size == 0 or raw.max() < _FIRST_NOT_ASCII else texts_of(texts)
+        return texts if raw.size == 0 or raw.max() < _FIRST_NOT_ASCII else escape_column(texts)
 
     def unchanged(self) -> pa.ListArray:
         """Return the positions of unchanged TOAST values per row, NULL for a row without any."""
@@ -417,7 +419,7 @@ class _Walk:
         into.put(self.rows, column, start, self.at)
 
     def _fits(self, fine: Bools, problem: str = "") -> None:
-        require(fine, self.messages, problem)
+        require_fine(fine, self.messages, problem)
 
 
 _NONE, _NEW, _OLD_NEW, _OLD = range(4)
@@ -441,7 +443,7 @@ class _Values:
     unchanged: pa.ListArray
 
 
-def _read_values(layout: Layout) -> _Values:
+def _read_values(layout: BufferLayout) -> _Values:
     """Read every old and new tuple of the buffer."""
     frames, rows = layout.frames, layout.rows
     form = _forms(layout)
@@ -464,7 +466,7 @@ def _read_values(layout: Layout) -> _Values:
     return _Values(old.lists(frames.buffer), new.lists(frames.buffer), new.unchanged())
 
 
-def _forms(layout: Layout) -> Ints:
+def _forms(layout: BufferLayout) -> Ints:
     """Return each row's form; truncates and logical messages have no tuples."""
     frames, rows = layout.frames, layout.rows
     form = np.full(rows.count, _NONE, np.int64)
@@ -473,12 +475,12 @@ def _forms(layout: Layout) -> Ints:
     messages = rows.message[with_tuples]
     kind = frames.u8(frames.starts[messages] + _KIND_AT)
     form[with_tuples] = _FORM[tags[with_tuples], kind]
-    require(form[with_tuples] != _NONE, messages)
+    require_fine(form[with_tuples] != _NONE, messages)
     full = np.array([relation.replica_identity == ReplicaIdentity.FULL for relation in layout.relations] + [False])
     # An `O` where the relation names a key: the root of the row's partition became FULL, and the server sends no
     # Relation message of that for partitions which it has described. What the partition logs has not changed.
     fits = (kind != ord("K")) | ~full[layout.slots[with_tuples]]
-    require(fits, messages, "the kind of its old tuple does not match the relation's replica identity")
+    require_fine(fits, messages, "the kind of its old tuple does not match the relation's replica identity")
     return form
 
 

@@ -1,10 +1,10 @@
 """Layout of a buffer: which transactions and rows its messages make, and of which relations, read by numpy.
 
 `Frames` is the buffer: many pgoutput payloads with vectorized reads. The gathers (`u8` … `i64`) take offsets into the
-buffer and do not check them: the caller first checks with `require` that the bytes belong to the message. A failed
-check raises `Refused` with the number of the first malformed message, which `batch_decoder` turns into a DecodeError;
-malformed bytes never raise IndexError. A buffer must be smaller than 2 GiB, because its offsets become Arrow's 32-bit
-offsets.
+buffer and do not check them: the caller first checks with `require_fine` that the bytes belong to the message. A failed
+check raises `BrokenMessage` with the number of the first malformed message, which `batch_decoder` turns into a
+DecodeError; malformed bytes never raise IndexError. A buffer must be smaller than 2 GiB, because its offsets become
+Arrow's 32-bit offsets.
 
 `lay_out` then finds, in this order:
 
@@ -28,7 +28,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from auditlake.attribution import Scope
+from auditlake.attribution import ContextInForce
 from auditlake.errors import DecodeError, InvariantBroken, Unsupported
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
@@ -55,7 +55,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 _MAX_BUFFER_BYTES = 2**31 - 1
 
 
-class Refused(Exception):  # internal: becomes a DecodeError with the message's place
+class BrokenMessage(Exception):  # internal: becomes a DecodeError with the message's place
     """Message `number` breaks the protocol: in itself if `problem` is empty, else by its place."""
 
     def __init__(self, number: int, problem: str = "") -> None:
@@ -75,7 +75,7 @@ class Frames:
         self.starts: Ints = starts.astype(np.int64)
         self.ends: Ints = ends.astype(np.int64)
         self._check_bounds()
-        require(self.starts < self.ends, np.arange(self.count))
+        require_fine(self.starts < self.ends, np.arange(self.count))
         self.tags = self.u8(self.starts)
 
     def _check_bounds(self) -> None:
@@ -121,10 +121,10 @@ class Frames:
         return view[at].astype(np.int64)
 
 
-def require(fine: Bools, numbers: Ints, problem: str = "") -> None:
+def require_fine(fine: Bools, numbers: Ints, problem: str = "") -> None:
     """Raise Refused for the first of the messages `numbers` whose element of `fine` is false."""
     if not fine.all():
-        raise Refused(int(numbers[int(np.argmin(fine))]), problem)
+        raise BrokenMessage(int(numbers[int(np.argmin(fine))]), problem)
 
 
 _BEGIN, _COMMIT = ord("B"), ord("C")
@@ -139,7 +139,7 @@ class OpenTransaction:
     xid: int
     time: int
     origin: str | None = None
-    context: Scope = field(default=Scope())
+    context: ContextInForce = field(default=ContextInForce())
     rows: int = 0
     inserts: int = 0
     updates: int = 0
@@ -160,8 +160,8 @@ class Spans:
         self.of: Ints = np.cumsum(begin)
         depth = np.cumsum(begin.astype(np.int64) - commit) + (carried is not None)
         numbers = np.arange(depth.size)
-        require(depth <= 1, numbers, "a transaction begins inside another")
-        require(depth >= 0, numbers, "a commit outside a transaction")
+        require_fine(depth <= 1, numbers, "a transaction begins inside another")
+        require_fine(depth >= 0, numbers, "a commit outside a transaction")
         self.inside: Bools = depth == 1
         self._read_begins(frames)
         self._read_commits(frames)
@@ -178,9 +178,9 @@ class Spans:
 
     def _read_begins(self, frames: Frames) -> None:
         at = frames.starts[self.begins]
-        require(frames.ends[self.begins] - at == _BEGIN_BYTES, self.begins)
+        require_fine(frames.ends[self.begins] - at == _BEGIN_BYTES, self.begins)
         lsn, time = frames.i64(at + 1), frames.i64(at + 9)
-        require((lsn >= 0) & (time >= MIN_TIME_US) & (time <= MAX_TIME_US), self.begins)
+        require_fine((lsn >= 0) & (time >= MIN_TIME_US) & (time <= MAX_TIME_US), self.begins)
         first = self.carried or OpenTransaction(lsn=Lsn(0), xid=0, time=0)
         self.lsn: Ints = np.concatenate([[first.lsn], lsn])
         self.time: Ints = np.concatenate([[first.time], time + EPOCH_UNIX_US])
@@ -188,12 +188,12 @@ class Spans:
 
     def _read_commits(self, frames: Frames) -> None:
         at = frames.starts[self.commits]
-        require(frames.ends[self.commits] - at == _COMMIT_BYTES, self.commits)
+        require_fine(frames.ends[self.commits] - at == _COMMIT_BYTES, self.commits)
         lsn, self.end_lsn, time = frames.i64(at + 2), frames.i64(at + 10), frames.i64(at + 18)
         fine = (frames.u8(at + 1) == 0) & (lsn >= 0) & (self.end_lsn >= 0)
-        require(fine & (time >= MIN_TIME_US) & (time <= MAX_TIME_US), self.commits)
+        require_fine(fine & (time >= MIN_TIME_US) & (time <= MAX_TIME_US), self.commits)
         announced = self.lsn[self.of[self.commits]]
-        require(lsn == announced, self.commits, "its commit LSN differs from the one in its Begin")
+        require_fine(lsn == announced, self.commits, "its commit LSN differs from the one in its Begin")
 
 
 NO_TABLE = -1
@@ -225,10 +225,10 @@ class Rare:
 def _read_rare(frames: Frames, spans: Spans) -> Rare:
     """Check that every message is allowed at its place, and read those that are not row changes."""
     numbers = np.arange(frames.count)
-    require(_LEGAL[frames.tags], numbers)
+    require_fine(_LEGAL[frames.tags], numbers)
     changes = _CHANGE[frames.tags]
-    require(~changes | (frames.ends - frames.starts >= _MIN_CHANGE_BYTES), numbers)
-    require(~changes | spans.inside, numbers, "a change outside a transaction")
+    require_fine(~changes | (frames.ends - frames.starts >= _MIN_CHANGE_BYTES), numbers)
+    require_fine(~changes | spans.inside, numbers, "a change outside a transaction")
     rare = Rare()
     for number in np.flatnonzero(_RARE[frames.tags]).tolist():
         _place(rare, number, _decoded(frames, number), inside=bool(spans.inside[number]))
@@ -239,16 +239,16 @@ def _decoded(frames: Frames, number: int) -> Message:
     try:
         return decode(frames.payload(number))
     except DecodeError:
-        raise Refused(number) from None  # `batch_decoder` adds its place in the stream
+        raise BrokenMessage(number) from None  # `batch_decoder` adds its place in the stream
 
 
 def _place(rare: Rare, number: int, message: Message, *, inside: bool) -> None:
     if isinstance(message, LogicalMessage) and not message.transactional:
         if inside:
-            raise Refused(number, "a non-transactional message inside a transaction")
+            raise BrokenMessage(number, "a non-transactional message inside a transaction")
         return
     if not inside:
-        raise Refused(number, "outside a transaction")
+        raise BrokenMessage(number, "outside a transaction")
     match message:
         case Relation() | Type():
             rare.described.append((number, message))
@@ -261,7 +261,7 @@ def _place(rare: Rare, number: int, message: Message, *, inside: bool) -> None:
 
 
 @dataclass(slots=True)
-class Rows:
+class BufferRows:
     """Arrays with one element per row; `oid` is that of its table or NO_TABLE."""
 
     message: Ints
@@ -277,7 +277,7 @@ class Rows:
         return self.message.size
 
 
-def _assign_rows(frames: Frames, spans: Spans, rare: Rare) -> Rows:
+def _assign_rows(frames: Frames, spans: Spans, rare: Rare) -> BufferRows:
     """Assign rows to messages, and to each row its transaction and ordinal.
 
     Raises Unsupported for an ordinal beyond 2^31 - 1.
@@ -293,12 +293,12 @@ def _assign_rows(frames: Frames, spans: Spans, rare: Rare) -> Rows:
     ordinal = np.arange(message.size) - zero[transaction]
     if ordinal.size and ordinal.max() > _MAX_ORDINAL:
         raise Unsupported(f"a transaction has more than {_MAX_ORDINAL} changes")
-    require(
+    require_fine(
         np.array([first[number] == zero[spans.of[number]] for number, _ in rare.origins], np.bool_),
         np.array([number for number, _ in rare.origins], np.int64),
         "an origin after a change of its transaction",
     )
-    return Rows(message, transaction, ordinal, _oids(frames, rare, message, first), first)
+    return BufferRows(message, transaction, ordinal, _oids(frames, rare, message, first), first)
 
 
 def _first_rows(spans: Spans, first: Ints) -> Ints:
@@ -344,13 +344,13 @@ Entry: TypeAlias = int | Described | DdlReport
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BufferLayout:
     """The layout of a buffer: rows, each with a transaction, `relations[slots[row]]` and `entries[described[row]]`."""
 
     frames: Frames
     spans: Spans
     rare: Rare
-    rows: Rows
+    rows: BufferRows
     slots: Ints
     described: Ints
     relations: list[Relation]
@@ -438,7 +438,7 @@ class Descriptions:
         columns = (replace(c, type_oid=self.base_types.get(c.type_oid, c.type_oid)) for c in relation.columns)
         return replace(relation, columns=tuple(columns))
 
-    def places(self, rows: Rows) -> tuple[Ints, Ints]:
+    def places(self, rows: BufferRows) -> tuple[Ints, Ints]:
         """Return slot and entry of each row, NO_TABLE for one without a table."""
         with_table = np.flatnonzero(rows.oid != NO_TABLE)
         slots = np.full(rows.count, NO_TABLE, np.int64)
@@ -456,11 +456,11 @@ class Descriptions:
         place = np.searchsorted(keys, (oids << _NUMBER_BITS) | messages, side="right") - 1
         described = place >= 0
         described[described] = keys[place[described]] >> _NUMBER_BITS == oids[described]
-        require(described, messages, "a change without a Relation message for its table")
+        require_fine(described, messages, "a change without a Relation message for its table")
         return order[place]
 
 
-def lay_out(frames: Frames, carried: OpenTransaction | None, descriptions: Descriptions) -> Layout:
+def lay_out(frames: Frames, carried: OpenTransaction | None, descriptions: Descriptions) -> BufferLayout:
     """Find transactions, rows and relations of a buffer; `descriptions` takes in its Relation messages.
 
     Raises Refused for a message that is malformed or out of place, Unsupported for an ordinal beyond 2^31 - 1.
@@ -469,4 +469,6 @@ def lay_out(frames: Frames, carried: OpenTransaction | None, descriptions: Descr
     rare = _read_rare(frames, spans)
     rows = _assign_rows(frames, spans, rare)
     descriptions.follow(rare, spans)
-    return Layout(frames, spans, rare, rows, *descriptions.places(rows), descriptions.relations, descriptions.entries)
+    return BufferLayout(
+        frames, spans, rare, rows, *descriptions.places(rows), descriptions.relations, descriptions.entries
+    )

@@ -38,7 +38,7 @@ transactions, from protocol versions 2 to 4:
 
 The server sends the bracketed end of A only with `streaming 'parallel'` (version 4).
 
-Every read by the `Cursor` is checked against the end of the message: it returns a value and advances, or raises
+Every read by the `ByteCursor` is checked against the end of the message: it returns a value and advances, or raises
 DecodeError with the message's tag, the offset, and the requirement that failed. Errors never contain bytes of rows.
 
 Authority: postgresql.org/docs/current/protocol-logicalrep-message-formats.html; src/backend/replication/logical/proto.c
@@ -55,7 +55,7 @@ from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.ddl_message import PREFIX as DDL_PREFIX
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.values.escapes import text_of
+from auditlake.values.escapes import decode_bytes
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 """Origin of the times on the wire, which count microseconds."""
@@ -288,7 +288,7 @@ MAX_LSN = 2**63 - 1
 _U8, _U16, _U32, _I32, _U64, _I64 = (struct.Struct(f) for f in (">B", ">H", ">I", ">i", ">Q", ">q"))
 
 
-class Cursor:
+class ByteCursor:
     """Reads one message from its tag to its last byte."""
 
     __slots__ = ("_data", "_offset")
@@ -373,7 +373,7 @@ class Cursor:
 
     def value(self, size: int) -> str:
         """Read `size` bytes of a row's value; bytes that are not UTF-8, which the server may send, are escaped."""
-        return text_of(self.take(size))
+        return decode_bytes(self.take(size))
 
     def name(self) -> str:
         """Read UTF-8 up to a zero byte."""
@@ -385,47 +385,47 @@ class Cursor:
         return name
 
 
-def _stream_start(cursor: Cursor) -> StreamStart:
+def _stream_start(cursor: ByteCursor) -> StreamStart:
     return StreamStart(xid=cursor.u32(), first=cursor.flags(allowed=1) == 1)
 
 
-def _stream_stop(_: Cursor) -> StreamStop:
+def _stream_stop(_: ByteCursor) -> StreamStop:
     return StreamStop()
 
 
-def _stream_commit(cursor: Cursor) -> StreamCommit:
+def _stream_commit(cursor: ByteCursor) -> StreamCommit:
     xid = cursor.u32()
     cursor.flags(allowed=0)
     return StreamCommit(xid, commit_lsn=cursor.lsn(), end_lsn=cursor.lsn(), time=cursor.time())
 
 
-def _stream_abort(cursor: Cursor) -> StreamAbort:
+def _stream_abort(cursor: ByteCursor) -> StreamAbort:
     xid, subxid = cursor.u32(), cursor.u32()
     if cursor.left == 0:
         return StreamAbort(xid, subxid)
     return StreamAbort(xid, subxid, abort_lsn=cursor.lsn(), time=cursor.time())
 
 
-def _begin_prepare(cursor: Cursor) -> BeginPrepare:
+def _begin_prepare(cursor: ByteCursor) -> BeginPrepare:
     return BeginPrepare(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
 
 
-def _prepare(cursor: Cursor) -> Prepare:
+def _prepare(cursor: ByteCursor) -> Prepare:
     cursor.flags(allowed=0)
     return Prepare(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
 
 
-def _stream_prepare(cursor: Cursor) -> StreamPrepare:
+def _stream_prepare(cursor: ByteCursor) -> StreamPrepare:
     cursor.flags(allowed=0)
     return StreamPrepare(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
 
 
-def _commit_prepared(cursor: Cursor) -> CommitPrepared:
+def _commit_prepared(cursor: ByteCursor) -> CommitPrepared:
     cursor.flags(allowed=0)
     return CommitPrepared(cursor.lsn(), cursor.lsn(), cursor.time(), cursor.u32(), cursor.name())
 
 
-def _rollback_prepared(cursor: Cursor) -> RollbackPrepared:
+def _rollback_prepared(cursor: ByteCursor) -> RollbackPrepared:
     cursor.flags(allowed=0)
     return RollbackPrepared(
         prepare_end_lsn=cursor.lsn(),
@@ -437,7 +437,7 @@ def _rollback_prepared(cursor: Cursor) -> RollbackPrepared:
     )
 
 
-BOUNDARY_READERS: dict[str, Callable[[Cursor], Boundary]] = {
+BOUNDARY_READERS: dict[str, Callable[[ByteCursor], Boundary]] = {
     "S": _stream_start,
     "E": _stream_stop,
     "c": _stream_commit,
@@ -461,7 +461,7 @@ def decode(payload: bytes) -> Message:
 
     Raises DecodeError.
     """
-    cursor = Cursor(payload)
+    cursor = ByteCursor(payload)
     return _read(cursor, _reader(cursor, _OUTSIDE_BLOCKS))
 
 
@@ -470,39 +470,41 @@ def decode_streamed(payload: bytes) -> tuple[int | None, Message]:
 
     Raises DecodeError.
     """
-    cursor = Cursor(payload)
+    cursor = ByteCursor(payload)
     reader = _reader(cursor, _IN_BLOCKS)
     xid = None if reader is _origin else cursor.u32()
     return xid, _read(cursor, reader)
 
 
-def _reader(cursor: Cursor, readers: Mapping[str, Callable[[Cursor], Message]]) -> Callable[[Cursor], Message]:
+def _reader(
+    cursor: ByteCursor, readers: Mapping[str, Callable[[ByteCursor], Message]]
+) -> Callable[[ByteCursor], Message]:
     reader = readers.get(cursor.kind())
     if reader is None:
         raise cursor.error(f"need one of the tags {''.join(readers)}")
     return reader
 
 
-def _read(cursor: Cursor, reader: Callable[[Cursor], Message]) -> Message:
+def _read(cursor: ByteCursor, reader: Callable[[ByteCursor], Message]) -> Message:
     message = reader(cursor)
     cursor.finish()
     return message
 
 
-def _begin(cursor: Cursor) -> Begin:
+def _begin(cursor: ByteCursor) -> Begin:
     return Begin(final_lsn=cursor.lsn(), time=cursor.time(), xid=cursor.u32())
 
 
-def _commit(cursor: Cursor) -> Commit:
+def _commit(cursor: ByteCursor) -> Commit:
     cursor.flags(allowed=0)
     return Commit(commit_lsn=cursor.lsn(), end_lsn=cursor.lsn(), time=cursor.time())
 
 
-def _origin(cursor: Cursor) -> Origin:
+def _origin(cursor: ByteCursor) -> Origin:
     return Origin(commit_lsn=cursor.lsn(), name=cursor.name())
 
 
-def _relation(cursor: Cursor) -> Relation:
+def _relation(cursor: ByteCursor) -> Relation:
     oid = cursor.u32()
     name = TableName(_schema(cursor), cursor.name())
     identity = cursor.kind()
@@ -511,22 +513,22 @@ def _relation(cursor: Cursor) -> Relation:
     return Relation(oid, name, ReplicaIdentity(identity), tuple(_column(cursor) for _ in range(cursor.u16())))
 
 
-def _column(cursor: Cursor) -> Column:
+def _column(cursor: ByteCursor) -> Column:
     key = cursor.flags(allowed=_KEY) == _KEY
     return Column(name=cursor.name(), type_oid=cursor.u32(), typmod=cursor.i32(), key=key)
 
 
-def _type(cursor: Cursor) -> Type:
+def _type(cursor: ByteCursor) -> Type:
     return Type(oid=cursor.u32(), schema=_schema(cursor), name=cursor.name())
 
 
-def _insert(cursor: Cursor) -> Insert:
+def _insert(cursor: ByteCursor) -> Insert:
     oid = cursor.u32()
     _expect_new(cursor, cursor.kind())
     return Insert(oid, _new_values(cursor))
 
 
-def _update(cursor: Cursor) -> Update:
+def _update(cursor: ByteCursor) -> Update:
     oid, kind = cursor.u32(), cursor.kind()
     old = None
     if kind in "KO":
@@ -536,52 +538,52 @@ def _update(cursor: Cursor) -> Update:
     return Update(oid, old, _new_values(cursor))
 
 
-def _delete(cursor: Cursor) -> Delete:
+def _delete(cursor: ByteCursor) -> Delete:
     oid, kind = cursor.u32(), cursor.kind()
     if kind not in "KO":
         raise cursor.error(f"need an old tuple ('K' or 'O'), have {kind!a}")
     return Delete(oid, OldTuple(OldKind(kind), _old_values(cursor)))
 
 
-def _truncate(cursor: Cursor) -> Truncate:
+def _truncate(cursor: ByteCursor) -> Truncate:
     count = cursor.u32()
     options = cursor.flags(allowed=_CASCADE | _RESTART_IDENTITY)
     oids = tuple(cursor.u32() for _ in range(count))
     return Truncate(oids, cascade=bool(options & _CASCADE), restart_identity=bool(options & _RESTART_IDENTITY))
 
 
-def _message(cursor: Cursor) -> LogicalMessage:
+def _message(cursor: ByteCursor) -> LogicalMessage:
     transactional = cursor.flags(allowed=_TRANSACTIONAL) == _TRANSACTIONAL
     lsn, prefix = cursor.lsn(), cursor.name()
     most = None if prefix == DDL_PREFIX else MOST_CONTENT_BYTES
     return LogicalMessage(transactional, lsn, prefix, cursor.take(cursor.u32(), most))
 
 
-def _schema(cursor: Cursor) -> str:
+def _schema(cursor: ByteCursor) -> str:
     return cursor.name() or "pg_catalog"
 
 
-def _expect_new(cursor: Cursor, kind: str) -> None:
+def _expect_new(cursor: ByteCursor, kind: str) -> None:
     if kind != "N":
         raise cursor.error(f"need a new tuple ('N'), have {kind!a}")
 
 
-def _new_values(cursor: Cursor) -> tuple[Value, ...]:
+def _new_values(cursor: ByteCursor) -> tuple[Value, ...]:
     return tuple(_value(cursor) for _ in range(cursor.u16()))
 
 
-def _old_values(cursor: Cursor) -> tuple[str | None, ...]:
+def _old_values(cursor: ByteCursor) -> tuple[str | None, ...]:
     return tuple(_old_value(cursor) for _ in range(cursor.u16()))
 
 
-def _old_value(cursor: Cursor) -> str | None:
+def _old_value(cursor: ByteCursor) -> str | None:
     value = _value(cursor)
     if value is UNCHANGED:  # the server logs old values whole (heapam.c, ExtractReplicaIdentity)
         raise cursor.error("need a value in an old tuple, have unchanged TOAST")
     return value
 
 
-def _value(cursor: Cursor) -> Value:
+def _value(cursor: ByteCursor) -> Value:
     match cursor.kind():
         case "t":
             return cursor.value(cursor.u32())
@@ -595,7 +597,7 @@ def _value(cursor: Cursor) -> Value:
             raise cursor.error(f"need a value of kind n, u or t, have {other!a}")
 
 
-_READERS: dict[str, Callable[[Cursor], Message]] = {
+_READERS: dict[str, Callable[[ByteCursor], Message]] = {
     "B": _begin,
     "C": _commit,
     "O": _origin,
@@ -611,5 +613,5 @@ _READERS: dict[str, Callable[[Cursor], Message]] = {
 IN_BLOCKS = "RYIUDTMO"
 """Tags of the messages allowed in a block of a streamed transaction."""
 
-_OUTSIDE_BLOCKS: dict[str, Callable[[Cursor], Message]] = _READERS | BOUNDARY_READERS
+_OUTSIDE_BLOCKS: dict[str, Callable[[ByteCursor], Message]] = _READERS | BOUNDARY_READERS
 _IN_BLOCKS = {tag: _READERS[tag] for tag in IN_BLOCKS}

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from auditlake.apply.tails import Log, Schemas, Tail, find_tails
-from auditlake.delta.append_table import select
-from auditlake.delta.table import open_entry
+from auditlake.delta.sql import read_version, select
 from auditlake.errors import NotAnswerable
 from auditlake.lake.column_names import columns_of_versions, shown_in_state
 from auditlake.lake.history import RESERVED, HistoryTable
@@ -102,7 +101,7 @@ def _up_to(known: Known, tables: Collection[HistoryTable], last: Lsn) -> list[Ta
     if not after:
         return []
     version, etag = known.positions.delta_version, known.positions.etag
-    log = Log(known.lake.changes, open_entry(known.lake.changes, version, etag), known.positions.watermark)
+    log = Log(read_version(known.lake.changes, version, etag), known.positions.watermark)
     return find_tails(known.lake, log, after, last, Schemas(known.versions, known.answers))
 
 
@@ -112,5 +111,5 @@ def _touched(known: Known, lowest: Lsn, last: Lsn) -> dict[str, int]:
     if transactions is None:
         return {}
     query = _TOUCHED.format(lowest=f"{lowest:d}", upto=f"{last:d}")
-    rows = select(transactions, "transactions", query)
+    rows = select(query, transactions=transactions.within(lsn=(lowest + 1, last)))
     return dict(zip(rows["name"].to_pylist(), rows["first_lsn"].to_pylist(), strict=True))

@@ -374,7 +374,7 @@ def statement_errors(views: Mapping[str, str]) -> Iterator[None]:
         except PySparkException as exc:
             if not connect.is_of_server(exc):
                 raise
-            raise connect.failed(exc) from exc
+            raise connect.server_failure(exc) from exc
         except Py4JJavaError as exc:  # a streamed result wraps the cause
             if cause := _cause(exc):
                 raise _failing_row(cause) from exc

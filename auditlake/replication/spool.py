@@ -47,7 +47,7 @@ from typing import IO
 import numpy as np
 
 from auditlake.errors import DecodeError, InvariantBroken, LakeUnusable, WrongSource
-from auditlake.pgoutput.batch_layout import Bools, Frames, Ints, Refused, require
+from auditlake.pgoutput.batch_layout import Bools, BrokenMessage, Frames, Ints, require_fine
 from auditlake.pgoutput.decoder import (
     IN_BLOCKS,
     Message,
@@ -153,15 +153,15 @@ def _read_block(data: bytearray, starts: Ints, ends: Ints, xid: int) -> Segment:
     frames = Frames(data, starts, ends)
     try:
         return _read(frames, data, xid)
-    except Refused as refused:
+    except BrokenMessage as refused:
         raise _explained(frames.payload(refused.number), xid) from None
 
 
 def _read(frames: Frames, data: bytearray, xid: int) -> Segment:
     numbers = np.arange(frames.count)
-    require(_ALLOWED[frames.tags], numbers)
+    require_fine(_ALLOWED[frames.tags], numbers)
     has_xid = frames.tags != _ORIGIN
-    require(~has_xid | (frames.ends - frames.starts > _XID_BYTES), numbers)
+    require_fine(~has_xid | (frames.ends - frames.starts > _XID_BYTES), numbers)
     at = frames.starts[has_xid]
     subs = np.zeros(frames.count, np.int64)
     subs[has_xid] = (frames.u32(at + 1) - xid) % _XIDS

@@ -63,7 +63,7 @@ def _not_started(slot: str, result: PGresult) -> Exception:
     return unreachable(message, sqlstate or None)
 
 
-def failed(message: str, sqlstate: str | None) -> AuditlakeError:
+def stream_failure(message: str, sqlstate: str | None) -> AuditlakeError:
     """Return the error for a started stream that ended: it broke, or can be read no further."""
     if sqlstate not in UNDECODABLE:
         return unreachable(message, sqlstate)

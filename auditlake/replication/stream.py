@@ -55,7 +55,7 @@ from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_layout import Ints
 from auditlake.pgoutput.decoder import EPOCH_UNIX_US
 from auditlake.replication.spool import Segment, Spool
-from auditlake.replication.start import ENDED, failed
+from auditlake.replication.start import ENDED, stream_failure
 from auditlake.source.connection import translated_errors, unreachable
 from auditlake.streaming_mode import Streaming
 
@@ -152,7 +152,7 @@ class FrameBuffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BufferLimits:
     """Limits at which a buffer is full."""
 
     frames: int
@@ -192,11 +192,11 @@ class Intake:
 
     def __init__(self, spool: Spool | None = None) -> None:
         self._spool = spool
-        self._frames, self._limits = FrameBuffer(), Limits(0, 0)
+        self._frames, self._limits = FrameBuffer(), BufferLimits(0, 0)
         self._waiting: _Received | None = None
         self._moved_bytes = 0
 
-    def fill(self, frames: FrameBuffer, limits: Limits) -> None:
+    def fill(self, frames: FrameBuffer, limits: BufferLimits) -> None:
         """Route to `frames` from now on, up to `limits`; frames that have been waiting come first."""
         self._frames, self._limits, self._moved_bytes = frames, limits, 0
         if self._spool is not None:
@@ -387,7 +387,7 @@ class CopyBoth:
         if result is None:
             return unreachable(self._pgconn.get_error_message() or ENDED)
         sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
-        return failed(result.get_error_message() or ENDED, sqlstate.decode() if sqlstate else None)
+        return stream_failure(result.get_error_message() or ENDED, sqlstate.decode() if sqlstate else None)
 
     def send(self, message: bytes) -> None:
         """Send one CopyData message."""
@@ -491,7 +491,7 @@ class ReplicationStream:
         intake = Intake(None if streaming.mode == "off" else Spool(streaming.spool))
         return cls(CopyBoth(pgconn, lsn_offset), start_lsn, intake, lsn_offset)
 
-    def receive(self, frames: FrameBuffer, limits: Limits, timeout_s: float, waker: Waker) -> None:
+    def receive(self, frames: FrameBuffer, limits: BufferLimits, timeout_s: float, waker: Waker) -> None:
         """Append frames for up to `timeout_s`; if the buffer is full, wait for the waker only.
 
         Returns earlier when the buffer becomes full, on the first Commit, on a keepalive while the buffer is empty, or
@@ -513,7 +513,7 @@ class ReplicationStream:
         finally:
             self._left_at = time.monotonic()
 
-    def _receive(self, frames: FrameBuffer, limits: Limits, deadline: float, waker: Waker) -> None:
+    def _receive(self, frames: FrameBuffer, limits: BufferLimits, deadline: float, waker: Waker) -> None:
         no_commit_yet, was_full = not frames.commits, limits.met_by(frames)
         while True:
             received = 0 if was_full else self._drain(frames, limits)
@@ -537,7 +537,7 @@ class ReplicationStream:
             self._received_at = time.monotonic()
         return waker in ready
 
-    def _drain(self, frames: FrameBuffer, limits: Limits) -> int:
+    def _drain(self, frames: FrameBuffer, limits: BufferLimits) -> int:
         """Read until nothing is waiting or the buffer is full; return the number of messages."""
         before = len(frames)
         try:

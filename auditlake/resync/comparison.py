@@ -39,9 +39,10 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from auditlake.delta.row_groups import gathered, read_placed
+from auditlake.delta.sql import connect
 from auditlake.errors import LakeUnusable
 from auditlake.lake.column_identity import source_columns
-from auditlake.lake.duckdb_rows import apart, connect, raw_entry
+from auditlake.lake.duckdb_rows import apart, raw_entry
 from auditlake.lake.history import PERIOD_FIELDS, HistoryTable, history_schema, type_of
 from auditlake.lake.history_files import Files, is_open
 from auditlake.lsn import Lsn

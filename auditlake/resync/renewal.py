@@ -39,7 +39,7 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.source.connection import Row, connect
 from auditlake.source.publication import read_membership
-from auditlake.source.server import wal_end, write_record
+from auditlake.source.server import wal_end, write_wal_record
 from auditlake.source.slot import CreatedSlot, Waiting, create_slot, drop_slot, read_slot
 
 _IDENTITY = ("system_identifier", "database")
@@ -70,7 +70,7 @@ def find_renewal(conninfo: str, lake: Lake) -> Renewal | None:
             return None
         known = _known(lake, positions)
         if wal_end(control).lsn == known:  # a killed run has recorded it, and the source is idle since
-            write_record(control)
+            write_wal_record(control)
         offset = find_offset(recorded, current, wal_end(control).lsn, known)
         renewed = replace(current, lsn_offset=offset)
         return Renewal(problem, renewed, tuple(_changes(control, recorded, renewed)))

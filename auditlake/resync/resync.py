@@ -34,7 +34,13 @@ from psycopg.pq.abc import PGconn
 
 from auditlake.capture.masking import bind_copies, prepare_masks
 from auditlake.capture.partition_watch import find_unlogged_key, read_parts, record_partitions
-from auditlake.capture.preconditions import Source, check_main_slot, check_timeline, current_manifest, require_primary
+from auditlake.capture.preconditions import (
+    CaptureSource,
+    check_main_slot,
+    check_timeline,
+    current_manifest,
+    require_primary,
+)
 from auditlake.capture.supervisor import Capturing, capturing
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
@@ -334,7 +340,7 @@ def _capture(run: _Run, beside: ExitStack) -> Capturing:
     if target.capture is not None:
         return target.capture
     manifest = require_manifest(target.lake)
-    source = Source(target.conninfo, manifest, target.streaming, masking=target.masking)
+    source = CaptureSource(target.conninfo, manifest, target.streaming, masking=target.masking)
     first = run.target.renewal is not None
     return beside.enter_context(capturing(source, target.lake, run.control, run.report, first=first))
 

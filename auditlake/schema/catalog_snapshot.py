@@ -32,8 +32,8 @@ from auditlake.schema.missing_values import (
     CatalogSnapshot,
     ColumnEntry,
     Existing,
-    Part,
     Question,
+    StoringTable,
     decide,
     read_added,
 )
@@ -109,7 +109,7 @@ def read_column(conn: psycopg.Connection[Row], relation: int, name: str) -> Colu
     if not rows:
         return None
     parts = {
-        cast("int", oid): Part(cast("int", file), None if missing is None else only_element(str(missing)))
+        cast("int", oid): StoringTable(cast("int", file), None if missing is None else only_element(str(missing)))
         for _, _, oid, file, missing in rows
         if oid is not None
     }

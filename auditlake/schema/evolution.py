@@ -33,7 +33,7 @@ from auditlake.errors import Unsupported
 from auditlake.lake.column_names import stored_beside
 from auditlake.lake.history import RESERVED, HistoryTable, in_order, type_of
 from auditlake.lake.parking import RENEWED_BY_FOLLOW
-from auditlake.lake.relations import RelationVersion, Versions
+from auditlake.lake.relations import RelationVersion, RelationVersions
 from auditlake.lsn import Lsn
 from auditlake.publication_membership import Membership
 from auditlake.relation import Column, Former, Relation, ReplicaIdentity, TableName
@@ -124,7 +124,7 @@ class Shapes:
 
 
 def find_shapes(
-    tables: Iterable[HistoryTable], versions: Versions, recorded: Membership | None, upto: Lsn
+    tables: Iterable[HistoryTable], versions: RelationVersions, recorded: Membership | None, upto: Lsn
 ) -> dict[HistoryTable, Shapes]:
     """Find the relation versions of tables, up to an LSN.
 
@@ -135,7 +135,7 @@ def find_shapes(
     return {table: _shapes_of(table, versions, recorded, upto) for table in tables}
 
 
-def _shapes_of(table: HistoryTable, versions: Versions, recorded: Membership | None, upto: Lsn) -> Shapes:
+def _shapes_of(table: HistoryTable, versions: RelationVersions, recorded: Membership | None, upto: Lsn) -> Shapes:
     oid = table.oid_in(recorded)
     every = versions.of_name(table.name) if oid is None else _own(table, oid, versions)
     own = [version for version in every if version.lsn <= upto]
@@ -147,7 +147,7 @@ def _shapes_of(table: HistoryTable, versions: Versions, recorded: Membership | N
     return Shapes(tuple(own), tuple(following), oid)
 
 
-def _own(table: HistoryTable, oid: int, versions: Versions) -> list[RelationVersion]:
+def _own(table: HistoryTable, oid: int, versions: RelationVersions) -> list[RelationVersion]:
     """Return the versions of a table, each with the OID that it had then."""
     own, since = [], -1
     for upto, former in table.former_oids:
@@ -156,7 +156,7 @@ def _own(table: HistoryTable, oid: int, versions: Versions) -> list[RelationVers
     return own + [version for version in versions.of_oid(oid) if version.lsn > since]
 
 
-def follow(  # noqa: PLR0913 - what is known of one tail
+def follow_versions(  # noqa: PLR0913 - what is known of one tail
     table: HistoryTable,
     versions: Iterable[RelationVersion],
     answers: Answers,

@@ -83,7 +83,7 @@ class CatalogSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoringTable:
     """A table that stores rows: its file, and the text of the column's missing value, None if it has none."""
 
     file: int
@@ -96,7 +96,7 @@ class ColumnEntry:
 
     number: int
     last_dropped: int
-    parts: Mapping[int, Part]
+    parts: Mapping[int, StoringTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def decide(
     return next(iter(values), Existing())
 
 
-def _of_part(part: Part, file: int) -> Existing:
+def _of_part(part: StoringTable, file: int) -> Existing:
     if part.missing is not None or part.file == file:
         return Existing(part.missing)
     return Existing(problem="the table was rewritten, so each row may have a different value")

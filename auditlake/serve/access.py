@@ -2,11 +2,13 @@
 
 1. The Host header must be one that the server is known under. A page of another site that makes a name resolve to this
    address (DNS rebinding) is refused by it.
-2. Without a token only the machine itself is served: `require_safe` refuses any other address to bind to, unless a
-   token or a header of a trusted reverse proxy authenticates. The token comes as `Authorization: Bearer`, or from the
-   sign-in form, after which a cookie proves knowledge of it until `_SESSION_S` later. Comparisons take constant time.
-3. A POST must come from this page: its Origin is the Host of the request.
-4. Every response has a Content-Security-Policy without inline scripts, styles and frames, and without other sites.
+2. Without a token only the machine itself is served: `require_safe` refuses any other address to bind to, unless
+   tokens or a header of a reverse proxy authenticate. A token comes as `Authorization: Bearer`, or from the sign-in
+   form, after which a cookie proves knowledge of it until `_SESSION_S` later. Comparisons take constant time. The
+   header counts only in requests from the proxy's addresses, and only if it is there once.
+3. A user who is not in the list of users, if there is one, is refused; one who is sees the tables of its grant.
+4. A POST must come from this page: its Origin is the Host of the request.
+5. Every response has a Content-Security-Policy without inline scripts, styles and frames, and without other sites.
 
 The token is never logged, nor put into a page or a URL.
 """
@@ -14,19 +16,26 @@ The token is never logged, nor put into a page or a URL.
 import hmac
 import ipaddress
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from auditlake.errors import ConfigError
+from auditlake.messages import say
+from auditlake.serve.grants import WHOLE, Grant, Member, User
+from auditlake.serve.looks import Looks
 
 COOKIE = "auditlake_session"
+_USER = "auditlake.user"
+"""Key of the scope of a request under which its user is."""
+_NOT_RECORDED = "The server cannot record this request, so it does not answer.\n"
 _HTTP_PORT = 80
 _SESSION_S = 12 * 3600
 _SHORTEST_TOKEN = 20
@@ -47,68 +56,146 @@ _HEADERS = {
 }
 
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_THIS_MACHINE = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may ask: the Host headers served; the token, or the header in which a reverse proxy names the user."""
+    """Who may ask: the Host headers served, and how a request is authenticated.
+
+    That is one token, the tokens of `users`, or the header in which a reverse proxy at one of `proxies` names the user.
+    Without `users`, everyone who is authenticated sees every table.
+    """
 
     hosts: frozenset[str]
     token: str | None = None
     proxy_header: str | None = None
+    proxies: tuple[Network, ...] = _THIS_MACHINE
+    users: Mapping[str, Member] | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether every request that reaches the server is served."""
-        return self.token is None and self.proxy_header is None
+        return self.proxy_header is None and not self.signs_in
 
-    def knows(self, headers: Headers) -> bool:
-        """Return whether the request is authenticated."""
+    @property
+    def signs_in(self) -> bool:
+        """Whether there is a token to sign in with."""
+        return bool(self.tokens)
+
+    @property
+    def tokens(self) -> dict[str, User]:
+        """The user of each token."""
+        found = {} if self.token is None else {self.token: User(None, WHOLE)}
+        users = (self.users or {}).items()
+        return found | {each.token: User(name, each.grant) for name, each in users if each.token is not None}
+
+    def user(self, headers: Headers, address: str | None) -> User | None:
+        """Return who asks; None if the request is not authenticated. A user who is not listed sees nothing."""
         if self.is_open:
-            return True
-        if self.proxy_header is not None and headers.get(self.proxy_header):
-            return True
-        if self.token is None:
-            return False
+            return User(None, WHOLE)
+        if (name := self._named(headers, address)) is not None:
+            return User(name, self._grant(name))
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        return (scheme.lower() == "bearer" and self.is_token(given)) or self._is_session(headers.get("cookie", ""))
+        if scheme.lower() == "bearer":
+            return self.user_of_token(given)
+        return self._user_of_session(headers.get("cookie", ""))
 
-    def is_token(self, given: str) -> bool:
-        """Return whether this is the token."""
-        return self.token is not None and hmac.compare_digest(given.strip().encode(), self.token.encode())
+    def _named(self, headers: Headers, address: str | None) -> str | None:
+        """Return the user whom the reverse proxy names."""
+        names = [] if self.proxy_header is None else headers.getlist(self.proxy_header)
+        return names[0] if len(names) == 1 and names[0] and self._is_proxy(address) else None
 
-    def session(self) -> str:
-        """Return the value of a new cookie."""
+    def _is_proxy(self, address: str | None) -> bool:
+        try:
+            found = ipaddress.ip_address(address or "")
+        except ValueError:  # a socket without an address
+            return False
+        mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+        return any((mapped or found) in network for network in self.proxies)
+
+    def _grant(self, name: str) -> Grant:
+        if self.users is None:
+            return WHOLE
+        return self.users[name].grant if name in self.users else Grant(())
+
+    def user_of_token(self, given: str) -> User | None:
+        """Return the user with this token."""
+        found = [u for token, u in self.tokens.items() if hmac.compare_digest(given.strip().encode(), token.encode())]
+        return found[0] if found else None
+
+    def session(self, given: str) -> str | None:
+        """Return the value of a new cookie for a token; None if it is none."""
+        if self.user_of_token(given) is None:
+            return None
         until = f"{int(time.time()) + _SESSION_S:d}"
-        return f"{until}.{self._signature(until)}"
+        return f"{until}.{_signature(given.strip(), until)}"
 
-    def _signature(self, until: str) -> str:
-        return hmac.new((self.token or "").encode(), f"auditlake session {until}".encode(), sha256).hexdigest()
-
-    def _is_session(self, cookies: str) -> bool:
+    def _user_of_session(self, cookies: str) -> User | None:
         try:
             kept = SimpleCookie(cookies).get(COOKIE)
         except CookieError:
-            return False
+            return None
         until, _, signature = (kept.value if kept else "").partition(".")
         if not (until.isascii() and until.isdigit() and len(until) <= _DIGITS) or int(until) < time.time():
-            return False
-        return hmac.compare_digest(signature.encode(), self._signature(until).encode())
+            return None
+        given = signature.encode()
+        found = [u for t, u in self.tokens.items() if hmac.compare_digest(given, _signature(t, until).encode())]
+        return found[0] if found else None
 
 
-def require_safe(address: str, token: str | None, proxy_header: str | None) -> None:
-    """Check that an address beyond this machine is served only with authentication.
+def _signature(token: str, until: str) -> str:
+    return hmac.new(token.encode(), f"auditlake session {until}".encode(), sha256).hexdigest()
+
+
+def networks(addresses: Sequence[str]) -> tuple[Network, ...]:
+    """Parse the addresses of reverse proxies, or networks of them; without any, those of this machine.
 
     Raises ConfigError.
     """
-    if token is not None and len(token) < _SHORTEST_TOKEN:
-        raise ConfigError(
-            f"the token has {len(token)} characters, need at least {_SHORTEST_TOKEN}",
-            "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'.",
-        )
-    if not is_loopback(address) and token is None and proxy_header is None:
+    try:
+        return tuple(map(ipaddress.ip_network, addresses)) or _THIS_MACHINE
+    except ValueError as exc:
+        raise ConfigError(f"--proxy-address: {exc}", "For example 10.0.0.7, 10.0.0.0/24, ::1.") from exc
+
+
+def require_safe(address: str, access: Access) -> None:
+    """Check that an address beyond this machine is served only with authentication, and that users can be told apart.
+
+    Raises ConfigError.
+    """
+    for token, user in access.tokens.items():
+        if len(token) < _SHORTEST_TOKEN:
+            raise ConfigError(
+                f"the token{f' of {user.name}' if user.name else ''} has {len(token)} characters, need at least "
+                f"{_SHORTEST_TOKEN}",
+                "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'.",
+            )
+    _require_users_apart(access)
+    if not is_loopback(address) and access.is_open:
         raise ConfigError(
             f"{address} can be reached from other machines, need a token or a reverse proxy that authenticates",
-            "Set AUDITLAKE_SERVE_TOKEN, or give --token-file FILE, or --behind-proxy HEADER.",
+            "Set AUDITLAKE_SERVE_TOKEN, or give --token-file FILE, --users FILE, or --behind-proxy HEADER.",
         )
+
+
+def _require_users_apart(access: Access) -> None:
+    if access.users is None:
+        return
+    given = [each.token for each in access.users.values() if each.token is not None]
+    if access.token is not None:
+        raise ConfigError("there is a token besides those of --users, of nobody", "Give each user a token of its own.")
+    if len(given) != len(set(given)):
+        raise ConfigError("two users have the same token", "Give each user a token of its own.")
+    if access.is_open:
+        raise ConfigError("no user has a token, and no proxy names users", "Add tokens, or give --behind-proxy HEADER.")
+
+
+def user_of(request: Request) -> User:
+    """Return who asks, whom the guard has let in."""
+    found: User = request.scope[_USER]
+    return found
 
 
 def is_loopback(address: str) -> bool:
@@ -131,27 +218,42 @@ def hosts_of(address: str, port: int, names: Iterable[str]) -> frozenset[str]:
 
 
 class Guard:
-    """ASGI middleware: refuses what may not ask, and adds the headers."""
+    """ASGI middleware: refuses what may not ask, adds the headers, and records who asked for what."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, looks: Looks | None = None) -> None:
         self._app = app
         self._access = access
+        self._looks = looks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        refused, is_ended = self._refusal(scope), False
 
         async def guarded(message: Message) -> None:
+            nonlocal is_ended
+            if is_ended:
+                return
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("cache-control", "no-store")
+                if not self._is_recorded(scope, message["status"]):
+                    is_ended = True
+                    await PlainTextResponse(_NOT_RECORDED, 503, _HEADERS)(scope, receive, send)
+                    return
+                _add_headers(message)
             await send(message)
 
-        refused = self._refusal(scope)
         await (refused or self._app)(scope, receive, guarded)
+
+    def _is_recorded(self, scope: Scope, status: int) -> bool:
+        """Record a request; return False if that fails."""
+        try:
+            if self._looks is not None:
+                self._looks.record(scope, scope.get(_USER), status)
+        except OSError as exc:
+            say(f"the access log cannot be written, so nothing is answered: {exc.strerror}")
+            return False
+        return True
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers, path = Headers(scope=scope), str(scope["path"])
@@ -160,12 +262,24 @@ class Guard:
             return PlainTextResponse("This server is not known under that name. See --host-name.\n", 421)
         if scope["method"] not in {"GET", "HEAD"} and not self._is_same_origin(headers, host):
             return PlainTextResponse("The request comes from another site.\n", 403)
-        if path.startswith(_OPEN_PATHS) or self._access.knows(headers):
+        client = scope.get("client")
+        user = self._access.user(headers, client[0] if client else None)
+        if user is not None:
+            scope[_USER] = user
+        if path.startswith(_OPEN_PATHS) or (user is not None and user.grant.patterns):
             return None
-        if path.startswith("/api/") or self._access.token is None:
-            return PlainTextResponse("Not signed in.\n", 401, {"WWW-Authenticate": "Bearer"})
+        if user is not None:
+            return PlainTextResponse("This user may see nothing here. Ask who runs this server.\n", 403)
+        if path.startswith("/api/") or not self._access.signs_in:
+            return PlainTextResponse(self._not_signed_in(headers), 401, {"WWW-Authenticate": "Bearer"})
         wanted = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         return RedirectResponse(f"/sign-in?{urlencode({'next': wanted})}", 303)
+
+    def _not_signed_in(self, headers: Headers) -> str:
+        header = self._access.proxy_header
+        if header is None or header not in headers:
+            return "Not signed in.\n"
+        return f"Not signed in. {header} counts once, and from the addresses of --proxy-address.\n"
 
     def _is_same_origin(self, headers: Headers, host: str) -> bool:
         origin = headers.get("origin")
@@ -175,3 +289,10 @@ class Guard:
             return urlsplit(origin).netloc.lower() == host
         except ValueError:  # brackets without an IPv6 address
             return False
+
+
+def _add_headers(message: Message) -> None:
+    headers = MutableHeaders(scope=message)
+    for name, value in _HEADERS.items():
+        headers[name] = value
+    headers.setdefault("cache-control", "no-store")

@@ -26,6 +26,7 @@ from auditlake.audit.transactions import (
 )
 from auditlake.audit.undo_script import patch
 from auditlake.audit.versions import Version
+from auditlake.delta.sql import select
 from auditlake.errors import AuditlakeError
 from auditlake.lake.gaps import Gap
 from auditlake.lake.history import HistoryTable
@@ -91,10 +92,10 @@ def transaction_model(each: Transaction) -> models.Transaction:
         db_user=each.context.db_user,
         origin=each.origin,
         tables=list(each.tables),
-        inserts=each.inserts,
-        updates=each.updates,
-        deletes=each.deletes,
-        truncates=each.truncates,
+        inserts=each.inserts if each.is_whole else None,
+        updates=each.updates if each.is_whole else None,
+        deletes=each.deletes if each.is_whole else None,
+        truncates=each.truncates if each.is_whole else None,
     )
 
 
@@ -223,7 +224,7 @@ def _by_table(reader: Reader, lsn: Lsn, name: str) -> models.Neighbours:
         f"select max(lsn) filter (where lsn < {lsn:d}) as before, min(lsn) filter (where lsn > {lsn:d}) as after"
         f" from transactions where lsn <= {reader.watermark:d} and array_has(tables, {standard_literal(name)})"
     )
-    row = reader.query(sql, transactions=reader.transactions).to_pylist()[0]
+    row = select(sql, transactions=reader.transactions).to_pylist()[0]
     return models.Neighbours(by=f"table {name}", before=_text(row["before"]), after=_text(row["after"]))
 
 
@@ -233,7 +234,7 @@ def _next_by(reader: Reader, lsn: Lsn, wanted: Wanted) -> Transaction | None:
     while True:
         sql = f"select lsn from transactions where lsn > {after:d} and lsn <= {reader.watermark:d}"
         sql += f" and context is not null order by lsn limit {_CHUNK:d}"
-        lsns = reader.query(sql, transactions=reader.transactions)["lsn"].to_pylist()
+        lsns = select(sql, transactions=reader.transactions)["lsn"].to_pylist()
         if not lsns:
             return None
         chunk = list(find(reader, Span(after, Lsn(lsns[-1])), wanted, None))
@@ -346,7 +347,7 @@ def _tables(reader: Reader, span: Span, names: list[str]) -> list[HistoryTable]:
             "select distinct t from (select unnest(tables) as t from transactions"
             f" where lsn > {span.after:d} and lsn <= {min(span.upto, reader.watermark):d})"
         )
-        changed = set(reader.query(sql, transactions=reader.transactions)["t"].to_pylist())
+        changed = set(select(sql, transactions=reader.transactions)["t"].to_pylist())
     known = {table.name: table for lsn in (span.after, span.upto) for table in reader.known.tables_at(lsn).values()}
     return [
         table

@@ -20,14 +20,14 @@ from auditlake.serve import commit_answers as commits
 from auditlake.serve import lake_answers as moments
 from auditlake.serve import models
 from auditlake.serve import table_answers as tables
-from auditlake.serve.resources import Resources, failure
+from auditlake.serve.resources import Hidden, Resources, failure
 from auditlake.store.failures import as_lake_error
 from auditlake.values.strict_json import decode
 
 PREFIX = "/api/v1"
 
 Answer = Callable[[Resources, Any], models.Model]
-_STATUS: tuple[tuple[type[AuditlakeError], int], ...] = ((BadUsage, 400), (NotAnswerable, 422))
+_STATUS: tuple[tuple[type[AuditlakeError], int], ...] = ((BadUsage, 400), (Hidden, 403), (NotAnswerable, 422))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,7 @@ def _operation(name: str, summary: str, content: dict[str, Any]) -> dict[str, An
     problems = {
         "400": "The request cannot be understood.",
         "401": "Not signed in.",
+        "403": "The user may not see this.",
         "422": "The question has no exact answer.",
         "503": "The lake cannot be read, or the server is busy.",
     }

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from auditlake.audit.lake_reader import Reader
 from auditlake.delta.data_files import list_any_files
+from auditlake.delta.sql import select
 from auditlake.errors import NotAnswerable
 from auditlake.lake.history import HistoryTable
 from auditlake.lake.manifest import require_manifest
@@ -195,7 +196,8 @@ class StatusAnswers:
         self._samples = Samples()
 
     def status(self, resources: Resources, asked: At) -> models.StatusReport:
-        """Return verdict, positions, lag and growth."""
+        """Return verdict, positions, lag and growth, which are about every table."""
+        resources.require_whole("the status is")
         reader = resources.reader()
         status = self._samples.read(resources)
         verdict = judge(status)
@@ -218,8 +220,8 @@ def _growth(reader: Reader) -> list[models.Chart]:
     """Return commits and changed rows over the life of the lake, in equal parts of time."""
     if reader.transactions is None:
         return []
-    rows = reader.query(
-        "select arrow_cast(time_mono, 'Int64') as t, coalesce(inserts, 0) as i, coalesce(updates, 0) as u,"
+    rows = select(
+        "select epoch_us(time_mono) as t, coalesce(inserts, 0) as i, coalesce(updates, 0) as u,"
         f" coalesce(deletes, 0) as d from transactions where lsn <= {reader.watermark:d} order by lsn",
         transactions=reader.transactions,
     )

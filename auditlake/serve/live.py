@@ -26,8 +26,9 @@ from starlette.responses import Response
 from auditlake.audit.json_output import transaction
 from auditlake.feed.change import ChangedTransaction, change_fields
 from auditlake.feed.feed import Feed
-from auditlake.feed.request import Request as FeedRequest
+from auditlake.feed.request import FeedRequest
 from auditlake.serve import models
+from auditlake.serve.access import user_of
 from auditlake.serve.bounds import Room
 from auditlake.serve.endpoints import parse, problem
 from auditlake.serve.resources import Resources
@@ -68,6 +69,7 @@ class Live:
         give_back = _nothing
         try:
             asked = parse(OfChanges, request.query_params)
+            self._readings.for_grant(user_of(request).grant).require_whole("live changes are")
             give_back = self._places.take()
             after = request.headers.get("last-event-id") or asked.after
             wanted = FeedRequest(None if after else asked.since, after, tuple(asked.table), ops=tuple(asked.op))

@@ -136,7 +136,10 @@ class Facets(Model):
 
 
 class Transaction(Model):
-    """A transaction: when, who, why, which tables, how many changes."""
+    """A transaction: when, who, why, which tables, how many changes.
+
+    The counts are null if the transaction changed tables that the user may not see, too; these are not in `tables`.
+    """
 
     lsn: str
     xid: int
@@ -146,10 +149,10 @@ class Transaction(Model):
     db_user: str | None
     origin: str | None
     tables: list[str]
-    inserts: int
-    updates: int
-    deletes: int
-    truncates: int
+    inserts: int | None
+    updates: int | None
+    deletes: int | None
+    truncates: int | None
 
 
 class Log(Model):
@@ -351,7 +354,7 @@ class SqlColumn(Model):
 
 
 class Answer(Model):
-    """Rows of a statement: values as text; `more` if there are others than the first `limit`."""
+    """Rows of a statement: values as text; `more` if there are others. `tables` are those that it reads."""
 
     at: Moment
     engine: str
@@ -359,6 +362,7 @@ class Answer(Model):
     columns: list[SqlColumn]
     rows: list[list[str | None]]
     more: bool
+    tables: list[str]
 
 
 class Completion(Model):

@@ -7,6 +7,7 @@ template sees the answer as `answer`; autoescape is on, and values of rows go th
 
 import json
 from collections.abc import Awaitable, Callable
+from copy import copy
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -26,6 +27,7 @@ from auditlake.lake.manifest import require_manifest
 from auditlake.lsn import Lsn
 from auditlake.query.languages import TITLES
 from auditlake.serve import models
+from auditlake.serve.access import user_of
 from auditlake.serve.commit_answers import OfComparison, OfLog, OfRow, OfTransaction, compare, log
 from auditlake.serve.endpoints import PREFIX, Endpoint, described, parse, tagged, validated
 from auditlake.serve.evidence import PARAMETER, PATHS, evidence, unfolded, unlinked
@@ -52,6 +54,8 @@ _WHOLE: "Context" = {"url": unlinked, "evidence_url": "#", "cut": None}
 
 Handler = Callable[[Request], Awaitable[Response]]
 Context = dict[str, Any]
+Shown = Callable[["Pages", Request], Context]
+"""What a template shows, of the pages as one user sees them."""
 
 
 class Pages:
@@ -65,28 +69,32 @@ class Pages:
 
     def routes(self) -> list[Route]:
         """Return the routes of all pages."""
-        own: dict[str, Callable[[Request], Context]] = {
-            "/compare": self._compare,
-            "/find": self._find,
-            "/sql": self._sql,
-        }
+        own: dict[str, Shown] = {"/compare": Pages._compare, "/find": Pages._find, "/sql": Pages._sql}
         paths = [*self._listed, *own]
         return [Route(path, self._page(path, own.get(path) or self._endpoint(path))) for path in paths]
 
-    def _page(self, path: str, context: Callable[[Request], Context]) -> Handler:
+    def _seen_by(self, request: Request) -> "Pages":
+        """Return the pages as the user sees them who asks."""
+        found = copy(self)
+        found._readings = self._readings.for_grant(user_of(request).grant)  # noqa: SLF001 - of this class
+        return found
+
+    def _page(self, path: str, context: "Shown") -> Handler:
         async def page(request: Request) -> Response:
             if moved := _filter_added(request):
                 return RedirectResponse(moved, 303)
-
-            def answered() -> Response:
-                return self._rendered(request, self._with_moment(path, request, context(request)), 200)
-
-            try:
-                return await self._readings.run(answered)
-            except Exception as exc:  # noqa: BLE001 - shown as a page, and reported if it is a bug
-                return await self._failed(path, request, exc)
+            return await self._seen_by(request)._answer(path, request, context)  # noqa: SLF001 - of this class
 
         return page
+
+    async def _answer(self, path: str, request: Request, context: "Shown") -> Response:
+        def answered() -> Response:
+            return self._rendered(request, self._with_moment(path, request, context(self, request)), _OK)
+
+        try:
+            return await self._readings.run(answered)
+        except Exception as exc:  # noqa: BLE001 - shown as a page, and reported if it is a bug
+            return await self._failed(path, request, exc)
 
     async def _failed(self, path: str, request: Request, exc: Exception) -> Response:
         problem, status = described(exc)
@@ -127,6 +135,8 @@ class Pages:
             "now_url": f"{path}?{urlencode(_query(request))}",
             "bars": bars_path(shown),
             "signs_in": self._signs_in,
+            "user": user_of(request).name,
+            "sees_all": self._readings.grant.is_whole,
         }
 
     def _moment(self, asked: str | None) -> models.Moment:
@@ -153,23 +163,23 @@ class Pages:
         html = self._environment.get_template("evidence.html").render(context | {"evidence": found, "body": body})
         return HTMLResponse(html, headers={"content-disposition": f'attachment; filename="{found.name}"'})
 
-    def _endpoint(self, path: str) -> Callable[[Request], Context]:
+    def _endpoint(self, path: str) -> "Shown":
         endpoint = self._listed[path]
         name = path.strip("/") or "tables"
-        more: dict[str, Callable[[Request, Any], Context]] = {
-            "tables": self._more_of_tables,
-            "rows": self._more_of_rows,
-            "log": self._more_of_log,
+        more: dict[str, Callable[[Pages, Request, Any], Context]] = {
+            "tables": Pages._more_of_tables,
+            "rows": Pages._more_of_rows,
+            "log": Pages._more_of_log,
         }
 
-        def context(request: Request) -> Context:
+        def context(pages: Pages, request: Request) -> Context:
             query = QueryParams(
                 [(k, v) for k, v in request.query_params.multi_items() if k not in {"_fragment", "facet", PARAMETER}]
             )
             asked = parse(endpoint.asked, query)
-            answer = endpoint.answer(self._readings, asked)
+            answer = endpoint.answer(pages._readings, asked)
             found: Context = {"template": f"{name}.html", "answer": answer, "asked": asked}
-            return found | (more[name](request, asked) if name in more else {"title": _title(name, asked)})
+            return found | (more[name](pages, request, asked) if name in more else {"title": _title(name, asked)})
 
         return context
 
@@ -279,7 +289,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "value": _shown,
+        "value": _value,
         "visible": visible,
         "time": time_html,
         "number": lambda number: f"{number:,}",
@@ -292,7 +302,7 @@ def _environment() -> Environment:
 
 
 @pass_context
-def _shown(context: JinjaContext, text: str | None, most: int = SHORT) -> Markup:
+def _value(context: JinjaContext, text: str | None, most: int = SHORT) -> Markup:
     """Return a value as HTML: whole in evidence; else `cut` of the page records if it is not."""
     cut: list[bool] | None = context.get("cut")
     if cut is None:

@@ -18,7 +18,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,9 +33,11 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.query.languages import SPARK, Dialect
+from auditlake.query.statement import LakeState
+from auditlake.serve.grants import WHOLE, Grant
 from auditlake.serve.held_tables import HeldTables
 from auditlake.serve.timeline import Timeline
-from auditlake.temporal.when import AtLsn, parse_when
+from auditlake.temporal.when import AtLsn, When, parse_when
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -58,6 +61,10 @@ class Busy(AuditlakeError):
     """Too many requests run or wait, or one took too long."""
 
     exit_code = 7
+
+
+class Hidden(NotAnswerable):
+    """The user may not see what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,28 +130,67 @@ class Cache:
         return made
 
 
+@dataclass(slots=True)
+class _Latest:
+    """What requests replace: the last state of the lake, and for each grant what is seen of it."""
+
+    waiting: int = 0
+    reader: Reader | None = None
+    read_at: float = 0.0
+    timeline: Timeline = field(default_factory=Timeline)
+    database: "DuckDBPyConnection | None" = None
+    seen: dict[Grant, "_Seen"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A state of the lake as a grant shows it, and the whole state."""
+
+    whole: Reader
+    reader: Reader
+    timeline: Timeline
+
+    @classmethod
+    def of(cls, whole: Reader, grant: Grant, before: "_Seen | None") -> "_Seen":
+        """Limit a state; `before` is what was seen of an earlier one.
+
+        Raises Hidden if nothing is seen.
+        """
+        tables = grant.seen(whole.known)
+        if not tables:
+            raise Hidden("you may see no table of this lake", "Ask who runs this server.")
+        reader = whole.limited_to(tables, grant.takes)
+        is_same = before is not None and before.reader.only == reader.only
+        known = before.timeline if before is not None and is_same else Timeline()
+        return cls(whole, reader, known.refreshed(reader))
+
+
 @dataclass
 class Resources:
-    """The lake as requests see it; `dialect` is that of statements that name none."""
+    """The lake as requests see it; `dialect` is that of statements that name none, `grant` what the user may see."""
 
     lake: Lake
     zone: tzinfo
     limits: Limits = field(default_factory=Limits)
     source: str | None = None
     dialect: Dialect = SPARK
+    grant: Grant = WHOLE
 
     def __post_init__(self) -> None:
         self.cache = Cache()
         self._pool = ThreadPoolExecutor(self.limits.workers, thread_name_prefix="serve")
-        self._waiting = 0
+        self._latest = _Latest()
         self._lock = threading.Lock()
-        self._reader: Reader | None = None
-        self._read_at = 0.0
-        self._timeline = Timeline()
-        self._database: DuckDBPyConnection | None = None
+        self._seen_lock = threading.Lock()
         self._cursors: dict[int, DuckDBPyConnection] = {}
         self._clocks: dict[int, _Clock] = {}
         self.held = HeldTables(self._open)
+
+    def for_grant(self, grant: Grant) -> "Resources":
+        """Return the same resources with the tables that a grant shows."""
+        found = copy(self)
+        found.grant = grant
+        return found
 
     def prepare(self) -> None:
         """Import DuckDB and read the lake in the background, before a request has to; requests report errors."""
@@ -176,26 +222,39 @@ class Resources:
 
     def _open(self) -> "DuckDBPyConnection":
         with self._lock:
-            self._database = self._database or connect_for_statements(self.lake)
-            return self._database.cursor()
+            self._latest.database = self._latest.database or connect_for_statements(self.lake)
+            return self._latest.database.cursor()
 
     def reader(self, at: str | None = None) -> Reader:
-        """Return a state of the lake that knows `at`, a WHEN; None is now.
+        """Return a state of the lake that knows `at`, a WHEN; None is now. It has the tables that the grant shows.
 
-        Raises BadUsage, LakeUnusable.
+        Raises BadUsage, LakeUnusable, Hidden.
         """
         when = None if at is None else parse_when(at, datetime.now(self.zone))
+        found = self._shown(self._whole(when)).reader
+        if when is None or isinstance(when, AtLsn):
+            return found
+        return found.with_clock(datetime.now(self.zone))  # a relative time counts from now
+
+    def _whole(self, when: When | None) -> Reader:
         with self._lock:
-            kept = self._reader
+            latest, kept = self._latest, self._latest.reader
             if kept is not None and isinstance(when, AtLsn) and when.lsn <= kept.watermark:
                 return kept
-            if kept is None or time.monotonic() - self._read_at > _FRESH_S:
-                self._reader = kept = self._refreshed(kept)
-                self._timeline = self._timeline.refreshed(kept)
-                self._read_at = time.monotonic()
-            if when is None or isinstance(when, AtLsn):
-                return kept
-        return kept.with_clock(datetime.now(self.zone))  # a relative time counts from now
+            if kept is None or time.monotonic() - latest.read_at > _FRESH_S:
+                latest.reader = kept = self._refreshed(kept)
+                latest.timeline = latest.timeline.refreshed(kept)
+                latest.read_at = time.monotonic()
+            return kept
+
+    def _shown(self, whole: Reader) -> _Seen:
+        if self.grant.is_whole:
+            return _Seen(whole, whole, self._latest.timeline)
+        with self._seen_lock:
+            before = self._latest.seen.get(self.grant)
+            if before is None or before.whole is not whole:
+                before = self._latest.seen[self.grant] = _Seen.of(whole, self.grant, before)
+            return before
 
     def _refreshed(self, kept: Reader | None) -> Reader:
         if kept is not None and (datetime.now(UTC) - kept.now).total_seconds() < _OLD_S:
@@ -206,18 +265,36 @@ class Resources:
 
     @property
     def timeline(self) -> Timeline:
-        """The commits that the last reader knows."""
-        return self._timeline
+        """The commits that the last reader knows, of those that the grant shows."""
+        whole = self._latest.reader
+        return self._latest.timeline if whole is None else self._shown(whole).timeline
+
+    def limited(self, state: LakeState) -> LakeState:
+        """Return a state for a statement with the tables that the grant shows.
+
+        Raises Hidden.
+        """
+        if self.grant.is_whole:
+            return state
+        return replace(state, known=state.known.limited_to(self.reader().known.tables, self.grant.takes))
+
+    def require_whole(self, what: str) -> None:
+        """Check that the user may see every table; `what` is about all of them.
+
+        Raises Hidden.
+        """
+        if not self.grant.is_whole:
+            raise Hidden(f"{what} shown to users who may see every table", "Ask who runs this server.")
 
     async def run(self, work: Callable[[], T], has_gone: Callable[[], Awaitable[bool]] | None = None) -> T:
         """Run `work` in a thread of the pool; interrupt its query if the client `has_gone`.
 
         Raises Busy, ClientDisconnect, and any exception of `work`.
         """
-        if self._waiting >= self.limits.waiting:
+        if self._latest.waiting >= self.limits.waiting:
             count(Counter.REFUSED_QUESTIONS)
             raise Busy("too many requests wait", "Try again in a few seconds.")
-        self._waiting += 1
+        self._latest.waiting += 1
         threads: list[int] = []
         clock = _Clock(self.limits.timeout_s)
 
@@ -263,7 +340,7 @@ class Resources:
                     cursor.interrupt()
 
     def _done(self, future: "asyncio.Future[T]") -> None:
-        self._waiting -= 1
+        self._latest.waiting -= 1
         if not future.cancelled():
             future.exception()  # retrieved, so that asyncio does not log it
 

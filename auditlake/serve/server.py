@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -30,13 +30,15 @@ from starlette.routing import Route
 from auditlake.counters import Beat, Counter, beat, begin, counted
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, NotAnswerable
 from auditlake.serve import models
-from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, require_safe
+from auditlake.serve.access import COOKIE, Access, Guard, hosts_of, networks, require_safe, user_of
 from auditlake.serve.commit_answers import OfComparison, undo_script
 from auditlake.serve.connections import MOST, Connection, end_slow
 from auditlake.serve.endpoints import Endpoint, endpoints, openapi, parse, parse_body, problem, tagged
 from auditlake.serve.export import OfExport, export
+from auditlake.serve.grants import Member
 from auditlake.serve.lake_answers import StatusAnswers
 from auditlake.serve.live import Live
+from auditlake.serve.looks import TABLES, Looks
 from auditlake.serve.pages import Pages
 from auditlake.serve.resources import Resources
 from auditlake.serve.sql_answers import OfCompletion, OfSql, Statements, completions
@@ -60,10 +62,12 @@ _BEAT_S = 5.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def create_app(resources: Resources, access: Access, spark: Mapping[str, str] | None = None) -> Guard:
-    """Return the application behind its guard."""
+def create_app(
+    resources: Resources, access: Access, spark: Mapping[str, str] | None = None, looks: Looks | None = None
+) -> Guard:
+    """Return the application behind its guard; `looks` records who asked for what."""
     listed = endpoints(StatusAnswers().status)
-    pages = Pages(resources, listed, signs_in=access.token is not None)
+    pages = Pages(resources, listed, signs_in=access.signs_in)
     statements, live = Statements(spark or {}), Live(resources)
 
     async def describe(_: Request) -> Response:
@@ -95,7 +99,7 @@ def create_app(resources: Resources, access: Access, spark: Mapping[str, str] | 
         resources.close()
 
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: pages.not_found})
-    return Guard(app, access)
+    return Guard(app, access, looks)
 
 
 async def _beat() -> None:
@@ -111,12 +115,17 @@ def _document() -> str:
     return json.dumps(openapi(endpoints(StatusAnswers().status), _POSTED, version("auditlake")))
 
 
+def _seen(resources: Resources, request: Request) -> Resources:
+    """Return the resources as the user sees them who asks."""
+    return resources.for_grant(user_of(request).grant)
+
+
 def _answering(resources: Resources, endpoint: Endpoint) -> Handler:
     async def answer(request: Request) -> Response:
         try:
-            asked = parse(endpoint.asked, request.query_params)
+            asked, seen = parse(endpoint.asked, request.query_params), _seen(resources, request)
             with counted(Counter.QUESTIONS, Counter.QUESTION_SECONDS, "audit"):
-                body = await resources.run(lambda: endpoint.answer(resources, asked).model_dump_json().encode())
+                body = await resources.run(lambda: endpoint.answer(seen, asked).model_dump_json().encode())
         except Exception as exc:  # noqa: BLE001 - reported, and answered as a bug
             return problem(exc)
         return tagged(request, body, "application/json")
@@ -134,8 +143,10 @@ def _posted(
 
     async def respond(request: Request) -> Response:
         try:
-            asked = parse_body(model, await _body(request))
-            body = await resources.run(lambda: shown(answer(resources, asked)), request.is_disconnected)
+            asked, seen = parse_body(model, await _body(request)), _seen(resources, request)
+            found = await resources.run(lambda: answer(seen, asked), request.is_disconnected)
+            request.scope[TABLES] = getattr(found, "tables", [])
+            body = await resources.run(lambda: shown(found), request.is_disconnected)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it
         except Exception as exc:  # noqa: BLE001 - as above
@@ -159,12 +170,12 @@ def _exporting(resources: Resources) -> Handler:
 
     async def answer(request: Request) -> Response:
         try:
-            asked = parse(OfExport, request.query_params)
+            asked, seen = parse(OfExport, request.query_params), _seen(resources, request)
             give_back = places.take()
         except AuditlakeError as exc:
             return problem(exc)
         try:
-            download = await resources.run(lambda: export(resources, asked))
+            download = await resources.run(lambda: export(seen, asked))
         except BaseException as exc:  # as above; or the client has gone
             give_back()
             if not isinstance(exc, Exception):
@@ -210,8 +221,8 @@ class _Pieces:
 def _undoing(resources: Resources) -> Handler:
     async def answer(request: Request) -> Response:
         try:
-            asked = parse(OfComparison, request.query_params)
-            text = await resources.run(lambda: _whole(undo_script(resources, asked)))
+            asked, seen = parse(OfComparison, request.query_params), _seen(resources, request)
+            text = await resources.run(lambda: _whole(undo_script(seen, asked)))
         except Exception as exc:  # noqa: BLE001 - as above
             return problem(exc)
         return PlainTextResponse(text, headers={"content-disposition": 'inline; filename="undo.sql"'})
@@ -252,11 +263,12 @@ def _signing_in(access: Access, pages: Pages) -> Handler:
         except (ClientDisconnect, BadUsage, ValueError):
             return PlainTextResponse("The form cannot be read.\n", 400)
         wanted = _local(form.get("next"))
-        if not access.is_token(form.get("token", "")):
+        session = access.session(form.get("token", ""))
+        if session is None:
             return pages.sign_in(wanted, failed=True)
         response = RedirectResponse(wanted, 303)
-        secure = request.url.scheme == "https"
-        response.set_cookie(COOKIE, access.session(), httponly=True, samesite="lax", secure=secure, path="/")
+        secure = "https" in {request.url.scheme, request.headers.get("x-forwarded-proto")}
+        response.set_cookie(COOKIE, session, httponly=True, samesite="lax", secure=secure, path="/")
         return response
 
     return answer
@@ -276,13 +288,20 @@ async def _sign_out(_: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Address of the server, and who has access: a token, a header of a reverse proxy, more names of the server."""
+    """Address of the server, more names of it, and who has access.
+
+    That is whoever has the token; the users of a file, with their own tokens; and those that a reverse proxy at one of
+    `proxies` names in a header.
+    """
 
     address: str = "127.0.0.1"
     port: int = 8640
     token: str | None = None
     proxy_header: str | None = None
     names: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    users: Mapping[str, Member] | None = None
+    looks: Looks | None = None
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -303,15 +322,17 @@ def serve(
 
     Raises ConfigError if the address is not safe without authentication, or cannot be bound.
     """
-    require_safe(listen.address, listen.token, listen.proxy_header)
+    access = Access(frozenset(), listen.token, listen.proxy_header, networks(listen.proxies), listen.users)
+    require_safe(listen.address, access)
     bound = bind(listen)
     port = bound.getsockname()[1]
-    access = Access(hosts_of(listen.address, port, listen.names), listen.token, listen.proxy_header)
+    access = replace(access, hosts=hosts_of(listen.address, port, listen.names))
     config = uvicorn.Config(
-        create_app(resources, access, spark),
+        create_app(resources, access, spark, listen.looks),
         log_level="critical",
         access_log=False,  # a URL has keys and values of rows
         server_header=False,
+        proxy_headers=False,  # which would replace the address of the client by one that the client has sent
         http=Connection,
         ws="none",
         timeout_graceful_shutdown=_ENDING_S,

@@ -37,7 +37,7 @@ from auditlake.query.statement import LakeState, Log, PreparedQuery, read_state
 from auditlake.serve import models
 from auditlake.serve.bounds import First, Room, first_batches
 from auditlake.serve.lake_answers import At, moment_at
-from auditlake.serve.resources import Busy, Resources
+from auditlake.serve.resources import Busy, Hidden, Resources
 
 if TYPE_CHECKING:  # pyspark takes a second to import
     from pyspark.sql import SparkSession
@@ -94,7 +94,9 @@ class Statements:
         """
         begun = time.monotonic()
         state = read_state(resources.lake, asked.at, resources.zone, script=asked.sql)
+        state = resources.limited(state)
         query = self._engine(resources).prepare(state, asked.sql, asked.dialect or resources.dialect)
+        tables = require_seen(resources, query)
         if query.defines is not None:
             raise BadUsage("a statement of the page cannot define a view", "Write the query itself.")
         if isinstance(query, PreparedQuery) and query.sql.lstrip().lower().startswith("explain"):
@@ -111,6 +113,7 @@ class Statements:
             columns=columns,
             rows=rows[:most],
             more=is_cut or len(rows) > most,
+            tables=tables,
         )
 
     def _answered(self, resources: Resources, state: LakeState, query: Query, sql: str) -> "_Found":
@@ -119,7 +122,7 @@ class Statements:
             key = cache_key(query, sql)
             if key is None:
                 return self._run(resources, state, query)
-            return resources.cache.get(key, lambda: self._run(resources, state, query), _size)
+            return resources.cache.get((resources.grant, key), lambda: self._run(resources, state, query), _size)
         except NotEmbedded:
             if time.monotonic() - begun > resources.limits.timeout_s:
                 raise Busy("the statement was interrupted", "Ask for less, or raise --timeout.") from None
@@ -168,6 +171,23 @@ class Statements:
             raise
         finally:
             self._one.release()
+
+
+def require_seen(resources: Resources, query: Query) -> list[str]:
+    """Return the names of the tables that a statement reads.
+
+    The lake's own tables are about every table of the source, so only a user who may see all reads them.
+
+    Raises Hidden.
+    """
+    prepared = query.prepared if isinstance(query, PostgresQuery) else query
+    views = list(prepared.views.values())
+    if any(isinstance(selection, Log) for _, selection in views):
+        resources.require_whole("the tables of auditlake itself are")
+    if not resources.grant.is_whole and not {name for name, _ in views} <= resources.reader().known.tables.keys():
+        raise Hidden("the statement reads a table that you may not see", "Ask who runs this server.")
+    known = prepared.known.tables
+    return sorted({str(known[name].last_name) if name in known else str(name) for name, _ in views})
 
 
 def cache_key(query: Query, sql: str) -> Hashable | None:

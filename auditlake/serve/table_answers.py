@@ -36,9 +36,9 @@ from auditlake.serve.table_rows import (
 from auditlake.sql_names import standard_literal
 from auditlake.temporal.when import format_us
 from auditlake.values.input_syntax import type_name
-from auditlake.values.types import Kind
+from auditlake.values.types import Conversion
 
-_NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT})
+_NUMBERS = frozenset({Conversion.INTEGER, Conversion.DECIMAL, Conversion.FLOAT})
 _MOST_FACETS = 20
 
 
@@ -297,7 +297,7 @@ def _search(state: TableState, asked: OfFind) -> Search:
 
 def _wheres(types: Iterable[Column], asked: OfFind) -> Iterator[Where]:
     for column in types:
-        op = "has" if asked.contains and type_of(column).kind is Kind.TEXT else "is"
+        op = "has" if asked.contains and type_of(column).kind is Conversion.TEXT else "is"
         try:
             yield where_of(column, op, asked.value)
         except BadUsage:  # the value is not one of this type

@@ -39,7 +39,7 @@ from auditlake.serve.bounds import ANSWER_CHARACTERS, first_batches
 from auditlake.serve.held_tables import Held, Rows
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.values.exact_text import exact_texts, typed_values
-from auditlake.values.types import Kind
+from auditlake.values.types import Conversion
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -48,7 +48,16 @@ if TYPE_CHECKING:
 COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 OPS = ("is", *COMPARED, "has", "begins", "null", "notnull")
 _OP = re.compile(rf":(?P<op>{'|'.join(OPS)})(?=:)")
-_COMPARABLE = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
+_COMPARABLE = frozenset(
+    {
+        Conversion.INTEGER,
+        Conversion.DECIMAL,
+        Conversion.FLOAT,
+        Conversion.DATE,
+        Conversion.TIMESTAMP,
+        Conversion.TIMESTAMPTZ,
+    }
+)
 _TEXT, _VARCHAR, _UUID = 25, 1043, 2950
 _ORDERED_TEXTS = frozenset({_TEXT, _VARCHAR, _UUID})
 
@@ -67,17 +76,17 @@ _FAR = 5_000
 def ops_of(column: Column) -> tuple[str, ...]:
     """Return the operations that a filter on this column may use."""
     kind = type_of(column).kind
-    ops = [] if kind is Kind.ARRAY else ["is"]
+    ops = [] if kind is Conversion.ARRAY else ["is"]
     if kind in _COMPARABLE or column.type_oid in _ORDERED_TEXTS:
         ops += COMPARED
-    if kind is Kind.TEXT:
+    if kind is Conversion.TEXT:
         ops += ["has", "begins"]
     return (*ops, "null", "notnull")
 
 
 def may_sort(column: Column) -> bool:
     """Return whether rows can be sorted by this column."""
-    return type_of(column).kind is not Kind.ARRAY
+    return type_of(column).kind is not Conversion.ARRAY
 
 
 @dataclass(frozen=True, slots=True)

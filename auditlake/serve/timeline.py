@@ -2,7 +2,7 @@
 
 It has the LSN and the time of each commit, 16 bytes together. The time is `time_mono`, the running maximum of commit
 times in LSN order, by which the lake resolves times, so the order of both is the same. `Timeline.refreshed` reads only
-new commits.
+new commits, of those that the reader shows.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditlake.audit.lake_reader import Reader
+from auditlake.delta.sql import select
 from auditlake.lsn import Lsn
 
 Longs = npt.NDArray[np.int64]
@@ -43,10 +44,10 @@ class Timeline:
         last = int(self.lsns[-1]) if self.lsns.size else -1
         if reader.transactions is None or last >= reader.watermark:
             return self
-        rows = reader.query(
-            "select lsn, arrow_cast(time_mono, 'Int64') as time_us from transactions"
-            f" where lsn > {last:d} and lsn <= {reader.watermark:d} order by lsn",
-            transactions=reader.transactions,
+        rows = select(
+            "select lsn, epoch_us(time_mono) as time_us from transactions"
+            f" where lsn > {last:d} and lsn <= {reader.watermark:d} and {reader.shown_sql} order by lsn",
+            transactions=reader.transactions.within(lsn=(last + 1, reader.watermark)),
         )
         lsns, times = (rows[name].to_numpy().astype(np.int64) for name in ("lsn", "time_us"))
         return Timeline(np.concatenate([self.lsns, lsns]), np.concatenate([self.times_us, times]))

@@ -28,7 +28,7 @@ from psycopg.pq.abc import PGconn
 from auditlake.capture.change_log import CaptureLog
 from auditlake.capture.masking import bind_copies, check_fit, check_rules
 from auditlake.capture.partition_watch import record_partitions
-from auditlake.capture.preconditions import Source, check_main_slot, current_manifest
+from auditlake.capture.preconditions import CaptureSource, check_main_slot, current_manifest
 from auditlake.capture.shape_watch import record_shapes
 from auditlake.capture.supervisor import capturing
 from auditlake.errors import SourceUnready, all_in_one
@@ -124,7 +124,7 @@ def _bootstrap(target: Target, start_workers: Callable[[], Workers], report: Rep
         else:
             claim(target.lake, manifest, plan)
         settle(target.lake, target.masking)
-        source = Source(target.conninfo, manifest, target.streaming, masking=target.masking)
+        source = CaptureSource(target.conninfo, manifest, target.streaming, masking=target.masking)
         run = _Run(target, source, control, report, progress)
         plan = _publish(run, plan)
         reach(After.PUBLICATION)
@@ -196,7 +196,7 @@ def _publish(run: "_Run", plan: Plan) -> Plan:
 @dataclass(frozen=True, slots=True)
 class _Run:
     target: Target
-    source: Source
+    source: CaptureSource
     control: psycopg.Connection[Row]
     report: Report
     progress: Progress

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from auditlake.errors import InvariantBroken
 from auditlake.relation import Column, TableName
 from auditlake.sql_names import standard_identifier
-from auditlake.values.escapes import texts_of
+from auditlake.values.escapes import escape_column
 from auditlake.values.exact_text import arrow_type, elements, raw_map
 from auditlake.values.masks import ColumnMask
 from auditlake.values.types import (
@@ -32,12 +32,12 @@ from auditlake.values.types import (
     STRING_OIDS,
     YEAR_LENGTH,
     ColumnType,
-    Kind,
+    Conversion,
     column_type,
 )
 
-_AS_TEXT = frozenset({Kind.TEXT, Kind.ARRAY})
-_TIMES = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ})
+_AS_TEXT = frozenset({Conversion.TEXT, Conversion.ARRAY})
+_TIMES = frozenset({Conversion.DATE, Conversion.TIMESTAMP, Conversion.TIMESTAMPTZ})
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY_US = 86_400_000_000
 
@@ -76,7 +76,7 @@ class Selection:
         arrays, raw = [], dict[str, pa.Array]()
         for column, array in zip(self.columns, batch.columns, strict=False):
             stored = _storage(array)
-            checked = texts_of(stored) if _type(column).kind in _AS_TEXT else stored
+            checked = escape_column(stored) if _type(column).kind in _AS_TEXT else stored
             typed, exact = _convert(_type(column), checked, guarded=self.guarded)
             if (mask := self.masks.get(column.name)) is not None:
                 typed, exact = mask.typed(typed), None
@@ -97,7 +97,7 @@ def _type(column: Column) -> ColumnType:
 
 def _typed(column: Column, *, guarded: bool) -> str:
     name, kind = standard_identifier(column.name), _type(column).kind
-    if kind is Kind.DECIMAL:
+    if kind is Conversion.DECIMAL:
         return f"{name}::pg_catalog.text"
     if kind in _TIMES and guarded:
         return f"case when {_in_range(name, kind)} then {name} end"
@@ -119,10 +119,10 @@ def _exact(column: Column) -> str:
     return f"case when not {_in_range(name, _type(column).kind)} then {name}::pg_catalog.text end"
 
 
-def _in_range(name: str, kind: Kind) -> str:
-    if kind is Kind.DATE:
+def _in_range(name: str, kind: Conversion) -> str:
+    if kind is Conversion.DATE:
         return f"({name} between date '0001-01-01' and date '9999-12-31')"
-    type_name = "timestamp" if kind is Kind.TIMESTAMP else "timestamptz"
+    type_name = "timestamp" if kind is Conversion.TIMESTAMP else "timestamptz"
     first, end = (f"{type_name} '{day} 00:00:00{'+00' if type_name == 'timestamptz' else ''}'" for day in _YEARS)
     return f"({name} >= {first} and {name} < {end})"
 
@@ -136,9 +136,9 @@ def _storage(array: pa.Array) -> pa.Array:
 
 
 def _convert(target: ColumnType, array: pa.Array, *, guarded: bool) -> tuple[pa.Array, pa.Array | None]:
-    if target.kind is Kind.DECIMAL:
+    if target.kind is Conversion.DECIMAL:
         return _decimal(array.cast(pa.string()), arrow_type(target))
-    if target.kind is Kind.ARRAY:
+    if target.kind is Conversion.ARRAY:
         return read_arrays(array.cast(pa.string()), target)
     typed = array.cast(arrow_type(target))
     if target.kind in _TIMES and not guarded:
@@ -186,9 +186,9 @@ def _flat(text: str, element: ColumnType) -> _Texts | None:
 
 def _fits(text: str, element: ColumnType) -> bool:
     match element.kind:
-        case Kind.DECIMAL:
+        case Conversion.DECIMAL:
             return text not in NOT_FINITE
-        case Kind.DATE:
+        case Conversion.DATE:
             return len(text) == DATE_LENGTH
         case _:
             return text[YEAR_LENGTH] == "-" and not text.endswith(" BC")
@@ -211,7 +211,7 @@ def _typed_elements(texts: _Texts, element: ColumnType) -> pa.Array:
     return pa.array([None if text is None else read(text) for text in texts], arrow_type(element))
 
 
-_READERS: dict[Kind, Callable[[str], object]] = {
-    Kind.BOOLEAN: lambda text: text == "t",
-    Kind.BYTEA: lambda text: bytes.fromhex(text.removeprefix("\\x")),
+_READERS: dict[Conversion, Callable[[str], object]] = {
+    Conversion.BOOLEAN: lambda text: text == "t",
+    Conversion.BYTEA: lambda text: bytes.fromhex(text.removeprefix("\\x")),
 }

@@ -78,7 +78,7 @@ class Installed:
     skipped: Mapping[TableName, str]
 
 
-def statements(tables: Iterable[TableName]) -> Iterator[str]:
+def context_trigger_statements(tables: Iterable[TableName]) -> Iterator[str]:
     """Yield the SQL that installs the function and a trigger on each table; running it again changes nothing."""
     yield f"set lock_timeout = '{_LOCK_TIMEOUT_MS}ms'; -- writers of a table wait as long as its trigger does"
     yield "create schema if not exists auditlake;"
@@ -88,7 +88,7 @@ def statements(tables: Iterable[TableName]) -> Iterator[str]:
     yield "reset lock_timeout;"
 
 
-def install(conn: psycopg.Connection[Row], tables: Sequence[TableName]) -> Installed:
+def install_context_trigger(conn: psycopg.Connection[Row], tables: Sequence[TableName]) -> Installed:
     """Install function and triggers, each in a transaction of its own; `conn` is in autocommit mode.
 
     A table that stays locked, or that our role may not put a trigger on, is skipped.

@@ -307,7 +307,7 @@ def are_sealed(conn: psycopg.Connection[Row], seals: Sequence[Seal]) -> list[boo
     return [bool(each) for each in cast("list[bool]", found)] if found is not None else [False] * len(seals)
 
 
-def statements() -> list[str]:
+def ddl_trigger_statements() -> list[str]:
     """Return the SQL that installs the event triggers; running it again changes nothing."""
     return [
         "begin;",
@@ -344,7 +344,7 @@ def removing_statements() -> list[str]:
     ]
 
 
-def install(conn: psycopg.Connection[Row]) -> None:
+def install_ddl_trigger(conn: psycopg.Connection[Row]) -> None:
     """Install the event triggers in one transaction; `conn` is in autocommit mode.
 
     Raises SourceUnready if our role may not create them, or if another session holds a lock.
@@ -357,7 +357,7 @@ def install(conn: psycopg.Connection[Row]) -> None:
         )
     # Both need a privilege even if they change nothing.
     needless = {_CREATE_SCHEMA: may_use is not None, _GRANT_SCHEMA: bool(may_use)}
-    wanted = [each for each in statements() if not needless.get(each, False)]
+    wanted = [each for each in ddl_trigger_statements() if not needless.get(each, False)]
     _run(conn, wanted, str(role), str(database), is_superuser=bool(is_superuser))
 
 

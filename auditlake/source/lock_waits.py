@@ -85,7 +85,7 @@ def name_blockers(
     named = list(tables)
     rows = fetch(conn, _BLOCKERS, [each.schema for each in named], [each.table for each in named], list(modes))
     sessions = [
-        f"pid {pid} of {user}, which {has} {mode}{format_age(age)}{_behind(cast('list[str] | None', blocked_by))}"
+        f"pid {pid} of {user}, which {has} {mode}{transaction_age(age)}{_behind(cast('list[str] | None', blocked_by))}"
         for pid, user, has, mode, age, blocked_by in rows
     ]
     return ", ".join(dict.fromkeys(sessions))
@@ -95,7 +95,7 @@ def _behind(sessions: Sequence[str] | None) -> str:
     return f" behind {' and '.join(dict.fromkeys(sessions))}" if sessions else ""
 
 
-def format_age(age_s: object) -> str:
+def transaction_age(age_s: object) -> str:
     """Format a transaction's age; empty if it is hidden from roles outside pg_read_all_stats."""
     return "" if age_s is None else f" (open for {age_s} s)"
 

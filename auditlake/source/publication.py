@@ -156,7 +156,7 @@ class Entries:
     schemas: bool = False
 
 
-def read_entries(conn: psycopg.Connection[Row], name: str) -> Entries:
+def read_publication_entries(conn: psycopg.Connection[Row], name: str) -> Entries:
     """Read the entries of a publication; opens no table."""
     options = fetch(conn, _for_server(conn, _OPTIONS), name)
     listed = {cast("int", oid): bool(columns) for oid, columns in fetch(conn, _LISTED, name)}

@@ -82,7 +82,7 @@ def wal_end(conn: psycopg.Connection[Row]) -> WalEnd:
     return WalEnd(lsn_in_lake(conn, end), cast("int", time_us))
 
 
-def write_record(conn: psycopg.Connection[Row]) -> None:
+def write_wal_record(conn: psycopg.Connection[Row]) -> None:
     """Write one WAL record, so that the end of an idle server's log moves; nothing if the role may not."""
     with suppress(psycopg.errors.InsufficientPrivilege):
         conn.execute("select pg_catalog.pg_logical_emit_message(false, 'auditlake', '')")

@@ -37,7 +37,7 @@ from auditlake.source.connection import (
     lsn_in_lake,
     unreachable,
 )
-from auditlake.source.lock_waits import format_age
+from auditlake.source.lock_waits import transaction_age
 
 # Whole rows, because the columns differ between versions. On a standby the end of the log is the last replayed LSN.
 _SLOT = """
@@ -288,7 +288,7 @@ def _await_result(replication: PGconn, control: psycopg.Connection[Row], name: s
 
 
 def _named(writers: list[Row]) -> str:
-    return ", ".join(f"{who}{format_age(age)}" for who, age in writers) or "a transaction that ended"
+    return ", ".join(f"{who}{transaction_age(age)}" for who, age in writers) or "a transaction that ended"
 
 
 def _held_up(name: str, who: str, timeout_s: float) -> SourceUnready:

@@ -54,7 +54,7 @@ def is_connected(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def connect(url: str, settings: Mapping[str, str]) -> SparkSession:
+def open_session(url: str, settings: Mapping[str, str]) -> SparkSession:
     """Open a session on the server; of the settings, those of sessions (`spark.sql.…`, Hadoop's) apply.
 
     Raises ConfigError, which names host and port only: a URL may contain a token.
@@ -107,7 +107,7 @@ def _reachable(url: str) -> str:
     return f"{host}:{port}"
 
 
-def refuse(settings: Mapping[str, str]) -> None:
+def refuse_connect(settings: Mapping[str, str]) -> None:
     """Refuse Spark Connect where Spark must commit, or run tasks.
 
     Raises ConfigError.
@@ -138,7 +138,7 @@ def record_batches(rows: DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatc
             yield from part.rename_columns(schema.names).cast(schema).to_batches()
 
 
-def heap_bytes(spark: SparkSession) -> int:
+def server_heap_bytes(spark: SparkSession) -> int:
     """Return the heap of the server's driver, or of its executors where theirs is smaller, by its settings."""
     driver = _bytes(str(spark.conf.get("spark.driver.memory", "1g")))
     if str(spark.conf.get("spark.master", "")).startswith("local"):
@@ -156,7 +156,7 @@ def is_of_server(exc: PySparkException) -> bool:
     return type(exc).__module__.startswith("pyspark.errors.exceptions.connect")
 
 
-def failed(exc: PySparkException) -> ConfigError:
+def server_failure(exc: PySparkException) -> ConfigError:
     """Return the error for a server that failed; Spark's text is not shown, it may quote rows."""
     reason = exc.getCondition() or type(exc).__name__
     return ConfigError(f"the Spark Connect server failed: {reason}", _LOG)
@@ -179,7 +179,7 @@ def lake_errors(spark: SparkSession, lake: object) -> Iterator[None]:
     except PySparkException as exc:
         if not is_of_server(exc):
             raise
-        raise failed(exc) from exc
+        raise server_failure(exc) from exc
 
 
 _NEEDS_DELTA = "Start it with Delta's jars and settings (docs/cluster.md)."

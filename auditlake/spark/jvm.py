@@ -41,7 +41,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from auditlake.errors import ConfigError
-from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, watch
+from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, watch_jvm
 from auditlake.spark.java import cache_folder, require_java
 from auditlake.startup import is_submitted
 
@@ -87,7 +87,7 @@ def launch(settings: Mapping[str, str]) -> JavaGateway:
             while jvm.poll() is None and not arrived and not port_file.exists():
                 time.sleep(_POLL_S)
             if port_file.exists() and not arrived:
-                watch(jvm, settings.get(_HEAP, "1g"))
+                watch_jvm(jvm, settings.get(_HEAP, "1g"))
                 return _connect(jvm, port_file)
         except BaseException:
             _end(jvm)

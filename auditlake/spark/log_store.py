@@ -28,7 +28,7 @@ process. No lock is needed, so none can be held by a process that hangs. Delta s
 
 Committers of a lake: `log_writer.put_commit` (capture's tables, creation, bootstrap, deletion vectors, compaction, new
 columns) and Delta's writers in Spark (`apply/merge.py`: MERGE, append, REPLACE ON; `lake/maintenance.py`: OPTIMIZE),
-which `require` this store. Spark's vacuum makes no commit. deltalake only reads, and writes checkpoints.
+which `require_safe_commits` this store. Spark's vacuum makes no commit. deltalake only reads, and writes checkpoints.
 
 The class is compiled in the JVM by Janino, which Spark brings for its own generated code: no build step, no jar.
 
@@ -374,7 +374,7 @@ def _compiled(jvm: Any, loader: Any, source: str) -> Any:  # noqa: ANN401 - obje
     return compiler.getBytecodes()
 
 
-def require(spark: "SparkSession") -> None:
+def require_safe_commits(spark: "SparkSession") -> None:
     """Require that commits of this session cannot replace those of other processes.
 
     Raises ConfigError if Spark was started without the log store, or with another one for all paths.

@@ -109,7 +109,7 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     """
     whole()  # Spark needs pandas
     wanted = settings or {}
-    connect.refuse(wanted)
+    connect.refuse_connect(wanted)
     for name in LOGGERS_OF_ROWS:
         PySparkLogger.getLogger(name).disabled = True
     logging.getLogger().addFilter(_is_not_of_py4j)
@@ -162,7 +162,7 @@ def session_for_questions(settings: Mapping[str, str]) -> SparkSession:
     """
     whole()  # as above
     url = connect.remote_of(settings)
-    return spark_session(settings) if url is None else connect.connect(url, settings)
+    return spark_session(settings) if url is None else connect.open_session(url, settings)
 
 
 @contextmanager

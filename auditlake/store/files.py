@@ -266,7 +266,7 @@ def list_written(folder: Place) -> Iterator[tuple[str, float]]:
     """Yield the files below a folder by their relative names, with the time when each was written, in seconds."""
     if isinstance(folder, Remote):
         prefix = f"{folder.key}/"
-        yield from ((key.removeprefix(prefix), time_s) for key, time_s in objects.written(folder.bucket, prefix))
+        yield from ((key.removeprefix(prefix), time_s) for key, time_s in objects.written_keys(folder.bucket, prefix))
         return
     for file in folder.rglob("*"):
         with suppress(FileNotFoundError):  # another process has deleted it

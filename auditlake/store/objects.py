@@ -199,7 +199,7 @@ def get(bucket: str, key: str) -> Got:
         return Got(bytes(result.bytes()), etag)
 
 
-def read(bucket: str, key: str) -> bytes:
+def read_object(bucket: str, key: str) -> bytes:
     """Read an object; one that never changes is read once."""
     content = _cache.get(bucket, key)
     if content is None:
@@ -341,7 +341,7 @@ def etags(bucket: str, prefix: str, *, after: str = "") -> Iterator[tuple[str, s
         yield meta["path"], meta["e_tag"]
 
 
-def written(bucket: str, prefix: str) -> Iterator[tuple[str, float]]:
+def written_keys(bucket: str, prefix: str) -> Iterator[tuple[str, float]]:
     """Yield the keys below a prefix in order, with the time when each was written, in seconds since 1970."""
     for meta in _listed(bucket, prefix, None, _PAGE):
         yield meta["path"], meta["last_modified"].timestamp()
@@ -407,7 +407,7 @@ _listed_contents = _Cache()
 """Objects that may be replaced, by bucket, key and ETag."""
 
 
-class Reader(io.RawIOBase):
+class ObjectReader(io.RawIOBase):
     """Random access to an object, which must not change; its end is read first, and kept."""
 
     def __init__(self, bucket: str, key: str) -> None:
@@ -469,7 +469,7 @@ def filesystem() -> "AbstractFileSystem":
             return datetime.fromtimestamp(0, UTC)
 
         def _open(self, path: str, **_: object) -> io.BufferedReader:
-            return io.BufferedReader(Reader(*_split(path)), _BUFFER_BYTES)
+            return io.BufferedReader(ObjectReader(*_split(path)), _BUFFER_BYTES)
 
     return Objects()
 

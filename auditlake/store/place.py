@@ -29,7 +29,7 @@ _NOT_IN_URLS = re.compile(r"[%\\\[\]|^?#*{}\x00-\x20\x7f-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class ObjectStat:
     """Size and time of modification of an object, named as in `os.stat_result`."""
 
     st_size: int
@@ -78,11 +78,11 @@ class Remote:
     def is_dir(self) -> bool:
         return next(iter(objects.keys(self.bucket, f"{self.key}/", at_most=1)), None) is not None
 
-    def stat(self) -> Stat:
+    def stat(self) -> ObjectStat:
         found = objects.head(self.bucket, self.key)
         if found is None:
             raise objects.absent(self.bucket, self.key)
-        return Stat(found.size_bytes, found.modified_s)
+        return ObjectStat(found.size_bytes, found.modified_s)
 
     def iterdir(self) -> Iterator["Remote"]:
         for name in objects.children(self.bucket, f"{self.key}/"):
@@ -96,13 +96,13 @@ class Remote:
                 yield from child.glob(rest) if rest else (child,)
 
     def read_bytes(self) -> bytes:
-        return objects.read(self.bucket, self.key)
+        return objects.read_object(self.bucket, self.key)
 
     def read_text(self, encoding: str = "utf-8") -> str:
         return self.read_bytes().decode(encoding)
 
     def open(self, mode: Literal["rb"] = "rb") -> io.BufferedReader:  # noqa: ARG002 - as Path has it
-        return io.BufferedReader(objects.Reader(self.bucket, self.key))
+        return io.BufferedReader(objects.ObjectReader(self.bucket, self.key))
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete the object. A store does not say whether it existed."""
@@ -114,7 +114,7 @@ class Remote:
 Place = Path | Remote
 
 
-def parse(text: str) -> Remote:
+def parse_url(text: str) -> Remote:
     """Parse a URL of an object store.
 
     Raises ValueError if it does not name a folder in a bucket, or has characters that not all readers of Delta take.

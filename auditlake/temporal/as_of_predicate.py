@@ -5,7 +5,7 @@ state at L, the moment just after the commit at L, if
 
     _from_lsn <= L and (_to_lsn is null or _to_lsn > L)
 
-`as_of_sql` is that text, in SQL that Spark (`DataFrame.where`), DataFusion, DuckDB and Trino read alike. `is_as_of` is
+`as_of_sql` is that text, in SQL that Spark (`DataFrame.where`), DuckDB and Trino read alike. `is_as_of` is
 the same predicate for plain values, such as the statistics of a data file. No other module contains this predicate.
 
 `of_state` chooses the files of a state by the statistics in the log. In some files every version is valid, so their LSN

@@ -15,10 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import assert_never
 
-import pyarrow as pa
-from deltalake import DeltaTable
-
-from auditlake.delta.append_table import open_to_read, select
+from auditlake.delta.sql import TableFiles, read_newest, select
 from auditlake.errors import LakeUnusable, NotAnswerable
 from auditlake.lake.belonging import require_together
 from auditlake.lake.gaps import Gap, read_gaps
@@ -28,7 +25,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.parking import Cause, Parked, in_force, read_records, refuse
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
 from auditlake.lake.records import captures_now, read_recorded
-from auditlake.lake.relations import Versions, read_versions
+from auditlake.lake.relations import RelationVersions, read_versions
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.relation import TableName
@@ -56,9 +53,9 @@ class Known:
     lake: Lake
     positions: Positions
     tables: Mapping[TableName, HistoryTable]
-    versions: Versions
+    versions: RelationVersions
     answers: Answers
-    open_transactions: Callable[[], DeltaTable | None]
+    open_transactions: Callable[[], TableFiles | None]
     gaps: tuple[Gap, ...] = ()
     copying: tuple[TableName, ...] = ()
     records: Sequence[Parked] = ()
@@ -74,7 +71,7 @@ class Known:
     @property
     def last_lsn(self) -> Lsn:
         """The highest LSN that any table of the lake can be queried at."""
-        return Lsn(max(self.positions.known_lsn, *(table.position for table in self.listed)))
+        return Lsn(max([self.positions.known_lsn, *(table.position for table in self.listed)]))
 
     @property
     def now_lsn(self) -> Lsn:
@@ -146,6 +143,22 @@ class Known:
         taken = {table.name_at(lsn) for table in self.listed if table.first_snapshot_lsn <= lsn}
         return found | {n: t for t in left if t.first_snapshot_lsn > lsn and (n := t.name_at(lsn)) not in taken}
 
+    def limited_to(self, names: Collection[TableName], takes: Callable[[TableName], bool]) -> "Known":
+        """Return the same state with these tables alone, by the names of their histories.
+
+        No table left out may share a name with one of them. `takes` chooses from those that have no state yet.
+        """
+        tables = self.tables if self.as_read is None else self.as_read
+        return replace(
+            self,
+            tables={name: table for name, table in tables.items() if name in names},
+            as_read=None,
+            gaps=tuple(gap for gap in self.gaps if gap.table is None or gap.table in names),
+            copying=tuple(filter(takes, self.copying)),
+            records=[record for record in self.records if record.table in names],
+            parked={name: parked for name, parked in self.parked.items() if name in names},
+        )
+
     def _may_be_renamed(self, table: HistoryTable, lsn: Lsn) -> bool:
         parked = self.parked.get(table.name)
         after = parked is not None and lsn > max(parked.lsn, table.horizon)
@@ -200,11 +213,11 @@ class _Rest:
 
     histories: Sequence[HistoryTable]
     copying: Sequence[TableName]
-    versions: Versions
+    versions: RelationVersions
     records: Sequence[Parked]
     gaps: tuple[Gap, ...]
     answers: Answers
-    open_transactions: Callable[[], DeltaTable | None]
+    open_transactions: Callable[[], TableFiles | None]
 
 
 _last_positions: dict[Place, tuple[int, str]] = {}
@@ -244,9 +257,12 @@ def _read_rest(lake: Lake, asked: Asked, by_commits: bool) -> _Rest:  # noqa: FB
     )
 
 
-def _open_transactions(lake: Lake) -> DeltaTable | None:
+def _open_transactions(lake: Lake) -> TableFiles | None:
     _by_commits.add(lake.root)
-    return open_to_read(lake.transactions)
+    found = read_newest(lake.transactions)
+    if found is not None:
+        found.fetch()
+    return found
 
 
 def _read_asked(lake: Lake, asked: Asked) -> tuple[list[HistoryTable], list[TableName]]:
@@ -271,7 +287,7 @@ def with_pending_names(lake: Lake, tables: Sequence[HistoryTable], upto: Lsn) ->
 
 
 def _with_pending_names(
-    lake: Lake, tables: Sequence[HistoryTable], versions: Versions, upto: Lsn
+    lake: Lake, tables: Sequence[HistoryTable], versions: RelationVersions, upto: Lsn
 ) -> dict[TableName, HistoryTable]:
     later = _with_later_versions(tables, versions, upto)
     recorded = read_recorded(lake) if any(table.oid is None for table in later) else None
@@ -279,7 +295,7 @@ def _with_pending_names(
     return {table.name: _with_names(table, shapes[table]) if table in shapes else table for table in tables}
 
 
-def _with_later_versions(tables: Sequence[HistoryTable], versions: Versions, upto: Lsn) -> list[HistoryTable]:
+def _with_later_versions(tables: Sequence[HistoryTable], versions: RelationVersions, upto: Lsn) -> list[HistoryTable]:
     """Return the tables that may have a version of their relation above their position; of ten thousand, few have."""
     last = {oid: lsn for lsn, oid in versions.lsns if lsn <= upto}
     return [
@@ -480,18 +496,18 @@ def _check_clock(known: Known, when: AtTime) -> None:
     transactions = known.open_transactions()
     if transactions is None:
         return
-    asked, known_up_to = _timestamp(when.time_us), f"lsn <= {known.positions.watermark:d}"
-    steps = f"""select max(time_mono) filter (where time_mono <= {asked}) as before,
-                       min(time_mono) filter (where time_mono > {asked}) as after
+    asked, known_up_to = f"make_timestamptz({when.time_us:d})", f"lsn <= {known.positions.watermark:d}"
+    steps = f"""select epoch_us(max(time_mono) filter (where time_mono <= {asked})) as before,
+                       epoch_us(min(time_mono) filter (where time_mono > {asked})) as after
                   from transactions where {known_up_to}"""
-    step = select(transactions, "transactions", steps)
-    before_us, after_us = (step[name].cast(pa.int64())[0].as_py() for name in ("before", "after"))
+    step = select(steps, transactions=transactions)
+    before_us, after_us = (step[name][0].as_py() for name in ("before", "after"))
     if after_us is None or before_us == when.time_us:
         return
-    frozen = f"""select min(lsn) as first, max(lsn) as last, min(time) as time
-                   from transactions where time_mono = {_timestamp(after_us)} and {known_up_to}"""
-    row = select(transactions, "transactions", frozen)
-    time_us = row["time"].cast(pa.int64())[0].as_py()
+    frozen = f"""select min(lsn) as first, max(lsn) as last, epoch_us(min(time)) as time_us
+                   from transactions where time_mono = make_timestamptz({after_us:d}) and {known_up_to}"""
+    row = select(frozen, transactions=transactions)
+    time_us = row["time_us"][0].as_py()
     if after_us - time_us <= CLOCK_TOLERANCE_US:
         return
     first, last = Lsn(row["first"][0].as_py()), Lsn(row["last"][0].as_py())
@@ -516,14 +532,9 @@ def catch_up(known: Known) -> str:
 
 def last_up_to(known: Known, time_us: int) -> Lsn | None:
     """Return the LSN of the last commit or snapshot at or before a time."""
-    transaction = _last_transaction(known, f"time_mono <= {_timestamp(time_us)}")
+    transaction = _last_transaction(known, f"time_mono <= make_timestamptz({time_us:d})")
     snapshots = (Lsn(lsn) for lsn, taken_us in snapshot_times(known).items() if taken_us and taken_us <= time_us)
     return max([*snapshots, *([] if transaction is None else [transaction])], default=None)
-
-
-def _timestamp(time_us: int) -> str:
-    """Return an SQL literal; `to_timestamp` converts to nanoseconds, whose range ends in 2262."""
-    return f"arrow_cast({time_us}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
 def _at_xid(known: Known, when: AtXid) -> Lsn:
@@ -549,5 +560,5 @@ def _last_transaction(known: Known, condition: str) -> Lsn | None:
     if transactions is None:
         return None
     query = f"select max(lsn) as lsn from transactions where lsn <= {known.positions.watermark:d} and {condition}"
-    lsn = select(transactions, "transactions", query)["lsn"][0].as_py()
+    lsn = select(query, transactions=transactions)["lsn"][0].as_py()
     return None if lsn is None else Lsn(lsn)

@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 
 from auditlake.values.input_syntax import spelling, type_name
-from auditlake.values.types import BUILT_IN, Kind, column_type, element_of, is_built_in
+from auditlake.values.types import BUILT_IN, Conversion, column_type, element_of, is_built_in
 
 _EXACT = "text varchar bpchar name uuid macaddr macaddr8 bit varbit time"
 _EQUALITY = """
@@ -89,7 +89,7 @@ def has_order(type_oid: int, typmod: int) -> bool:
     """Return whether values are in the same order as what is shown of them; not arrays: NULL is first in Spark's."""
     if element_of(type_oid) is not None:
         return False
-    return type_oid in _EXACT_OIDS or column_type(type_oid, typmod).kind is not Kind.TEXT
+    return type_oid in _EXACT_OIDS or column_type(type_oid, typmod).kind is not Conversion.TEXT
 
 
 def is_plain(type_oid: int, typmod: int) -> bool:

@@ -31,12 +31,12 @@ def _escaped_bytes(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_HANDLER, _escaped_bytes)
 
 
-def text_of(raw: bytes) -> str:
+def decode_bytes(raw: bytes) -> str:
     """Decode bytes, with escapes for invalid ones."""
     return raw.decode(errors=_HANDLER)
 
 
-def texts_of(values: "pa.Array") -> "pa.Array":
+def escape_column(values: "pa.Array") -> "pa.Array":
     """Escape the invalid bytes in a column of unchecked strings; a valid column is returned unchanged."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
@@ -44,7 +44,7 @@ def texts_of(values: "pa.Array") -> "pa.Array":
         values.validate(full=True)
     except pa.ArrowInvalid:
         raws = values.cast(pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary())
-        return pa.array([None if raw is None else text_of(raw) for raw in raws.to_pylist()], values.type)
+        return pa.array([None if raw is None else decode_bytes(raw) for raw in raws.to_pylist()], values.type)
     return values
 
 

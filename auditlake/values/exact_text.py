@@ -43,7 +43,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditlake.values.types import DATE_LENGTH, NOT_FINITE, TEXT, YEAR_LENGTH, ColumnType, Kind
+from auditlake.values.types import DATE_LENGTH, NOT_FINITE, TEXT, YEAR_LENGTH, ColumnType, Conversion
 
 _SCALARS = {
     "boolean": pa.bool_(),
@@ -78,37 +78,37 @@ def held_in(arrow: pa.DataType) -> ColumnType:
     """Return the column type of a history's Arrow column, as precisely as its text requires."""
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         element = held_in(arrow.value_type)
-        return ColumnType(Kind.ARRAY, f"array<{element.delta}>", element)
+        return ColumnType(Conversion.ARRAY, f"array<{element.delta}>", element)
     if pa.types.is_timestamp(arrow):
         return _NAIVE if arrow.tz is None else _ZONED
     return next((column_type for is_type, column_type in _COLUMN_TYPES if is_type(arrow)), TEXT)
 
 
-_NAIVE, _ZONED = ColumnType(Kind.TIMESTAMP, "timestamp_ntz"), ColumnType(Kind.TIMESTAMPTZ, "timestamp")
+_NAIVE, _ZONED = ColumnType(Conversion.TIMESTAMP, "timestamp_ntz"), ColumnType(Conversion.TIMESTAMPTZ, "timestamp")
 _COLUMN_TYPES = (
-    (pa.types.is_boolean, ColumnType(Kind.BOOLEAN, "boolean")),
-    (pa.types.is_integer, ColumnType(Kind.INTEGER, "bigint")),
-    (pa.types.is_float32, ColumnType(Kind.FLOAT, "float")),
-    (pa.types.is_float64, ColumnType(Kind.FLOAT, "double")),
-    (pa.types.is_decimal, ColumnType(Kind.DECIMAL, "decimal")),
-    (pa.types.is_date, ColumnType(Kind.DATE, "date")),
-    (pa.types.is_binary, ColumnType(Kind.BYTEA, "binary")),
-    (pa.types.is_binary_view, ColumnType(Kind.BYTEA, "binary")),
-    (pa.types.is_large_binary, ColumnType(Kind.BYTEA, "binary")),
+    (pa.types.is_boolean, ColumnType(Conversion.BOOLEAN, "boolean")),
+    (pa.types.is_integer, ColumnType(Conversion.INTEGER, "bigint")),
+    (pa.types.is_float32, ColumnType(Conversion.FLOAT, "float")),
+    (pa.types.is_float64, ColumnType(Conversion.FLOAT, "double")),
+    (pa.types.is_decimal, ColumnType(Conversion.DECIMAL, "decimal")),
+    (pa.types.is_date, ColumnType(Conversion.DATE, "date")),
+    (pa.types.is_binary, ColumnType(Conversion.BYTEA, "binary")),
+    (pa.types.is_binary_view, ColumnType(Conversion.BYTEA, "binary")),
+    (pa.types.is_large_binary, ColumnType(Conversion.BYTEA, "binary")),
 )
 
 
 def _texts(values: pa.Array, column_type: ColumnType) -> pa.Array:
     match column_type.kind:
-        case Kind.TEXT | Kind.INTEGER | Kind.DATE:
+        case Conversion.TEXT | Conversion.INTEGER | Conversion.DATE:
             return values.cast(pa.string())
-        case Kind.BOOLEAN:
+        case Conversion.BOOLEAN:
             return pc.if_else(values, "t", "f")
-        case Kind.TIMESTAMP:
+        case Conversion.TIMESTAMP:
             return _timestamp_texts(values)
-        case Kind.TIMESTAMPTZ:
+        case Conversion.TIMESTAMPTZ:
             return pc.binary_join_element_wise(_timestamp_texts(values), "+00", "")
-        case Kind.DECIMAL if column_type.element is None:
+        case Conversion.DECIMAL if column_type.element is None:
             return _decimal_texts(values, column_type)
         case _:
             return _each(values, column_type)
@@ -133,7 +133,7 @@ def _decimal_texts(values: pa.Array, column_type: ColumnType) -> pa.Array:
 def _writer(column_type: ColumnType) -> Callable[[Any], str]:
     if column_type.element is not None:
         return partial(_array, _writer(column_type.element))
-    if column_type.kind is Kind.FLOAT:
+    if column_type.kind is Conversion.FLOAT:
         return real_text if column_type.delta == "float" else double_text
     return _WRITERS[column_type.kind]
 
@@ -167,15 +167,15 @@ def _bytea(value: bytes) -> str:
     return f"\\x{value.hex()}"
 
 
-_WRITERS: dict[Kind, Callable[[Any], str]] = {
-    Kind.TEXT: str,
-    Kind.BOOLEAN: _boolean,
-    Kind.INTEGER: str,
-    Kind.DECIMAL: _decimal,
-    Kind.DATE: _date,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.TIMESTAMPTZ: _timestamptz,
-    Kind.BYTEA: _bytea,
+_WRITERS: dict[Conversion, Callable[[Any], str]] = {
+    Conversion.TEXT: str,
+    Conversion.BOOLEAN: _boolean,
+    Conversion.INTEGER: str,
+    Conversion.DECIMAL: _decimal,
+    Conversion.DATE: _date,
+    Conversion.TIMESTAMP: _timestamp,
+    Conversion.TIMESTAMPTZ: _timestamptz,
+    Conversion.BYTEA: _bytea,
 }
 
 
@@ -289,7 +289,7 @@ def arrow_type(held: ColumnType) -> pa.DataType:
     """Return the Arrow type of a column of a history."""
     if held.element is not None:
         return pa.list_(arrow_type(held.element))
-    if held.kind is Kind.DECIMAL:
+    if held.kind is Conversion.DECIMAL:
         precision, scale = held.delta.removeprefix("decimal(").removesuffix(")").split(",")
         return pa.decimal128(int(precision), int(scale))
     return _SCALARS[held.delta]
@@ -300,13 +300,13 @@ def typed_values(texts: pa.Array, held: ColumnType) -> pa.Array:
     if held.may_not_fit:
         texts = pc.if_else(fits(texts, held), texts, pa.scalar(None, pa.string()))
     match held.kind:
-        case Kind.TEXT:
+        case Conversion.TEXT:
             return texts
-        case Kind.BOOLEAN:
+        case Conversion.BOOLEAN:
             return _booleans(texts)
-        case Kind.BYTEA:
+        case Conversion.BYTEA:
             return pa.array([None if text is None else _bytes(text) for text in texts.to_pylist()], pa.binary())
-        case Kind.ARRAY:
+        case Conversion.ARRAY:
             return _arrays(texts, held)
         case _:
             return texts.cast(arrow_type(held))
@@ -331,15 +331,15 @@ def raw_map(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
 def fits(texts: pa.Array, held: ColumnType) -> pa.Array:
     """Return whether the type can represent these values; NULL for NULL."""
     match held.kind:
-        case Kind.DECIMAL:
+        case Conversion.DECIMAL:
             found = pc.invert(pc.is_in(texts, pa.array(NOT_FINITE)))
             return pc.if_else(pc.is_valid(texts), found, pa.scalar(None, pa.bool_()))
-        case Kind.DATE:
+        case Conversion.DATE:
             return pc.equal(pc.binary_length(texts), DATE_LENGTH)
-        case Kind.TIMESTAMP | Kind.TIMESTAMPTZ:
+        case Conversion.TIMESTAMP | Conversion.TIMESTAMPTZ:
             after_year = pc.equal(pc.find_substring(texts, "-"), YEAR_LENGTH)
             return pc.and_(after_year, pc.invert(pc.ends_with(texts, " BC")))
-        case Kind.ARRAY:
+        case Conversion.ARRAY:
             return pa.array(
                 [None if text is None else _array_fits(text, held) for text in texts.to_pylist()], pa.bool_()
             )

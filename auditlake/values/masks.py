@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditlake.errors import InvariantBroken
-from auditlake.mask_rules import BYTEA_OID, CHAR_OID, NULL, UUID_OID, Form, Rule
+from auditlake.mask_rules import BYTEA_OID, CHAR_OID, NULL, UUID_OID, MaskForm, Rule
 
 _BLOCK_BYTES = 64
 _INNER, _OUTER = 0x36, 0x5C
@@ -40,7 +40,7 @@ def hmac_sha256(secret: bytes) -> Callable[[bytes], bytes]:
     return digest
 
 
-def fingerprint(secret: bytes) -> str:
+def secret_fingerprint(secret: bytes) -> str:
     """Return a text by which a secret is recognized, and from which it cannot be derived."""
     return hmac_sha256(secret)(_FINGERPRINT).hex()
 
@@ -68,21 +68,21 @@ class ColumnMask:
 
     def _masked(self, values: pa.Array, hash_of: "Callable[[], Callable[[bytes], bytes]]") -> pa.Array:
         match self.rule.form:
-            case Form.KEEP:
+            case MaskForm.KEEP:
                 return values
-            case Form.NULL:
+            case MaskForm.NULL:
                 return pa.nulls(len(values), values.type)
-            case Form.HASH:
+            case MaskForm.HASH:
                 change = hash_of()
                 raws = values.cast(pa.binary()).to_pylist()
                 return pa.array([None if raw is None else change(raw) for raw in raws], pa.binary()).cast(values.type)
-            case Form.TRUNCATE | Form.KEEP_LAST:
+            case MaskForm.TRUNCATE | MaskForm.KEEP_LAST:
                 return self._cut(values)
 
     def _cut(self, values: pa.Array) -> pa.Array:
         length, padded = self.rule.length, self.type_oid == CHAR_OID
         source = pc.utf8_rtrim(values, " ") if padded else values
-        last = self.rule.form is Form.KEEP_LAST
+        last = self.rule.form is MaskForm.KEEP_LAST
         cut = pc.utf8_slice_codeunits(source, -length) if last else pc.utf8_slice_codeunits(source, 0, length)
         if not padded:
             return cut

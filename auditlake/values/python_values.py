@@ -26,7 +26,16 @@ from functools import lru_cache
 from typing import Any
 
 from auditlake.values.exact_text import elements
-from auditlake.values.types import BUILT_IN, DATE_LENGTH, NUMERIC_OID, TEXT, YEAR_LENGTH, ColumnType, Kind, column_type
+from auditlake.values.types import (
+    BUILT_IN,
+    DATE_LENGTH,
+    NUMERIC_OID,
+    TEXT,
+    YEAR_LENGTH,
+    ColumnType,
+    Conversion,
+    column_type,
+)
 
 Decoder = Callable[[str], Any]
 
@@ -53,7 +62,7 @@ def decoder(type_oid: int, typmod: int) -> Decoder:
 def _decoder_of(stored: ColumnType) -> Decoder:
     if stored.element is not None:
         return _array_of(_decoder_of(stored.element))
-    if stored == ColumnType(Kind.FLOAT, "float"):
+    if stored == ColumnType(Conversion.FLOAT, "float"):
         return _real
     return _DECODERS.get(stored.kind, _text)
 
@@ -104,13 +113,13 @@ def _bytea(text: str) -> bytes:
     return bytes.fromhex(text.removeprefix("\\x"))
 
 
-_DECODERS: dict[Kind, Decoder] = {
+_DECODERS: dict[Conversion, Decoder] = {
     TEXT.kind: _text,
-    Kind.BOOLEAN: _boolean,
-    Kind.INTEGER: int,
-    Kind.FLOAT: float,
-    Kind.DATE: _date,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.TIMESTAMPTZ: _timestamptz,
-    Kind.BYTEA: _bytea,
+    Conversion.BOOLEAN: _boolean,
+    Conversion.INTEGER: int,
+    Conversion.FLOAT: float,
+    Conversion.DATE: _date,
+    Conversion.TIMESTAMP: _timestamp,
+    Conversion.TIMESTAMPTZ: _timestamptz,
+    Conversion.BYTEA: _bytea,
 }

@@ -8,8 +8,8 @@ that is not listed here keeps its exact text in a STRING column: it is never ref
     domain   its base type's column type, without the domain's own modifier: the stream names only the base type
     others   enums, composites, ranges and types of extensions keep their text
 
-Pure. The stages translate a `Kind` to Spark SQL (`apply.typed_values`), to Arrow (`snapshot.column_codec`) and back to
-text (`exact_text`). `scripts/types_page.py` generates docs/types.md from this table.
+Pure. The stages translate a `Conversion` to Spark SQL (`apply.typed_values`), to Arrow (`snapshot.column_codec`) and
+back to text (`exact_text`). `scripts/types_page.py` generates docs/types.md from this table.
 
 Authority: postgresql.org/docs/current/datatype.html; src/include/catalog/pg_type.dat for the OIDs
 """
@@ -27,7 +27,7 @@ _VARHDRSZ = 4
 _MAX_PRECISION = 38
 
 
-class Kind(Enum):
+class Conversion(Enum):
     """Conversion from the text of a value to a typed value."""
 
     TEXT = "text"
@@ -46,7 +46,7 @@ class Kind(Enum):
 class ColumnType:
     """Column type for the values of a PostgreSQL type; `delta` is a Delta (and Spark DDL) type name."""
 
-    kind: Kind
+    kind: Conversion
     delta: str
     element: "ColumnType | None" = None
 
@@ -69,28 +69,28 @@ NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _OUTSIDE_YEARS = "infinity, -infinity, BC, years past 9999"
 
 DOES_NOT_FIT = {
-    Kind.DECIMAL: ", ".join(NOT_FINITE),
-    Kind.DATE: _OUTSIDE_YEARS,
-    Kind.TIMESTAMP: _OUTSIDE_YEARS,
-    Kind.TIMESTAMPTZ: _OUTSIDE_YEARS,
-    Kind.ARRAY: "more than one dimension, a lower bound that is not 1, an element that does not fit",
+    Conversion.DECIMAL: ", ".join(NOT_FINITE),
+    Conversion.DATE: _OUTSIDE_YEARS,
+    Conversion.TIMESTAMP: _OUTSIDE_YEARS,
+    Conversion.TIMESTAMPTZ: _OUTSIDE_YEARS,
+    Conversion.ARRAY: "more than one dimension, a lower bound that is not 1, an element that does not fit",
 }
 """Values of a kind that its typed column cannot represent; every other kind represents all values."""
 
-TEXT = ColumnType(Kind.TEXT, "string")
+TEXT = ColumnType(Conversion.TEXT, "string")
 
 _TYPED = {
-    "bool": ColumnType(Kind.BOOLEAN, "boolean"),
-    "bytea": ColumnType(Kind.BYTEA, "binary"),
-    "int8": ColumnType(Kind.INTEGER, "bigint"),
-    "int2": ColumnType(Kind.INTEGER, "smallint"),
-    "int4": ColumnType(Kind.INTEGER, "int"),
-    "oid": ColumnType(Kind.INTEGER, "bigint"),  # unsigned 32 bits
-    "float4": ColumnType(Kind.FLOAT, "float"),
-    "float8": ColumnType(Kind.FLOAT, "double"),
-    "date": ColumnType(Kind.DATE, "date"),
-    "timestamp": ColumnType(Kind.TIMESTAMP, "timestamp_ntz"),
-    "timestamptz": ColumnType(Kind.TIMESTAMPTZ, "timestamp"),
+    "bool": ColumnType(Conversion.BOOLEAN, "boolean"),
+    "bytea": ColumnType(Conversion.BYTEA, "binary"),
+    "int8": ColumnType(Conversion.INTEGER, "bigint"),
+    "int2": ColumnType(Conversion.INTEGER, "smallint"),
+    "int4": ColumnType(Conversion.INTEGER, "int"),
+    "oid": ColumnType(Conversion.INTEGER, "bigint"),  # unsigned 32 bits
+    "float4": ColumnType(Conversion.FLOAT, "float"),
+    "float8": ColumnType(Conversion.FLOAT, "double"),
+    "date": ColumnType(Conversion.DATE, "date"),
+    "timestamp": ColumnType(Conversion.TIMESTAMP, "timestamp_ntz"),
+    "timestamptz": ColumnType(Conversion.TIMESTAMPTZ, "timestamp"),
 }
 
 # Every base type, range and multirange of pg_catalog that a column can have: OID, OID of its array type, typname.
@@ -136,7 +136,7 @@ def column_type(type_oid: int, typmod: int) -> ColumnType:
     if _NAMES[element_oid] in _OTHER_DELIMITER:
         return TEXT
     element = column_type(element_oid, typmod)
-    return ColumnType(Kind.ARRAY, f"array<{element.delta}>", element)
+    return ColumnType(Conversion.ARRAY, f"array<{element.delta}>", element)
 
 
 def is_widened(was: tuple[int, int], now: tuple[int, int]) -> bool:
@@ -203,4 +203,4 @@ def _numeric(typmod: int) -> ColumnType:
     scale = (((typmod - _VARHDRSZ) & 0x7FF) ^ 1024) - 1024
     if precision > _MAX_PRECISION or not 0 <= scale <= precision:
         return TEXT
-    return ColumnType(Kind.DECIMAL, f"decimal({precision},{scale})")
+    return ColumnType(Conversion.DECIMAL, f"decimal({precision},{scale})")

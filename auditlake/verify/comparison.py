@@ -23,7 +23,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from auditlake.capture.preconditions import Source
+from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import Task, run_capture
 from auditlake.errors import AuditlakeError, LakeConflict, NotAnswerable, SourceUnreachable, SourceUnready, Unsupported
 from auditlake.lake.history import HistoryTable, list_histories, type_of
@@ -44,10 +44,10 @@ from auditlake.spark.planning import interpreted_if_wide
 from auditlake.streaming_mode import Streaming
 from auditlake.temporal.moments import Known, read_known
 from auditlake.values.exact_text import arrow_type
-from auditlake.values.types import ColumnType, Kind
-from auditlake.verify.digest import Difference, Digest, Sums, chosen_buckets, differences
-from auditlake.verify.lake_side import LakeState, Unreadable, reading, rows_of, session_of, state_at, sums_of
-from auditlake.verify.report import Finding, TableReport, cut
+from auditlake.values.types import ColumnType, Conversion
+from auditlake.verify.digest import Digest, KeyDifference, Sums, chosen_buckets, differing_keys
+from auditlake.verify.lake_side import Unreadable, VerifiedState, bucket_rows, reading, session_of, state_at, sums_of
+from auditlake.verify.report import Finding, TableReport, first_findings
 from auditlake.verify.source_side import RangeTask, SourceSnapshot, rows_of_ranges, sum_ranges
 
 AT_ONCE = 4
@@ -67,7 +67,7 @@ Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ComparisonBounds:
     """Timeout of the wait for capture, its streaming mode and masks, and maximum number of findings per table."""
 
     timeout_s: float
@@ -91,10 +91,12 @@ class _Side:
 _Bundle = Sequence[tuple[TableName, RangeTask]]
 
 
-class Comparison:
+class SourceComparison:
     """Compare the tables of one lake under one snapshot of its source."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, source: SourceSnapshot, bounds: Bounds, notify: Notify) -> None:
+    def __init__(
+        self, spark: SparkSession, lake: Lake, source: SourceSnapshot, bounds: ComparisonBounds, notify: Notify
+    ) -> None:
         self._spark = spark
         self._lake = lake
         self._source = source
@@ -227,7 +229,7 @@ class Comparison:
     def _capture_task(self) -> Task:
         end = WalEnd(Lsn(self._source.lsn + 1), time_us=0)
         manifest, bounds = require_manifest(self._lake), self._bounds
-        origin = Source(self._source.owner, manifest, bounds.streaming, masking=bounds.masking)
+        origin = CaptureSource(self._source.owner, manifest, bounds.streaming, masking=bounds.masking)
         return Task(origin, self._lake, end)
 
     def _known_lsn(self) -> Lsn:
@@ -264,7 +266,7 @@ class Comparison:
         except Unreadable as exc:
             return TableReport(str(history.name), findings=(exc.finding,))
 
-    def _compared(self, history: HistoryTable, state: LakeState, side: _Side) -> TableReport:
+    def _compared(self, history: HistoryTable, state: VerifiedState, side: _Side) -> TableReport:
         held = {column.name: column for column in state.columns}
         if absent := [column.name for column in side.columns if column.name not in held]:
             raise NotAnswerable(f"its history has no column {', '.join(absent)} at {self._source.lsn}")
@@ -275,9 +277,9 @@ class Comparison:
         if not len(differing):
             return report
         buckets = chosen_buckets(sums, side.sums, len(columns))
-        lake, source = rows_of(state, columns, side.digest, buckets), self._source_rows(side, buckets)
-        findings = [_finding(row, columns, side) for row in differences(lake, source, keyed=bool(side.digest.key))]
-        shown, more = cut(findings, self._bounds.findings)
+        lake, source = bucket_rows(state, columns, side.digest, buckets), self._source_rows(side, buckets)
+        findings = [_finding(row, columns, side) for row in differing_keys(lake, source, keyed=bool(side.digest.key))]
+        shown, more = first_findings(findings, self._bounds.findings)
         return replace(report, findings=shown, more=more or len(buckets) < len(differing))
 
     def _source_rows(self, side: _Side, buckets: npt.NDArray[np.int64]) -> pa.Table:
@@ -308,11 +310,11 @@ def _floats(history: HistoryTable, columns: Sequence[Column], key: Sequence[int]
     return {
         place: arrow_type(type_of(column))
         for place, column in enumerate(columns)
-        if type_of(column).kind is Kind.FLOAT and place not in key and held[column.name] == {type_of(column)}
+        if type_of(column).kind is Conversion.FLOAT and place not in key and held[column.name] == {type_of(column)}
     }
 
 
-def _finding(difference: Difference, columns: Sequence[Column], side: _Side) -> Finding:
+def _finding(difference: KeyDifference, columns: Sequence[Column], side: _Side) -> Finding:
     names = [columns[place].name for place in side.digest.key]
     key = tuple(zip(names, difference.key, strict=True)) if difference.key is not None else ()
     differing = tuple(columns[place].name for place in difference.columns)

@@ -4,7 +4,7 @@ A row is the exact PostgreSQL text of each column. Each value gets a keyed 64-bi
 digest, and the same over the key's columns its identity; in a table without a key, a multiset, the identity is the
 digest. A table becomes `Sums`: per bucket of identities, the number of rows and the sum of their digests. Sums do not
 depend on order and can be added in parts. If all sums are equal, the sides are equal; otherwise only the rows of
-differing buckets are compared (`differences`): which keys and which columns differ. Such a row is its identity, the
+differing buckets are compared (`differing_keys`): which keys and which columns differ. Such a row is its identity, the
 texts of its key and the hash of each column, so the only values there are those of keys.
 
 D1  Each column is hashed under a key of its own, so equal texts in two columns do not cancel out.
@@ -149,7 +149,7 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class KeyDifference:
     """A key that differs: `key` is None in a table without a key, `columns` are the positions of differing columns.
 
     `count` is the number of wrong rows with this identity.
@@ -185,7 +185,7 @@ def rows_of_buckets(
     return pa.RecordBatch.from_arrays(columns, schema=SIDE_SCHEMA)
 
 
-def differences(lake: pa.Table, source: pa.Table, *, keyed: bool) -> Iterator[Difference]:
+def differing_keys(lake: pa.Table, source: pa.Table, *, keyed: bool) -> Iterator[KeyDifference]:
     """Compare two sides, each with all rows of the same buckets."""
     ours, theirs = _by_identity(lake), _by_identity(source)
     for identity in sorted(ours.keys() | theirs.keys()):
@@ -202,15 +202,15 @@ def _by_identity(side: pa.Table) -> dict[int, list[_Row]]:
     return rows
 
 
-def _of_identity(lake: list[_Row], source: list[_Row], *, keyed: bool) -> Iterator[Difference]:
+def _of_identity(lake: list[_Row], source: list[_Row], *, keyed: bool) -> Iterator[KeyDifference]:
     key = (lake or source)[0][0] if keyed else None
     surplus = len(lake) - len(source)
     if surplus < 0:
-        yield Difference(MISSING, key, count=-surplus)
+        yield KeyDifference(MISSING, key, count=-surplus)
     elif surplus > 0:
-        yield Difference(DUPLICATE if source else EXTRA, key, count=surplus)
+        yield KeyDifference(DUPLICATE if source else EXTRA, key, count=surplus)
     if lake and source and keyed and {hashes for _, hashes in lake} != {hashes for _, hashes in source}:
-        yield Difference(DIFFERENT, key, _columns(lake, source))
+        yield KeyDifference(DIFFERENT, key, _columns(lake, source))
 
 
 def _columns(lake: Iterable[_Row], source: Iterable[_Row]) -> tuple[int, ...]:

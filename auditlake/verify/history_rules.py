@@ -44,9 +44,9 @@ from auditlake.relation import Column
 from auditlake.spark.planning import read_version
 from auditlake.temporal.as_of_predicate import as_of_sql, ends_after_sql
 from auditlake.values.exact_text import exact_texts
-from auditlake.values.types import ColumnType, Kind
-from auditlake.verify.key_eras import KeyEra, key_eras, versions_of
-from auditlake.verify.report import Finding, TableReport, cut
+from auditlake.values.types import ColumnType, Conversion
+from auditlake.verify.key_eras import KeyEra, era_conditions, key_eras
+from auditlake.verify.report import Finding, TableReport, first_findings
 
 _PERIOD = tuple(name for name, _ in PERIOD_COLUMNS)
 _NULLABLE_ENDS = ("_to_time", "_end_op")
@@ -85,7 +85,7 @@ def check_structure(history: History, limit: int) -> TableReport:
 
 def _broken_in(era: KeyEra, history: History, limit: int) -> list[Finding]:
     """Find versions of an era that break a rule; rules of one version alone are checked in the era of its begin."""
-    of_era, begins_here = versions_of(era)
+    of_era, begins_here = era_conditions(era)
     rows = history.rows.where(of_era).select(*_named_key(era.columns), *(F.col(name) for name in _PERIOD))
     rows = rows.withColumn("following", _following(era.columns))
     problem = _problem(history.table, begins_here)
@@ -223,7 +223,7 @@ def _compared(actual: DataFrame, expected: DataFrame, columns: Sequence[Column])
 def _hash(value: Expression, column_type: ColumnType) -> Expression:
     """Hash a typed value; NULL differs from every value, and -0 from 0."""
     element = column_type if column_type.element is None else column_type.element
-    exact = typed_values.distinct_text(column_type, value) if element.kind is Kind.FLOAT else value
+    exact = typed_values.distinct_text(column_type, value) if element.kind is Conversion.FLOAT else value
     return F.xxhash64(exact, value.isNull())
 
 
@@ -274,5 +274,5 @@ def _keys_of(listed: pa.Table, columns: Sequence[Column]) -> Iterator[tuple[tupl
 
 
 def _report(table: HistoryTable, findings: Sequence[Finding], limit: int) -> TableReport:
-    shown, more = cut(findings, limit)
+    shown, more = first_findings(findings, limit)
     return TableReport(str(table.name), findings=shown, more=more)

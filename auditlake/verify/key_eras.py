@@ -42,7 +42,7 @@ def key_eras(table: HistoryTable) -> list[KeyEra]:
     ]
 
 
-def versions_of(era: KeyEra) -> tuple[Expression, Expression]:
+def era_conditions(era: KeyEra) -> tuple[Expression, Expression]:
     """Return the conditions of versions that are in force at some moment of an era, and of those that begin in it."""
     begin, end = F.col("_from_lsn"), F.col("_to_lsn")
     before_its_end = [begin < int(era.end)] if era.end is not None else []

@@ -94,7 +94,7 @@ def _causes(exc: PySparkException | Py4JJavaError) -> Iterator[tuple[PySparkExce
 
 
 @dataclass(frozen=True, slots=True)
-class LakeState:
+class VerifiedState:
     """A table as of an LSN, with its columns at that LSN."""
 
     rows: DataFrame
@@ -116,7 +116,7 @@ def session_of(spark: SparkSession, table: HistoryTable) -> SparkSession:
     return session
 
 
-def state_at(session: SparkSession, known: Known, table: HistoryTable, lsn: Lsn) -> LakeState:
+def state_at(session: SparkSession, known: Known, table: HistoryTable, lsn: Lsn) -> VerifiedState:
     """Plan the state of a table as of `lsn`.
 
     Raises NotAnswerable or Unsupported if it is not exactly known.
@@ -125,10 +125,10 @@ def state_at(session: SparkSession, known: Known, table: HistoryTable, lsn: Lsn)
     tails = find_reading_tails(known, [(table, chosen)])
     columns, names = tails.columns_shown(table, chosen)
     shown = tuple(replace(column, stored_as=names[column.stored]) for column in columns)
-    return LakeState(read_selection(session, table, chosen, tails), shown)
+    return VerifiedState(read_selection(session, table, chosen, tails), shown)
 
 
-def sums_of(state: LakeState, columns: Sequence[Column], digest: Digest) -> Sums:
+def sums_of(state: VerifiedState, columns: Sequence[Column], digest: Digest) -> Sums:
     """Sum up the digests of the state's rows over these columns."""
     parts = state.rows.mapInArrow(_summing(columns, digest), _SUMS_DDL)
     added = parts.groupBy("bucket").agg(F.sum("n").alias("n"), F.sum("high").alias("high"), F.sum("low").alias("low"))
@@ -142,12 +142,14 @@ def sums_of(state: LakeState, columns: Sequence[Column], digest: Digest) -> Sums
     return sums
 
 
-def rows_of(state: LakeState, columns: Sequence[Column], digest: Digest, wanted: npt.NDArray[np.int64]) -> pa.Table:
+def bucket_rows(
+    state: VerifiedState, columns: Sequence[Column], digest: Digest, wanted: npt.NDArray[np.int64]
+) -> pa.Table:
     """Return the rows of the wanted buckets, as SIDE_SCHEMA."""
     return state.rows.mapInArrow(_choosing(columns, digest, wanted), _SIDE_DDL).toArrow().cast(SIDE_SCHEMA)
 
 
-def texts_of(batch: pa.RecordBatch, columns: Sequence[Column], digest: Digest) -> list[pa.Array]:
+def row_texts(batch: pa.RecordBatch, columns: Sequence[Column], digest: Digest) -> list[pa.Array]:
     """Return PostgreSQL's text of each column of a batch of history rows; for the digest's floats, numbers."""
     raw = batch.column(batch.schema.get_field_index("_raw"))
     texts = []
@@ -165,7 +167,7 @@ def _summing(columns: Sequence[Column], digest: Digest) -> Callable[[Batches], I
     def summed(batches: Batches) -> Iterator[pa.RecordBatch]:
         sums = Sums(digest.buckets)
         for batch in batches:
-            sums.add_rows(digest, digest.of_rows(texts_of(batch, columns, digest), batch.num_rows))
+            sums.add_rows(digest, digest.of_rows(row_texts(batch, columns, digest), batch.num_rows))
         buckets = np.flatnonzero(sums.rows)
         digests = sums.digests[buckets]
         halves = ((digests >> _HALF).astype(np.int64), (digests & _LOW).astype(np.int64))
@@ -181,7 +183,7 @@ def _choosing(
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def chosen(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            texts = texts_of(batch, columns, digest)
+            texts = row_texts(batch, columns, digest)
             yield rows_of_buckets(digest, digest.of_rows(texts, batch.num_rows), texts, wanted)
 
     return chosen

@@ -21,7 +21,7 @@ RESTORE = "Restore these files from a backup; without one, restore the lake, or 
 _AGAIN = "Run auditlake verify again; a running follow catches up by itself."
 
 
-class Verdict(StrEnum):
+class TableVerdict(StrEnum):
     """Result of a table's verification."""
 
     EQUAL = "equal"
@@ -91,12 +91,12 @@ class TableReport:
     lost: bool = False
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> TableVerdict:
         if self.findings:
-            return Verdict.DAMAGED
+            return TableVerdict.DAMAGED
         if self.reason is not None:
-            return Verdict.SKIPPED if self.skipped else Verdict.UNVERIFIED
-        return Verdict.EQUAL
+            return TableVerdict.SKIPPED if self.skipped else TableVerdict.UNVERIFIED
+        return TableVerdict.EQUAL
 
     def and_also(self, other: "TableReport") -> "TableReport":
         """Merge the result of another check of the same table."""
@@ -120,7 +120,7 @@ class Report:
     lsn: Lsn | None
     tables: tuple[TableReport, ...] = field(default=())
 
-    def of(self, verdict: Verdict) -> list[TableReport]:
+    def of(self, verdict: TableVerdict) -> list[TableReport]:
         """Return the tables with this verdict."""
         return [table for table in self.tables if table.verdict is verdict]
 
@@ -129,17 +129,17 @@ class Report:
         rows = sum(table.rows or 0 for table in self.tables)
         versions = sum(table.versions or 0 for table in self.tables)
         scope = "without a source" if self.lsn is None else f"with the source at {self.lsn}: {rows:,} rows"
-        counts = ", ".join(f"{len(matching)} {verdict}" for verdict in Verdict if (matching := self.of(verdict)))
+        counts = ", ".join(f"{len(matching)} {verdict}" for verdict in TableVerdict if (matching := self.of(verdict)))
         tables = f"{len(self.tables)} table{'' if len(self.tables) == 1 else 's'}"
         return f"verified {tables} {scope}, {versions:,} versions; {counts or 'no tables'}"
 
     def failure(self) -> AuditlakeError | None:
         """Return the error for damaged or unverified tables; None if there are none."""
-        if damaged := self.of(Verdict.DAMAGED):
+        if damaged := self.of(TableVerdict.DAMAGED):
             names = ", ".join(table.name for table in damaged)
             lost = any(table.lost for table in damaged)
             return LakeUnusable(f"damaged in the lake: {names}", RESTORE if lost else REMEDY)
-        if unverified := self.of(Verdict.UNVERIFIED):
+        if unverified := self.of(TableVerdict.UNVERIFIED):
             names = "; ".join(f"{table.name}: {table.reason}" for table in unverified)
             return NotAnswerable(f"could not be verified: {names}", _AGAIN)
         return None
@@ -166,11 +166,11 @@ def as_json_lines(report: Report, *, keys: bool) -> Iterator[str]:
         facts = {"rows": table.rows, "versions": table.versions, "reason": table.reason, "more": table.more}
         yield _json({"event": "table", "table": table.name, "verdict": table.verdict, **facts, "notes": table.notes})
     lsn = None if report.lsn is None else str(report.lsn)
-    counts = {verdict.value: len(report.of(verdict)) for verdict in Verdict}
+    counts = {verdict.value: len(report.of(verdict)) for verdict in TableVerdict}
     yield _json({"event": "done", "lsn": lsn, "rows": sum(table.rows or 0 for table in report.tables), **counts})
 
 
-def cut(findings: Sequence[Finding], limit: int) -> tuple[tuple[Finding, ...], bool]:
+def first_findings(findings: Sequence[Finding], limit: int) -> tuple[tuple[Finding, ...], bool]:
     """Return at most `limit` findings, and whether some were left out."""
     return tuple(findings[:limit]), len(findings) > limit
 

@@ -53,14 +53,22 @@ from auditlake.source.connection import (
 from auditlake.source.slot import Waiting, create_slot, read_slot
 from auditlake.source.snapshot_session import SnapshotHolder
 from auditlake.sql_names import standard_identifier
-from auditlake.values.escapes import texts_of
+from auditlake.values.escapes import escape_column
 from auditlake.values.masks import ColumnMask
-from auditlake.values.types import STRING_OIDS, Kind, column_type
+from auditlake.values.types import STRING_OIDS, Conversion, column_type
 from auditlake.verify.digest import SIDE_SCHEMA, Digest, Sums, rows_of_buckets
 
 # For these a cast to text calls the type's output function. Not so for boolean, char(n), inet and others.
 _CAST_IS_OUTPUT = frozenset(
-    {Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.BYTEA}
+    {
+        Conversion.INTEGER,
+        Conversion.FLOAT,
+        Conversion.DECIMAL,
+        Conversion.DATE,
+        Conversion.TIMESTAMP,
+        Conversion.TIMESTAMPTZ,
+        Conversion.BYTEA,
+    }
 )
 # SQLSTATE classes of broken connections and of sessions ended by an administrator.
 _LOST = ("08", "57P")
@@ -255,7 +263,7 @@ def _texts(task: RangeTask, reader: Reader) -> Iterator[tuple[list[pa.Array], in
 def _masked(task: RangeTask, place: int, texts: pa.Array) -> pa.Array:
     """Return a column as it is in the lake: the rule is applied to the text that PostgreSQL rendered."""
     mask = task.masks.get(task.columns[place].name)
-    return texts if mask is None else mask.texts(texts_of(texts))
+    return texts if mask is None else mask.texts(escape_column(texts))
 
 
 def _refused(name: TableName, sqlstate: str | None) -> AuditlakeError:

@@ -41,16 +41,16 @@ from auditlake.source.connection import connect
 from auditlake.source.slot import Waiting
 from auditlake.spark.planning import interpreted_if_wide
 from auditlake.streaming_mode import Streaming
-from auditlake.verify.comparison import AT_ONCE, Bounds, Comparison, Notify
+from auditlake.verify.comparison import AT_ONCE, ComparisonBounds, Notify, SourceComparison
 from auditlake.verify.history_rules import check_structure, read_history, replay
 from auditlake.verify.lake_files import check_logs, check_records
 from auditlake.verify.lake_side import Unreadable, reading, session_of
-from auditlake.verify.report import Finding, Report, TableReport, cut
+from auditlake.verify.report import Finding, Report, TableReport, first_findings
 from auditlake.verify.source_side import Load, snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class VerifyRequest:
     """The tables to verify, by patterns (none: all); with the source unless `conninfo` is None.
 
     `history`: also check the versions against `changes`.
@@ -70,7 +70,7 @@ class Request:
     masking: Masking = field(default_factory=Masking)
 
 
-def verify(request: Request, start_spark: Callable[[], SparkSession], notify: Notify) -> Report:
+def verify(request: VerifyRequest, start_spark: Callable[[], SparkSession], notify: Notify) -> Report:
     """Verify the lake, and return the report.
 
     Raises:
@@ -98,8 +98,8 @@ def verify(request: Request, start_spark: Callable[[], SparkSession], notify: No
         with snapshot(request.conninfo, manifest, request.load, waiting) as source:
             lsn = source.lsn
             notify(f"comparing with the source at {lsn}")
-            bounds = Bounds(request.timeout_s, request.limit, request.streaming, request.masking)
-            reports += Comparison(spark, request.lake, source, bounds, notify).run(intact)
+            bounds = ComparisonBounds(request.timeout_s, request.limit, request.streaming, request.masking)
+            reports += SourceComparison(spark, request.lake, source, bounds, notify).run(intact)
     if request.history:
         reports += _check_versions(request, spark, [table.name for table in intact])
     return Report(lsn, tuple(_joined(reports)))
@@ -119,7 +119,7 @@ def _require_same(conninfo: str, manifest: Manifest) -> None:
         check_timeline(conninfo, manifest, current_manifest(control, manifest.slot, manifest.publication))
 
 
-def _chosen(request: Request) -> list[HistoryTable]:
+def _chosen(request: VerifyRequest) -> list[HistoryTable]:
     tables = list_histories(request.lake)
     chosen = [table for table in tables if not request.patterns or _matches(table.name, request.patterns)]
     if not chosen:
@@ -133,12 +133,12 @@ def _matches(name: TableName, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(f"{name.schema}.{name.table}" if "." in glob else name.table, glob) for glob in patterns)
 
 
-def check_data_files(request: Request, histories: Iterable[HistoryTable]) -> list[TableReport]:
+def check_data_files(request: VerifyRequest, histories: Iterable[HistoryTable]) -> list[TableReport]:
     """Check the data files and deletion vectors of all tables; report damaged ones, and those of another program."""
     return [*_log_files(request), *_history_files(request, histories)]
 
 
-def _log_files(request: Request) -> Iterator[TableReport]:
+def _log_files(request: VerifyRequest) -> Iterator[TableReport]:
     """Check the files of the lake's own tables; report only damaged ones."""
     lake = request.lake
     for path in (lake.changes, lake.relations, lake.added, lake.transactions, lake.gaps):
@@ -146,7 +146,7 @@ def _log_files(request: Request) -> Iterator[TableReport]:
             yield replace(_of_files(path.name, findings, request.limit), lost=True)
 
 
-def _history_files(request: Request, histories: Iterable[HistoryTable]) -> Iterator[TableReport]:
+def _history_files(request: VerifyRequest, histories: Iterable[HistoryTable]) -> Iterator[TableReport]:
     for table in histories:
         if not table.as_made:  # only Delta itself can read its log
             yield TableReport(
@@ -158,11 +158,11 @@ def _history_files(request: Request, histories: Iterable[HistoryTable]) -> Itera
 
 def _of_files(name: str, problems: Sequence[FileProblem], limit: int) -> TableReport:
     findings = [Finding(problem.kind, file=problem.file, detail=problem.detail) for problem in problems]
-    shown, more = cut(findings, limit)
+    shown, more = first_findings(findings, limit)
     return TableReport(name, findings=shown, more=more)
 
 
-def _check_versions(request: Request, spark: SparkSession, names: Iterable[TableName]) -> Iterator[TableReport]:
+def _check_versions(request: VerifyRequest, spark: SparkSession, names: Iterable[TableName]) -> Iterator[TableReport]:
     """Check structure and replay of each history at its current version."""
     # Read before the log: a position never exceeds the watermark at the time of its commit.
     tables = [table for name in names if (table := open_history(request.lake, name))]
@@ -174,7 +174,7 @@ def _check_versions(request: Request, spark: SparkSession, names: Iterable[Table
 
 @dataclass(frozen=True, slots=True)
 class _VersionCheck:
-    request: Request
+    request: VerifyRequest
     spark: SparkSession
     log: Log | None
     gaps: Sequence[Gap]

@@ -37,7 +37,17 @@ def test_the_endpoints_are_those_of_the_document(page: Page) -> None:
 
 def test_the_options_are_those_of_the_command() -> None:
     """Every option of its own is in the table."""
-    own = {"listen", "token_file", "behind_proxy", "names", "timeout_s", "export_rows"}
+    own = {
+        "listen",
+        "token_file",
+        "behind_proxy",
+        "proxies",
+        "users_file",
+        "access_log",
+        "names",
+        "timeout_s",
+        "export_rows",
+    }
     options = {each.opts[0] for each in auditlake.commands["serve"].params if each.name in own}
     assert isinstance(auditlake.commands["serve"], click.Command)
     assert options == set(re.findall(r"^\| `(--[a-z-]+)", _TEXT, re.MULTILINE))

@@ -16,7 +16,7 @@ from auditlake.schema.catalog_snapshot import (
 )
 from auditlake.schema.missing_values import decide, read_added
 from auditlake.source.connection import connect, fetch, fetch_one
-from auditlake.source.ddl_trigger import install
+from auditlake.source.ddl_trigger import install_ddl_trigger
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.server import oid_of
@@ -142,7 +142,7 @@ def test_the_ddl_trigger_tells_the_value_whatever_happened_since(database: str, 
     with connect(database) as conn:
         conn.execute(_SCHEMA.replace("insert into", "-- insert into").replace("v text", "k text").encode())
         lake = make_lake(database, tmp_path / "lake")
-        install(conn)
+        install_ddl_trigger(conn)
         conn.execute("insert into t values (1, 'a'), (2, 'b'); insert into p values (1, 'a'), (2, 'b')")
         expected = {}
         with psycopg.connect(database, autocommit=True) as other:

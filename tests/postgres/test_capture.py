@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from auditlake.capture.preconditions import Source
+from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import open_capture
 from auditlake.delta.table import open_table
 from auditlake.failpoints import After
@@ -55,7 +55,7 @@ def capture(dsn: str, lake: Lake) -> WalEnd:
     """Capture up to the end of the log; return that end."""
     with connect(dsn) as conn:
         end = wal_end(conn)
-    open_capture(Source(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
+    open_capture(CaptureSource(dsn, require_manifest(lake)), lake, threading.Event()).run(end)
     return end
 
 
@@ -196,7 +196,7 @@ def test_only_durable_changes_are_acknowledged(database: str, tmp_path: Path) ->
         conn.execute(SCHEMA)
     lake = make_lake(database, tmp_path / "lake", without=[LEDGER])
     stop = threading.Event()
-    running = open_capture(Source(database, require_manifest(lake)), lake, stop)
+    running = open_capture(CaptureSource(database, require_manifest(lake)), lake, stop)
     thread = threading.Thread(target=running.run, args=(None,))
     thread.start()
     seen: set[Lsn] = set()

@@ -7,7 +7,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from auditlake.errors import SourceUnready
 from auditlake.relation import TableName
 from auditlake.source.connection import connect
-from auditlake.source.context_trigger import Installed, install
+from auditlake.source.context_trigger import Installed, install_context_trigger
 from tests import command
 from tests.server import execute
 
@@ -36,7 +36,7 @@ def role(tables: str) -> str:
 def install_as(dsn: str, role: str) -> Installed:
     """Install as a role."""
     with connect(make_conninfo(dsn, user=role)) as conn:
-        return install(conn, [A, B])
+        return install_context_trigger(conn, [A, B])
 
 
 def test_a_locked_table_is_skipped_and_the_others_take_writes_at_once(tables: str) -> None:
@@ -49,7 +49,7 @@ def test_a_locked_table_is_skipped_and_the_others_take_writes_at_once(tables: st
         execute(tables, "insert into b values (1)")
     with psycopg.connect(tables) as writer, connect(tables) as conn:
         writer.execute("insert into b values (2)")
-        assert install(conn, [A, B]) == Installed((A,), (B,), {})
+        assert install_context_trigger(conn, [A, B]) == Installed((A,), (B,), {})
 
 
 def test_a_missing_privilege_is_named_with_its_grant(tables: str, role: str) -> None:

@@ -10,14 +10,14 @@ import pytest
 from auditlake.errors import SourceUnreachable
 from auditlake.lsn import Lsn
 from auditlake.replication.start import start_stream
-from auditlake.replication.stream import CopyBoth, FrameBuffer, Intake, Limits
+from auditlake.replication.stream import BufferLimits, CopyBoth, FrameBuffer, Intake
 from auditlake.source.connection import connect_replication
 from auditlake.streaming_mode import Streaming
 
 pytestmark = pytest.mark.pg
 
-SMALL = Limits(frames=100, size_bytes=50_000)
-PLENTY = Limits(frames=100_000, size_bytes=1 << 24)
+SMALL = BufferLimits(frames=100, size_bytes=50_000)
+PLENTY = BufferLimits(frames=100_000, size_bytes=1 << 24)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def copy(slot: str) -> Iterator[CopyBoth]:
         yield copy
 
 
-def read_all(copy: CopyBoth, commits: int, limits: Limits) -> list[bytes]:
+def read_all(copy: CopyBoth, commits: int, limits: BufferLimits) -> list[bytes]:
     """Read into buffers of these limits until this many commits were received."""
     found: list[bytes] = []
     while commits > 0:

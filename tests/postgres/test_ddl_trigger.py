@@ -14,7 +14,7 @@ from auditlake.errors import SourceUnready
 from auditlake.pgoutput.ddl_message import PREFIX
 from auditlake.pgoutput.decoder import Insert, LogicalMessage, decode
 from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install, read_ddl_trigger, remove
+from auditlake.source.ddl_trigger import install_ddl_trigger, read_ddl_trigger, remove
 from tests import command
 
 pytestmark = pytest.mark.pg
@@ -65,7 +65,7 @@ def columns(message: dict[str, Any], place: int = 0) -> list[tuple[int, str]]:
 def source(database: str) -> Iterator[Source]:
     """A database with a table `a` and the trigger."""
     with connect(database) as conn:
-        install(conn)
+        install_ddl_trigger(conn)
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("create table a (id int primary key, b text, c numeric(8,2))")
         conn.execute("create publication trigger for all tables")
@@ -197,11 +197,11 @@ def test_a_lock_is_not_awaited_and_makes_nobody_wait(source: Source) -> None:
         holder.execute("lock table pg_event_trigger in share mode")
         began = time.monotonic()
         with pytest.raises(SourceUnready, match="could not be changed in 2 s"):
-            install(conn)
+            install_ddl_trigger(conn)
         assert time.monotonic() - began < 10
         source.conn.execute("alter table a add d int")
     with connect(source.dsn) as conn:
-        install(conn)
+        install_ddl_trigger(conn)
         assert read_ddl_trigger(conn).records
 
 
@@ -237,7 +237,7 @@ def test_a_missing_privilege_is_named(database: str) -> None:
         conn.execute(f"grant create on database {conninfo_to_dict(database)['dbname']} to {role}")
     with connect(make_conninfo(database, user=role)) as conn:
         with pytest.raises(SourceUnready, match=f"role {role}, which is no superuser") as refused:
-            install(conn)
+            install_ddl_trigger(conn)
         assert "rds_superuser" in str(refused.value.hint)
         assert read_ddl_trigger(conn).state == "none"
     with psycopg.connect(database, autocommit=True) as conn:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import auditlake
-from auditlake.capture.preconditions import Source
+from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import open_capture
 from auditlake.feed.change import UNCHANGED, ChangedTransaction
 from auditlake.lake.layout import Lake
@@ -93,7 +93,7 @@ def test_a_subscriber_that_hangs_delays_nothing(database: str, tmp_path: Path) -
         conn.execute("create table t (id int primary key, v text)")
     lake = make_lake(database, tmp_path / "lake")
     stop = threading.Event()
-    capturing = open_capture(Source(database, require_manifest(lake)), lake, stop)
+    capturing = open_capture(CaptureSource(database, require_manifest(lake)), lake, stop)
     thread = threading.Thread(target=lambda: capturing.run(None))
     thread.start()
     with start(["log", "--follow", "--changes", "--json", "--since", "now", "--lake", lake.root]) as hung:

@@ -12,7 +12,7 @@ import pytest
 from auditlake.api.lake import Lake as LakeApi
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
-from auditlake.mcp_server import MASKED, Limits, Tools
+from auditlake.mcp_server import MASKED, AnswerLimits, Tools
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 
@@ -43,10 +43,10 @@ def test_a_mask_follows_its_column(database: str, tmp_path: Path) -> None:
         for statement in (*_LIFE[1:-2], _LIFE[-1]):
             conn.execute(statement)
             capture(database, lake)
-    open_to_all = "\n".join(_answers(Tools(LakeApi(lake.root), Limits(100)), _moments(lake)))
+    open_to_all = "\n".join(_answers(Tools(LakeApi(lake.root), AnswerLimits(100)), _moments(lake)))
     for number in range(1, 6):
         assert f"secret-{number}" in open_to_all
-    tools = Tools(LakeApi(lake.root), Limits(100, ("public.people.ssn",)))
+    tools = Tools(LakeApi(lake.root), AnswerLimits(100, ("public.people.ssn",)))
     masked = "\n".join(_answers(tools, _moments(lake)))
     assert "secret" not in masked
     for shown in (MASKED, "seen", "seen too", "other"):

@@ -9,7 +9,7 @@ import pytest
 from auditlake.api.lake import Lake as LakeApi
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import Lake
-from auditlake.mcp_server import MASKED, Limits, Tools
+from auditlake.mcp_server import MASKED, AnswerLimits, Tools
 from auditlake.snapshot import new_tables
 from auditlake.snapshot.bootstrap import Target
 from tests import command
@@ -88,7 +88,7 @@ def test_tables_have_the_names_of_the_moment(database: str, tmp_path: Path, monk
     lake = chosen_lake(tmp_path / "lake")
     before = _rename_and_recreate(database, lake)
     _require_names(Page(lake), before)
-    masked = Tools(LakeApi(lake.root), Limits(10, ("public.t.v", "public.r.v")))
+    masked = Tools(LakeApi(lake.root), AnswerLimits(10, ("public.t.v", "public.r.v")))
     assert [each["table"] for each in masked.tables()["found"]] == ["public.s", "public.t"]
     for table in ("s", "public.t"):
         assert [each["v"] for each in masked.rows(table)["found"]] == [MASKED]

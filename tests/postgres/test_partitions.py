@@ -10,7 +10,7 @@ import pytest
 
 import auditlake
 from auditlake.capture import partition_watch
-from auditlake.capture.partition_watch import Held, PartitionWatch, Since, read_since, record_partitions
+from auditlake.capture.partition_watch import HeldPartition, PartitionWatch, Since, read_since, record_partitions
 from auditlake.errors import NotAnswerable
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -213,11 +213,11 @@ def test_an_undecided_truncation_is_looked_for_a_tenth_of_the_time(
         watch.refresh(conn, {table.name: table.relation.oid for table in read_tables(conn)})
         execute(database, "truncate t_a")
         for _ in range(60):
-            watch.check(conn, Held(low, 0))
+            watch.check(conn, HeldPartition(low, 0))
             clock_s[0] += 1
         assert looked_at_s == [0, 30, 60]
         assert watch.pending
-        watch.check(conn, Held(_end(database), 0))
+        watch.check(conn, HeldPartition(_end(database), 0))
     assert not watch.pending
     assert [each.reason for each in read_known(lake).parked.values()] == ["its partition t_a was truncated"]
 

@@ -14,7 +14,7 @@ import pytest
 
 import auditlake
 from auditlake.lake.layout import Lake
-from auditlake.mcp_server import Limits, Tools
+from auditlake.mcp_server import AnswerLimits, Tools
 from tests import oracle
 from tests.command import Done, capture_here, run_here
 from tests.page import Page
@@ -133,7 +133,7 @@ def test_types_of_a_rewritten_column_are_named(site: Site) -> None:
     assert first.before is not None
     assert first.after is not None
     assert (first.before["d"], first.after["d"]) == (Decimal("1.25"), "text")
-    found = Tools(auditlake.Lake(site.lake.root), Limits(1000)).diff(str(site.before.lsn), tables=["items"])
+    found = Tools(auditlake.Lake(site.lake.root), AnswerLimits(1000)).diff(str(site.before.lsn), tables=["items"])
     assert len(found["found"]) == sum(map(len, site.expected("items").values()))
 
 

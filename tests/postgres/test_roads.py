@@ -15,8 +15,8 @@ from auditlake.errors import SourceUnready
 from auditlake.schema.missing_values import read_added
 from auditlake.snapshot.plan import make_plan
 from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
-from auditlake.values.escapes import text_of, visible
+from auditlake.source.ddl_trigger import install_ddl_trigger
+from auditlake.values.escapes import decode_bytes, visible
 from tests.capture_lake import make_lake
 from tests.capture_once import capture
 from tests.roads import both_roads
@@ -59,7 +59,7 @@ def test_messages_of_the_ddl_trigger_are_in_utf8(server: Server, tmp_path: Path)
         with connect(server.dsn(name)) as conn:
             conn.execute("create table public.t (id int primary key)")
             lake = make_lake(server.dsn(name), tmp_path / "lake")
-            install(conn)
+            install_ddl_trigger(conn)
             conn.execute("insert into public.t values (1)")
             conn.execute("alter table public.t add column \"천\" text default '천'".encode())
             capture(server.dsn(name), lake)
@@ -122,7 +122,7 @@ def test_invalid_utf8_is_exact_in_copy_and_stream(database: str, tmp_path: Path)
         == streamed
         == [["1", text, text, f'{{"{text}",b,NULL}}', None, "NaN"], ["2", "plain", "é", "{é}", "{}", "1.0"]]
     )
-    assert text_of(b"c\xc3\xa9\xe9,") == text
+    assert decode_bytes(b"c\xc3\xa9\xe9,") == text
     assert visible(text) == "cé\\xe9,"
 
 

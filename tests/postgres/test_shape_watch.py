@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 import auditlake
 from auditlake.capture import shape_watch
 from auditlake.capture.change_log import CaptureLog
-from auditlake.capture.partition_watch import Held
+from auditlake.capture.partition_watch import HeldPartition
 from auditlake.capture.shape_watch import DdlRecorder, ShapeWatch, record_shapes
 from auditlake.errors import BadUsage, NotAnswerable
 from auditlake.lake.layout import Lake
@@ -533,7 +533,7 @@ def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monke
         log = CaptureLog(site.lake)
         watch = ShapeWatch(site.lake, log, DdlRecorder(site.lake, log), print, "auditlake")
         watch.refresh(conn, watched)
-        watch.check(conn, Held(log.acknowledged, 1))
+        watch.check(conn, HeldPartition(log.acknowledged, 1))
         monkeypatch.setattr(files, "_SETTLED_NS", 0)  # the record is older than a tick of the clock
 
         def write(*given: Any) -> None:
@@ -543,10 +543,10 @@ def test_a_table_recorded_while_another_is_accepted_is_watched(site: Site, monke
 
         site.execute("alter table t add y int")
         monkeypatch.setattr(shape_watch, "write_shape", write)
-        watch.check(conn, Held(log.acknowledged, 1))
-        watch.check(conn, Held(site.end(), 1))
+        watch.check(conn, HeldPartition(log.acknowledged, 1))
+        watch.check(conn, HeldPartition(site.end(), 1))
         assert not watch.pending
-        before = Held(site.end(), 1)
+        before = HeldPartition(site.end(), 1)
         site.execute("alter table x add y int")
         watch.check(conn, before)
     assert find_parked(site.lake, TableName("public", "x"), Cause.PENDING)

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from auditlake.capture import capture as stage
-from auditlake.capture.preconditions import Source
+from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import open_capture
 from auditlake.failpoints import After
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import require_manifest
-from auditlake.replication.stream import Limits
+from auditlake.replication.stream import BufferLimits
 from auditlake.source.connection import connect
 from auditlake.source.server import wal_end
 from auditlake.streaming_mode import Streaming, StreamingMode
@@ -87,7 +87,7 @@ def sessions(database: str) -> Iterator[Sessions]:
 @contextmanager
 def capturing(dsn: str, lake: Lake, mode: StreamingMode) -> Iterator[None]:
     """Capture in the background, and then up to the end."""
-    stop, source = threading.Event(), Source(dsn, require_manifest(lake), Streaming(mode))
+    stop, source = threading.Event(), CaptureSource(dsn, require_manifest(lake), Streaming(mode))
     running = threading.Thread(target=open_capture(source, lake, stop).run, args=(None,))
     running.start()
     try:
@@ -102,7 +102,7 @@ def capture(dsn: str, lake: Lake, mode: StreamingMode) -> None:
     """Capture up to the end of the log."""
     with connect(dsn) as conn:
         end = wal_end(conn)
-    open_capture(Source(dsn, require_manifest(lake), Streaming(mode)), lake, threading.Event()).run(end)
+    open_capture(CaptureSource(dsn, require_manifest(lake), Streaming(mode)), lake, threading.Event()).run(end)
 
 
 def many(table: str, first: int, count: int) -> str:
@@ -170,7 +170,7 @@ def test_streaming_does_not_change_the_captured_rows(
     """Rows of `changes` and `transactions`, with ordinals and relation versions."""
     plain = make_lake(database, tmp_path / "plain", name="plain")
     streamed = make_lake(database, tmp_path / "streamed", name="streamed")
-    small = mock.patch.multiple(stage, _BATCH=Limits(100, 10_000), _FULL=Limits(500, 50_000))
+    small = mock.patch.multiple(stage, _BATCH=BufferLimits(100, 10_000), _FULL=BufferLimits(500, 50_000))
     with small, capturing(database, streamed, mode):
         work(sessions, sessions.await_decoded)
     capture(database, plain, "off")

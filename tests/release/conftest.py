@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from auditlake.store.place import parse
+from auditlake.store.place import parse_url
 from tests.interleaved import Site
 from tests.server import Server
 
@@ -30,7 +30,7 @@ def make_site(
         databases.append(server.create_database())
         place = tmp_path_factory.mktemp("interleaved") / "lake"
         if request.param == "s3":
-            place = cast("Path", parse(f"{request.getfixturevalue('bucket')}/{uuid4().hex}"))
+            place = cast("Path", parse_url(f"{request.getfixturevalue('bucket')}/{uuid4().hex}"))
         return Site(server.dsn(databases[-1]), place)
 
     yield make

@@ -18,7 +18,7 @@ from auditlake.delta.table import open_table
 from auditlake.spark import log_store
 from auditlake.spark.session import spark_session
 from auditlake.store.objects import settings_for_spark
-from auditlake.store.place import Remote, parse
+from auditlake.store.place import Remote, parse_url
 
 _COMMITS = 8
 _DELTAS = "io.delta.storage.S3SingleDriverLogStore"
@@ -142,6 +142,6 @@ def race(spark: SparkSession, folder: Remote) -> None:
 
 
 if __name__ == "__main__":
-    place = parse(sys.argv[2])
+    place = parse_url(sys.argv[2])
     session = spark_session({"spark.master": "local[2]", "spark.driver.memory": "1g", **settings_for_spark(place)})
     {"stores": stores, "missing": missing, "race": race}[sys.argv[1]](session, place)

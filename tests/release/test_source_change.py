@@ -32,7 +32,7 @@ from auditlake.source.connection import connect
 from auditlake.source.slot import drop_slot, read_slot
 from auditlake.status import read_status
 from auditlake.temporal.moments import read_known
-from auditlake.verify.verify import Request, verify
+from auditlake.verify.verify import VerifyRequest, verify
 from tests import oracle
 from tests.running import Running
 from tests.server import Server
@@ -145,7 +145,7 @@ def _compare(course: _Course) -> None:
         shown = Counter((int(str(row[0])), row[1]) for row in moment.states["other"])
         assert site.rows("select id, v from other", str(moment.lsn)) == shown
     with Running(site.dsn, site.lake):
-        report = verify(Request(site.lake, site.dsn, timeout_s=60), lambda: site.spark, lambda _: None)
+        report = verify(VerifyRequest(site.lake, site.dsn, timeout_s=60), lambda: site.spark, lambda _: None)
     assert not [table for table in report.tables if table.findings], report
     assert read_status(site.lake, site.dsn).refusal is None
 

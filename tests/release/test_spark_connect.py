@@ -16,7 +16,7 @@ import pytest
 
 from auditlake.lake.layout import Lake
 from auditlake.store.objects import settings_for_spark
-from auditlake.store.place import Remote, parse
+from auditlake.store.place import Remote, parse_url
 from tests import command
 from tests.capture_once import capture
 from tests.release.test_jobs import await_line, daemon
@@ -40,7 +40,7 @@ def connect_server(bucket: str, tmp_path: Path) -> Iterator[str]:
     options += ["--properties-file", str(_ROOT / "conf" / "spark-defaults.conf"), "--jars", jars]
     options += ["--conf", f"spark.connect.grpc.binding.port={port}"]
     options += ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
-    for name, value in settings_for_spark(parse(f"{bucket}/any")).items():
+    for name, value in settings_for_spark(parse_url(f"{bucket}/any")).items():
         options += ["--conf", f"{name}={value}"]
     log = tmp_path / "connect.log"
     with daemon(log, "org.apache.spark.deploy.SparkSubmit", *options, memory="1g"):  # as spark-submit starts it

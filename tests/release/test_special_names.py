@@ -12,7 +12,7 @@ import pytest
 
 import auditlake
 from auditlake.lake.layout import Lake
-from auditlake.mcp_server import Limits, Tools
+from auditlake.mcp_server import AnswerLimits, Tools
 from auditlake.sql_names import spark_identifier
 from tests import oracle
 from tests.command import Done, capture_here, run_here
@@ -150,7 +150,7 @@ def test_states_and_histories_have_every_name(site: Site, table: str) -> None:
     ]
     for name in _NAMES:
         assert len(lake.log(table=table, column=name)) == 2, name
-    tools = Tools(lake, Limits(100))
+    tools = Tools(lake, AnswerLimits(100))
     assert set(tools.rows(table, where=[("id", "=", "1")])["found"][0]) == set(names)
     assert len(tools.diff(str(site.before.lsn), tables=[table])["found"]) == 3
     assert len(list(lake.changes("beginning", tables=[table], follow=False))) == 3

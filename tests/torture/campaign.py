@@ -34,7 +34,7 @@ import psycopg
 from auditlake.errors import AuditlakeError
 from auditlake.lake.layout import Lake
 from auditlake.store.objects import settings_for_spark
-from auditlake.store.place import parse
+from auditlake.store.place import parse_url
 from tests import oracle, shape_oracle
 from tests.crash.killed import SPARK
 from tests.faulty_store import FaultyStore
@@ -259,7 +259,7 @@ def _testbed(held: ExitStack, seed: str, store: str) -> Testbed:
         install_trigger(server.dsn(database))
     proxy = held.enter_context(Proxy(server.dsn(database)))
     if store == "s3":
-        lake = Lake(cast("Path", parse(f"{held.enter_context(s3_server())}/lake")))
+        lake = Lake(cast("Path", parse_url(f"{held.enter_context(s3_server())}/lake")))
         faulty = held.enter_context(FaultyStore(os.environ["AWS_ENDPOINT_URL"], _SPOILED, f"{seed}/store"))
         return Testbed(server, proxy, database, lake, seed, store=faulty)
     folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="auditlake-torture-")))

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 import auditlake.capture.capture as stage
 import auditlake.capture.change_log as log
 from auditlake.apply.apply import apply_pending
-from auditlake.capture.preconditions import Source
+from auditlake.capture.preconditions import CaptureSource
 from auditlake.capture.supervisor import make_task, open_capture, run_capture
 from auditlake.delta.log_writer import commit_id_of, moved, put_commit
 from auditlake.errors import AuditlakeError, LakeConflict, SourceUnreachable
@@ -37,7 +37,7 @@ from auditlake.lake.parking import Cause, unpark
 from auditlake.lake.positions import read_positions
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
-from auditlake.replication.stream import Limits
+from auditlake.replication.stream import BufferLimits
 from auditlake.snapshot import ctid_ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.copy import copy_bundle
@@ -230,8 +230,8 @@ class CaptureScenario:
 
     def _capture(self, place: After | None = None, times: int = 1, act: Callable[[], None] = _kill) -> None:
         """Capture up to the end of WAL, or up to a failpoint; the lake must hold whatever was acknowledged."""
-        stage._BATCH = Limits(frames=200, size_bytes=20_000)  # noqa: SLF001
-        stage._FULL = Limits(frames=600, size_bytes=60_000)  # noqa: SLF001
+        stage._BATCH = BufferLimits(frames=200, size_bytes=20_000)  # noqa: SLF001
+        stage._FULL = BufferLimits(frames=600, size_bytes=60_000)  # noqa: SLF001
         at_place = _Failpoint(place, times, act)
         setattr(stage, "reach", at_place)  # noqa: B010 - a name that the module only imports
         setattr(log, "reach", at_place)  # noqa: B010
@@ -242,7 +242,7 @@ class CaptureScenario:
         patience.start()
         try:
             with suppress(Killed):
-                open_capture(Source(self.dsn, require_manifest(self.lake)), self.lake, stop).run(end)
+                open_capture(CaptureSource(self.dsn, require_manifest(self.lake)), self.lake, stop).run(end)
                 assert place is None or act is not _kill, f"{place} was not reached"
         finally:
             patience.cancel()

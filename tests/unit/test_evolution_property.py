@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from auditlake.lake.history import RESERVED, HistoryTable
-from auditlake.lake.relations import RelationVersion, ShapeSource, Versions, rows_of
+from auditlake.lake.relations import RelationVersion, RelationVersions, ShapeSource, version_rows
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.schema.evolution import Followed, find_shapes, follow, reshaped
+from auditlake.schema.evolution import Followed, find_shapes, follow_versions, reshaped
 from auditlake.schema.missing_values import Added, Answers, Existing
 from tests.random_seeds import random_seeds
 
@@ -132,12 +132,12 @@ def _began(catalog: Catalog, table: int) -> HistoryTable:
 
 def _followed(catalog: Catalog, chance: random.Random, table: HistoryTable) -> HistoryTable:
     """Follow a table to the end, in tails of random length, with a new snapshot wherever it is refused."""
-    versions = Versions(pa.Table.from_batches([rows_of(enumerate(catalog.versions, 1))]))
+    versions = RelationVersions(pa.Table.from_batches([version_rows(enumerate(catalog.versions, 1))]))
     while table.position < catalog.lsn:
         upto = Lsn(chance.randint(table.position + 1, catalog.lsn))
         first_change = chance.choice((None, Lsn(chance.randint(table.position + 1, upto))))
         shapes = find_shapes([table], versions, None, upto)[table]
-        found = follow(table, shapes.following, catalog.answers, table.oid, first_change)
+        found = follow_versions(table, shapes.following, catalog.answers, table.oid, first_change)
         _check_layouts(catalog, found)
         stops = [lsn - 1 for lsn in (found.refused_at, found.cut_at) if lsn is not None]
         end = Lsn(min([*stops, upto]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from auditlake.attribution import PREFIXES
 from auditlake.capture.change_log import CaptureLog, CommitEnd, TableMessages
-from auditlake.feed.request import Request
+from auditlake.feed.request import FeedRequest
 from auditlake.feed.webhook import messages as requests_of
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
@@ -153,7 +153,7 @@ def _read(lake: Lake, lsns: Sequence[Lsn]) -> None:
             assert [json.loads(line) for line in done.stdout.split("\n") if line]
         else:
             assert "\x1b" not in done.stdout
-    feed = Request("beginning", None, ()).open(lake, _AT, threading.Event())
+    feed = FeedRequest("beginning", None, ()).open(lake, _AT, threading.Event())
     taken = feed.take(0)
     assert {each.lsn for each in taken} >= set(lsns)
     for each in requests_of(taken):

@@ -14,7 +14,7 @@ from auditlake.lake.masks import Masks, settle
 from auditlake.mask_rules import Masking, parse_rule
 from auditlake.pgoutput.ddl_message import without_missing_values
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.values.masks import WITHHELD, ColumnMask, fingerprint, hmac_sha256
+from auditlake.values.masks import WITHHELD, ColumnMask, hmac_sha256, secret_fingerprint
 from tests.s3_server import chosen_lake
 
 SECRET = b"0123456789abcdef"
@@ -63,7 +63,7 @@ def test_a_hash_keeps_the_type() -> None:
 def test_the_secret_is_in_no_text() -> None:
     """Neither of the rules, nor of the mask of a column that a worker gets, nor in the fingerprint."""
     rules = Masking((("public.*.*", parse_rule("hash")),), (), SECRET)
-    for text in (repr(rules), repr(ColumnMask(parse_rule("hash"), TEXT, SECRET)), fingerprint(SECRET)):
+    for text in (repr(rules), repr(ColumnMask(parse_rule("hash"), TEXT, SECRET)), secret_fingerprint(SECRET)):
         assert SECRET.decode() not in text
         assert SECRET.hex() not in text
 

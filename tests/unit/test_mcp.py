@@ -18,7 +18,7 @@ from auditlake.api.lake import Lake as LakeApi
 from auditlake.errors import BadUsage, ConfigError
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, Lake
 from auditlake.lsn import Lsn
-from auditlake.mcp_server import MASKED, Limits, Tools, make_server
+from auditlake.mcp_server import MASKED, AnswerLimits, Tools, make_server
 from auditlake.relation import Column, Former, TableName
 from tests.command import run_here
 from tests.small_lake import T0_US, version, write_history, write_lake_with_manifest
@@ -111,16 +111,16 @@ def test_an_answer_is_cut_at_a_number_of_characters(lake: Lake) -> None:
         lambda tools: tools.sql("select id, note from orders", as_of="0/250"),
     ]
     for question in questions:
-        whole = question(Tools(api, Limits(50)))
+        whole = question(Tools(api, AnswerLimits(50)))
         assert len(whole["found"]) > 1
         first = whole["found"][0]
         length = len(json.dumps(first, ensure_ascii=False))
-        cut = question(Tools(api, Limits(50, characters=length)))
+        cut = question(Tools(api, AnswerLimits(50, characters=length)))
         assert (cut["found"], cut["more"]) == ([first], True)
         with pytest.raises(
             BadUsage, match=f"the first entry has {length:,} characters, an answer at most {length - 1:,}"
         ):
-            question(Tools(api, Limits(50, characters=length - 1)))
+            question(Tools(api, AnswerLimits(50, characters=length - 1)))
 
 
 _REVEALING = (
@@ -224,8 +224,8 @@ def test_a_mask_matches_former_names_in_the_history(tmp_path: Path) -> None:
     row = version(0x100, None, "snapshot", None) | {"id": 1, "email": "hidden"}
     positions = {HISTORY_APP: 0x300, SNAPSHOT_APP: 0x100, SNAPSHOT_TIME_APP: T0_US}
     write_history(lake, TableName("public", "people"), columns, [row], positions)
-    make_server(LakeApi(lake.root), Limits(10, ("*.*.email",)))
-    tools = Tools(LakeApi(lake.root), Limits(10, ("public.people.email",)))
+    make_server(LakeApi(lake.root), AnswerLimits(10, ("*.*.email",)))
+    tools = Tools(LakeApi(lake.root), AnswerLimits(10, ("public.people.email",)))
     for moment in ("0/120", "0/300"):
         (shown,) = tools.rows("people", moment)["found"]
         assert list(shown.values()) == ["1", MASKED]
@@ -238,7 +238,7 @@ def test_a_mask_matches_former_names_in_the_history(tmp_path: Path) -> None:
 
 def test_a_masked_key_cannot_be_given_as_a_value(lake: Lake) -> None:
     """Whether it is named or not, the answer would tell who has it."""
-    tools = Tools(LakeApi(lake.root), Limits(2, ("public.orders.id",)))
+    tools = Tools(LakeApi(lake.root), AnswerLimits(2, ("public.orders.id",)))
     keys: tuple[int | str | dict[str, int], ...] = (1, "1", {"id": 1})
     for key in keys:
         with pytest.raises(BadUsage, match="column id of orders is masked"):

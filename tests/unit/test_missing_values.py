@@ -4,10 +4,10 @@ import pytest
 
 from auditlake.lsn import Lsn
 from auditlake.schema.catalog_snapshot import only_element
-from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, Existing, Part, decide
+from auditlake.schema.missing_values import CatalogSnapshot, ColumnEntry, Existing, StoringTable, decide
 
 _SNAPSHOT = CatalogSnapshot(1, Lsn(100), 3, {10: 7, 11: 8})
-_SAME = {10: Part(7, None), 11: Part(8, None)}
+_SAME = {10: StoringTable(7, None), 11: StoringTable(8, None)}
 
 
 @pytest.mark.parametrize(
@@ -15,9 +15,9 @@ _SAME = {10: Part(7, None), 11: Part(8, None)}
     [
         (ColumnEntry(4, 0, _SAME), None),
         (ColumnEntry(5, 3, _SAME), None),
-        (ColumnEntry(4, 0, {10: Part(7, "x"), 11: Part(9, "x")}), "x"),
-        (ColumnEntry(4, 0, {10: Part(7, ""), 12: Part(9, None)}), ""),
-        (ColumnEntry(4, 0, {12: Part(9, None)}), None),
+        (ColumnEntry(4, 0, {10: StoringTable(7, "x"), 11: StoringTable(9, "x")}), "x"),
+        (ColumnEntry(4, 0, {10: StoringTable(7, ""), 12: StoringTable(9, None)}), ""),
+        (ColumnEntry(4, 0, {12: StoringTable(9, None)}), None),
     ],
 )
 def test_existing_rows_have_the_missing_value_or_null(entry: ColumnEntry, value: str | None) -> None:
@@ -34,9 +34,9 @@ def test_existing_rows_have_the_missing_value_or_null(entry: ColumnEntry, value:
         (_SNAPSHOT, ColumnEntry(3, 0, _SAME), 101, "already had it"),
         (_SNAPSHOT, ColumnEntry(5, 4, _SAME), 101, "dropped in between"),
         (_SNAPSHOT, ColumnEntry(4, 5, _SAME), 101, "dropped in between"),
-        (_SNAPSHOT, ColumnEntry(4, 0, {10: Part(9, None), 11: Part(9, None)}), 101, "rewritten"),
-        (_SNAPSHOT, ColumnEntry(4, 0, {10: Part(7, None), 11: Part(9, None)}), 101, "different"),
-        (_SNAPSHOT, ColumnEntry(4, 0, {10: Part(7, "x"), 11: Part(8, None)}), 101, "different"),
+        (_SNAPSHOT, ColumnEntry(4, 0, {10: StoringTable(9, None), 11: StoringTable(9, None)}), 101, "rewritten"),
+        (_SNAPSHOT, ColumnEntry(4, 0, {10: StoringTable(7, None), 11: StoringTable(9, None)}), 101, "different"),
+        (_SNAPSHOT, ColumnEntry(4, 0, {10: StoringTable(7, "x"), 11: StoringTable(8, None)}), 101, "different"),
     ],
 )
 def test_an_undecided_value_names_the_problem(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from auditlake.values.types import NUMERIC_OID, TEXT, Kind, base_type, column_type, is_widened
+from auditlake.values.types import NUMERIC_OID, TEXT, Conversion, base_type, column_type, is_widened
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_dates_and_timestamps_may_not_fit(type_oid: int) -> None:
 def test_nan_does_not_fit_decimals_but_floats() -> None:
     """Floats represent NaN."""
     assert column_type(NUMERIC_OID, 655366).may_not_fit
-    assert column_type(701, -1).kind is Kind.FLOAT
+    assert column_type(701, -1).kind is Conversion.FLOAT
     assert not column_type(701, -1).may_not_fit
 
 

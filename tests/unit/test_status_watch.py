@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from auditlake.cli.status_watch import rates, watch
+from auditlake.cli.status_watch import rates, watch_status
 from auditlake.lsn import Lsn
 from auditlake.status import Status, read_status
 from tests.command import run_here
@@ -43,7 +43,7 @@ def test_shows_the_status_again_and_again_until_stopped(status: Status) -> None:
         yield later(later(status))
 
     reading = readings()
-    watch(lambda: next(reading), 0.01, stop, terminal)
+    watch_status(lambda: next(reading), 0.01, stop, terminal)
     shown = out.getvalue()
     assert shown.count("no source is set") >= 2
     assert "WAL captured: 1,000 bytes/s" in shown

@@ -23,7 +23,7 @@ from auditlake.messages import say
 if TYPE_CHECKING:
     from auditlake.config import Settings
     from auditlake.feed.change import ChangedTransaction
-    from auditlake.feed.request import Request
+    from auditlake.feed.request import FeedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Delivery:
     follow: bool
     as_json: bool
 
-    def request(self, asked: Mapping[str, Any]) -> Request:
+    def request(self, asked: Mapping[str, Any]) -> FeedRequest:
         """Return the request; without a start, `--follow` starts with the next transaction, else with the first.
 
         Raises BadUsage.
         """
-        from auditlake.feed.request import BEGINNING, Request
+        from auditlake.feed.request import BEGINNING, FeedRequest
 
         if asked["until"]:
             raise BadUsage("--until cannot be combined with --changes", "Limit the number with -n.")
@@ -51,7 +51,7 @@ class Delivery:
             since = BEGINNING
         tables = () if asked["table"] is None else (asked["table"],)
         filters = {"key": asked["keys"], "ops": self.ops, "column": asked["column"]}
-        return Request(since, self.after, tables, **filters, follow=self.follow, allow_gaps=self.allow_gaps)
+        return FeedRequest(since, self.after, tables, **filters, follow=self.follow, allow_gaps=self.allow_gaps)
 
 
 def print_changes(settings: Settings, delivery: Delivery, asked: Mapping[str, Any]) -> None:
@@ -147,19 +147,19 @@ def webhook(  # noqa: PLR0913 - the options of a command
     Example:
       auditlake webhook https://example.com/hooks/lake --table orders
     """
-    from auditlake.feed.request import Request
-    from auditlake.feed.webhook import SECRET, Sender, Target, exclusive, read_state, run
+    from auditlake.feed.request import FeedRequest
+    from auditlake.feed.webhook import SECRET, Receiver, Sender, exclusive, read_cursor, run
 
-    target = Target.parse(url, os.environ.get(SECRET))
+    target = Receiver.parse(url, os.environ.get(SECRET))
     with exclusive(state), stopped_by_signals() as stop, exported_metrics(settings, Beat.WEBHOOK):
-        cursor = read_state(state)
+        cursor = read_cursor(state)
         if cursor is not None and since is not None:
             raise BadUsage(f"{state} has a cursor, so --since does not apply", "Omit it, or name another file.")
-        asked = Request(since, cursor, names, (), ops, None, not until_current, allow_gaps)
+        asked = FeedRequest(since, cursor, names, (), ops, None, not until_current, allow_gaps)
         feed = asked.open(Lake(settings.lake), datetime.now(settings.zone), stop)
         with closing(Sender(target, stop)) as sender:
             count = run(feed, sender, state, stop, follow=not until_current)
-    say(f"{target.host} has received {count:,} transactions; the next run continues after {read_state(state)}")
+    say(f"{target.host} has received {count:,} transactions; the next run continues after {read_cursor(state)}")
 
 
 COMMANDS = (webhook,)

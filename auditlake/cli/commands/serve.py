@@ -3,6 +3,7 @@
 from __future__ import annotations  # settings are imported when a command runs
 
 import os
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from auditlake.messages import say
 
 if TYPE_CHECKING:  # pydantic takes half of the time of --help
     from auditlake.config import Settings
+    from auditlake.serve.grants import Member
 
 _TOKEN = "AUDITLAKE_SERVE_TOKEN"  # noqa: S105 - the name of the variable
 
@@ -33,6 +35,24 @@ _TOKEN = "AUDITLAKE_SERVE_TOKEN"  # noqa: S105 - the name of the variable
     help=f"Require the token in this file [${_TOKEN}].",
 )
 @click.option("--behind-proxy", metavar="HEADER", help="Trust a reverse proxy that names the user in this header.")
+@click.option(
+    "--proxy-address",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address or network of that proxy; repeatable  [default: this machine]",
+)
+@click.option(
+    "--users",
+    "users_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file of users: the tables that each may see, and tokens.",
+)
+@click.option(
+    "--access-log",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Append who looked at what to this file.",
+)
 @click.option("--host-name", "names", multiple=True, metavar="NAME", help="One more name that the server is known by.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=30.0, show_default=True, metavar="S")
 @click.option("--export-rows", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N")
@@ -42,6 +62,9 @@ def serve(  # noqa: PLR0913 - the options of a command
     listen: str,
     token_file: Path | None,
     behind_proxy: str | None,
+    proxies: tuple[str, ...],
+    users_file: Path | None,
+    access_log: Path | None,
     names: tuple[str, ...],
     timeout_s: float,
     export_rows: int,
@@ -54,6 +77,7 @@ def serve(  # noqa: PLR0913 - the options of a command
       auditlake serve --listen 0.0.0.0:8640 --token-file token --host-name audit.example.com
     """
     from auditlake.lake.manifest import require_manifest
+    from auditlake.serve.looks import Looks
     from auditlake.serve.resources import Limits, Resources
     from auditlake.serve.server import Listen, parse_listen
     from auditlake.serve.server import serve as run
@@ -64,7 +88,9 @@ def serve(  # noqa: PLR0913 - the options of a command
     source = None if settings.source is None else settings.source.get_secret_value()
     limits = Limits(timeout_s=timeout_s, export_rows=export_rows)
     resources = Resources(lake, settings.zone, limits, source, settings.dialect)
-    where = Listen(address, port, _token(token_file), behind_proxy, names)
+    users = None if users_file is None else _users(users_file)
+    looks = None if access_log is None else Looks(access_log)
+    where = Listen(address, port, _token(token_file), behind_proxy, names, proxies, users, looks)
     stop = Stop()
     with notified_manager(stop, Beat.SERVE), exported_metrics(settings, Beat.SERVE):
         started = lambda url: say(f"serving {settings.lake} at {url}; Ctrl+C ends it")  # noqa: E731 - of this command
@@ -87,6 +113,20 @@ def _token(file: Path | None) -> str | None:
     return token
 
 
+def _users(file: Path) -> dict[str, Member]:
+    """Read the users of a file.
+
+    Raises ConfigError, which shows none of its content: it may have tokens.
+    """
+    from auditlake.serve.grants import parse_users
+
+    try:
+        content = tomllib.loads(file.read_text())
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{file} cannot be read, or is not TOML", "docs/serve.md has an example.") from exc
+    return parse_users(content, file)
+
+
 @click.command()
 @with_settings
 @click.option("--rows", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most rows of an answer.")
@@ -100,7 +140,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
       auditlake mcp --lake ./lake --rows 50
     """
     try:
-        from auditlake.mcp_server import Limits, make_server
+        from auditlake.mcp_server import AnswerLimits, make_server
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.partition(".")[0] != "mcp":
             raise
@@ -108,7 +148,7 @@ def mcp(settings: Settings, *, rows: int) -> None:
     from auditlake.api.lake import Lake
 
     lake = Lake(settings.lake)
-    server = make_server(lake, Limits(rows, settings.mask.mcp), settings.dialect)
+    server = make_server(lake, AnswerLimits(rows, settings.mask.mcp), settings.dialect)
     say(f"answering questions about {settings.lake} on stdin")
     server.run("stdio")
 

@@ -54,23 +54,23 @@ def check(settings: Settings, *, install_context: bool, install_ddl_trigger: boo
 
 
 def _install_ddl_trigger(conn: psycopg.Connection[Row], *, yes: bool) -> None:
-    from auditlake.source.ddl_trigger import install, read_ddl_trigger, statements
+    from auditlake.source.ddl_trigger import ddl_trigger_statements, install_ddl_trigger, read_ddl_trigger
 
-    _show_statements(statements())
+    _show_statements(ddl_trigger_statements())
     if yes:
-        install(conn)
+        install_ddl_trigger(conn)
         say(f"{read_ddl_trigger(conn).sentence}; auditlake drop removes it")
 
 
 def _install_context(conn: psycopg.Connection[Row], settings: Settings, *, yes: bool) -> None:
     from auditlake.snapshot.plan import survey
-    from auditlake.source.context_trigger import install, statements
+    from auditlake.source.context_trigger import context_trigger_statements, install_context_trigger
 
     plan = survey(conn, settings.tables, settings.publication, settings.slot)
     names = [table.name for table in plan.chosen]
-    _show_statements(statements(names))
+    _show_statements(context_trigger_statements(names))
     if yes:
-        _report_installed(install(conn, names))
+        _report_installed(install_context_trigger(conn, names))
 
 
 def _check(conn: psycopg.Connection[Row], settings: Settings) -> None:

@@ -256,10 +256,10 @@ def status(settings: Settings, *, check_only: bool, as_json: bool, every_s: floa
     if every_s is not None:
         if check_only or as_json:
             raise BadUsage("--watch shows the status to people", "Omit --check and --json.")
-        from auditlake.cli.status_watch import watch
+        from auditlake.cli.status_watch import watch_status
 
         with stopped_by_signals() as stop:
-            watch(lambda: stage.read_status(lake, source), every_s, stop)
+            watch_status(lambda: stage.read_status(lake, source), every_s, stop)
         return
     found = stage.read_status(lake, source)
     verdict = judge(found)

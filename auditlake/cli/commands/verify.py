@@ -17,7 +17,7 @@ from auditlake.values.escapes import visible_lines
 
 if TYPE_CHECKING:  # imports Spark
     from auditlake.config import Settings
-    from auditlake.verify.verify import Request
+    from auditlake.verify.verify import VerifyRequest
 
 
 @click.command()
@@ -133,11 +133,11 @@ def _read(path: Path) -> str:
         raise BadUsage(f"the digest {path} cannot be read", "Give a file that auditlake digest wrote.") from exc
 
 
-def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> Request:
+def _request(settings: Settings, conninfo: str | None, given: Mapping[str, Any]) -> VerifyRequest:
     from auditlake.verify.source_side import Load
-    from auditlake.verify.verify import Request
+    from auditlake.verify.verify import VerifyRequest
 
-    return Request(
+    return VerifyRequest(
         Lake(with_recorded_names(settings).lake),
         conninfo,
         given["patterns"],

@@ -29,8 +29,9 @@ from auditlake.audit.state import Reading, state_query, versions_query
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.log_reader import file_path, live_files
 from auditlake.delta.row_groups import all_row_groups
+from auditlake.delta.sql import parquet_files
 from auditlake.errors import BadUsage, LakeUnusable, Unsupported
-from auditlake.lake.duckdb_rows import bare, connect_for_statements, parquet_files, quoted, raw_with_printed
+from auditlake.lake.duckdb_rows import bare, connect_for_statements, quoted, raw_with_printed
 from auditlake.lake.history import LSNS, PERIOD_COLUMNS, HistoryTable, type_of
 from auditlake.lake.history_files import find_files
 from auditlake.lsn import Lsn

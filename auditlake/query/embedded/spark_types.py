@@ -11,7 +11,7 @@ import re
 import pyarrow as pa
 
 from auditlake.values.exact_text import arrow_type
-from auditlake.values.types import ColumnType, Kind
+from auditlake.values.types import ColumnType, Conversion
 
 VOID = "void"
 INTEGRAL = ("smallint", "int", "bigint")
@@ -36,14 +36,14 @@ _DUCKDB = {
     RAW: "map(varchar, varchar)",
 }
 _KINDS = {
-    "boolean": Kind.BOOLEAN,
-    "string": Kind.TEXT,
-    "binary": Kind.BYTEA,
-    "date": Kind.DATE,
-    "timestamp": Kind.TIMESTAMPTZ,
-    "timestamp_ntz": Kind.TIMESTAMP,
-    **dict.fromkeys(INTEGRAL, Kind.INTEGER),
-    **dict.fromkeys(FLOATING, Kind.FLOAT),
+    "boolean": Conversion.BOOLEAN,
+    "string": Conversion.TEXT,
+    "binary": Conversion.BYTEA,
+    "date": Conversion.DATE,
+    "timestamp": Conversion.TIMESTAMPTZ,
+    "timestamp_ntz": Conversion.TIMESTAMP,
+    **dict.fromkeys(INTEGRAL, Conversion.INTEGER),
+    **dict.fromkeys(FLOATING, Conversion.FLOAT),
 }
 
 
@@ -116,5 +116,5 @@ def arrow_of(kind: str) -> pa.DataType:
 def column_type(kind: str) -> ColumnType:
     """Return the type of a history's column that holds such values."""
     if kind.startswith("array<"):
-        return ColumnType(Kind.ARRAY, kind, column_type(kind[len("array<") : -1]))
-    return ColumnType(Kind.DECIMAL if is_decimal(kind) else _KINDS[kind], kind)
+        return ColumnType(Conversion.ARRAY, kind, column_type(kind[len("array<") : -1]))
+    return ColumnType(Conversion.DECIMAL if is_decimal(kind) else _KINDS[kind], kind)

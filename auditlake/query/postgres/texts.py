@@ -4,9 +4,9 @@ Authority: src/common/d2s.c; src/interfaces/ecpg/pgtypeslib/interval.c, `EncodeI
 """
 
 from auditlake.values.exact_text import exact_text
-from auditlake.values.types import ColumnType, Kind
+from auditlake.values.types import ColumnType, Conversion
 
-_DOUBLE, _REAL = ColumnType(Kind.FLOAT, "double"), ColumnType(Kind.FLOAT, "float")
+_DOUBLE, _REAL = ColumnType(Conversion.FLOAT, "double"), ColumnType(Conversion.FLOAT, "float")
 _HOUR, _MINUTE, _SECOND = 3_600_000_000, 60_000_000, 1_000_000
 
 

@@ -19,8 +19,9 @@ from auditlake.apply.embedded_fold import NotFolded
 from auditlake.apply.merge import Plan, merge
 from auditlake.apply.tail_fold import fold_tail
 from auditlake.apply.tails import Tail, find_tails, open_log
+from auditlake.delta.sql import connect
 from auditlake.delta.table import open_table
-from auditlake.lake.duckdb_rows import connect, rows_of
+from auditlake.lake.duckdb_rows import rows_of
 from auditlake.lake.history import PERIOD_COLUMNS, HistoryTable, create_history, open_history
 from auditlake.lake.history_files import find_files, part_of
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, HISTORY_APP, SNAPSHOT_APP, Lake

@@ -171,4 +171,4 @@ def test_a_session_with_another_log_store_is_refused(spark: SparkSession, monkey
     """Its commits could replace those of other processes."""
     monkeypatch.setitem(logstore.SETTINGS, logstore.SETTING, "auditlake.Other")
     with pytest.raises(ConfigError, match="logStore"):
-        logstore.require(spark)
+        logstore.require_safe_commits(spark)

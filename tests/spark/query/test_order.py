@@ -31,7 +31,7 @@ from auditlake.lake.layout import (
     SNAPSHOT_TIME_APP,
     Lake,
 )
-from auditlake.lake.maintenance import find_due, rewrite
+from auditlake.lake.maintenance import find_due, rewrite_due
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
@@ -97,13 +97,13 @@ def test_clustering_separates_versions_by_start_and_age(
     lake = chosen_lake(tmp_path)
     make(lake)
     before = read(lake)
-    monkeypatch.setattr(upkeep, "fits", lambda _: False)
+    monkeypatch.setattr(upkeep, "may_hold", lambda _: False)
     monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
     monkeypatch.setattr(upkeep, "_SMALL_BYTES", 0)
     files = files_of(lake, NAME)
     due = find_due(data_files(files.table), everything=True)
     assert due.closed_parts == PARTS
-    assert rewrite(spark.newSession, files.table, due)
+    assert rewrite_due(spark.newSession, files.table, due)
 
     assert read(lake) == before
     assert not find_due(data_files(files_of(lake, NAME).table), everything=True)
@@ -154,9 +154,9 @@ def test_a_state_of_clustered_files_has_the_right_versions(
     """With files read whole and files read by LSN, in one stage and each alone."""
     lake = chosen_lake(tmp_path)
     rows = make(lake)
-    monkeypatch.setattr(upkeep, "fits", lambda _: False)
+    monkeypatch.setattr(upkeep, "may_hold", lambda _: False)
     monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
-    assert rewrite(spark.newSession, files_of(lake, NAME).table, upkeep.Due(open_part=False, closed_parts=PARTS))
+    assert rewrite_due(spark.newSession, files_of(lake, NAME).table, upkeep.Due(open_part=False, closed_parts=PARTS))
     compiled = spark.newSession()
     compiled.conf.set("spark.sql.codegen.wholeStage", "true")
     compiled.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")

@@ -25,10 +25,10 @@ from auditlake.relation import TableName
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.worker_pool import SparkWorkers
 from auditlake.source.connection import connect
-from auditlake.source.ddl_trigger import install
+from auditlake.source.ddl_trigger import install_ddl_trigger
 from auditlake.source.server import wal_end
 from auditlake.temporal.moments import read_known
-from auditlake.values.escapes import text_of
+from auditlake.values.escapes import decode_bytes
 from tests.s3_server import chosen_lake
 from tests.server import Server
 
@@ -96,7 +96,7 @@ def site(server: Server, spark: "SparkSession", tmp_path: Path) -> Iterator[Site
     try:
         with connect(dsn) as conn:
             conn.execute(_SCHEMA.encode())
-            install(conn)  # so that each change is parked at its commit
+            install_ddl_trigger(conn)  # so that each change is parked at its commit
             target = Target(dsn, lake, "parked", "parked", None)
             bootstrap(target, lambda: SparkWorkers(spark), lambda _: None)
             _run(conn, *_CHANGED)
@@ -159,7 +159,7 @@ def _shown(conn: "psycopg.Connection[Any]", table: str) -> Counter[tuple[Any, ..
     cursor = conn.execute(f"select * from {table} limit 0")
     texts = ", ".join(f"{column.name}::text::bytea" for column in cursor.description or ())
     rows = conn.execute(f"select {texts} from {table}").fetchall()
-    return Counter(tuple(None if raw is None else text_of(raw) for raw in row) for row in rows)
+    return Counter(tuple(None if raw is None else decode_bytes(raw) for raw in row) for row in rows)
 
 
 def _read(spark: "SparkSession", lake: Lake, table: str, as_of: str | None, *names: str) -> Counter[tuple[Any, ...]]:

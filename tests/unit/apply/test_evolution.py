@@ -9,7 +9,7 @@ from auditlake.lake.history import HistoryTable
 from auditlake.lake.relations import RelationVersion
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
-from auditlake.schema.evolution import ANEW, Followed, follow, reshaped
+from auditlake.schema.evolution import ANEW, Followed, follow_versions, reshaped
 from auditlake.schema.missing_values import Added, Existing
 
 _NAME = TableName("public", "t")
@@ -28,7 +28,7 @@ def _relation(*columns: Column, identity: ReplicaIdentity = ReplicaIdentity.DEFA
 
 
 def _follow(*runs: tuple[int, Relation], table: HistoryTable = _TABLE) -> Followed:
-    return follow(
+    return follow_versions(
         table, [RelationVersion(number, Lsn(lsn), relation) for number, (lsn, relation) in enumerate(runs)], _ANSWERS
     )
 
@@ -71,7 +71,7 @@ def test_a_widened_type_keeps_the_type_of_the_history() -> None:
     """A table of another OID with the same name is another table."""
     wider = _relation(replace(_ID, type_oid=20), replace(_V, type_oid=1043))
     assert _follow((101, _relation(_ID, _V)), (110, wider)).columns == (_ID, _V)
-    found = follow(
+    found = follow_versions(
         _TABLE,
         [RelationVersion(1, Lsn(101), _relation(_ID, _V)), RelationVersion(2, Lsn(110), replace(wider, oid=8))],
         _ANSWERS,
@@ -140,7 +140,7 @@ def _numbered(*columns: Column) -> tuple[Column, ...]:
 
 def _kept(table: HistoryTable, *runs: tuple[int, Relation], first_change: int | None = None) -> Followed:
     versions = [RelationVersion(number, Lsn(lsn), relation) for number, (lsn, relation) in enumerate(runs)]
-    return follow(table, versions, _ANSWERS, first_change=None if first_change is None else Lsn(first_change))
+    return follow_versions(table, versions, _ANSWERS, first_change=None if first_change is None else Lsn(first_change))
 
 
 _KNOWN = replace(_TABLE, columns=_numbered(_ID, _V))
@@ -166,7 +166,7 @@ def test_a_dropped_column_keeps_its_values_and_leaves_its_name() -> None:
         RelationVersion(1, Lsn(110), _relation(*_numbered(_ID))),
         RelationVersion(2, Lsn(120), _relation(_KNOWN.columns[0], again)),
     ]
-    found = follow(_KNOWN, versions, answers, first_change=Lsn(101))
+    found = follow_versions(_KNOWN, versions, answers, first_change=Lsn(101))
     assert (found.refusal, found.cut_at) == (None, None)
     assert [(c.stored, c.since, c.until) for c in found.physical] == [
         ("id", None, None),
@@ -230,10 +230,12 @@ def test_a_key_that_its_own_transaction_replaces_does_not_count() -> None:
     without, now = replace(_ID, key=False), replace(_V, key=True)
     runs = [(110, _relation(without, _V)), (110, _relation(without, now))]
     versions = [RelationVersion(number, Lsn(lsn), relation) for number, (lsn, relation) in enumerate(runs)]
-    found = follow(_TABLE, versions, _ANSWERS)
+    found = follow_versions(_TABLE, versions, _ANSWERS)
     assert found.refusal is None
     assert [column.name for column in found.columns if column.key] == ["v"]
-    again = follow(_TABLE, [versions[0], replace(versions[1], relation=_relation(_ID, _V))], _ANSWERS, None, Lsn(101))
+    again = follow_versions(
+        _TABLE, [versions[0], replace(versions[1], relation=_relation(_ID, _V))], _ANSWERS, None, Lsn(101)
+    )
     assert (again.refusal, again.cut_at, again.columns) == (None, None, (_ID, _V))
-    refused = follow(_TABLE, versions, _ANSWERS, used={0})
+    refused = follow_versions(_TABLE, versions, _ANSWERS, used={0})
     assert "has no key any more from 0/6E on" in str(refused.refusal)

@@ -12,7 +12,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from auditlake.audit.lake_reader import Reader
 from auditlake.audit.versions import history_texts, in_history, row_values
 from auditlake.errors import BadUsage, NotAnswerable
-from auditlake.feed.request import Request
+from auditlake.feed.request import FeedRequest
 from auditlake.lake.column_names import as_stored
 from auditlake.lake.history import RESERVED, create_history
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP
@@ -56,7 +56,7 @@ def test_a_name_that_a_table_may_have_got_is_refused(tmp_path: Path) -> None:
         Reader(lake, datetime.now(UTC)).table("purchases")
     overwrite(lake.manifest, json.dumps({"format_version": 1, **_MANIFEST}).encode())
     with pytest.raises(NotAnswerable, match=refused):
-        Request(tables=("purchases",)).open(lake)
+        FeedRequest(tables=("purchases",)).open(lake)
 
 
 def test_messages_name_a_table_that_was_created_again_by_its_name_and_oid(tmp_path: Path) -> None:

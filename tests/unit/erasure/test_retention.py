@@ -14,9 +14,9 @@ import pytest
 
 import auditlake
 from auditlake.delta import log_writer
-from auditlake.delta.append_table import AppendLog, select
+from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_writer import Action
-from auditlake.delta.table import open_table
+from auditlake.delta.sql import read_newest, select
 from auditlake.erasure import retention
 from auditlake.errors import LakeConflict, NotAnswerable
 from auditlake.failpoints import After
@@ -81,7 +81,7 @@ def _answers(lake: Lake) -> dict[int, list[dict[str, Any]]]:
 
 def _ends(lake: Lake) -> list[int]:
     """Return the ends of the closed versions that readers of the files see."""
-    rows = select(open_table(lake.history(ORDERS)), "t", "select _to_lsn from t where _to_lsn is not null")
+    rows = select("select _to_lsn from t where _to_lsn is not null", t=read_newest(lake.history(ORDERS)))
     return sorted(rows["_to_lsn"].to_pylist())
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from auditlake.feed import exchange, webhook
-from auditlake.feed.request import Request
+from auditlake.feed.request import FeedRequest
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from tests.command import run_here, start
@@ -232,8 +232,8 @@ def test_a_run_that_delivers_nothing_leaves_the_place_where_it_began(
     """The next run sends what was committed meanwhile, instead of beginning at its own now."""
     state, stop = Path.cwd() / "state.json", threading.Event()
     stop.set()
-    feed = Request(since, None, ()).open(lake, datetime.now(UTC), stop)
-    target = webhook.Target.parse("http://127.0.0.1:1/", _SECRET)
+    feed = FeedRequest(since, None, ()).open(lake, datetime.now(UTC), stop)
+    target = webhook.Receiver.parse("http://127.0.0.1:1/", _SECRET)
     with closing(webhook.Sender(target, stop)) as sender:
         assert webhook.run(feed, sender, state, stop, follow=True) == 0
     with _receiving() as receiver:

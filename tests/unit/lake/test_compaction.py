@@ -20,7 +20,7 @@ from auditlake.delta.row_groups import held_bytes
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict
 from auditlake.lake import compaction, history
-from auditlake.lake.compaction import fence, fits, fitting, has_large_rows, join
+from auditlake.lake.compaction import fence, fitting, has_large_row_groups, join, may_hold
 from auditlake.lake.history import HistoryTable, add_columns, create_history, history_schema, open_history
 from auditlake.lake.history_files import Files, is_open, part_of
 from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, Lake
@@ -237,8 +237,8 @@ def test_files_are_chosen_by_their_size_before_compression(tmp_path: Path, monke
     opened = the_files(lake).of_part("open")
     (large,) = opened.which(lambda file: held_bytes([file_path(lake.history(NAME), file.add)]) > 100_000).by_name
     assert opened.size_bytes < 100_000
-    assert (fits(opened), has_large_rows(opened)) == (True, False)
+    assert (may_hold(opened), has_large_row_groups(opened)) == (True, False)
     monkeypatch.setattr(compaction, "HELD_BYTES", 50_000)
     monkeypatch.setattr(compaction, "_LARGE_ROW_BYTES", 10_000)
-    assert (fits(opened), has_large_rows(opened)) == (False, True)
+    assert (may_hold(opened), has_large_row_groups(opened)) == (False, True)
     assert fitting(opened).by_name.keys() == opened.by_name.keys() - {large}

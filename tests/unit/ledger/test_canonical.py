@@ -9,8 +9,8 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditlake.audit.lake_reader import plain
-from auditlake.delta.append_table import AppendLog, open_to_read, select
+from auditlake.delta.append_table import AppendLog
+from auditlake.delta.sql import read_newest, select
 from auditlake.lake.history import list_histories
 from auditlake.lake.layout import CHANGES_APP
 from auditlake.ledger.canonical import (
@@ -23,6 +23,7 @@ from auditlake.ledger.canonical import (
     list_texts,
     record_of,
     secret_of,
+    sql_constant,
     text_of,
 )
 from auditlake.ledger.copies import copied_rows, copies_of, row_entries
@@ -98,11 +99,11 @@ def test_sql_hashes_hostile_values_as_python_does(tmp_path: Path) -> None:
         for number, values in enumerate(_HOSTILE)
     ]
     AppendLog(place, CHANGES_SCHEMA).append(pa.RecordBatch.from_pylist(rows, CHANGES_SCHEMA), {CHANGES_APP: 1 << 40})
-    table, key = open_to_read(place), bytes(32)
+    table, key = read_newest(place), bytes(32)
     assert table is not None
-    hashed, canonical = sql_of(CHANGES, f"'{key.hex()}', '\0;'")
-    found = plain(select(table, "t", f"select ordinal, {hashed} as h, {canonical} as ok from t order by ordinal"))
-    read = with_us(plain(select(table, "t", "select * from t order by ordinal"))).to_pylist()
+    hashed, canonical = sql_of(CHANGES, sql_constant(key.hex()))
+    found = select(f"select ordinal, {hashed} as h, {canonical} as ok from t order by ordinal", t=table)
+    read = with_us(select("from t order by ordinal", t=table)).to_pylist()
     assert found["h"].to_pylist() == [entry_of(CHANGES, row).hash(key) for row in read]
     assert all(found["ok"].to_pylist())
 
@@ -117,9 +118,9 @@ def test_sql_reports_a_text_with_the_byte_0(tmp_path: Path) -> None:
         {"origin": "a", "context": "{}", "tables": ["t", "\0N"]},
     ]
     write_deltalake(place, pa.Table.from_pylist(rows, schema))
-    table = open_to_read(place)
+    table = read_newest(place)
     assert table is not None
-    found = select(table, "t", f"select {sql_of(TRANSACTIONS, EMPTY)[1]} as ok from t")
+    found = select(f"select {sql_of(TRANSACTIONS, EMPTY)[1]} as ok from t", t=table)
     assert found["ok"].to_pylist() == [True, False, False]
 
 

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from auditlake.attribution import Scope, read_context
+from auditlake.attribution import ContextInForce, read_context
 from tests.attacks import NOT_STRICT
 
 Messages = list[tuple[str, str] | None]
 _SET, _CLEAR = "sequin:transaction_annotations.set", "sequin:transaction_annotations.clear"
 
 
-def _scope(messages: Messages) -> Scope:
+def _scope(messages: Messages) -> ContextInForce:
     """Apply the messages of a transaction; None stands for a row change."""
-    scope = Scope()
+    scope = ContextInForce()
     for ordinal, message in enumerate(messages):
         if message is not None:
             scope = scope.after(message[0], message[1].encode(), ordinal)
@@ -65,7 +65,7 @@ def test_a_context_that_cannot_be_encoded_again_is_one_text(text: str) -> None:
 
 def test_merges_take_time_and_space_in_proportion_to_their_bytes() -> None:
     """Any role may send any number of them in a transaction."""
-    scope = Scope().after("auditlake", json.dumps({"actor": "ann", "a": "x" * 60_000}).encode(), 0)
+    scope = ContextInForce().after("auditlake", json.dumps({"actor": "ann", "a": "x" * 60_000}).encode(), 0)
     for ordinal in range(1, 20_000):
         scope = scope.after("auditlake:merge", b"{}", ordinal)
     assert read_context(scope.text).actor == "ann"
@@ -100,4 +100,4 @@ def test_the_actor_is_found_under_each_client_s_name(app: object, actor: str | N
 
 def test_content_that_is_not_utf8_is_kept_in_hex() -> None:
     """Bytes that are not UTF-8 become a string in PostgreSQL's hex format of bytea."""
-    assert Scope().after("auditlake", b"\xff\x00", 0).text == '{"app": "\\\\xff00"}'
+    assert ContextInForce().after("auditlake", b"\xff\x00", 0).text == '{"app": "\\\\xff00"}'

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from auditlake.errors import DecodeError, SourceUnreachable
-from auditlake.replication.stream import CopyBoth, FrameBuffer, Intake, Limits
+from auditlake.replication.stream import BufferLimits, CopyBoth, FrameBuffer, Intake
 
-PLENTY = Limits(frames=10_000, size_bytes=1 << 24)
+PLENTY = BufferLimits(frames=10_000, size_bytes=1 << 24)
 HEADER = b"w" + bytes(24)
 
 
@@ -73,7 +73,7 @@ def reader(connection: TlsConnection) -> CopyBoth:
     return CopyBoth(connection)  # type: ignore[arg-type]  # the part of libpq that is used
 
 
-def read(copy: CopyBoth, limits: Limits = PLENTY) -> list[bytes]:
+def read(copy: CopyBoth, limits: BufferLimits = PLENTY) -> list[bytes]:
     """Return the frames of one call."""
     frames, intake = FrameBuffer(), Intake()
     intake.fill(frames, limits)
@@ -113,7 +113,7 @@ def test_a_full_intake_leaves_the_rest_for_the_next_call(connection: TlsConnecti
     """No message is lost if a call ends between two of them."""
     connection.receive(*(HEADER + b"I%d\n" % n for n in range(700)))
     copy, found = reader(connection), list[bytes]()
-    while frames := read(copy, Limits(frames=100, size_bytes=1 << 20)):
+    while frames := read(copy, BufferLimits(frames=100, size_bytes=1 << 20)):
         found += frames
     assert found == [b"I%d" % n for n in range(700)]
 

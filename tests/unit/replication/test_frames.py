@@ -13,7 +13,7 @@ from auditlake.errors import DecodeError
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.decoder import Begin, Commit, LogicalMessage, StreamAbort, StreamCommit, StreamStart, decode
 from auditlake.replication.spool import Spool
-from auditlake.replication.stream import FrameBuffer, Intake, Limits
+from auditlake.replication.stream import BufferLimits, FrameBuffer, Intake
 from tests.unit.pgoutput.encode import encode
 from tests.unit.pgoutput.model import Model
 from tests.unit.pgoutput.strategies import effort
@@ -21,7 +21,7 @@ from tests.unit.pgoutput.streamed_model import plain_messages
 from tests.unit.pgoutput.streaming_server import TIME, StreamingServer
 from tests.unit.replication.test_spool import random_steps
 
-ENDLESS = Limits(1 << 30, 1 << 30)
+ENDLESS = BufferLimits(1 << 30, 1 << 30)
 
 
 def receive(intake: Intake, payloads: list[bytes]) -> None:
@@ -53,7 +53,7 @@ def test_routed_messages_do_not_depend_on_read_and_buffer_sizes(seed: int, limit
     intake, got = Intake(Spool(memory_bytes=1000)), list[bytes]()
     while True:
         frames = FrameBuffer()
-        intake.fill(frames, Limits(limit, 1 << 30))
+        intake.fill(frames, BufferLimits(limit, 1 << 30))
         while reads and not intake.full:
             receive(intake, reads.pop(0))
         if not len(frames):

@@ -71,7 +71,7 @@ def test_signing_in_gives_a_session(lake: Lake) -> None:
 def test_a_cookie_that_is_none_of_ours_is_no_session(cookie: str) -> None:
     """Whatever it is: it does not end in an error."""
     access = Access(_HOSTS, TOKEN)
-    assert not access.knows(Headers({"cookie": f"{COOKIE}={cookie}"}))
+    assert access.user(Headers({"cookie": f"{COOKIE}={cookie}"}), None) is None
 
 
 def test_sign_in_leads_to_this_server_only(lake: Lake) -> None:
@@ -153,13 +153,13 @@ def test_static_files_do_not_leave_their_folder(lake: Lake) -> None:
 def test_other_addresses_need_authentication(address: str) -> None:
     """A token or a reverse proxy; the machine itself needs neither. A short token is refused."""
     with pytest.raises(ConfigError, match="need a token"):
-        require_safe(address, None, None)
-    require_safe(address, TOKEN, None)
-    require_safe(address, None, "X-Forwarded-User")
-    require_safe("127.0.0.1", None, None)
-    require_safe("::1", None, None)
+        require_safe(address, Access(_HOSTS))
+    require_safe(address, Access(_HOSTS, TOKEN))
+    require_safe(address, Access(_HOSTS, None, "X-Forwarded-User"))
+    require_safe("127.0.0.1", Access(_HOSTS))
+    require_safe("::1", Access(_HOSTS))
     with pytest.raises(ConfigError, match="need at least 20"):
-        require_safe("127.0.0.1", "short", None)
+        require_safe("127.0.0.1", Access(_HOSTS, "short"))
 
 
 def test_the_server_is_known_by_its_names() -> None:

@@ -24,7 +24,7 @@ from auditlake.serve import bounds
 from auditlake.serve.held_tables import Held, HeldTables, Rows
 from auditlake.serve.resources import Limits
 from auditlake.serve.sql_answers import cache_key
-from auditlake.store.place import parse
+from auditlake.store.place import parse_url
 from tests.attacks import ATTACKS, READ_DIFFERENTLY
 from tests.page import LONG, SCRIPT, Page, capture_transaction, write_lake
 from tests.s3_server import chosen_store
@@ -68,7 +68,7 @@ def holding(tmp_path_factory: pytest.TempPathFactory) -> Page:
 @pytest.fixture(scope="module")
 def remote(bucket: str) -> Page:
     """The page of a lake in an object store."""
-    return Page(write_lake(cast("Path", parse(f"{bucket}/page"))))
+    return Page(write_lake(cast("Path", parse_url(f"{bucket}/page"))))
 
 
 @pytest.fixture(params=["page", "holding", "remote"])
@@ -333,7 +333,7 @@ def test_rows_of_the_past_are_those_of_the_table_s_version(tmp_path: Path) -> No
     history = open_delta(page.resources.lake.root / "history/public/hostile")
     assert history is not None
     history.delete("id = 5")
-    page.resources._reader = None  # noqa: SLF001 - as a second later
+    page.resources._latest.reader = None  # noqa: SLF001 - as a second later
     found = page.json("rows", table="hostile", at="0/200")
     assert (found["count"], [row["key"] for row in found["rows"]]) == (4, [["1"], ["2"], ["3"], ["4"]])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditlake.feed.request import Request
+from auditlake.feed.request import FeedRequest
 from auditlake.lake.gaps import Gap, record_gaps
 from auditlake.lake.parking import Cause, Parked, park
 from auditlake.ledger.seal import Sealer
@@ -236,7 +236,7 @@ def test_a_form_adds_a_filter(page: Page) -> None:
 
 def test_a_change_is_an_event(page: Page) -> None:
     """An event has the transaction, its changes, and the cursor to go on after."""
-    with Request(since="0/300", follow=False).open(page.resources.lake) as feed:
+    with FeedRequest(since="0/300", follow=False).open(page.resources.lake) as feed:
         (text,) = map(event, feed)
     lines = dict(line.split(": ", 1) for line in text.strip().splitlines())
     data = json.loads(lines["data"])

@@ -18,10 +18,11 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
-from auditlake.delta.append_table import AppendLog, select
+from auditlake.delta.append_table import AppendLog
 from auditlake.delta.log_reader import TailTransactions, live_files, tail_transactions
 from auditlake.delta.log_writer import moved, put_commit
 from auditlake.delta.small_tables import read_rows
+from auditlake.delta.sql import read_newest, select
 from auditlake.delta.table import open_table
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake import lease, parking
@@ -222,30 +223,40 @@ def test_a_store_that_refuses_deltalake_is_an_error_of_the_lake(
     assert found.message == "the store failed: AccessDenied"
 
 
+def _as_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what this process has of the store, and its connection to the other endpoint."""
+    monkeypatch.setattr(objects, "_store", objects._store.__wrapped__)  # noqa: SLF001 - it has the other endpoint
+    monkeypatch.setattr(objects, "_cache", type(objects._cache)())  # noqa: SLF001 - as above
+    monkeypatch.setattr(objects, "_sizes", {})
+
+
 def test_a_query_of_a_table_lets_other_threads_run(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is asked through a thread of this process, which would never answer."""
     log = AppendLog(_path(remote_folder), SCHEMA)
     log.append(_rows(1, 2), {"app": 2})
     with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
-        found = select(open_table(remote_folder), "t", "select max(lsn) as lsn from t")
+        _as_a_new_process(monkeypatch)
+        found = select("select max(lsn) as lsn from t", t=read_newest(_path(remote_folder)))
     assert found["lsn"].to_pylist() == [2]
 
 
 def test_a_query_that_the_store_refuses_is_an_error_of_the_lake(
     remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine's exceptions are of no class of deltalake."""
+    """DuckDB reads through this process, and keeps its exceptions."""
     log = AppendLog(_path(remote_folder), SCHEMA)
     log.append(_rows(1, 2), {"app": 2})
     with FaultyStore(os.environ["AWS_ENDPOINT_URL"], 0.0, 1) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
-        table = open_table(remote_folder)
-        with store.refusing("AccessDenied"), pytest.raises(pa.ArrowInvalid) as raised:
-            select(table, "t", "select max(lsn) as lsn from t")
+        _as_a_new_process(monkeypatch)
+        table = read_newest(_path(remote_folder))
+        with store.refusing("AccessDenied"), pytest.raises(OSError, match="refuses access") as raised:
+            select("select max(lsn) as lsn from t", t=table)
     found = as_lake_error(raised.value)
     assert found is not None
-    assert found.message == "the store failed: 403 Forbidden, AccessDenied"
+    assert found.message.startswith(f"{remote_folder}/part-")
+    assert found.message.endswith("The store refuses access (403 Forbidden, AccessDenied)")
 
 
 def test_positions_and_rows_of_an_append_table(remote_folder: Remote) -> None:

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditlake.values.exact_text import double_text
-from auditlake.verify.digest import SIDE_SCHEMA, Difference, Digest, Sums, chosen_buckets, differences, rows_of_buckets
+from auditlake.verify.digest import (
+    SIDE_SCHEMA,
+    Digest,
+    KeyDifference,
+    Sums,
+    chosen_buckets,
+    differing_keys,
+    rows_of_buckets,
+)
 
 _TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "b", "NULL"]))
 _ROWS = st.lists(st.tuples(st.sampled_from("123456789"), _TEXTS, _TEXTS), unique_by=lambda row: row[0])
@@ -28,13 +36,13 @@ def _sums(digest: Digest, *parts: Rows) -> Sums:
     return sums
 
 
-def _found(digest: Digest, lake: Rows, source: Rows) -> list[Difference]:
+def _found(digest: Digest, lake: Rows, source: Rows) -> list[KeyDifference]:
     buckets = chosen_buckets(_sums(digest, lake), _sums(digest, source), 3)
     sides = []
     for rows in (lake, source):
         batch = rows_of_buckets(digest, digest.of_rows(_columns(rows), len(rows)), _columns(rows), buckets)
         sides.append(pa.Table.from_batches([batch], SIDE_SCHEMA))
-    return list(differences(sides[0], sides[1], keyed=bool(digest.key)))
+    return list(differing_keys(sides[0], sides[1], keyed=bool(digest.key)))
 
 
 @settings(deadline=None)  # the first example imports pandas
@@ -77,7 +85,7 @@ def test_a_duplicate_row_is_reported() -> None:
     """A key with two rows is reported, with equal and with different values."""
     digest = Digest.of_table([0], 2)
     (found,) = _found(digest, [("1", "a", None)] * 3, [("1", "a", None)])
-    assert found == Difference("duplicate", ("1",), count=2)
+    assert found == KeyDifference("duplicate", ("1",), count=2)
     kinds = [each.kind for each in _found(digest, [("1", "a", None), ("1", "b", None)], [("1", "a", None)])]
     assert kinds == ["duplicate", "different"]
 
@@ -86,7 +94,7 @@ def test_rows_without_a_key_are_compared_as_a_multiset() -> None:
     """Copies count; a changed row is one missing and one extra row."""
     digest = Digest.of_table([], 2)
     assert not _found(digest, [("1", "a", None), ("1", "a", None)], [("1", "a", None)] * 2)
-    assert _found(digest, [("1", "a", None)], [("1", "a", None)] * 3) == [Difference("missing", None, count=2)]
+    assert _found(digest, [("1", "a", None)], [("1", "a", None)] * 3) == [KeyDifference("missing", None, count=2)]
     kinds = sorted(each.kind for each in _found(digest, [("1", "a", None)], [("1", "b", None)]))
     assert kinds == ["extra", "missing"]
 

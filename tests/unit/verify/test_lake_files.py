@@ -21,7 +21,7 @@ from auditlake.publication_membership import Member, Membership
 from auditlake.relation import Relation, ReplicaIdentity
 from auditlake.table_shape import Shape
 from auditlake.verify.lake_files import check_logs, check_records
-from auditlake.verify.verify import Request, check_data_files
+from auditlake.verify.verify import VerifyRequest, check_data_files
 from tests.command import run_here
 from tests.damage import as_ours
 from tests.every_damage import Damage, every_damage
@@ -47,7 +47,7 @@ def _found(lake: Lake) -> list[str]:
     try:
         require_manifest(lake)
         reports = [*check_logs(lake), *check_records(lake)]
-        reports = reports or check_data_files(Request(lake, None), list_histories(lake))
+        reports = reports or check_data_files(VerifyRequest(lake, None), list_histories(lake))
     except LakeUnusable as exc:
         return [exc.message]
     return [finding.kind for report in reports for finding in report.findings]

@@ -8,7 +8,7 @@ import pytest
 
 from auditlake.errors import LakeConflict, NotAnswerable
 from auditlake.lsn import Lsn
-from auditlake.verify.comparison import Bounds, Comparison
+from auditlake.verify.comparison import ComparisonBounds, SourceComparison
 from tests.small_lake import write_lake_with_manifest
 
 
@@ -30,8 +30,12 @@ def test_it_reports_who_captures(
     monkeypatch.setattr("auditlake.verify.comparison.run_capture", run_capture)
     source = SimpleNamespace(lsn=Lsn(0x500), slot="shop", slot_reader=lambda: reader, owner="")
     said: list[str] = []
-    comparison = Comparison(
-        cast("Any", None), write_lake_with_manifest(tmp_path), cast("Any", source), Bounds(0.3, 20), said.append
+    comparison = SourceComparison(
+        cast("Any", None),
+        write_lake_with_manifest(tmp_path),
+        cast("Any", source),
+        ComparisonBounds(0.3, 20),
+        said.append,
     )
     with pytest.raises(NotAnswerable) as raised:
         comparison._await_lake()  # noqa: SLF001 - what precedes it needs a server

@@ -1,0 +1,283 @@
+"""SQL over versions of Delta tables, in DuckDB, the embedded engine. No JVM.
+
+    log = read_newest(place)                                       files and columns, from the table's log
+    select("select max(lsn) as lsn from log where lsn > 5", log=log.within(lsn=(6, None)))
+
+Files that `within` excludes by the statistics in the log are not opened; DuckDB skips row groups by theirs. Rows that
+deletion vectors mark are left out, and a file from before a column was added has NULL in it. In an object store small
+files are requested at once, and the others read in ranges.
+
+All statements of a process run in one database of MEMORY_BYTES, which spills to a folder that only this user can read.
+"""
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditlake.delta.data_files import DataFile, data_file, fetch_files
+from auditlake.delta.log_reader import Listing, Replay, file_path, list_newest, replay
+from auditlake.errors import LakeUnusable, Unsupported
+from auditlake.sql_names import standard_identifier, standard_literal
+from auditlake.store.files import parquet, read_each
+from auditlake.store.objects import filesystem
+from auditlake.store.place import Place
+
+if TYPE_CHECKING:  # it takes a tenth of a second to import
+    from duckdb import DuckDBPyConnection
+
+MEMORY_BYTES = 1 << 30
+VIRTUAL_COLUMNS = frozenset({"file_index", "file_row_number"})
+"""Names that DuckDB gives to the number of a file and of a row in it."""
+Bound = tuple[Any, Any]
+"""The least and the greatest value that is asked for; None if there is no limit."""
+_REGISTERING = Lock()
+_GLOB = str.maketrans({"[": "[[]", "*": "[*]", "?": "[?]"})
+_OF_STORE = re.compile(r"\w+Error: \[Errno (\d+)\] (.+?): '([^']*)'")
+"""Begins DuckDB's text for an exception of `store.objects`."""
+_READABLE = frozenset({"deletionVectors", "timestampNtz"})
+_COLUMN_MAPPING = "delta.columnMapping.mode"
+_TYPES = {
+    "string": "varchar",
+    "long": "bigint",
+    "integer": "integer",
+    "short": "smallint",
+    "byte": "tinyint",
+    "boolean": "boolean",
+    "binary": "blob",
+    "date": "date",
+    "float": "float",
+    "double": "double",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+
+
+def connect(memory_bytes: int = MEMORY_BYTES, spill: Path | None = None) -> "DuckDBPyConnection":
+    """Open an empty DuckDB in memory: in UTC, without extensions from the network.
+
+    It spills to the folder `spill` if its memory is full; without a folder the statement fails.
+    """
+    import duckdb  # noqa: PLC0415 - see above
+
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "memory_limit": f"{memory_bytes}B",
+            "threads": os.cpu_count() or 2,
+            "temp_directory": "" if spill is None else str(spill),
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        },
+    )
+    connection.execute("set timezone = 'UTC'")
+    connection.execute("set preserve_insertion_order = false")
+    return connection
+
+
+@cache
+def _database() -> "DuckDBPyConnection":
+    connection = connect(spill=Path(_spill().name))
+    connection.execute("set global timezone = 'UTC'")  # its cursors cannot set it
+    return connection
+
+
+@cache
+def _spill() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="auditlake-")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """Data files of a Delta table at one version, and the types of its columns in DuckDB."""
+
+    place: Place
+    version: int
+    files: tuple[DataFile, ...]
+    types: Mapping[str, str]
+    transactions: Mapping[str, int]
+    """Versions of application transactions."""
+
+    def which(self, condition: Callable[[DataFile], bool]) -> Self:
+        """Return the files that meet a condition."""
+        return replace(self, files=tuple(filter(condition, self.files)))
+
+    def within(self, **bounds: Bound) -> Self:
+        """Return the files that may have rows with a value within each of these bounds, by name of a column."""
+        return self.which(lambda file: may_have(file, bounds))
+
+    def fetch(self) -> None:
+        """Read small files in a store at the same time, as far as they are kept in memory."""
+        fetch_files(self.place, self.files)
+
+    def sql(self, connection: "DuckDBPyConnection") -> str:
+        """Return a query of the rows, in all columns."""
+        nothing = ", ".join(f"cast(null as {kind}) as {standard_identifier(name)}" for name, kind in self.types.items())
+        shown = ", ".join(map(standard_identifier, self.types))
+        plain = [file for file in self.files if not file.is_marked]
+        marked = [file for file in self.files if file.is_marked]
+        parts = [f"from {parquet_files(connection, self._paths(plain), by_name=True)}"] if plain else []
+        parts += [self._without_deleted(connection, marked)] if marked else []
+        return f"select {shown} from ({' union all by name '.join([*parts, f'select {nothing} where false'])})"
+
+    def _paths(self, files: Iterable[DataFile]) -> list[Place]:
+        return [file_path(self.place, file.add) for file in files]
+
+    def _without_deleted(self, connection: "DuckDBPyConnection", marked: Sequence[DataFile]) -> str:
+        if VIRTUAL_COLUMNS.intersection(name.casefold() for name in self.types):
+            kept = [register(connection, self._kept(file)) for file in marked]
+            return " union all by name ".join(f"from {name}" for name in kept)
+        gone = register(connection, deleted_rows(self.place, marked))
+        rows = (
+            f"select *, file_index, file_row_number from {parquet_files(connection, self._paths(marked), by_name=True)}"
+        )
+        return (
+            f"select f.* exclude (file_index, file_row_number) from ({rows}) f"
+            f" anti join {gone} g on f.file_index = g.file and f.file_row_number = g.row"
+        )
+
+    def _kept(self, file: DataFile) -> pa.Table:
+        rows = pq.ParquetFile(parquet(file_path(self.place, file.add))).read()
+        here = np.ones(rows.num_rows, np.bool_)
+        here[np.fromiter(file.deleted_positions(self.place), np.int64)] = False
+        return rows.filter(pa.array(here))
+
+
+def may_have(file: DataFile, bounds: Mapping[str, Bound]) -> bool:
+    """Whether the statistics admit a row with a value, not NULL, within each of these bounds."""
+    for column, (least, greatest) in bounds.items():
+        if file.is_counted and file.stats.get("nullCount", {}).get(column) == file.rows:
+            return False
+        has = file.bounds(column)
+        if has is not None and ((least is not None and has[1] < least) or (greatest is not None and has[0] > greatest)):
+            return False
+    return True
+
+
+def read_version(place: Place, version: int, etag: str | None = None, listing: Listing | None = None) -> TableFiles:
+    """Read the log of a table up to a version; `etag` is that of its entry in a store, `listing` shows it.
+
+    Raises LakeUnusable; Unsupported if another program has given the table features.
+    """
+    try:
+        found = replay(place, version, etag, listing)
+        types = {name: kind for name, kind in _types(found).items() if name not in found.partition_columns}
+    except (ValueError, KeyError, TypeError, FileNotFoundError, pa.ArrowException) as exc:
+        raise LakeUnusable(f"the Delta log of {place} cannot be read: {exc}", "Restore the folder.") from exc
+    _require_readable(place, found)
+    return TableFiles(
+        place, version, tuple(data_file(place, add) for add in found.files.values()), types, found.transactions
+    )
+
+
+def read_newest(place: Place) -> TableFiles | None:
+    """Read the current version of a table; None if it does not exist.
+
+    Raises as `read_version`.
+    """
+    listing = list_newest(place)
+    if listing.newest < 0:
+        return None
+    return read_version(place, listing.newest, listing.entries[listing.newest], listing)
+
+
+def _require_readable(place: Place, found: Replay) -> None:
+    foreign = sorted(set(found.protocol.get("readerFeatures") or ()) - _READABLE)
+    if found.configuration.get(_COLUMN_MAPPING, "none") != "none":
+        foreign.append("columnMapping")
+    if foreign:
+        raise Unsupported(
+            f"{place} has table features of Delta that DuckDB cannot read here: {', '.join(foreign)}",
+            "Ask through Spark: auditlake sql --engine spark.",
+        )
+
+
+def _types(found: Replay) -> dict[str, str]:
+    return {field["name"]: _type(field["type"]) for field in found.schema["fields"]}
+
+
+def _type(kind: Any) -> str:  # noqa: ANN401 - a type in Delta's JSON
+    """Return DuckDB's type for one of Delta."""
+    match kind:
+        case {"type": "array", "elementType": element}:
+            return f"{_type(element)}[]"
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return f"map({_type(key)}, {_type(value)})"
+        case {"type": "struct", "fields": fields}:
+            parts = (f"{standard_identifier(each['name'])} {_type(each['type'])}" for each in fields)
+            return f"struct({', '.join(parts)})"
+    return str(kind) if str(kind).startswith("decimal") else _TYPES[kind]
+
+
+def select(sql: str, **tables: TableFiles | pa.Table | None) -> pa.Table:
+    """Run SQL over these tables, each under its name; None is left out. Other threads run meanwhile.
+
+    Raises OSError for a file that cannot be read, LakeUnusable for another failure: DuckDB's texts may quote values.
+    """
+    import duckdb  # noqa: PLC0415 - see above
+
+    try:
+        return _select(sql, tables)
+    except duckdb.Error as exc:
+        if isinstance(exc, duckdb.IOException):
+            raise OSError(errno.EIO, str(exc).partition("\n")[0]) from exc
+        if failed := _OF_STORE.match(str(exc)):
+            raise OSError(int(failed[1]), failed[2], failed[3]) from exc
+        names = ", ".join(str(table.place) for table in tables.values() if isinstance(table, TableFiles))
+        raise LakeUnusable(
+            f"{names} cannot be read: {type(exc).__name__}", "Run auditlake verify --no-source."
+        ) from exc
+
+
+def _select(sql: str, tables: Mapping[str, TableFiles | pa.Table | None]) -> pa.Table:
+    with closing(_database().cursor()) as cursor:
+        named = [
+            f"{name} as not materialized ({_rows(cursor, table)})"
+            for name, table in tables.items()
+            if table is not None
+        ]
+        return cursor.execute(f"with {', '.join(named)} {sql}").to_arrow_table()
+
+
+def _rows(cursor: "DuckDBPyConnection", table: TableFiles | pa.Table) -> str:
+    if not isinstance(table, TableFiles):
+        return f"from {register(cursor, table)}"
+    table.fetch()
+    return table.sql(cursor)
+
+
+def parquet_files(connection: "DuckDBPyConnection", paths: Sequence[Place], *, by_name: bool) -> str:
+    """Return SQL for the rows of Parquet files; `by_name`: a file may lack columns that others have."""
+    if any(not isinstance(path, Path) for path in paths):
+        with _REGISTERING:  # other cursors of the database register it too
+            if not connection.list_filesystems():
+                connection.register_filesystem(filesystem())
+    listed = ", ".join(standard_literal(str(path).translate(_GLOB)) for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(by_name).lower()})"
+
+
+def deleted_rows(place: Place, files: Sequence[DataFile]) -> pa.Table:
+    """Return the rows that deletion vectors mark: `file`, the place of a file in `files`, and `row`, from 0."""
+    vectors = read_each(place, lambda file: file.deleted_positions(place), files)
+    positions = [np.fromiter(vector, np.int64) for vector in vectors]
+    numbers = np.repeat(np.arange(len(positions)), [len(each) for each in positions])
+    return pa.table({"file": pa.array(numbers, pa.int64()), "row": pa.array(np.concatenate(positions))})
+
+
+def register(connection: "DuckDBPyConnection", table: pa.Table) -> str:
+    """Make a table in memory a relation of the connection; return its name."""
+    name = f"arrow_{uuid4().hex}"
+    connection.register(name, table)
+    return name

@@ -1,0 +1,113 @@
+"""Grants: which tables of the lake a user may see, by patterns of names.
+
+    *                every table
+    shop.*           every table of the schema shop
+    public.order_?   `*` is any text, `?` one character; case counts, as in PostgreSQL
+    !shop.salaries   none of these, whatever else matches
+
+A user sees a table if the patterns take every name that it had, because its rows are also those from before it was
+renamed; and every name of each table that it shares a name with, because changes are found by names, too. What no
+pattern takes is not seen: a table that appears later, and one that is renamed to a name that no pattern takes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from auditlake.errors import ConfigError
+from auditlake.relation import TableName
+from auditlake.temporal.moments import Known
+
+_EVERYTHING = "*"
+_NOT = "!"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The patterns of one user; without any, nothing is seen."""
+
+    patterns: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every table is seen, now and later."""
+        return _EVERYTHING in self.patterns and not any(each.startswith(_NOT) for each in self.patterns)
+
+    def takes(self, name: TableName) -> bool:
+        """Return whether the patterns take a name."""
+        matching = {each.startswith(_NOT) for each in self.patterns if _matches(each.removeprefix(_NOT), name)}
+        return matching == {False}
+
+    def seen(self, known: Known) -> frozenset[TableName]:
+        """Return the tables that are seen, by the names of their histories."""
+        names = {table.name: frozenset(table.all_names) for table in known.listed}
+        seen = {name for name, had in names.items() if all(map(self.takes, had))}
+        while True:
+            taken = frozenset[TableName]().union(*(had for name, had in names.items() if name not in seen))
+            left = {name for name in seen if taken.isdisjoint(names[name])}
+            if left == seen:
+                return frozenset(seen)
+            seen = left
+
+
+WHOLE = Grant((_EVERYTHING,))
+
+
+def _matches(pattern: str, name: TableName) -> bool:
+    if pattern == _EVERYTHING:
+        return True
+    schema, _, table = pattern.partition(".")
+    return fnmatchcase(name.schema, schema) and fnmatchcase(name.table, table)
+
+
+def parse_grant(patterns: Iterable[object], user: str) -> Grant:
+    """Check the patterns of a user.
+
+    Raises ConfigError.
+    """
+    given = tuple(patterns)
+    for each in given:
+        schema, _, table = (each if isinstance(each, str) else "").removeprefix(_NOT).partition(".")
+        if each != _EVERYTHING and not (schema and table):
+            raise ConfigError(
+                f"a pattern of user {user} is {each!r}, need SCHEMA.TABLE",
+                'For example "shop.*", "!shop.salaries", "*".',
+            )
+    return Grant(tuple(str(each) for each in given))
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks: the name, None if nobody authenticates, and what the user may see."""
+
+    name: str | None
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A user of the file: a token, unless a reverse proxy names the user, and the grant."""
+
+    token: str | None
+    grant: Grant
+
+
+def parse_users(content: Mapping[str, object], file: object) -> dict[str, Member]:
+    """Read the users of a file: tables `users.NAME` with `tables`, a list of patterns, and perhaps `token`.
+
+    Raises ConfigError, which shows no token.
+    """
+    listed = content.get("users")
+    if not isinstance(listed, dict) or not listed or content.keys() != {"users"}:
+        raise ConfigError(f"{file} has no users, or something else", "Write [users.NAME] with tables = [PATTERN, …].")
+    return {name: _member(name, given) for name, given in listed.items()}
+
+
+def _member(name: str, given: object) -> Member:
+    hint = "A user has tables, a list of patterns, and perhaps token, a text."
+    if not isinstance(given, dict) or not {"tables"} <= given.keys() <= {"tables", "token"}:
+        raise ConfigError(f"the entry of user {name} has other fields than tables and token, or no tables", hint)
+    patterns, token = given["tables"], given.get("token")
+    if not isinstance(patterns, list) or not isinstance(token, str | None):
+        raise ConfigError(f"a field of user {name} has another type", hint)
+    return Member(token, parse_grant(patterns, name))

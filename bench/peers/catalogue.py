@@ -1,0 +1,139 @@
+"""Contenders and jobs as the page names them: what each leaves out, and why a job comes out as it does.
+
+`OURS` are those of auditlake. A floor keeps nothing: it shows what the server alone costs.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+OURS = ("auditlake", "auditlake-follow", "auditlake-capture", "auditlake-durable", "auditlake-sql", "auditlake-feed")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A contender in words; `lacks` completes "does not have"."""
+
+    label: str
+    lacks: str
+    floor: bool = False
+
+
+_NO_HISTORY = "history, as of"
+_DEBEZIUM = "as of; exactly once (it delivers again after a crash)"
+_TRIGGERS = "as of for whole tables; every change (not those under `session_replication_role = replica`)"
+PEERS = {
+    "auditlake": Peer("**auditlake**", "–"),
+    "auditlake-capture": Peer(
+        "**auditlake capture**", "the changes folded into versions: questions do that when asked"
+    ),
+    "auditlake-follow": Peer("**auditlake follow**", "–"),
+    "auditlake-durable": Peer("**auditlake**, durable", "–"),
+    "auditlake-sql": Peer("**auditlake**, in the answer of a question", "–"),
+    "auditlake-feed": Peer("**auditlake**, at a subscriber of `changes`", "–"),
+    "nothing": Peer("nothing", "anything", floor=True),
+    "copy": Peer("`COPY` (binary) to nothing", "anything: the rows are thrown away", floor=True),
+    "recvlogical": Peer("`pg_recvlogical` to nothing", "anything: the changes are thrown away", floor=True),
+    "subscription": Peer("subscription of PostgreSQL", f"{_NO_HISTORY}: the target has the current rows"),
+    "duckdb": Peer("DuckDB's postgres scanner → Parquet", f"{_NO_HISTORY}, later changes, infinite or wide values"),
+    "adbc": Peer("ADBC → delta-rs", f"{_NO_HISTORY}, later changes; infinite dates, and `numeric` is text"),
+    "spark-jdbc": Peer("Spark JDBC → Delta", f"{_NO_HISTORY}, later changes, one snapshot for all connections"),
+    "dlt": Peer("dlt `sql_database` → Delta", f"{_NO_HISTORY}, later changes, one snapshot for all tables"),
+    "dlt-replication": Peer("dlt `pg_replication` → Delta", "as of, columns of deleted rows, TRUNCATE, exactly once"),
+    "debezium": Peer("Debezium, events thrown away", "anything: the events are only counted", floor=True),
+    "debezium-delta": Peer("Debezium → Delta", _DEBEZIUM),
+    "supa-audit": Peer("supa_audit", _TRIGGERS),
+    "audit-trigger": Peer("2ndQuadrant's audit trigger", _TRIGGERS),
+    "temporal-tables": Peer(
+        "temporal_tables (PL/pgSQL)", "commit order (its time is that of the begin), TRUNCATE, schema changes"
+    ),
+    "parquet": Peer("plain Parquet files of that state", "every other state"),
+    "delta": Peer("plain Delta tables of that state", "every other state"),
+    "auditlake-views": Peer("**auditlake** views in DuckDB", "–"),
+    "auditlake-spark": Peer("**auditlake** in Spark", "–"),
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A column of a table; `digits` after the decimal point."""
+
+    field: str
+    label: str
+    digits: int = 1
+
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is measured of each contender; the first figure decides."""
+
+    figures: tuple[Figure, ...]
+    unit: str
+    better: Better = "lower"
+
+
+KINDS = {
+    "race": Kind(
+        (
+            Figure("wall_s", "wall, s", 2),
+            Figure("client_cpu_s", "client, CPU-s"),
+            Figure("server_cpu_s", "server, CPU-s"),
+            Figure("peak_mb", "client, peak MB", 0),
+            Figure("result_mb", "written, MB"),
+        ),
+        "s",
+    ),
+    "latency": Kind(
+        (
+            Figure("p99_ms", "p99, ms", 0),
+            Figure("p50_ms", "p50, ms", 0),
+            Figure("worst_ms", "worst, ms", 0),
+            Figure("client_cpu_s", "client, CPU-s"),
+            Figure("server_cpu_s", "server, CPU-s"),
+        ),
+        "ms",
+    ),
+    "throughput": Kind(
+        (
+            Figure("tps", "transactions/s", 0),
+            Figure("server_us", "server, CPU-µs/transaction", 0),
+            Figure("client_us", "contender, CPU-µs/transaction", 0),
+            Figure("wal_bytes", "WAL, bytes/transaction", 0),
+            Figure("latency_ms", "mean latency, ms", 2),
+        ),
+        "transactions/s",
+        "higher",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job in words: its title, and a sentence that explains the order of the results."""
+
+    title: str
+    kind: str
+    why: str
+
+
+_COPY = (
+    "`COPY` keeps nothing. DuckDB and ADBC begin within a fraction of a second, and write neither the exact text of "
+    "odd values nor the columns of a version. auditlake checks the source and starts four connections first, which "
+    "decides small copies. Spark, dlt and Debezium turn rows into objects of their own languages."
+)
+_STREAM = (
+    "`pg_recvlogical` and a subscription are C, and start at once or run already; auditlake's start-up of about a "
+    "second is included. It decodes columns in bulk, while Debezium and dlt make an object of each change."
+)
+JOBS = {
+    "lineitem": Job("First copy of TPC-H's lineitem", "race", _COPY),
+    "tpch": Job("First copy of all eight tables of TPC-H", "race", _COPY),
+    "small-tables": Job("First copy of many small tables", "race", _COPY),
+    "tpcb": Job("TPC-B waiting in a slot, history with a key", "race", _STREAM),
+    "tpcb-standard": Job("TPC-B in its standard schema: a table without a key", "race", _STREAM),
+    "insert": Job("One transaction of many rows", "race", _STREAM),
+    "commits": Job("Many transactions of one row", "race", _STREAM),
+    "one-key": Job("One key changed again and again", "race", _STREAM),
+}

@@ -1,0 +1,187 @@
+"""Tests of SQL over versions of Delta tables: the rows of each version, files that are not opened, requests."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+import pytest
+from deltalake import Schema
+from pyroaring import BitMap64
+
+from auditlake.delta.checkpoints import checkpoint
+from auditlake.delta.data_files import list_files, write_file
+from auditlake.delta.deletion_vectors import write_vectors
+from auditlake.delta.log_reader import Add
+from auditlake.delta.log_writer import Action, Creation, create_table, put_commit, removed, with_plain_fields
+from auditlake.delta.sql import TableFiles, read_newest, read_version, select
+from auditlake.delta.table import open_table
+from auditlake.errors import LakeUnusable, Unsupported
+from auditlake.sql_names import duckdb_literal
+from auditlake.store import objects
+from auditlake.store.files import remove_folder
+from auditlake.store.place import Place, Remote
+
+_SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.string())])
+_NUMBERS = "select n from t order by n"
+
+
+def _table(place: Place, schema: pa.Schema = _SCHEMA) -> Place:
+    path = place / "t"
+    create_table(cast("Path", path), Creation(None, Schema.from_arrow(schema), (), {}, deletion_vectors=True))
+    return path
+
+
+def _written(path: Place, numbers: Sequence[int], schema: pa.Schema = _SCHEMA) -> Action:
+    texts = [pa.array([f"text {n}" for n in numbers]) for _ in schema.names[1:]]
+    return write_file(path, pa.record_batch([pa.array(numbers), *texts], schema=schema))
+
+
+def _append(path: Place, version: int, numbers: Sequence[int]) -> None:
+    put_commit(path, version, "WRITE", [_written(path, numbers)])
+
+
+def _numbers(table: TableFiles | None) -> list[int]:
+    return list(select(_NUMBERS, t=table)["n"].to_pylist())
+
+
+def _first(path: Place, version: int) -> Add:
+    """Return the file with the least numbers."""
+    return min(list_files(path, version), key=lambda file: file.bounds("n") or ()).add
+
+
+def _marked(path: Place, version: int, positions: Sequence[int]) -> None:
+    """Mark rows of the first file as deleted."""
+    first = _first(path, version - 1)
+    (vector,) = write_vectors(path, [BitMap64(positions)])
+    put_commit(
+        path, version, "MERGE", [removed(first), {"add": {**first, "deletionVector": vector, "dataChange": True}}]
+    )
+
+
+@pytest.mark.parametrize("folder", ["tmp_path", "remote_folder"])
+def test_each_version_has_its_rows(folder: str, request: pytest.FixtureRequest) -> None:
+    """Also after a checkpoint, a removed file, and rows that a deletion vector marks."""
+    path = _table(request.getfixturevalue(folder))
+    for version in range(1, 12):
+        _append(path, version, range(version * 10, version * 10 + 10))
+        assert _numbers(read_newest(path)) == list(range(10, version * 10 + 10))
+    checkpoint(path)
+    put_commit(path, 12, "DELETE", [removed(_first(path, 11))])
+    _marked(path, 13, [0, 3])
+    gone = {*range(10, 20), 20, 23}
+    assert _numbers(read_newest(path)) == [n for n in range(10, 120) if n not in gone]
+    assert _numbers(read_version(path, 12)) == list(range(20, 120))
+
+
+def test_columns_have_names_of_duckdb(tmp_path: Path) -> None:
+    """Rows of a marked file are then read without DuckDB's numbers of rows."""
+    schema = pa.schema([*_SCHEMA, pa.field("file_index", pa.string()), pa.field("File_Row_Number", pa.string())])
+    path = _table(tmp_path, schema)
+    put_commit(path, 1, "WRITE", [_written(path, [1, 2, 3], schema)])
+    _marked(path, 2, [1])
+    found = select("select * from t order by n", t=read_newest(path))
+    assert found.column_names == schema.names
+    assert found.to_pylist()[1] == {name: 3 if name == "n" else "text 3" for name in schema.names}
+
+
+def test_a_file_lacks_a_column(tmp_path: Path) -> None:
+    """It is NULL in the rows of a file from before it was added, also if no other file is read."""
+    path = _table(tmp_path)
+    _append(path, 1, [1])
+    added = Schema.from_arrow(pa.schema([pa.field("more", pa.int64())])).fields
+    put_commit(path, 2, "ADD COLUMN", with_plain_fields(open_table(path), added))
+    assert select("select * from t", t=read_newest(path)).to_pylist() == [{"n": 1, "text": "text 1", "more": None}]
+
+
+def test_a_table_without_files_has_its_columns(tmp_path: Path) -> None:
+    """They are those of its metadata."""
+    found = select("select * from t", t=read_newest(_table(tmp_path)))
+    assert (found.num_rows, found.schema.remove_metadata()) == (0, _SCHEMA)
+
+
+def test_files_beyond_the_bounds_are_not_opened(tmp_path: Path) -> None:
+    """The second file is not there: only a question that needs it fails."""
+    path = _table(tmp_path)
+    for version, numbers in ((1, [1, 2]), (2, [3, 4]), (3, [5])):
+        _append(path, version, numbers)
+    found = read_newest(path)
+    assert found is not None
+    (tmp_path / "t" / found.files[1].name).unlink()
+    assert _numbers(found.within(n=(None, 2))) == [1, 2]
+    assert _numbers(found.within(n=(5, None))) == [5]
+    assert _numbers(found.within(n=(6, 9))) == []
+    with pytest.raises(OSError, match=found.files[1].name):
+        _numbers(found.within(n=(2, 3)))
+
+
+def test_a_text_may_have_the_byte_0(tmp_path: Path) -> None:
+    """A literal in the statement would end there."""
+    path = _table(tmp_path)
+    rows = pa.record_batch([pa.array([1, 2]), pa.array(["a\0'b", "a"])], schema=_SCHEMA)
+    put_commit(path, 1, "WRITE", [write_file(path, rows)])
+    found = select(
+        f"select n from t where text = {duckdb_literal(chr(0).join(['a', chr(39) + 'b']))}", t=read_newest(path)
+    )
+    assert found.to_pylist() == [{"n": 1}]
+
+
+def test_an_error_has_no_value_of_a_row(tmp_path: Path) -> None:
+    """DuckDB's own text quotes it."""
+    path = _table(tmp_path)
+    _append(path, 1, [1])
+    with pytest.raises(LakeUnusable) as raised:
+        select("select cast(text as bigint) from t", t=read_newest(path))
+    assert "text 1" not in str(raised.value)
+
+
+def test_other_table_features_are_refused(tmp_path: Path) -> None:
+    """Their files may have other names of columns."""
+    path = _table(tmp_path)
+    features = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["columnMapping"], "writerFeatures": []}
+    put_commit(path, 1, "UPGRADE", [{"protocol": features}])
+    with pytest.raises(Unsupported, match="columnMapping"):
+        read_newest(path)
+
+
+def test_an_entry_is_missing(tmp_path: Path) -> None:
+    """The files that it named are not known."""
+    path = _table(tmp_path)
+    _append(path, 1, [1])
+    _append(path, 2, [2])
+    (tmp_path / "t" / "_delta_log" / f"{1:020}.json").unlink()
+    with pytest.raises(LakeUnusable, match="cannot be read"):
+        read_newest(path)
+
+
+def test_a_table_that_was_created_again_is_read_again(remote_folder: Remote) -> None:
+    """Its versions have the same numbers, and other ETags."""
+    for number in (1, 2):
+        path = _table(remote_folder)
+        _append(path, 1, [number])
+        assert _numbers(read_newest(path)) == [number]
+        remove_folder(path)
+
+
+def test_an_unchanged_table_is_read_again_by_one_listing(
+    remote_folder: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a commit, only what is new is requested."""
+    path = _table(remote_folder)
+    for version in range(1, 21):
+        _append(path, version, [version])
+    assert len(_numbers(read_newest(path))) == 20
+    requested: list[str] = []
+    real = objects.get
+
+    def get(bucket: str, key: str) -> objects.Got:
+        requested.append(key)
+        return real(bucket, key)
+
+    monkeypatch.setattr(objects, "get", get)
+    assert len(_numbers(read_newest(path))) == 20
+    assert not requested
+    _append(path, 21, [21])
+    assert len(_numbers(read_newest(path))) == 21
+    assert [key for key in requested if key.endswith(".json")] == [f"{remote_folder.key}/t/_delta_log/{21:020}.json"]
+    assert not [key for key in requested if key.endswith(".parquet")], "this process has written it"

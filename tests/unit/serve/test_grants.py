@@ -1,0 +1,338 @@
+"""Grants: what a user may not see is reached by no route, under no name, and in no list, count, file or statement."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from auditlake.audit.lake_reader import Reader
+from auditlake.errors import ConfigError
+from auditlake.lake.history import HistoryTable
+from auditlake.lake.layout import Lake
+from auditlake.lsn import Lsn
+from auditlake.relation import TableName
+from auditlake.serve.access import Access, networks, require_safe
+from auditlake.serve.grants import Grant, Member, parse_users
+from auditlake.serve.looks import Looks
+from auditlake.temporal.moments import read_known
+from tests.page import HOST, Page, write_lake
+from tests.small_lake import CUSTOMERS, ORDERS
+
+_TOKENS = {name: f"{name}-has-a-token-of-its-own" for name in ("ann", "bob", "carl", "dora")}
+_PATTERNS = {"ann": ["*"], "bob": ["public.orders"], "carl": ["public.cust*"], "dora": ["*", "!public.orders"]}
+_USERS = {name: Member(_TOKENS[name], Grant(tuple(patterns))) for name, patterns in _PATTERNS.items()}
+_SECRET = "Anne"
+"""A value of customers: its row 1 after 0/250, a transaction that changed orders, too."""
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The small lake."""
+    return write_lake(tmp_path_factory.mktemp("grants") / "lake")
+
+
+@pytest.fixture(scope="module")
+def page(lake: Lake) -> Page:
+    """Its page for the four users, each with a token."""
+    return Page(lake, Access(frozenset({HOST}), users=_USERS))
+
+
+def _ask(page: Page, user: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
+    headers = {"authorization": f"Bearer {_TOKENS[user]}"}
+    if body is None:
+        return page.ask("GET", path, headers=headers)
+    return page.ask("POST", path, headers=headers, json=body)
+
+
+_OF_CUSTOMERS = (
+    "rows?table=customers",
+    "rows?table=public.customers&at=0/300",
+    "facets?table=customers&column=name",
+    "row?table=customers&key=1",
+    "find?table=customers&value=1",
+    "export?table=customers",
+    "log?table=customers",
+    "compare?before=0/200&table=customers",
+    "undo?before=0/200&table=customers",
+    "transaction?transaction=0/250&table=customers&key=1",
+)
+
+
+@pytest.mark.parametrize("asked", _OF_CUSTOMERS)
+def test_a_table_that_is_not_seen_does_not_exist(page: Page, asked: str) -> None:
+    """On no route: the answer is the one about a table that there is not; who sees it gets one."""
+    refused = _ask(page, "bob", f"/api/v1/{asked}")
+    nothing = _ask(page, "bob", f"/api/v1/{asked}".replace("customers", "nothing"))
+    assert refused.status_code == nothing.status_code == 400
+    assert refused.json()["error"] == nothing.json()["error"].replace("nothing", "customers")
+    assert "customers" not in (refused.json()["hint"] or "")
+    assert _ask(page, "ann", f"/api/v1/{asked}").status_code == 200
+    name = asked.split("?", maxsplit=1)[0]
+    if name in {"rows", "row", "log", "compare", "find", "transaction"}:
+        for more in ("", "&_fragment=1", "&_evidence=1"):
+            shown = _ask(page, "bob", f"/{asked}{more}")
+            assert shown.status_code == 400
+            assert _SECRET not in shown.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/log", "/transaction?transaction=0/250", "/compare?before=0/100", "/find", "/sql", "/rows?table=orders"],
+)
+def test_no_page_names_a_table_that_is_not_seen(page: Page, path: str) -> None:
+    """Lists, menus, schemas, transactions, comparisons and evidence have the others only."""
+    for more in ("", "&_evidence=1") if "?" in path else ("",):
+        html = _ask(page, "bob", path + more).text
+        assert "public.orders" in html
+        assert "customers" not in html
+        assert "hostile" not in html
+        assert _SECRET not in html
+        assert "/status" not in html
+
+
+def test_a_transaction_has_the_changes_that_are_seen(page: Page) -> None:
+    """Of 0/250, which changed orders and customers, one user each; no counts, which are of both."""
+    for user, tables, count in (("ann", ["public.customers", "public.orders"], 3), ("bob", ["public.orders"], 2)):
+        answer = _ask(page, user, "/api/v1/transaction?transaction=0/250").json()
+        assert sorted(answer["transaction"]["tables"]) == tables
+        assert {change["table"] for change in answer["changes"] if change["kind"] != "message"} == set(tables)
+        assert len([change for change in answer["changes"] if change["kind"] != "message"]) == count
+        assert (answer["transaction"]["updates"] is None) == (user == "bob")
+        assert all("customers" not in each["by"] for each in answer["neighbours"] if user == "bob")
+
+
+def test_transactions_of_other_tables_are_not_known(page: Page) -> None:
+    """Not in the log, the timeline, the steps, nor by their LSN or xid."""
+    assert [each["lsn"] for each in _ask(page, "carl", "/api/v1/log").json()["transactions"]] == ["0/250"]
+    assert [each["lsn"] for each in _ask(page, "ann", "/api/v1/log").json()["transactions"]][:2] == ["0/300", "0/250"]
+    assert _ask(page, "carl", "/api/v1/timeline").json()["commits"] == 1
+    assert _ask(page, "carl", "/api/v1/step?number=1").json()["lsn"] == "0/250"
+    assert _ask(page, "carl", "/api/v1/tables").json()["at"]["commits"] == 1
+    for name in ("0/200", "0/300", "xid:11"):
+        refused = _ask(page, "carl", f"/api/v1/transaction?transaction={name}")
+        assert refused.status_code == 422
+        assert "no transaction" in refused.json()["error"]
+    compared = _ask(page, "carl", "/api/v1/compare?before=0/200").json()
+    assert [table["table"] for table in compared["tables"]] == ["public.customers"]
+
+
+@pytest.mark.parametrize("dialect", ["spark", "postgres"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from customers",
+        "select o.id from orders o join public.customers c on c.id = o.id",
+        "select id from orders where exists (select 1 from customers)",
+        "with c as (select * from customers) select * from c",
+        "select * from customers for system_time all",
+    ],
+)
+def test_no_statement_reads_a_table_that_is_not_seen(page: Page, dialect: str, sql: str) -> None:
+    """In either dialect; nor is its name among those that are meant perhaps."""
+    body = {"sql": sql, "dialect": dialect}
+    for path in ("/api/v1/sql", "/sql/answer"):
+        refused = _ask(page, "bob", path, body)
+        assert refused.status_code == 400
+        assert "there is no table" in refused.json()["error"]
+        assert "ustomers" not in (refused.json()["hint"] or "")
+    typo = _ask(page, "bob", "/api/v1/sql", {"sql": "select * from custmers", "dialect": dialect})
+    assert "customers" not in typo.text
+    seen = _ask(page, "bob", "/api/v1/sql", {"sql": "select id from orders", "dialect": dialect})
+    assert (seen.status_code, seen.json()["tables"]) == (200, ["public.orders"])
+
+
+@pytest.mark.parametrize(
+    ("dialect", "table"),
+    [
+        *(("spark", table) for table in ("changes", "transactions", "relations", "gaps")),
+        *(("postgres", table) for table in ("changes", "transactions", "gaps")),
+    ],
+)
+def test_the_lake_s_own_tables_are_for_those_who_see_all(page: Page, dialect: str, table: str) -> None:
+    """They have the rows and names of every table."""
+    body = {"sql": f"select count(*) as n from auditlake.{table}", "dialect": dialect}
+    assert _ask(page, "dora", "/api/v1/sql", body).status_code == 403
+    assert _ask(page, "ann", "/api/v1/sql", body).status_code == 200
+
+
+def test_answers_that_are_kept_are_not_those_of_others(page: Page) -> None:
+    """The same question of one who sees more was answered before."""
+    assert "customers" in _ask(page, "ann", "/api/v1/complete", {"sql": "select * from cust"}).text
+    assert _ask(page, "bob", "/api/v1/complete", {"sql": "select * from cust"}).json()["completions"] == []
+    assert _ask(page, "ann", "/api/v1/rows?table=customers").status_code == 200
+    assert _ask(page, "bob", "/api/v1/rows?table=customers").status_code == 400
+    assert _ask(page, "ann", "/api/v1/sql", {"sql": "select * from customers"}).status_code == 200
+    assert _ask(page, "bob", "/api/v1/sql", {"sql": "select * from customers"}).status_code == 400
+
+
+def test_what_is_about_every_table_is_for_those_who_see_all(page: Page) -> None:
+    """The status and live changes; for a user with an exception, too."""
+    for user, status in (("ann", 200), ("bob", 403), ("dora", 403)):
+        assert _ask(page, user, "/api/v1/status").status_code == status
+        assert _ask(page, user, "/status").status_code == status
+    assert _ask(page, "dora", "/api/v1/changes").status_code == 403
+    assert [each["table"] for each in _ask(page, "dora", "/api/v1/tables").json()["tables"]] == [
+        "public.customers",
+        "public.hostile",
+    ]
+
+
+def _renamed(page: Page, lake: Lake, *tables: HistoryTable) -> None:
+    """Show the page a lake in which these tables are as given."""
+    known = read_known(lake, by_commits=True)
+    changed = {table.name: table for table in tables}
+    latest = page.resources._latest  # noqa: SLF001 - as if it had just been read
+    latest.reader = Reader(lake, datetime.now(UTC), replace(known, tables={**known.tables, **changed}))
+    latest.read_at = float("inf")
+
+
+def test_a_former_name_does_not_help(lake: Lake) -> None:
+    """A table is seen if every name that it had is; and no table that shares a name with one that is not."""
+    page = Page(lake, Access(frozenset({HOST}), users=_USERS))
+    known = read_known(lake)
+    customers = replace(known.tables[CUSTOMERS], names=((Lsn(0x260), TableName("hr", "people")),))
+    _renamed(page, lake, customers)
+    for name in ("customers", "hr.people", "people"):
+        for at in ("", "&at=0/200", "&at=0/300"):
+            assert _ask(page, "carl", f"/api/v1/rows?table={name}{at}").status_code in {400, 403}
+    again = replace(known.tables[ORDERS], names=((Lsn(0), CUSTOMERS),))
+    seen = Grant(("public.*",)).seen(replace(known, tables={ORDERS: again, CUSTOMERS: customers}))
+    assert seen == frozenset()
+    assert Grant(("public.*", "hr.*")).seen(replace(known, tables={CUSTOMERS: customers})) == {CUSTOMERS}
+
+
+def test_patterns_take_names() -> None:
+    """Schema and name apart, case counts, an exception wins wherever it stands; nothing is taken by default."""
+    taken = {
+        ("*",): {"a.b", "A.b", "a.c.d"},
+        ("a.*",): {"a.b", "a.c.d"},
+        ("*.b",): {"a.b", "A.b"},
+        ("!a.b", "*"): {"A.b", "a.c.d"},
+        ("a.?",): {"a.b"},
+        (): set(),
+        ("!a.b",): set(),
+    }
+    names = [TableName("a", "b"), TableName("A", "b"), TableName("a", "c.d")]
+    for patterns, expected in taken.items():
+        assert {f"{name.schema}.{name.table}" for name in names if Grant(patterns).takes(name)} == expected
+
+
+def test_the_proxy_names_users_from_its_addresses_only(lake: Lake) -> None:
+    """Not from others, not twice, not without a name, and only listed users; an IPv4 address in IPv6 counts."""
+    access = Access(frozenset({HOST}), None, "X-Forwarded-User", networks(["10.0.0.7", "10.1.0.0/24"]), _USERS)
+
+    def status(address: str, *names: str, path: str = "/api/v1/rows?table=orders") -> int:
+        headers = [("x-forwarded-user", name) for name in names]
+        return Page(lake, access, address=address).ask("GET", path, headers=headers).status_code
+
+    for address in ("10.0.0.7", "10.1.0.200", "::ffff:10.0.0.7"):
+        assert status(address, "bob") == 200
+        assert status(address, "bob", path="/api/v1/rows?table=customers") == 400
+    for address in ("10.0.0.8", "127.0.0.1", "::1", "10.2.0.1", "testclient"):
+        assert status(address, "ann") == 401
+    assert status("10.0.0.7", "bob", "ann") == 401
+    assert status("10.0.0.7", "") == 401
+    assert status("10.0.0.7") == 401
+    assert status("10.0.0.7", "mallory") == 403
+    assert status("10.0.0.7", "bob,ann") == 403
+    forwarded = [("x-forwarded-user", "ann"), ("x-forwarded-for", "10.0.0.7")]
+    asked = Page(lake, access, address="10.9.9.9").ask("GET", "/api/v1/tables", headers=forwarded)
+    assert asked.status_code == 401
+
+
+def test_a_session_is_of_the_user_who_signed_in(page: Page) -> None:
+    """The cookie leads to the same grant as the token; a token of nobody gives none."""
+    origin = {"origin": f"http://{HOST}"}
+    signed = page.ask("POST", "/sign-in", data={"token": _TOKENS["bob"]}, headers=origin)
+    cookie = {"cookie": signed.headers["set-cookie"].split(";")[0]}
+    tables = page.ask("GET", "/api/v1/tables", headers=cookie).json()["tables"]
+    assert [each["table"] for each in tables] == ["public.orders"]
+    assert ">bob<" in page.ask("GET", "/", headers=cookie).text
+    assert page.ask("POST", "/sign-in", data={"token": "x" * 30}, headers=origin).status_code == 401
+
+
+def test_who_looked_at_what_is_recorded(lake: Lake, tmp_path: Path) -> None:
+    """User, route, tables and moment, also of what was refused; never keys, values, filters, statements or tokens."""
+    file = tmp_path / "looks.jsonl"
+    file.write_text("before\n")
+    page = Page(lake, Access(frozenset({HOST}), users=_USERS), looks=Looks(file))
+    _ask(page, "bob", "/rows?table=orders&where=note:is:SECRET&at=0/200")
+    _ask(page, "bob", "/api/v1/row?table=customers&key=SECRET")
+    _ask(page, "ann", "/api/v1/sql", {"sql": "select 'SECRET' as s, id from orders"})
+    _ask(page, "ann", "/find?table=orders&value=SECRET")
+    _ask(page, "ann", "/transaction?transaction=0/250")
+    _ask(page, "ann", "/api/v1/step?number=1")
+    page.ask("GET", "/api/v1/tables", headers={"authorization": "Bearer SECRET"})
+    page.ask("GET", "/static/app.css")
+    first, *lines = file.read_text().splitlines()
+    assert first == "before"
+    found = [json.loads(line) for line in lines]
+    assert [(each["user"], each["route"], each["tables"], each["status"]) for each in found] == [
+        ("bob", "/rows", ["orders"], 200),
+        ("bob", "/api/v1/row", ["customers"], 400),
+        ("ann", "/api/v1/sql", ["public.orders"], 200),
+        ("ann", "/find", ["orders"], 200),
+        ("ann", "/transaction", [], 200),
+        (None, "/api/v1/tables", [], 401),
+    ]
+    assert (found[0]["at"], found[4]["transaction"], found[0]["address"]) == ("0/200", "0/250", "127.0.0.1")
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["time"]) for each in found)
+    assert "SECRET" not in "".join(lines)
+
+
+def test_nothing_is_answered_that_cannot_be_recorded(lake: Lake, tmp_path: Path) -> None:
+    """Without a row of it; once the file can be written again, the server answers."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    page = Page(lake, looks=Looks(folder / "looks.jsonl"))
+    assert page.get("/rows", table="orders").status_code == 200
+    folder.rename(tmp_path / "moved")
+    refused = page.get("/rows", table="orders")
+    assert refused.status_code == 503
+    assert "10.50" not in refused.text
+    (tmp_path / "moved").rename(folder)
+    assert page.get("/rows", table="orders").status_code == 200
+    with pytest.raises(ConfigError, match="cannot be appended to"):
+        Looks(tmp_path / "nowhere" / "looks.jsonl")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"users": {}},
+        {"users": {"ann": {}}},
+        {"users": {"ann": {"tables": "*"}}},
+        {"users": {"ann": {"tables": ["orders"]}}},
+        {"users": {"ann": {"tables": [1]}}},
+        {"users": {"ann": {"tables": ["*"], "token": 1}}},
+        {"users": {"ann": {"tables": ["*"], "except": ["a.b"]}}},
+        {"users": {"ann": {"tables": ["*"]}}, "user": {}},
+    ],
+)
+def test_a_file_of_users_that_is_none_is_refused(content: dict[str, object]) -> None:
+    """A field that is misspelt may not become a grant."""
+    with pytest.raises(ConfigError):
+        parse_users(content, "users.toml")
+
+
+def test_users_who_cannot_be_told_apart_are_refused() -> None:
+    """Without a token or a proxy, with the same token, or beside a token of nobody."""
+    hosts, grant = frozenset({HOST}), Grant(("*",))
+    for access in (
+        Access(hosts, users={"ann": Member(None, grant)}),
+        Access(hosts, users={"ann": Member("t" * 20, grant), "bob": Member("t" * 20, grant)}),
+        Access(hosts, "t" * 20, users={"ann": Member("u" * 20, grant)}),
+        Access(hosts, users={"ann": Member("short", grant)}),
+    ):
+        with pytest.raises(ConfigError):
+            require_safe("127.0.0.1", access)
+    require_safe("127.0.0.1", Access(hosts, None, "X-Forwarded-User", users={"ann": Member(None, grant)}))
+    with pytest.raises(ConfigError, match="--proxy-address"):
+        networks(["nowhere"])
