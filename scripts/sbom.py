@@ -1,7 +1,7 @@
 """Write a software bill of materials (CycloneDX, JSON): auditlake's dependencies and the Delta jars of its wheel.
 
 Usage: python scripts/sbom.py FILE. cyclonedx-bom lists the whole environment, with the tools of development; here only
-those packages stay that `pip install auditlake` brings. It knows no jars: they are added with the digests that
+those packages stay that `pip install 'auditlake[spark]'` brings. It knows no jars: they are added with the digests that
 `scripts/wheel.py` requires.
 """
 
@@ -43,6 +43,12 @@ def required(direct: Iterable[str]) -> dict[str, set[str]]:
     return needs
 
 
+def direct_requirements(project: Path) -> list[str]:
+    """Return the dependencies of auditlake and those of Spark, for which the wheel has the jars."""
+    declared = tomllib.loads(project.read_text())["project"]
+    return [*declared["dependencies"], *declared["optional-dependencies"]["spark"]]
+
+
 def complete(document: dict[str, Any], needs: Mapping[str, set[str]], direct: Iterable[str]) -> dict[str, Any]:
     """Keep the packages that are needed, and add the jars; both are dependencies of the root."""
     named = {str(canonicalize_name(each["name"])): each for each in document["components"]}
@@ -80,7 +86,7 @@ def _jar(file: str, digest: str) -> dict[str, Any]:
 def main() -> None:
     """Write the document, and check it against the schema of CycloneDX."""
     target, project = Path(sys.argv[1]), _ROOT / "pyproject.toml"
-    direct = tomllib.loads(project.read_text())["project"]["dependencies"]
+    direct = direct_requirements(project)
     target.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", str(project)]
     listed = subprocess.run([*command, "--output-reproducible", "--of", "JSON"], check=True, stdout=subprocess.PIPE)

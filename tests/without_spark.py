@@ -2,12 +2,5 @@
 
 WITHOUT_SPARK = """
 import sys
-from importlib.abc import MetaPathFinder
-
-class NotInstalled(MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] in {"pyspark", "delta", "py4j"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, NotInstalled())
+sys.modules.update(dict.fromkeys(("pyspark", "delta", "py4j")))
 """

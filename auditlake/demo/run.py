@@ -2,9 +2,9 @@
 
 A shop's database on an embedded server is bootstrapped and followed while transactions run. Three times the shop is
 paused and PostgreSQL runs the queries of `CHECKED`: whole tables and a join, in SQL common to all engines. Later the
-lake runs them as of those moments, by LSN and by time, in Spark and in DuckDB. One transaction is undone in PostgreSQL
-by the script of `auditlake diff`. `run_demo` returns 0 only if all answers are equal, row for row, and the undo has
-restored its rows.
+lake runs them as of those moments, by LSN and by time, in DuckDB, and in Spark if it is installed. One transaction is
+undone in PostgreSQL by the script of `auditlake diff`. `run_demo` returns 0 only if all answers are equal, row for row,
+and the undo has restored its rows.
 """
 
 import shlex
@@ -18,9 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import LiteralString
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, LiteralString
 
 from auditlake.audit.lake_reader import Reader, Span
 from auditlake.audit.queries import DiffQuestion, RowQuestion, life_of
@@ -32,20 +30,23 @@ from auditlake.capture.supervisor import make_task
 from auditlake.demo.server import Server
 from auditlake.demo.shop import ACTOR, Moment, Shop
 from auditlake.errors import ConfigError
+from auditlake.extras import SPARK
 from auditlake.follow import follow
 from auditlake.lake.layout import Lake
 from auditlake.lsn import Lsn
 from auditlake.messages import say
 from auditlake.query.embedded.engine import Embedded
+from auditlake.query.engine_choice import AUTO, Engines
 from auditlake.query.output import render, rows_of
-from auditlake.query.spark_engine import run_sql
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import show_copied
 from auditlake.snapshot.worker_pool import LocalWorkers
 from auditlake.source.connection import Row, connect, fetch
-from auditlake.spark.session import spark_session
 from auditlake.terminal import working
+
+if TYPE_CHECKING:  # it need not be installed
+    from pyspark.sql import SparkSession
 
 JOIN = "revenue by customer"
 
@@ -66,8 +67,10 @@ CHECKED: dict[str, LiteralString] = {
 """Queries by name; each orders its rows, identically in both engines."""
 
 
-def spark_rows(spark: SparkSession, lake: Lake, question: str, when: str) -> list[Row]:
+def spark_rows(spark: "SparkSession", lake: Lake, question: str, when: str) -> list[Row]:
     """Run one of `CHECKED` on the lake as of a moment."""
+    from auditlake.query.spark_engine import run_sql  # noqa: PLC0415 - only with Spark
+
     return [tuple(row) for row in run_sql(spark, lake, CHECKED[question], when).collect()]
 
 
@@ -86,6 +89,7 @@ def compare(expected: list[Row], actual: list[Row]) -> str | None:
     return f"{wrong} of {len(expected)} rows differ" if wrong else None
 
 
+_ENGINES = ("Spark", "DuckDB") if SPARK.is_installed else ("DuckDB",)
 _WORKERS = 2
 _PRODUCT, _ORDER = 3, 42
 _TRADE_S = 3.0
@@ -187,7 +191,9 @@ class _Demo:
     def _report(self, message: str) -> None:
         say(f"[{time.monotonic() - self._started:5.1f} s] {message}")
 
-    def _spark(self) -> SparkSession:
+    def _spark(self) -> "SparkSession":
+        from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
+
         return spark_session({"spark.master": "local[2]"})
 
     @contextmanager
@@ -250,8 +256,9 @@ class _Demo:
     def _show(self, title: str, statement: str, as_of: str | None) -> None:
         self._report(title + (f": auditlake sql --as-of {as_of} …" if as_of else ""))
         with working("querying"):
-            answer = run_sql(self._spark(), self._lake, statement, as_of)
-        render(answer, "table")
+            state = read_state(self._lake, as_of, UTC)
+            (answer,) = Engines(AUTO, {}, self._spark).answer(state, [prepare_statement(state, statement, {})])
+        render(answer.rows, "table")
 
     def _check(self, moments: dict[str, Moment]) -> bool:
         """Compare the lake's answers with PostgreSQL's: for each moment all of them by LSN, the join by time too."""
@@ -262,15 +269,14 @@ class _Demo:
                 right += [self._check_one(name, str(Lsn(moment.lsn - 1)), moment, query) for query in CHECKED]
                 right.append(self._check_one(name, _iso(moment.time_us), moment, JOIN))
         self._report(
-            f"{sum(right)} of {len(right)} answers equal PostgreSQL's at those moments, in Spark and in DuckDB"
+            f"{sum(right)} of {len(right)} answers equal PostgreSQL's at those moments, in {' and in '.join(_ENGINES)}"
         )
         return all(right)
 
     def _check_one(self, name: str, when: str, moment: Moment, question: str) -> bool:
-        answers = {
-            "Spark": spark_rows(self._spark(), self._lake, question, when),
-            "DuckDB": duckdb_rows(self._lake, question, when),
-        }
+        answers = {"DuckDB": duckdb_rows(self._lake, question, when)}
+        if "Spark" in _ENGINES:
+            answers["Spark"] = spark_rows(self._spark(), self._lake, question, when)
         differences = {engine: compare(moment.answers[question], rows) for engine, rows in answers.items()}
         wrong = {engine: difference for engine, difference in differences.items() if difference is not None}
         for engine, difference in wrong.items():

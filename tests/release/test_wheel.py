@@ -1,10 +1,15 @@
 """The wheel, installed by pip, uv and pipx outside the repository, does everything that a clone does.
 
+Without its extra `spark` as much as is documented, with it the rest; with the lowest versions that it allows, and, as
+all installers choose them, with the highest.
+
 The home folder is empty, so neither jars nor a class-data archive are in a cache; nothing may be added there but the
 archive. Needs the index of packages that pip uses.
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -43,10 +48,14 @@ def make_venv(folder: Path, *packages: str) -> Path:
     return folder / "bin"
 
 
-@pytest.fixture(scope="module", params=["pip", "uv", "pipx"])
+@pytest.fixture(scope="module", params=["pip", "uv", "pipx", "spark", "lowest"])
 def installed(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The installed command."""
+    """The installed command: by each installer without Spark, and with it in the highest and the lowest versions."""
     folder = tmp_path_factory.mktemp("installed")
+    if request.param == "lowest":
+        return install_lowest(folder, f"auditlake[demo,spark] @ {wheel.as_uri()}")
+    if request.param == "spark":
+        return make_venv(folder / "venv", f"auditlake[demo,spark] @ {wheel.as_uri()}") / "auditlake"
     wanted = f"auditlake[demo] @ {wheel.as_uri()}"
     if request.param == "pip":
         return make_venv(folder / "venv", wanted) / "auditlake"
@@ -60,17 +69,48 @@ def installed(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pyt
     return folder / "bin" / "auditlake"
 
 
+def install_lowest(folder: Path, wanted: str) -> Path:
+    """Install the lowest version of each dependency that the wheel allows."""
+    uv = make_venv(folder / "tools", "uv") / "uv"
+    programs = make_venv(folder / "venv")
+    line: list[str | Path] = [
+        uv,
+        "pip",
+        "install",
+        "--python",
+        programs / "python",
+        "--resolution",
+        "lowest-direct",
+        wanted,
+    ]
+    subprocess.run(line, check=True, cwd="/")
+    return programs / "auditlake"
+
+
 class User:
-    """Someone with a home folder, a working folder and the installed command."""
+    """Someone with a home folder, a working folder and the installed command; `has_spark` if it has the extra."""
 
     def __init__(self, command: Path, folder: Path) -> None:
         self.command, self.home, self.work = command, folder / "home", folder / "work"
         self.home.mkdir()
         self.work.mkdir()
 
+    @property
+    def has_spark(self) -> bool:
+        """Whether the extra is installed."""
+        python = self.command.resolve().with_name("python")
+        asked = "import importlib.util as u, sys; sys.exit(u.find_spec('pyspark') is None)"
+        return subprocess.run([python, "-c", asked], check=False, cwd="/").returncode == 0
+
     def run(self, *arguments: str, settings: Mapping[str, str] | None = None) -> str:
         """Run the command to its end; it must succeed."""
-        done = subprocess.run(
+        done = self.ended(*arguments, settings=settings)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def ended(self, *arguments: str, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end."""
+        return subprocess.run(
             [self.command, *arguments],
             cwd=self.work,
             env=environment(self.home, **(settings or {})),
@@ -80,8 +120,6 @@ class User:
             timeout=_TIMEOUT_S,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
 
 @pytest.fixture
@@ -91,7 +129,7 @@ def user(installed: Path, tmp_path: Path) -> User:
 
 
 def test_a_history_is_kept_and_asked(user: User, server: Server) -> None:
-    """From `check` to the page, on both engines."""
+    """From `check` to the page, on both engines if both are installed."""
     database = server.create_database()
     source = server.dsn(database)
     settings = {"AUDITLAKE_SOURCE": source}
@@ -102,10 +140,8 @@ def test_a_history_is_kept_and_asked(user: User, server: Server) -> None:
         user.run("bootstrap", settings=settings)
         execute(source, "update orders set status = 'paid'")
         user.run("follow", "--until-current", settings=settings)
-        for engine in ("duckdb", "spark"):
-            question = "select status, _op from orders for system_time all order by _from_lsn"
-            answer = user.run("sql", "--engine", engine, "--format", "csv", question, settings=settings)
-            assert answer.splitlines() == ["status,_op", "new,snapshot", "paid,update"]
+        assert_answers(user, settings)
+        user.run("maintain", settings=settings)
         assert "~1" in user.run("log", settings=settings)
         assert "orders" in user.run("status", settings=settings)
         assert_page(user)
@@ -113,6 +149,17 @@ def test_a_history_is_kept_and_asked(user: User, server: Server) -> None:
     finally:
         server.drop_database(database)
     assert not (user.home / ".cache" / "auditlake" / "jars").exists()
+
+
+def assert_answers(user: User, settings: Mapping[str, str]) -> None:
+    """Each engine answers, or says how it is installed."""
+    question = "select status, _op from orders for system_time all order by _from_lsn"
+    for engine in ("duckdb", "spark"):
+        asked = user.ended("sql", "--engine", engine, "--format", "csv", question, settings=settings)
+        if engine == "spark" and not user.has_spark:
+            assert (asked.returncode, "pip install 'auditlake[spark]'" in asked.stderr) == (3, True), asked.stderr
+            continue
+        assert asked.stdout.splitlines() == ["status,_op", "new,snapshot", "paid,update"], asked.stderr
 
 
 def assert_page(user: User) -> None:
@@ -129,8 +176,16 @@ def assert_page(user: User) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("installed", ["pip"], indirect=True)
+@pytest.mark.parametrize("installed", ["pip", "spark"], indirect=True)
 def test_the_demo_runs(user: User) -> None:
     """It compares its answers with PostgreSQL's, and fails if one differs."""
-    user.run("demo", "--keep", "demo")
-    assert "public.orders" in user.run("log", "--lake", "demo/lake")
+    done = user.ended("demo")
+    lake = re.search(r"serve --lake (\S+)", done.stderr)
+    assert (done.returncode, lake is None) == (0, False), done.stderr
+    assert lake is not None
+    try:
+        assert "public.orders" in user.run("log", "--lake", lake[1])
+    finally:
+        shutil.rmtree(Path(lake[1]).parent)
+    engines = "in Spark and in DuckDB" if user.has_spark else "in DuckDB"
+    assert f"answers equal PostgreSQL's at those moments, {engines}" in done.stderr

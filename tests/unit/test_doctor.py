@@ -14,7 +14,7 @@ from auditlake.store.objects import S3_FILE_SYSTEM
 from tests.command import run_here
 from tests.small_lake import write_lake_with_manifest
 
-PARTS = ["python", "settings", "java", "spark", "jars", "extras", "postgresql", "lake"]
+PARTS = ["python", "settings", "spark", "java", "jars", "extras", "postgresql", "lake"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,11 @@
-"""The bill of materials has what `pip install auditlake` brings, and the jars, but no tool of development."""
+"""The bill of materials has what `pip install 'auditlake[spark]'` brings, and the jars, but no tool of development."""
 
-import tomllib
 from pathlib import Path
 
 from auditlake.spark.jars import DELTA_JARS
-from scripts.sbom import complete, required
+from scripts.sbom import complete, direct_requirements, required
 
-_DIRECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
+_DIRECT = direct_requirements(Path(__file__).parents[2] / "pyproject.toml")
 
 
 def test_needed_packages_follow_extras_and_leave_out_those_not_asked_for() -> None:
