@@ -116,7 +116,7 @@ def run_demo(keep: Path | None) -> int:
             right = _Demo(dsn, Lake(folder / "lake")).run()
         finally:
             if keep is None:
-                server.stop("immediate")
+                server.close("immediate")
                 shutil.rmtree(server.folder, ignore_errors=True)
         if keep is not None:
             _report_kept(server, dsn, folder)

