@@ -33,6 +33,7 @@ from pydantic import (
     ValidationError,
 )
 
+from auditlake.engine import Engine
 from auditlake.errors import ConfigError, Unsupported
 from auditlake.mask_rules import LEAST_SECRET_BYTES, MaskForm, Masking, Rule, parse_rule
 from auditlake.retention_rules import Rules, parse_period
@@ -268,6 +269,8 @@ class Settings(BaseModel):
     mask: Annotated[MaskSettings, BeforeValidator(_mask_table)] = MaskSettings()
     digest: Annotated[DigestSettings | None, BeforeValidator(_table)] = None
     retention: Annotated[RetentionSettings, BeforeValidator(_table)] = RetentionSettings()
+    engine: Engine = Engine.AUTO
+    spark_idle_s: Annotated[float, Field(ge=0)] = 300.0
     spark: Annotated[dict[str, str], BeforeValidator(_spark_settings)] = {}
 
     @property

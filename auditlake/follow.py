@@ -10,25 +10,27 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
-from auditlake.apply.apply import Applied, Reached, StartSpark, apply_pending, next_window
+from auditlake.apply.apply import Applied, Reached, apply_pending, next_window
 from auditlake.apply.tails import read_watermark
 from auditlake.capture.preconditions import Report
 from auditlake.capture.supervisor import Capturing, Task, run_capture
 from auditlake.counters import Beat, Mark, advance, beat, begin
+from auditlake.engine import Engine
 from auditlake.lake.history import Histories
 from auditlake.lake.layout import Lake
 from auditlake.lake.maintenance import Upkeep
 from auditlake.lake.parking import Cause, Parked, check_reached, read_saved
 from auditlake.lake.positions import read_positions
+from auditlake.lake.records import write_last_batch
 from auditlake.lake.stage_lock import Stage, hold
 from auditlake.lsn import Lsn
 from auditlake.messages import Event, Notice
 from auditlake.relation import TableName
 from auditlake.resync.automatic import AutomaticResync
 from auditlake.snapshot.new_tables import Job, watch
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.files import fingerprint
 from auditlake.store.place import Place
 
@@ -79,10 +81,10 @@ class ParkedReports:
 class Applier:
     """Apply batch after batch; keeps the LSN up to which idle tables were searched for changes."""
 
-    def __init__(self, lake: Lake, start_spark: StartSpark, say: Report) -> None:
-        """Prepare to apply; `start_spark` is called once, when there is something to apply."""
+    def __init__(self, lake: Lake, spark: SparkOnDemand, say: Report) -> None:
+        """Prepare to apply; Spark starts when something is left to it."""
         self.lake = lake
-        self.start_spark = cache(start_spark)
+        self.spark = spark
         self._say = say
         self._window_end: Lsn | None = None
         self._histories = Histories(lake)
@@ -141,16 +143,30 @@ class Applier:
         """Apply one window; return whether a parked table was freed, which continues from its position."""
         begun_s = time.monotonic()
         applied = apply_pending(
-            self.start_spark, self.lake, upto, self._reached, retry=retry, histories=self._histories
+            self.spark,
+            self.lake,
+            upto,
+            self._reached,
+            retry=retry,
+            histories=self._histories,
+            engine=self.spark.engine,
         )
         self._reached = applied.upto
         _mark_reached(applied)
         self._reports.update(applied.parked)
         self._moved |= applied.rows.keys()
+        self._record_engine(applied)
         for table, rows in ((name, rows) for name, rows in applied.rows.items() if name not in applied.parked):
-            self._say(Notice(Event.CHANGES_APPLIED, f"applied {rows:,} changes to {table}"))
+            self._say(Notice(Event.CHANGES_APPLIED, f"applied {rows:,} changes to {table} in {applied.by[table]}"))
         self.interval_s = next_interval_s(time.monotonic() - begun_s, sum(applied.rows.values()))
         return bool(applied.freed)
+
+    def _record_engine(self, applied: Applied) -> None:
+        """Record the engine of the batch for `status`: Spark if a table needed it, and the first reason of these."""
+        by = [applied.by[name] for name in sorted(applied.rows)]
+        if by:
+            shown = max(by, key=lambda each: each.engine is Engine.SPARK)
+            write_last_batch(self.lake, shown.engine, shown.reason or None)
 
     def require_reached(self, target: Lsn) -> None:
         """Require that no table is parked before a target.
@@ -163,7 +179,7 @@ class Applier:
         """Compact and expire files of the tables that were written, if that is worth its time."""
         moved, self._moved = self._moved, set()
         if moved:
-            self._upkeep = self._upkeep or Upkeep(self.start_spark, self.lake)
+            self._upkeep = self._upkeep or Upkeep(self.spark, self.lake, self._say)
             self._upkeep.after(moved)
 
 
@@ -204,6 +220,7 @@ def _apply_alone(applier: Applier, stop: threading.Event, *, once: bool) -> None
         return
     while not stop.is_set():
         applier.maintain()
+        applier.spark.rest()
         if stop.wait(applier.interval_s):
             return
         applier.apply(stop)
@@ -220,9 +237,7 @@ class Beside:
     resync: AutomaticResync | None = None
 
 
-def follow(
-    task: Task, start_spark: StartSpark, stop: threading.Event, say: Report, beside: Beside | None = None
-) -> None:
+def follow(task: Task, spark: SparkOnDemand, stop: threading.Event, say: Report, beside: Beside | None = None) -> None:
     """Capture and apply until the task's target is in `history`, or until `stop`; with `beside`, also that."""
     beside = beside or Beside()
     with ExitStack() as held, ThreadPoolExecutor(1) as pool:
@@ -239,7 +254,7 @@ def follow(
             if task.until is None and beside.new_tables is not None:
                 arguments = (beside.new_tables, stop, say)
                 threading.Thread(target=watch, args=arguments, name="new-tables", daemon=True).start()
-            applier = Applier(task.lake, start_spark, say)
+            applier = Applier(task.lake, spark, say)
             _apply_beside(capturing, task, stop, applier, beside.resync)
             finish = not stop.is_set()
         finally:
@@ -260,7 +275,9 @@ def _apply_beside(
         if task.until is None:  # a target waits for neither of them
             applier.maintain()
             if again is not None:
-                again.tend(applier.parked, applier.start_spark, Capturing(task.lake, capturing))
+                again.tend(applier.parked, applier.spark, Capturing(task.lake, capturing))
+            if again is None or not again.is_running:
+                applier.spark.rest()
 
 
 def _finish(task: Task, applier: Applier, again: AutomaticResync | None, pool: ThreadPoolExecutor, say: Report) -> None:
@@ -275,7 +292,7 @@ def _finish(task: Task, applier: Applier, again: AutomaticResync | None, pool: T
     if again is not None and again.is_needed(parked := applier.parked):
         try:
             with _capturing_on(task, pool, say) as capture:
-                again.finish(parked, applier.start_spark, capture)
+                again.finish(parked, applier.spark, capture)
         finally:
             applier.apply()
     applier.require_reached(task.until.lsn)

@@ -27,7 +27,7 @@ from auditlake.lake.layout import Lake
 from auditlake.lake.manifest import Manifest, require_manifest
 from auditlake.lake.parking import Parked, read_saved
 from auditlake.lake.positions import CLOCK_TOLERANCE_US, Positions, read_positions
-from auditlake.lake.records import CaptureState, read_recorded, read_state
+from auditlake.lake.records import CaptureState, LastBatch, read_last_batch, read_recorded, read_state
 from auditlake.ledger.blocks import read_last_block
 from auditlake.lsn import Lsn
 from auditlake.relation import TableName
@@ -94,6 +94,8 @@ class Status:
     """Commit LSN up to which the ledger is sealed; None without a ledger."""
     holds: tuple[HoldEvent, ...] = ()
     """The legal holds in force."""
+    last_batch: LastBatch | None = None
+    """The engine of the last batch of apply; None if there was none."""
 
     @property
     def problem(self) -> str | None:
@@ -148,6 +150,7 @@ def read_status(lake: Lake, conninfo: str | None) -> Status:
         time.time(),
         block.upto.commit if block else None,
         tuple(holds_in_force(lake)),
+        read_last_batch(lake),
     )
 
 
@@ -199,7 +202,7 @@ def _without_history(
 
 def as_json(status: Status) -> dict[str, object]:
     """Return the status as plain values: LSNs as text, sizes in bytes, ages in seconds; null is unknown."""
-    positions, source, capture = status.positions, status.source, status.capture
+    positions, source, capture, batch = status.positions, status.source, status.capture, status.last_batch
     slot = source.slot if source else None
     return {
         "database": status.manifest.database,
@@ -224,6 +227,9 @@ def as_json(status: Status) -> dict[str, object]:
         "capture": capture.state if capture else None,
         "capture_since": capture.since if capture else None,
         "capture_problem": capture.problem if capture else None,
+        "apply_engine": batch.engine if batch else None,
+        "apply_engine_since": batch.since if batch else None,
+        "apply_engine_reason": batch.reason if batch else None,
         "source_problem": status.problem,
         "ddl_trigger": None if source is None else source.ddl_trigger.state,
         "new_tables": _texts(source.new if source else None),

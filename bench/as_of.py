@@ -27,6 +27,7 @@ from auditlake.lake.layout import HISTORY_APP, SNAPSHOT_APP, SNAPSHOT_TIME_APP, 
 from auditlake.lake.maintenance import maintain
 from auditlake.lsn import Lsn
 from auditlake.relation import Column, TableName
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.spark.session import spark_session
 
 _NAME = TableName("public", "accounts")
@@ -115,7 +116,7 @@ def main() -> None:
     try:
         _make(spark, lake, _columns(arguments.columns), (arguments.open, arguments.closed))
         if not arguments.untidy:
-            maintain(lambda: spark, lake, print)
+            maintain(SparkOnDemand({}), lake, print)
         files = len(DeltaTable(lake.history(_NAME)).file_uris())
         print(f"{arguments.open:,} open, {arguments.closed:,} closed, {files} files, {os.cpu_count()} cores")
         for lsn in (_END, (_BEGIN + _END) // 2, _BEGIN + _END // 10):

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from auditlake.capture.supervisor import make_task
 from auditlake.follow import follow
 from auditlake.lake.layout import Lake
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.spark.session import spark_session
 
 _WARM_UP, _WARM_UP_ROUNDS = 20_000, 4
@@ -32,7 +33,7 @@ def _follow(site: Site, spark: SparkSession) -> Run:
     before, _ = used_by(processes)
     begun_s = time.monotonic()
     task = make_task(site.dsn, Lake(site.lake), "current")
-    follow(task, lambda: spark, threading.Event(), lambda _: None)
+    follow(task, SparkOnDemand({}), threading.Event(), lambda _: None)
     seconds = time.monotonic() - begun_s
     after, memory_mb = used_by(processes)
     return Run(seconds, after - before, memory_mb)

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
+from auditlake.engine import Engine
 from auditlake.lake.layout import Lake
+from auditlake.spark.on_demand import SparkOnDemand
 from tests.many_tables import make_metadata_lake
 
 _FEW = 10
@@ -77,7 +77,7 @@ def apply_nothing(lake: Lake) -> None:
     """Run a first batch of apply, and a second one, which a running apply repeats every two seconds."""
     from auditlake.follow import Applier  # noqa: PLC0415 - as above
 
-    applier = Applier(lake, _no_spark, lambda _: None)
+    applier = Applier(lake, SparkOnDemand({}, Engine.DUCKDB), lambda _: None)
     applier.apply()
 
 
@@ -85,7 +85,7 @@ def repeat_batch(lake: Lake) -> None:
     """Run ten more idle batches of a running apply."""
     from auditlake.follow import Applier  # noqa: PLC0415 - as above
 
-    applier = Applier(lake, _no_spark, lambda _: None)
+    applier = Applier(lake, SparkOnDemand({}, Engine.DUCKDB), lambda _: None)
     applier.apply()
     begun, cpu = time.perf_counter(), time.process_time()
     for _ in range(10):
@@ -99,10 +99,6 @@ def show_status(lake: Lake) -> None:
     from auditlake.status import judge, read_status  # noqa: PLC0415 - as above
 
     judge(read_status(lake, None))
-
-
-def _no_spark() -> SparkSession:
-    raise AssertionError("there is nothing to apply")
 
 
 QUESTIONS: dict[str, Callable[[Lake], None]] = {

@@ -37,6 +37,7 @@ from lineitem import load_lineitem
 from auditlake.capture.supervisor import make_task
 from auditlake.follow import follow
 from auditlake.lake.layout import Lake
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.spark.session import spark_session
 from auditlake.store.objects import settings_for_spark
 from auditlake.store.place import parse_url
@@ -107,7 +108,7 @@ def _follow(site: Site, lakes: dict[str, Lake], transactions: int, rounds: int) 
 def _follow_once(site: Site, lake: Lake, spark: "SparkSession") -> Run:
     processes = (OURS, jvm_of(spark))
     before, begun_s = sum(map(cpu_s, processes)), time.monotonic()
-    follow(make_task(site.dsn, lake, "current"), lambda: spark, threading.Event(), lambda _: None)
+    follow(make_task(site.dsn, lake, "current"), SparkOnDemand({}), threading.Event(), lambda _: None)
     seconds = time.monotonic() - begun_s
     return Run(seconds, sum(map(cpu_s, processes)) - before, sum(map(resident_mb, processes)))
 

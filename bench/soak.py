@@ -39,6 +39,7 @@ from auditlake.follow import Applier
 from auditlake.lake.history import open_history
 from auditlake.lake.history_files import data_files
 from auditlake.lake.layout import Lake
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.spark.session import spark_session
 
 _SMALL_CHANGES, _TABLE_BATCHES = 10, 3
@@ -77,8 +78,8 @@ def _lake() -> Iterator[Lake]:
         shutil.rmtree(root)
 
 
-def _applier(spark: SparkSession, batches: Batches) -> Applier:
-    return Applier(batches.lake, lambda: spark, lambda _: None)
+def _applier(_: SparkSession, batches: Batches) -> Applier:
+    return Applier(batches.lake, SparkOnDemand({}), lambda _: None)
 
 
 def _batch(batches: Batches, applier: Applier, changes: int) -> _Cost:

@@ -22,8 +22,10 @@ import numpy as np
 import psycopg
 from harness.counting_proxy import CountingProxy
 
+from auditlake.engine import Engine
 from auditlake.follow import Applier
 from auditlake.lake.layout import Lake
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.place import parse_url
 from tests.capture_lake import make_lake
 from tests.s3_server import s3_server
@@ -118,13 +120,9 @@ def _observe(
     seen.append((time.monotonic(), int(flushed)))
 
 
-def _no_spark() -> None:
-    raise AssertionError("there is nothing to apply")
-
-
 def _questions(lake: Lake, proxy: CountingProxy) -> None:
     with proxy.counted() as first:
-        Applier(lake, _no_spark, print).apply()  # type: ignore[arg-type] # never called
+        Applier(lake, SparkOnDemand({}, Engine.DUCKDB), print).apply()
     _show("first batch of apply, nothing to do", first)
     for _ in range(2):
         with proxy.counted() as question:
@@ -132,7 +130,7 @@ def _questions(lake: Lake, proxy: CountingProxy) -> None:
             subprocess.run(command, check=True)
         _show("question about one table, new process", question)
         print(f"{'':44} {_dollars(question) * 1000:.4f} $ for 1,000 questions")
-    applier = Applier(lake, _no_spark, print)  # type: ignore[arg-type] # never called
+    applier = Applier(lake, SparkOnDemand({}, Engine.DUCKDB), print)
     applier.apply()
     with proxy.counted() as idle:
         begun_s = time.monotonic()

@@ -11,9 +11,11 @@ from auditlake.config import load_settings
 from auditlake.messages import exit_on_errors, say
 from auditlake.snapshot.bootstrap import bootstrap
 from auditlake.snapshot.worker_pool import start_workers
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.store.objects import settings_for_spark
 
 if __name__ == "__main__":
     with exit_on_errors():
         settings = load_settings(lake=sys.argv[1])
-        bootstrap(bootstrap_target(settings), lambda: start_workers(settings_for_spark(settings.lake)), say)
+        spark = SparkOnDemand(settings_for_spark(settings.lake))
+        bootstrap(bootstrap_target(settings), lambda: start_workers(spark), say)

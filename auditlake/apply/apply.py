@@ -3,7 +3,8 @@
 Order of effects, for every table with a tail (others get no commit):
   1. Read its changes in (position, upto] from one version of `changes`. Its watermark is the upper limit, so half a
      transaction is never folded.
-  2. Fold them: in DuckDB if the tail is ordinary (`embedded_fold`), else in Spark (`tail_fold`).
+  2. Fold them: in DuckDB if the tail is ordinary (`embedded_fold`), else in Spark (`tail_fold`). The engine `spark`
+     leaves all tails to Spark and their commits to Delta's writers, `duckdb` parks the table of a tail for Spark.
   3. Add columns that the history lacks, NULL in every row, in a commit of their own.
   4. Commit the folded versions together with the new position (`merge`). For added columns, this commit also sets the
      values that older rows show in them, in open versions.
@@ -43,7 +44,8 @@ from auditlake.apply.tails import Tail, find_commits, find_tails, open_log, read
 from auditlake.apply.windows import Window
 from auditlake.counters import Beat, Counter, beat, count, counted
 from auditlake.delta.commit_failures import commit_conflicts, writing
-from auditlake.errors import LakeConflict
+from auditlake.engine import Engine
+from auditlake.errors import LakeConflict, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.belonging import require_together
 from auditlake.lake.history import Histories, HistoryTable, open_history
@@ -54,7 +56,6 @@ from auditlake.lsn import Lsn
 from auditlake.relation import TableName
 from auditlake.schema.evolution import ANEW, NOT_ASKED
 from auditlake.spark.planning import interpreted_if_wide
-from auditlake.startup import is_submitted
 from auditlake.values.types import is_built_in
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ _MOST_EMBEDDED = 2
 """DuckDB uses every core for one tail; the next one reads its files meanwhile."""
 _PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
+_WITH_SPARK = "Start auditlake follow or auditlake apply with --engine auto, which folds them in Spark."
 
 StartSpark = Callable[[], "SparkSession"]
 """Starts Spark, or returns the session that is running."""
@@ -84,12 +86,28 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
+class FoldedBy:
+    """The engine that folded a tail; `reason` is why it was not folded in this process."""
+
+    engine: Engine
+    reason: str = ""
+
+    def __str__(self) -> str:
+        name = "Spark" if self.engine is Engine.SPARK else "DuckDB"
+        return f"{name}, because {self.reason}" if self.reason else name
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
-    """Result of a call: changes folded per table, the LSN up to which each is folded, and the tables parked now."""
+    """Result of a call: changes folded per table, the LSN up to which each is folded, and the tables parked now.
+
+    `by` has the engine that folded each of them.
+    """
 
     rows: Mapping[TableName, int]
     upto: Mapping[TableName, Reached]
     parked: Mapping[TableName, Parked] = field(default_factory=dict)
+    by: Mapping[TableName, FoldedBy] = field(default_factory=dict)
     freed: frozenset[TableName] = frozenset()
     """Tables no longer parked: folded past the reason for parking, but not up to the limit yet."""
 
@@ -102,8 +120,9 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     *,
     retry: bool = True,
     histories: Histories | None = None,
+    engine: Engine = Engine.AUTO,
 ) -> Applied:
-    """Fold every table up to `upto`, at most the watermark; `start_spark` is called only if a table has a tail.
+    """Fold every table up to `upto`, at most the watermark; `start_spark` is called only if a tail is left to Spark.
 
     `known` is the `upto` of an earlier call. No commit records up to where an idle table was searched, so without it
     all of `changes` above the table's position is searched again. With `retry`, tables parked by this stage are tried
@@ -122,24 +141,24 @@ def apply_pending(  # noqa: PLR0913 - the task, and state of earlier calls
     limit = watermark if upto is None else Lsn(min(upto, watermark))
     retried = _find_stopped(lake, tables, parked, limit) if retry else []
     histories.forget({tail.table.name for tail in retried})
-    freed = {tail.table.name for tail in retried} - {
-        parking.table for parking in _merge_some(start_spark, lake, retried)
-    }
+    again = _merge_some(start_spark, lake, retried, engine)
+    freed = {tail.table.name for tail in retried} - {parking.table for parking in again.stopped}
     tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
     if tails and not isinstance(lake.root, Path):  # those with changes have to be as they are now
         names = {tail.table.name for tail in tails}
         tables = histories.current(lambda table: table.name in names)
         tails = _find_followed(lake, _after(tables, known or {}), limit, parked)
     histories.forget({tail.table.name for tail in tails})
-    stopped = _merge_some(start_spark, lake, tails)
-    rows = {tail.table.name: tail.shape.rows for tail in tails if tail.shape}
-    now = read_parked(lake, tables) if parked or stopped else {}
+    merged = _merge_some(start_spark, lake, tails, engine)
+    done = [*(tail for tail in retried if tail.table.name in freed), *tails]
+    rows = {tail.table.name: tail.shape.rows for tail in done if tail.shape}
+    now = read_parked(lake, tables) if parked or merged.stopped else {}
     positions = {table.name: table.position for table in tables}
     positions |= {tail.table.name: _position_after(lake, tail) for tail in tails if tail.shape or tail.is_reshaped}
     reached = {name: Reached(at, Lsn(max(_end(limit, now.get(name)), at))) for name, at in positions.items()}
     behind = freed | {name for name, parking in now.items() if not parking.silent}
     upto_now = {name: place for name, place in reached.items() if name not in behind}
-    return Applied(rows, upto_now, now, frozenset(freed))
+    return Applied(rows, upto_now, now, again.by | merged.by, frozenset(freed))
 
 
 def _position_after(lake: Lake, tail: Tail) -> Lsn:
@@ -148,17 +167,40 @@ def _position_after(lake: Lake, tail: Tail) -> Lsn:
     return tail.upto if table is None else table.position
 
 
-def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail]) -> list[Parked]:
-    if is_submitted():  # a cluster has the memory, not its driver
-        return merge_all(start_spark(), lake, tails) if tails else []
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """The tables parked while tails were merged, and who folded each tail."""
+
+    stopped: list[Parked] = field(default_factory=list)
+    by: dict[TableName, FoldedBy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A tail, or what is left of it, that is not folded in this process, for this reason."""
+
+    tail: Tail
+    reason: str
+
+
+def _merge_some(start_spark: StartSpark, lake: Lake, tails: list[Tail], engine: Engine) -> _Merged:
+    if not tails:
+        return _Merged()
+    if engine is Engine.SPARK:
+        by = dict.fromkeys((tail.table.name for tail in tails), FoldedBy(Engine.SPARK))
+        return _Merged(merge_all(start_spark(), lake, tails, engine), by)
+    merge_here = _merge_embedded if engine is Engine.AUTO else _merge_without_spark
     with ThreadPoolExecutor(_MOST_EMBEDDED) as pool:
-        ends = list(pool.map(lambda tail: _merge_embedded(lake, tail), tails))
-    left = [end for end in ends if isinstance(end, Tail)]
+        ends = list(pool.map(lambda tail: merge_here(lake, tail), tails))
+    by = dict.fromkeys((tail.table.name for tail in tails), FoldedBy(Engine.DUCKDB))
+    left = [end for end in ends if isinstance(end, _Left)]
+    by |= {each.tail.table.name: FoldedBy(Engine.SPARK, each.reason) for each in left}
     stopped = [end for end in ends if isinstance(end, Parked)]
-    return stopped + (merge_all(start_spark(), lake, left) if left else [])
+    stopped += merge_all(start_spark(), lake, [each.tail for each in left]) if left else []
+    return _Merged(stopped, by)
 
 
-def _merge_embedded(lake: Lake, tail: Tail) -> Tail | Parked | None:
+def _merge_embedded(lake: Lake, tail: Tail) -> _Left | Parked | None:
     """Merge a tail without Spark; return what of it is left to Spark, or the record that parks its table."""
     try:
         with writing(f"the history of {tail.table.name}"):
@@ -166,9 +208,32 @@ def _merge_embedded(lake: Lake, tail: Tail) -> Tail | Parked | None:
             while tail.refusal is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
                 (tail,) = following
                 _commit_embedded(lake, tail)
-    except (NotFolded, CannotFold):
-        return tail
+    except NotFolded as exc:
+        return _Left(tail, exc.reason)
+    except CannotFold as exc:
+        return _Left(tail, exc.what)
     return _record(lake, tail, _refused(tail))
+
+
+def _merge_without_spark(lake: Lake, tail: Tail) -> Parked | None:
+    """Merge a tail as far as it can be folded without Spark, and park its table if that is not the whole tail."""
+    with writing(f"the history of {tail.table.name}"):
+        stopped = _fold_here_or_stop(lake, tail)
+        while stopped is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
+            (tail,) = following
+            stopped = _fold_here_or_stop(lake, tail)
+    return _record(lake, tail, stopped)
+
+
+def _fold_here_or_stop(lake: Lake, tail: Tail) -> Parked | None:
+    def write(part: Tail) -> None:
+        _commit_embedded(lake, part)
+
+    try:
+        write(tail)
+    except (NotFolded, CannotFold) as exc:
+        return _stopped_before(lake, tail, exc, write)
+    return _refused(tail)
 
 
 def _commit_embedded(lake: Lake, tail: Tail) -> None:
@@ -231,18 +296,24 @@ def _least_position(lake: Lake, histories: Histories) -> Lsn | None:
     return min(followed or (table.position for table in tables), default=None)
 
 
-def fold_held(start_spark: StartSpark, lake: Lake, name: TableName, upto: Lsn) -> Parked | None:
+def fold_held(
+    start_spark: StartSpark, lake: Lake, name: TableName, upto: Lsn, engine: Engine = Engine.AUTO
+) -> Parked | None:
     """Fold one table up to `upto`, at most the watermark, even past the LSN at which it is parked.
 
-    `start_spark` is called only if there is a tail.
+    `start_spark` is called only if the tail is left to Spark.
 
     Returns the record with which this stage parks it, if it cannot be folded that far.
+
+    Raises Unsupported if only Spark can fold it, and the engine is DuckDB: a gap in its place would be for ever.
     """
     table, log = open_history(lake, name), open_log(lake)
     if table is None or log is None or table.position >= upto:
         return None
     tails = find_tails(lake, log, {table: table.position}, min(upto, log.watermark))
-    stopped = _merge_some(start_spark, lake, tails)
+    stopped = _merge_some(start_spark, lake, tails, engine).stopped
+    if stopped and stopped[0].remedy == _WITH_SPARK:
+        raise Unsupported(str(stopped[0]), "Run auditlake resync with --engine auto.")
     return stopped[0] if stopped else None
 
 
@@ -256,38 +327,47 @@ def _searched(table: HistoryTable, reached: Reached | None) -> Lsn:
     return max(table.position, reached.upto)
 
 
-def merge_all(spark: SparkSession, lake: Lake, tails: list[Tail]) -> list[Parked]:
+@dataclass(frozen=True, slots=True)
+class _OnSpark:
+    """A lake, and a session of Spark's own for the tail that is merged in it."""
+
+    session: SparkSession
+    lake: Lake
+    engine: Engine
+
+
+def merge_all(spark: SparkSession, lake: Lake, tails: list[Tail], engine: Engine = Engine.AUTO) -> list[Parked]:
     """Merge tails with Spark, and return the tables parked meanwhile.
 
     Raises other failures after all tails are done.
     """
     largest_first = sorted(tails, key=lambda tail: -(tail.shape.rows if tail.shape else 0))
     # The position is passed to the commit through settings of the session, so concurrent merges need own sessions.
-    sessions: SimpleQueue[SparkSession] = SimpleQueue()
+    sessions: SimpleQueue[_OnSpark] = SimpleQueue()
     parallel = min(_MOST_PARALLEL, max(2, spark.sparkContext.defaultParallelism))
     for _ in range(parallel):
-        sessions.put(spark.newSession())
+        sessions.put(_OnSpark(spark.newSession(), lake, engine))
     with ThreadPoolExecutor(parallel) as pool:
-        futures = [pool.submit(_merge_one, sessions, lake, tail) for tail in largest_first if not has_large_rows(tail)]
+        futures = [pool.submit(_merge_one, sessions, tail) for tail in largest_first if not has_large_rows(tail)]
     with ThreadPoolExecutor(1) as pool:
-        futures += [pool.submit(_merge_one, sessions, lake, tail) for tail in largest_first if has_large_rows(tail)]
+        futures += [pool.submit(_merge_one, sessions, tail) for tail in largest_first if has_large_rows(tail)]
     for failure in (failure for future in futures if (failure := future.exception())):
         raise failure
     return [stopped for future in futures if (stopped := future.result())]
 
 
-def _merge_one(sessions: SimpleQueue[SparkSession], lake: Lake, tail: Tail) -> Parked | None:
+def _merge_one(sessions: SimpleQueue[_OnSpark], tail: Tail) -> Parked | None:
     """Merge a tail as far as it can be folded, and park its table if that is not the whole tail."""
-    session = sessions.get()
+    run = sessions.get()
     try:
-        with writing(f"the history of {tail.table.name}"), interpreted_if_wide(session, len(tail.columns)):
-            stopped = _merge_or_stop(session, lake, tail)
-            while stopped is None and tail.is_cut and (following := _read_again(lake, tail, tail.limit)):
+        with writing(f"the history of {tail.table.name}"), interpreted_if_wide(run.session, len(tail.columns)):
+            stopped = _merge_or_stop(run, tail)
+            while stopped is None and tail.is_cut and (following := _read_again(run.lake, tail, tail.limit)):
                 (tail,) = following
-                stopped = _merge_or_stop(session, lake, tail)
+                stopped = _merge_or_stop(run, tail)
     finally:
-        sessions.put(session)
-    return _record(lake, tail, stopped)
+        sessions.put(run)
+    return _record(run.lake, tail, stopped)
 
 
 def _record(lake: Lake, tail: Tail, stopped: Parked | None) -> Parked | None:
@@ -300,31 +380,39 @@ def _record(lake: Lake, tail: Tail, stopped: Parked | None) -> Parked | None:
     return stopped
 
 
-def _merge_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | None:
+def _merge_or_stop(run: _OnSpark, tail: Tail) -> Parked | None:
     if not has_large_rows(tail):
-        return _fold_or_stop(session, lake, tail)
-    with one_row_at_a_time(session):
-        return _fold_or_stop(session, lake, tail)
+        return _fold_or_stop(run, tail)
+    with one_row_at_a_time(run.session):
+        return _fold_or_stop(run, tail)
 
 
-def _merge_before(session: SparkSession, lake: Lake, tail: Tail, found: TooLarge) -> Parked:
+def _merge_before(run: _OnSpark, tail: Tail, found: TooLarge) -> Parked:
     """Merge the changes before a row that is too large for the heap; return the record that parks the table."""
-    for part in _read_again(lake, tail, Lsn(found.lsn - 1)):
-        if stopped := _merge_or_stop(session, lake, part):
+    for part in _read_again(run.lake, tail, Lsn(found.lsn - 1)):
+        if stopped := _merge_or_stop(run, part):
             return stopped
     return Parked(tail.table.name, Cause.APPLY, Lsn(found.lsn - 1), found.lsn, found.reason, found.remedy)
 
 
-def _fold_or_stop(session: SparkSession, lake: Lake, tail: Tail) -> Parked | None:
-    if found := find_too_large(lake, tail, heap_bytes(session)):
-        return _merge_before(session, lake, tail, found)
+def _fold_or_stop(run: _OnSpark, tail: Tail) -> Parked | None:
+    if found := find_too_large(run.lake, tail, heap_bytes(run.session)):
+        return _merge_before(run, tail, found)
     try:
-        _merge_in(session, lake, tail)
+        _merge_in(run, tail)
     except CannotFold as exc:
-        first, failure = _fold_before(session, lake, tail, exc)
-        reason = f"its changes in the commit at {first} cannot be applied: {failure.what}{_altered_types(tail)}"
-        return Parked(tail.table.name, Cause.APPLY, Lsn(first - 1), first, reason, ANEW, renewable=True)
+        return _stopped_before(run.lake, tail, exc, lambda part: _merge_in(run, part))
     return _refused(tail)
+
+
+def _stopped_before(lake: Lake, tail: Tail, failure: CannotFold | NotFolded, write: Callable[[Tail], None]) -> Parked:
+    """Fold all commits before the first that cannot be folded; return the record that parks the table there."""
+    first, failure = _fold_before(lake, tail, failure, write)
+    name, last, commit = tail.table.name, Lsn(first - 1), f"its changes in the commit at {first}"
+    if isinstance(failure, NotFolded):
+        return Parked(name, Cause.APPLY, last, first, f"{commit} need Spark: {failure.reason}", _WITH_SPARK)
+    reason = f"{commit} cannot be applied: {failure.what}{_altered_types(tail)}"
+    return Parked(name, Cause.APPLY, last, first, reason, ANEW, renewable=True)
 
 
 def _refused(tail: Tail) -> Parked | None:
@@ -343,7 +431,9 @@ def _altered_types(tail: Tail) -> str:
     return f"; the text of {names} changes when ALTER TYPE renames a label or adds an attribute" if names else ""
 
 
-def _fold_before(session: SparkSession, lake: Lake, tail: Tail, failure: CannotFold) -> tuple[Lsn, CannotFold]:
+def _fold_before(
+    lake: Lake, tail: Tail, failure: CannotFold | NotFolded, write: Callable[[Tail], None]
+) -> tuple[Lsn, CannotFold | NotFolded]:
     """Fold all commits before the first that cannot be folded; return its LSN and the reason."""
     log = open_log(lake)
     commits = find_commits(log, tail) if log else []
@@ -352,31 +442,31 @@ def _fold_before(session: SparkSession, lake: Lake, tail: Tail, failure: CannotF
         middle = (first + last) // 2
         try:
             for part in _read_again(lake, tail, commits[middle]):
-                _merge_in(session, lake, part)
+                write(part)
             first = middle + 1
-        except CannotFold as exc:
+        except (CannotFold, NotFolded) as exc:
             failure, last = exc, middle
     return commits[last], failure
 
 
-def _merge_in(session: SparkSession, lake: Lake, tail: Tail) -> None:
+def _merge_in(run: _OnSpark, tail: Tail) -> None:
     """Merge a tail with Spark.
 
     Raises LakeConflict, CannotFold.
     """
 
     def write(tail: Tail) -> None:
-        folded = fold_tail(session, tail)
+        folded = fold_tail(run.session, tail)
         if folded is None and not tail.is_reshaped:
             return
         if folded is None:
             reshape(tail)
         else:
-            merge(tail, folded, choose_plan(tail))
+            merge(tail, folded, choose_plan(tail, run.engine))
         reach(After.TABLE_MERGED)
 
     with _counted(tail, "spark"):
-        _commit(write, lake, tail)
+        _commit(write, run.lake, tail)
 
 
 @contextmanager

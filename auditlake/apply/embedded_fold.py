@@ -78,17 +78,28 @@ _NO_NUMBER = pa.scalar(None, pa.int64())
 
 def is_ordinary(tail: Tail) -> bool:
     """Return whether `merge_embedded` may fold this tail: it fits into memory, and fills in no older rows."""
-    return (
-        all(addition.missing is None for addition in tail.added)
-        and not any(column.key for column in tail.lacking)
-        and VIRTUAL_COLUMNS.isdisjoint(column.stored.lower() for column in tail.followed.physical)
-        and tail.held_bytes <= HELD_BYTES
-        and not has_large_rows(tail)
-    )
+    return _obstacle(tail) is None
+
+
+def _obstacle(tail: Tail) -> str | None:
+    """Return why a tail is not folded here; None if it is."""
+    if any(addition.missing is not None for addition in tail.added):
+        return "a new column has a value in older rows"
+    if any(column.key for column in tail.lacking):
+        return "a new column is part of the key"
+    if not VIRTUAL_COLUMNS.isdisjoint(column.stored.lower() for column in tail.followed.physical):
+        return "DuckDB reserves the name of a column"
+    if tail.held_bytes > HELD_BYTES:
+        return f"a transaction needs {tail.held_bytes >> 20:,} MB, the limit is {HELD_BYTES >> 20} MB"
+    return "it has very large rows" if has_large_rows(tail) else None
 
 
 class NotFolded(Exception):
-    """The tail was not folded here; nothing was written."""
+    """The tail was not folded here, for this `reason`; nothing was written."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def merge_embedded(tail: Tail) -> None:
@@ -104,16 +115,17 @@ def merge_embedded(tail: Tail) -> None:
             reshape(tail)
             reach(After.TABLE_MERGED)
         return
-    files = find_files(tail.table) if is_ordinary(tail) else None
-    if files is None:
-        raise NotFolded
+    if not is_ordinary(tail):
+        raise NotFolded(_obstacle(tail) or "")
+    if (files := find_files(tail.table)) is None:
+        raise NotFolded("another program has given the history table features")
     with closing(connect(MEMORY_BYTES)) as connection:
         opened = files.of_part(OPEN_PART)
         try:
             computed = _Fold(connection, tail, tail.shape, opened).computed()
             mark(opened, computed, tail.upto, inserts_only=tail.inserts_only, reshaping=reshaping(tail))
         except TooLarge as exc:
-            raise NotFolded from exc
+            raise NotFolded(f"the versions that it ends need more than {HELD_BYTES >> 20} MB") from exc
     reach(After.TABLE_MERGED)
 
 
@@ -123,8 +135,8 @@ def _not_folded() -> Iterator[None]:
 
     try:
         yield
-    except (duckdb.Error, pa.ArrowInvalid, ValueError) as exc:
-        raise NotFolded from exc
+    except (duckdb.Error, pa.ArrowInvalid, ValueError) as exc:  # whose text may quote a value
+        raise NotFolded(f"a value cannot be read, or memory is short ({type(exc).__name__})") from exc
 
 
 class _Fold:

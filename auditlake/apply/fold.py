@@ -29,7 +29,7 @@ from auditlake.spark import functions as F  # noqa: N812 - the usual name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame, Window
+    from pyspark.sql import DataFrame
 
 BROADCAST_ROWS = 500_000
 _NEVER_SENT = (
@@ -134,12 +134,16 @@ def _of_keys_in(opened: DataFrame, effects: DataFrame, key: Sequence[str], shape
 
 def _with_epochs(changes: DataFrame) -> DataFrame:
     """Add to every change of the tail the number of TRUNCATEs before it, in one ordered pass."""
+    from pyspark.sql import Window  # noqa: PLC0415 - as `spark.functions`
+
     before = Window.orderBy("lsn", "ordinal").rowsBetween(Window.unboundedPreceding, -1)
     return changes.withColumn("epoch", F.count_if(F.col("op") == "truncate").over(before))
 
 
 def _truncates(changes: DataFrame) -> DataFrame:
     """Return place, xid and time of every TRUNCATE, by the epoch that it ends."""
+    from pyspark.sql import Window  # noqa: PLC0415 - the same
+
     in_order = F.row_number().over(Window.orderBy("lsn", "ordinal"))
     truncates = changes.where(F.col("op") == "truncate").select(*PLACE)
     return truncates.withColumn("truncate_epoch", (in_order - 1).cast("bigint"))

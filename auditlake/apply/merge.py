@@ -60,6 +60,7 @@ from auditlake.delta.commit_failures import Overtaken
 from auditlake.delta.log_reader import entry
 from auditlake.delta.log_writer import Action, moved, put_commit
 from auditlake.delta.table import open_table
+from auditlake.engine import Engine
 from auditlake.failpoints import After, reach
 from auditlake.fold.net import ENDS, KIND, RowKind
 from auditlake.jvm_trace import raised_by_spark
@@ -107,11 +108,11 @@ class Plan(StrEnum):
     REPLACE = "replace"
 
 
-def choose_plan(tail: Tail) -> Plan:
-    """Choose the cheapest plan for the tail and the size of the open partition."""
+def choose_plan(tail: Tail, engine: Engine = Engine.AUTO) -> Plan:
+    """Choose the cheapest plan for the tail and the size of the open partition; with Spark, one of Delta's writers."""
     # Added columns change rows whose keys are not in the tail.
     same_columns = not tail.lacking and not tail.added
-    if same_columns and tail.held_bytes <= HELD_BYTES:
+    if same_columns and tail.held_bytes <= HELD_BYTES and engine is not Engine.SPARK:
         return Plan.MARK
     if tail.inserts_only and not _filled(tail.added):
         return Plan.APPEND

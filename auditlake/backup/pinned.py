@@ -36,8 +36,8 @@ MANIFEST = "lake.json"
 _LOG = "_delta_log"
 _LEFT_OUT = frozenset({FOLDER, "resync", "histories.json"})
 """Locks, copies that are being compared, a cache."""
-_INFORMATIONAL = "capture.json"
-"""As it was before the pin: what it says of the publication is then no later than the changes."""
+_INFORMATIONAL = {"capture.json": b"", "apply.json": b""}
+"""As they were before the pin: what the first says of the publication is then no later than the changes."""
 _CHANGES, _TRANSACTIONS = "changes", "transactions"
 _ATTEMPTS = 50
 _PAUSE_S = 0.2
@@ -86,7 +86,7 @@ def _pin_once(lake: Lake) -> PinnedLake | None:
         again = _read(lake.root, _walk(lake.root)[1])
     except FileNotFoundError:  # a record was removed, or a copy that starts again deletes its folder
         return None
-    if {**records, _INFORMATIONAL: b""} != {**again, _INFORMATIONAL: b""}:
+    if records | _INFORMATIONAL != again | _INFORMATIONAL:
         return None
     return PinnedLake(pins, records)
 

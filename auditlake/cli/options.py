@@ -21,11 +21,10 @@ from auditlake.lsn import Lsn
 from auditlake.messages import use_format
 
 if TYPE_CHECKING:  # follow imports Spark
-    from pyspark.sql import SparkSession
-
     from auditlake.capture.supervisor import Until
     from auditlake.config import Settings
     from auditlake.snapshot.bootstrap import Target
+    from auditlake.spark.on_demand import SparkOnDemand
 
 R = TypeVar("R")
 
@@ -49,6 +48,8 @@ _OTHERS = (
     *("tz", "dialect", "streaming", "spool", "copy_connections", "copy_bytes_per_s", "allow_gap", "metrics_port"),
 )
 """Settings with an option on some commands only."""
+_ENGINE = "engine_of_pipeline"
+"""The option --engine of the pipeline; that of `sql` is no setting."""
 
 
 def with_settings(command: Callable[..., R]) -> Callable[..., R]:
@@ -72,6 +73,7 @@ def with_settings(command: Callable[..., R]) -> Callable[..., R]:
         if given.get("tables"):
             flags["tables"] = given.pop("tables")
         flags |= {name: given.pop(name) for name in _OTHERS if name in given}
+        flags |= {"engine": given.pop(_ENGINE)} if _ENGINE in given else {}
         from auditlake.config import load_settings  # noqa: PLC0415 - as above
 
         settings = load_settings(context.obj, **flags)
@@ -123,6 +125,20 @@ def with_streaming(command: Callable[..., R]) -> Callable[..., R]:
     command = click.option("--spool", help="Folder for large transactions until they commit [the system's].")(command)
     modes = click.Choice(["off", "on", "parallel"])
     return click.option("--streaming", type=modes, help="Take large transactions while they run [on].")(command)
+
+
+def with_engine(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the choice of the pipeline's engine to a command; use it below `with_settings`."""
+    choices = click.Choice(["auto", "spark", "duckdb"])
+    text = "In this process what fits, else Spark; all of it in Spark; or nothing in Spark [auto]."
+    return click.option("--engine", _ENGINE, type=choices, help=text)(command)
+
+
+def spark_of(settings: Settings) -> SparkOnDemand:
+    """Return the Spark of a command, with the engine that is set."""
+    from auditlake.spark.on_demand import SparkOnDemand  # noqa: PLC0415 - only for commands of the pipeline
+
+    return SparkOnDemand(settings.spark, settings.engine, settings.spark_idle_s)
 
 
 def with_target(command: Callable[..., R]) -> Callable[..., R]:
@@ -226,17 +242,6 @@ def with_recorded_names(settings: Settings) -> Settings:
                 f"Leave out the setting {name}, or use another folder as lake.",
             )
     return settings.model_copy(update=names)
-
-
-def starter_of_spark(settings: Settings) -> Callable[[], SparkSession]:
-    """Return a function that starts Spark with the settings; pyspark is imported no sooner, and may be missing."""
-
-    def start() -> SparkSession:
-        from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
-
-        return spark_session(settings.spark)
-
-    return start
 
 
 def bootstrap_target(settings: Settings) -> Target:

@@ -1,10 +1,10 @@
 """Demo: bootstrap, follow and query a real PostgreSQL, and compare every answer with PostgreSQL's own.
 
-A shop's database on an embedded server is bootstrapped and followed while transactions run. Three times the shop is
-paused and PostgreSQL runs the queries of `CHECKED`: whole tables and a join, in SQL common to all engines. Later the
-lake runs them as of those moments, by LSN and by time, in DuckDB, and in Spark if it is installed. One transaction is
-undone in PostgreSQL by the script of `auditlake diff`. `run_demo` returns 0 only if all answers are equal, row for row,
-and the undo has restored its rows.
+A shop's database on an embedded server is bootstrapped and followed while transactions run, every stage on Spark if it
+is installed. Three times the shop is paused and PostgreSQL runs the queries of `CHECKED`: whole tables and a join, in
+SQL common to all engines. Later the lake runs them as of those moments, by LSN and by time, in DuckDB, and in Spark if
+it is installed. One transaction is undone in PostgreSQL by the script of `auditlake diff`. `run_demo` returns 0 only if
+all answers are equal, row for row, and the undo has restored its rows.
 """
 
 import shlex
@@ -29,6 +29,7 @@ from auditlake.audit.undo_script import patch
 from auditlake.capture.supervisor import make_task
 from auditlake.demo.server import Server
 from auditlake.demo.shop import ACTOR, Moment, Shop
+from auditlake.engine import Engine
 from auditlake.errors import ConfigError
 from auditlake.extras import SPARK
 from auditlake.follow import follow
@@ -41,8 +42,9 @@ from auditlake.query.output import render, rows_of
 from auditlake.query.statement import prepare_statement, read_state
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import show_copied
-from auditlake.snapshot.worker_pool import LocalWorkers
+from auditlake.snapshot.worker_pool import start_workers
 from auditlake.source.connection import Row, connect, fetch
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.terminal import working
 
 if TYPE_CHECKING:  # it need not be installed
@@ -90,7 +92,6 @@ def compare(expected: list[Row], actual: list[Row]) -> str | None:
 
 
 _ENGINES = ("Spark", "DuckDB") if SPARK.is_installed else ("DuckDB",)
-_WORKERS = 2
 _PRODUCT, _ORDER = 3, 42
 _TRADE_S = 3.0
 _STATUS: LiteralString = f"select status from public.orders where order_id = {_ORDER}"
@@ -169,6 +170,7 @@ class _Demo:
         self._dsn = dsn
         self._lake = lake
         self._started = time.monotonic()
+        self._spark = SparkOnDemand({"spark.master": "local[2]"}, Engine.SPARK if SPARK.is_installed else Engine.DUCKDB)
 
     def run(self) -> bool:
         """Bootstrap and follow the trading shop, then query and compare."""
@@ -176,7 +178,7 @@ class _Demo:
             self._report("a shop with 4 tables is open; bootstrap while it trades")
             target = Target(self._dsn, self._lake, "auditlake", "auditlake", None)
             with working("copying while the shop trades"):
-                copied = bootstrap(target, lambda: LocalWorkers(_WORKERS), say)
+                copied = bootstrap(target, lambda: start_workers(self._spark), say)
             show_copied(copied)
             with working("following while the shop trades"), self._following():
                 moments = self._trade(shop)
@@ -190,11 +192,6 @@ class _Demo:
 
     def _report(self, message: str) -> None:
         say(f"[{time.monotonic() - self._started:5.1f} s] {message}")
-
-    def _spark(self) -> "SparkSession":
-        from auditlake.spark.session import spark_session  # noqa: PLC0415 - as above
-
-        return spark_session({"spark.master": "local[2]"})
 
     @contextmanager
     def _following(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Layout of a lake's folder: paths of files and tables, and names of application transactions.
 
-    <root>/lake.json  capture.json  publication.json  histories.json
+    <root>/lake.json  capture.json  apply.json  publication.json  histories.json
     <root>/looks/<schema>/<table>.json
     <root>/parked/<schema>/<table>.<cause>.json
     <root>/partitions/<schema>.<table>.json
@@ -95,6 +95,10 @@ class Lake:
     @property
     def capture_state(self) -> Path:
         return self.root / "capture.json"
+
+    @property
+    def last_batch(self) -> Path:
+        return self.root / "apply.json"
 
     @property
     def known_histories(self) -> Path:

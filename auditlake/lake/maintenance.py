@@ -30,6 +30,8 @@ from auditlake.delta.checkpoints import KEPT_FOR_S, checkpoint
 from auditlake.delta.commit_failures import commit_conflicts, writing
 from auditlake.delta.data_files import DataFile
 from auditlake.delta.expired_files import expired_files
+from auditlake.engine import Engine
+from auditlake.errors import AuditlakeError, Unsupported, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.jvm_trace import raised_by_spark
 from auditlake.lake.compaction import (
@@ -47,9 +49,10 @@ from auditlake.lake.history import OPEN_PART, HistoryTable, has_own_retention, l
 from auditlake.lake.history_files import Files, data_files, find_files, overlap, part_of
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
-from auditlake.messages import Event, Notice
+from auditlake.messages import Event, FailureReports, Notice
 from auditlake.relation import TableName
 from auditlake.spark.log_store import is_vacuumed, require_safe_commits
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.sql_names import spark_literal
 from auditlake.store.files import remove_files
 
@@ -157,20 +160,41 @@ OpenSession = Callable[[], "SparkSession"]
 """Opens a Spark session that no other thread uses; starts Spark if it is not running."""
 
 
-def rewrite_due(open_session: OpenSession, table: HistoryTable, due: Due) -> bool:
-    """Rewrite what is due; return False if another commit touched some of it, which stays due.
+@dataclass(frozen=True, slots=True)
+class Means:
+    """How files are rewritten: by which engine, and a function that opens a session of its Spark."""
 
-    Spark starts only for files that do not fit into memory.
-    """
+    open_session: OpenSession
+    engine: Engine = Engine.AUTO
+
+    def joins_here(self, files: Files) -> bool:
+        """Whether files are joined without Spark: as the engine says, or their rows are so large that a JVM may end."""
+        if self.engine is Engine.DUCKDB or has_large_row_groups(files):
+            return True
+        return self.engine is Engine.AUTO and may_hold(files)
+
+    def session(self, table: HistoryTable) -> SparkSession:
+        """Open a session.
+
+        Raises Unsupported if the engine is DuckDB.
+        """
+        if self.engine is Engine.DUCKDB:
+            why = f"another program has given the history of {table.name} features that only Spark maintains"
+            raise Unsupported(why, "Run auditlake maintain --engine auto.")
+        return self.open_session()
+
+
+def rewrite_due(means: Means, table: HistoryTable, due: Due) -> bool:
+    """Rewrite what is due; return False if another commit touched some of it, which stays due."""
     files = find_files(table)
     done = True
     try:
         if due.open_part:
-            done = _join_open(open_session, table, files)
+            done = _join_open(means, table, files)
         for part in due.closed_parts:
-            done = _cluster_closed(open_session, table, part, files) and done
+            done = _cluster_closed(means, table, part, files) and done
         for part, names in due.closed_files:
-            done = _join_closed(open_session, table, part, files and files.named(names)) and done
+            done = _join_closed(means, table, part, files and files.named(names)) and done
     except commit_conflicts():
         return False
     except raised_by_spark() as exc:
@@ -181,34 +205,29 @@ def rewrite_due(open_session: OpenSession, table: HistoryTable, due: Due) -> boo
     return done
 
 
-def _join_open(open_session: OpenSession, table: HistoryTable, files: Files | None) -> bool:
+def _join_open(means: Means, table: HistoryTable, files: Files | None) -> bool:
     loose = files and files.of_part(OPEN_PART).which(_is_loose)
-    if loose and loose.by_name and _joins_here(loose):
+    if loose and loose.by_name and means.joins_here(loose):
         return _join_fitting(loose)
-    _builder(open_session(), table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
+    _builder(means.session(table), table, OPEN_PART, _OPEN_FILE_BYTES).executeCompaction()
     return True
 
 
-def _cluster_closed(open_session: OpenSession, table: HistoryTable, part: str, files: Files | None) -> bool:
+def _cluster_closed(means: Means, table: HistoryTable, part: str, files: Files | None) -> bool:
     held = files and files.of_part(part)
-    if held and held.by_name and _joins_here(held):
+    if held and held.by_name and means.joins_here(held):
         return _join_fitting(held)
     if held and has_bounds(held):
-        return cluster(open_session(), held)
-    _builder(open_session(), table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
+        return cluster(means.session(table), held)
+    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES).executeZOrderBy("_from_lsn")
     return True
 
 
-def _join_closed(open_session: OpenSession, table: HistoryTable, part: str, files: Files | None) -> bool:
-    if files and _joins_here(files):
+def _join_closed(means: Means, table: HistoryTable, part: str, files: Files | None) -> bool:
+    if files and means.joins_here(files):
         return _join_fitting(files)
-    _builder(open_session(), table, part, _CLOSED_FILE_BYTES).executeCompaction()
+    _builder(means.session(table), table, part, _CLOSED_FILE_BYTES).executeCompaction()
     return True
-
-
-def _joins_here(files: Files) -> bool:
-    """Whether files are joined without Spark: they fit into memory, or have rows of a size that may end a JVM."""
-    return may_hold(files) or has_large_row_groups(files)
 
 
 def _join_fitting(files: Files) -> bool:
@@ -233,7 +252,7 @@ def _builder(spark: SparkSession, table: HistoryTable, part: str, file_bytes: in
     return SparkDeltaTable.forPath(spark, str(table.path)).optimize().where(f"_part = '{part}'")
 
 
-def expire(open_session: OpenSession, table: HistoryTable) -> None:
+def expire(means: Means, table: HistoryTable) -> None:
     """Delete the files that no version has had for the table's retention, and what killed writers left.
 
     A process that was suspended since it wrote its files may still commit them, so a fence comes before the deletion.
@@ -241,7 +260,7 @@ def expire(open_session: OpenSession, table: HistoryTable) -> None:
     """
     before_s = time.time() - KEPT_FOR_S
     if find_files(table) is None or not has_own_retention(table):
-        _vacuum(open_session(), table)
+        _vacuum(means.session(table), table)
     elif expired_files(table.path, before_s) and fence(table):
         remove_files(expired_files(table.path, before_s))
     delete_abandoned(table)
@@ -260,23 +279,28 @@ def _vacuum(spark: SparkSession, table: HistoryTable) -> None:
 _EXPIRE_EVERY_S = 3 * 3600.0
 
 
-def maintain(start_spark: OpenSession, lake: Lake, report: Callable[[str], None]) -> None:
-    """Compact and cluster every history as far as possible, write checkpoints and delete expired files."""
+def maintain(spark: SparkOnDemand, lake: Lake, report: Callable[[str], None]) -> None:
+    """Compact and cluster every history as far as possible, write checkpoints and delete expired files.
 
-    def open_session() -> SparkSession:
-        return start_spark().newSession()
-
+    Raises Unsupported after all others, if some can only be maintained by Spark, and the engine is DuckDB.
+    """
+    means, refused = Means(lambda: spark().newSession(), spark.engine), list[AuditlakeError]()
     with hold(lake, "maintain", Stage.MAINTAIN):
         for table in list_histories(lake):
-            with writing(f"the history of {table.name}"):
-                _maintain_one(open_session, lake, table, report)
+            try:
+                with writing(f"the history of {table.name}"):
+                    _maintain_one(means, lake, table, report)
+            except Unsupported as exc:
+                refused.append(exc)
+    if refused:
+        raise all_in_one(refused)
 
 
-def _maintain_one(open_session: OpenSession, lake: Lake, table: HistoryTable, report: Callable[[str], None]) -> None:
+def _maintain_one(means: Means, lake: Lake, table: HistoryTable, report: Callable[[str], None]) -> None:
     files = data_files(table)
-    done = rewrite_due(open_session, table, find_due(files, everything=True))
+    done = rewrite_due(means, table, find_due(files, everything=True))
     checkpoint(table.path)
-    expire(open_session, table)
+    expire(means, table)
     current = open_history(lake, table.name) or table
     remark = "" if done else "; another process commits to it, run this again"
     line = f"maintained {table.name}: {len(files):,} files are {len(data_files(current)):,}{remark}"
@@ -286,27 +310,28 @@ def _maintain_one(open_session: OpenSession, lake: Lake, table: HistoryTable, re
 class Upkeep:
     """Maintenance between the batches of one process, as far as it pays off."""
 
-    def __init__(self, start_spark: OpenSession, lake: Lake) -> None:
-        self._start_spark = start_spark
+    def __init__(self, spark: SparkOnDemand, lake: Lake, report: Callable[[str], None]) -> None:
+        self._means = Means(lambda: spark().newSession(), spark.engine)
         self._lake = lake
+        self._failures = FailureReports(report)
         self._started_s = time.monotonic()
         self._expired_s: dict[TableName, float] = {}
 
     def after(self, merged: Iterable[TableName]) -> None:
-        """Maintain the tables that a batch changed."""
+        """Maintain the tables that a batch changed; one that only Spark could is reported once if it must not start."""
         for name in merged:
             if table := open_history(self._lake, name):
-                with writing(f"the history of {name}"):
-                    self._maintain(table)
+                try:
+                    with writing(f"the history of {name}"):
+                        self._maintain(table)
+                except Unsupported as exc:
+                    self._failures.report(f"{name} is not maintained", exc)
 
     def _maintain(self, table: HistoryTable) -> None:
         if due := find_due(data_files(table)):
-            rewrite_due(self._open_session, table, due)
+            rewrite_due(self._means, table, due)
             checkpoint(table.path)
         now_s = time.monotonic()
         if now_s - self._expired_s.get(table.name, self._started_s) > _EXPIRE_EVERY_S:
             self._expired_s[table.name] = now_s
-            expire(self._open_session, table)
-
-    def _open_session(self) -> SparkSession:
-        return self._start_spark().newSession()
+            expire(self._means, table)

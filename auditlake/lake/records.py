@@ -1,6 +1,7 @@
 """Records: the small JSON files of a lake, each replaced as a whole: a reader sees the old content or the new.
 
     capture.json                   the state that the last capture reported, for `status` in another process
+    apply.json                     the engine that folded the last batch, for the same reader
     publication.json               what the publication carried of the tables that have a history
     shapes/<schema>.<table>.json   each followed table as of capture's last comparison with the catalog
 
@@ -157,6 +158,41 @@ def read_state(lake: Lake) -> CaptureState | None:
         return None
     except (OSError, ValueError, TypeError) as exc:
         raise LakeUnusable(f"{lake.capture_state} cannot be read: {exc}", "Remove it; capture recreates it.") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """The engine of the last batch of apply, and why that was not folded in apply's own process.
+
+    `since` is when the first batch was like that (ISO, UTC): the record is written only when it changes.
+    """
+
+    engine: str
+    reason: str | None
+    since: str
+
+
+def write_last_batch(lake: Lake, engine: str, reason: str | None) -> None:
+    """Record the engine of a batch, unless that of the last one was the same, for the same reason.
+
+    Raises LakeUnusable if the folder cannot be written.
+    """
+    before = read_last_batch(lake)
+    if before is None or (before.engine, before.reason) != (engine, reason):
+        write_record(lake, lake.last_batch, asdict(LastBatch(engine, reason, _now())))
+
+
+def read_last_batch(lake: Lake) -> LastBatch | None:
+    """Read the engine of the last batch; None if apply has folded nothing yet.
+
+    Raises LakeUnusable if the file is not valid.
+    """
+    try:
+        return LastBatch(**json.loads(lake.last_batch.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as exc:
+        raise LakeUnusable(f"{lake.last_batch} cannot be read: {exc}", "Remove it; apply recreates it.") from exc
 
 
 def read_recorded(lake: Lake) -> Membership | None:

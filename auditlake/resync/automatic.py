@@ -59,12 +59,17 @@ class AutomaticResync:
         self, parked: Mapping[TableName, Parked], start_spark: Callable[[], SparkSession], capture: Capturing
     ) -> None:
         """Begin a resync of the tables that are due, unless one is running."""
+        if self.is_running:
+            return
         if self._running is not None:
-            if not self._running.done():
-                return
             self._running.result()
         if due := self._due(parked):
             self._running = self._pool.submit(self._try, due, start_spark, capture)
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a resync is running, which may use Spark."""
+        return self._running is not None and not self._running.done()
 
     @staticmethod
     def is_needed(parked: Mapping[TableName, Parked]) -> bool:

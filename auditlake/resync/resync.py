@@ -42,6 +42,7 @@ from auditlake.capture.preconditions import (
     require_primary,
 )
 from auditlake.capture.supervisor import Capturing, capturing
+from auditlake.engine import Engine
 from auditlake.errors import AuditlakeError, BadUsage, ConfigError, SourceUnready, all_in_one
 from auditlake.failpoints import After, reach
 from auditlake.lake.history import HistoryTable, list_histories
@@ -92,7 +93,8 @@ class Target:
 
     `capture` is that of this process; without it, one runs during the copy, unless another process captures. With
     `renewal`, which the operator has confirmed, the lake goes on with the source that it describes, under a new slot.
-    Standbys keep a copy of that if `failover` is set and the server supports it (17).
+    Standbys keep a copy of that if `failover` is set and the server supports it (17). `engine` folds what is not
+    applied yet.
     """
 
     conninfo: str
@@ -103,6 +105,7 @@ class Target:
     renewal: Renewal | None = None
     failover: bool = True
     masking: Masking = field(default_factory=Masking)
+    engine: Engine = Engine.AUTO
 
     @property
     def manifest(self) -> Manifest:
@@ -212,7 +215,7 @@ def _take(run: _Run, holds: dict[TableName, Hold], workers: Future[Workers]) -> 
 
 def _superseded(run: _Run, hold: Hold, copied: Copied) -> Resynced | None:
     try:
-        done = supersede(run.start.spark, run.target.lake, hold, copied)
+        done = supersede(run.start.spark, run.target.lake, hold, copied, run.target.engine)
     except AuditlakeError as exc:
         run.progress.fail(copied.name, exc)
         return None

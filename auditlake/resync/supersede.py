@@ -29,6 +29,7 @@ from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.commit_failures import writing
 from auditlake.delta.data_files import DataFile, file_problems
 from auditlake.delta.log_writer import Action, moved, put_commit, removed
+from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, LakeUnusable, SourceUnready, Unsupported
 from auditlake.failpoints import After, reach
 from auditlake.lake.gaps import Gap, record_gaps
@@ -89,7 +90,9 @@ class Resynced:
         return f"{self.name} is at its new snapshot {self.lsn}: {', '.join(parts)}{missing}"
 
 
-def supersede(start_spark: StartSpark, lake: Lake, hold: Hold, copied: Copied) -> Resynced:
+def supersede(
+    start_spark: StartSpark, lake: Lake, hold: Hold, copied: Copied, engine: Engine = Engine.AUTO
+) -> Resynced:
     """Bring a table's history to the state of a new snapshot.
 
     Raises:
@@ -98,7 +101,9 @@ def supersede(start_spark: StartSpark, lake: Lake, hold: Hold, copied: Copied) -
     """
     with writing(f"the history of {copied.name}"):
         for _ in range(_ATTEMPTS):
-            doubt = _fold(start_spark, lake, hold, copied.mark)
+            doubt = hold.first_doubt(lake, copied.mark.lsn)
+            upto = copied.mark.lsn if doubt is None else doubt.lsn
+            doubt = fold_held(start_spark, lake, hold.table, upto, engine) or doubt
             try:
                 return _supersede(lake, doubt, _files(lake, copied.name), copied)
             except FileExistsError:
@@ -107,13 +112,6 @@ def supersede(start_spark: StartSpark, lake: Lake, hold: Hold, copied: Copied) -
         f"{_ATTEMPTS} attempts to commit to the history of {copied.name} lost against commits of other processes",
         "Stop the other writer (auditlake maintain, for example), then run auditlake resync again.",
     )
-
-
-def _fold(start_spark: StartSpark, lake: Lake, hold: Hold, mark: SnapshotMark) -> Parked | None:
-    """Fold up to the last certain LSN; return why it is before the snapshot, None if the stream is complete."""
-    doubt = hold.first_doubt(lake, mark.lsn)
-    stopped = fold_held(start_spark, lake, hold.table, mark.lsn if doubt is None else doubt.lsn)
-    return doubt if stopped is None else stopped
 
 
 def _files(lake: Lake, name: TableName) -> Files:

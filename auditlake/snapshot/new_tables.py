@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 
 import psycopg
 
+from auditlake.engine import Engine
 from auditlake.errors import AuditlakeError, SourceUnreachable
 from auditlake.lake.history import list_histories, new_history, open_history
 from auditlake.lake.layout import Lake
@@ -43,6 +44,7 @@ from auditlake.snapshot.worker_pool import start_workers
 from auditlake.source.catalog import FollowedTable, read_tables_digest
 from auditlake.source.connection import Row, connect
 from auditlake.source.publication import find_existing
+from auditlake.spark.on_demand import SparkOnDemand
 
 _INTERVAL_S = 3.0
 _LONGEST_PAUSE_S = 600.0
@@ -55,10 +57,11 @@ _CHILD = "from auditlake.startup import lean; lean(); from auditlake.snapshot.ne
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A bootstrap for the child process: its target and Spark's settings."""
+    """A bootstrap for the child process: its target, Spark's settings and its engine."""
 
     target: Target
     spark: Mapping[str, str]
+    engine: Engine = Engine.AUTO
 
 
 def watch(job: Job, stop: threading.Event, report: Callable[[str], None]) -> None:
@@ -232,7 +235,8 @@ def _run(job: Job) -> int:
     """Copy the tables of a job; return the exit code."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
-        copied = bootstrap(job.target, lambda: start_workers(job.spark), lambda _: None)
+        spark = SparkOnDemand(job.spark, job.engine)
+        copied = bootstrap(job.target, lambda: start_workers(spark), lambda _: None)
     except AuditlakeError as exc:
         sys.stderr.write(f"error: {exc.message}{f'. {exc.hint}' if exc.hint else ''}\n")
         return exc.exit_code

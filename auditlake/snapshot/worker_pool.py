@@ -1,8 +1,8 @@
-"""Workers that copy bundles of ranges: local processes on one machine, Spark tasks on a cluster.
+"""Workers that copy bundles of ranges: processes of this machine, or Spark tasks (engine `spark`, or a cluster).
 
-Both run `copy.copy_bundle` in Python processes, each with one connection. A local Spark would do the same, behind a JVM
-that takes five seconds of two cores to start, and a gigabyte as long as it runs. So with a local master no JVM is
-started, and the history can be queried that much earlier.
+Both run `copy.copy_bundle` in Python processes, each with one connection. A local Spark does the same, behind a JVM
+that takes five seconds of two cores to start, and a gigabyte as long as it runs. So `auto` starts none with a local
+master, and the history can be queried that much earlier.
 
 A worker that ends has failed its bundle; its files belong to no table. The next bundle gets a new worker. This is why
 the standard library's ProcessPoolExecutor is not used: with one of two workers killed, all of 8 tasks failed
@@ -15,27 +15,28 @@ parent has closed it or was killed, and neither the connection nor the imported 
 
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
+from auditlake.engine import Engine, local_cores
 from auditlake.errors import AuditlakeError, LakeUnusable
 from auditlake.messages import report_bug
 from auditlake.snapshot.ctid_ranges import CopiedFile, CopyTask
-from auditlake.startup import is_submitted, lean
+from auditlake.startup import lean
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
+    from auditlake.spark.on_demand import SparkOnDemand
+
 _END_TIMEOUT_S = 5.0
 
 Result = CopiedFile | AuditlakeError
@@ -57,27 +58,14 @@ class Workers(Protocol):
         """Release all resources; no bundle is being copied."""
 
 
-def local_count(settings: Mapping[str, str]) -> int | None:
-    """Return the number of workers for a local master; None if Spark distributes tasks over machines."""
-    if is_submitted():
-        return None
-    local = _LOCAL.fullmatch(settings.get("spark.master", "local[*]"))
-    if local is None:
-        return None
-    return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-
-
-def start_workers(settings: Mapping[str, str]) -> Workers:
-    """Start the workers that Spark's settings imply.
+def start_workers(spark: "SparkOnDemand") -> Workers:
+    """Start the workers of an engine: Spark's tasks, or processes of this machine.
 
     Raises ConfigError if Spark does not start.
     """
-    count = local_count(settings)
-    if count is not None:
-        return LocalWorkers(count)
-    from auditlake.spark.session import spark_session  # noqa: PLC0415 - only with Spark
-
-    return SparkWorkers(spark_session(settings))
+    if spark.engine is Engine.SPARK:
+        return SparkWorkers(spark())
+    return LocalWorkers(local_cores(spark.master) or os.cpu_count() or 1)
 
 
 def run_in_task(context: "SparkContext", call: Callable[[], R]) -> R:

@@ -231,7 +231,7 @@ def create_archive(
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
         fresh = Path(folder, "classes.jsa")
         workload(start_spark(f"-XX:ArchiveClassesAtExit={fresh} {_QUIET}"))
-        _end_jvm()
+        stop_spark()  # the archive is written at exit
         if not fresh.is_file():
             raise ConfigError(f"the JVM wrote no class-data archive for {path}", "auditlake works without it.")
         fresh.replace(path)
@@ -246,12 +246,11 @@ def _delete_unused(current: Path) -> None:
                 path.unlink()
 
 
-def _end_jvm() -> None:
-    """Stop Spark and wait until its JVM has ended, because the archive is written at exit."""
+def stop_spark() -> None:
+    """Stop Spark and wait until the JVM that this process started for it has ended."""
     gateway = SparkContext._gateway  # noqa: SLF001 - the process has no public name
-    if (running := SparkSession.getActiveSession()) is not None:
-        running.stop()
+    SparkSession.builder.getOrCreate().stop()
     if gateway is not None:
         gateway.shutdown()
-        gateway.proc.stdin.close()  # set by pyspark's launch_gateway; the JVM reads until its end
+        gateway.proc.stdin.close()  # set by `_connect`; the JVM reads until its end
         gateway.proc.wait(_JVM_EXIT_TIMEOUT_S)

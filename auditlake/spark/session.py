@@ -29,12 +29,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from auditlake.engine import LOCAL_MASTER
 from auditlake.errors import ConfigError
 from auditlake.spark import connect
 from auditlake.spark import log_store as logstore
 from auditlake.spark.jars import delta_jars, s3_jars
 from auditlake.spark.java import require_java
-from auditlake.spark.jvm import driver_options, launch
+from auditlake.spark.jvm import driver_options, launch, stop_spark
 from auditlake.startup import is_submitted, whole
 from auditlake.store.objects import S3_FILE_SYSTEM
 
@@ -155,6 +156,13 @@ def end_jvm() -> None:
         process.kill()
 
 
+def end_session() -> None:
+    """Stop Spark, and give back the memory of the JVM that this process started; the next session starts another."""
+    if _process() is not None and not has_ended():
+        stop_spark()
+    _forget_ended()
+
+
 def session_for_questions(settings: Mapping[str, str]) -> SparkSession:
     """Return a session that need not commit: on a Spark Connect server if the settings name one, else as above.
 
@@ -194,7 +202,7 @@ def _set_utc(gateway: JavaGateway) -> None:
 
 def _start(wanted: Mapping[str, str]) -> None:
     require_java()
-    settings = {"spark.master": "local[*]", **_DEFAULTS, **wanted}
+    settings = {"spark.master": LOCAL_MASTER, **_DEFAULTS, **wanted}
     for key, options in _JVM_OPTIONS.items():
         settings[key] = f"{options} {wanted.get(key, '')}".strip()  # of two equal options the last one applies
     settings[_DRIVER_OPTIONS] += _collector(settings[_DRIVER_OPTIONS])

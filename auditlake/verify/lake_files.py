@@ -17,7 +17,7 @@ from auditlake.errors import LakeUnusable
 from auditlake.lake.holds import read_events
 from auditlake.lake.layout import Lake
 from auditlake.lake.parking import read_records
-from auditlake.lake.records import read_recorded, read_shape, read_state
+from auditlake.lake.records import read_last_batch, read_recorded, read_shape, read_state
 from auditlake.schema.catalog_snapshot import read_catalog_snapshot
 from auditlake.store.files import list_written
 from auditlake.store.place import Place
@@ -57,6 +57,7 @@ def check_records(lake: Lake) -> Iterator[TableReport]:
 
 def _records(lake: Lake) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "capture.json", lambda: read_state(lake)
+    yield "apply.json", lambda: read_last_batch(lake)
     yield "publication.json", lambda: _read_publication(lake)
     yield "holds", lambda: read_events(lake)
     yield "parked", lambda: read_records(lake)

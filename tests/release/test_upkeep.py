@@ -13,8 +13,9 @@ from auditlake.delta.checkpoints import checkpoint
 from auditlake.delta.table import open_table
 from auditlake.lake import maintenance as upkeep
 from auditlake.lake.history_files import data_files, part_of
-from auditlake.lake.maintenance import Due, maintain, rewrite_due
+from auditlake.lake.maintenance import Due, Means, maintain, rewrite_due
 from auditlake.lsn import Lsn
+from auditlake.spark.on_demand import SparkOnDemand
 from tests.model import Delete, Insert, Update
 from tests.s3_server import chosen_lake, copy_lake
 from tests.spark.apply import between
@@ -37,7 +38,7 @@ def test_maintenance_changes_files_only(spark: SparkSession, tmp_path: Path) -> 
     before, rows = the_history(lake), all_rows(spark, lake)
     said: list[str] = []
 
-    maintain(lambda: spark, lake, said.append)
+    maintain(SparkOnDemand({}), lake, said.append)
     after = the_history(lake)
     assert all_rows(spark, lake) == rows
     assert (after.position, after.horizon) == (before.position, before.horizon)
@@ -45,7 +46,7 @@ def test_maintenance_changes_files_only(spark: SparkSession, tmp_path: Path) -> 
     assert said == [f"maintained {after.name}: {len(data_files(before))} files are {len(data_files(after))}"]
     assert open_table(after.path).transaction_version("auditlake/history") == 130
 
-    maintain(lambda: spark, lake, said.append)
+    maintain(SparkOnDemand({}), lake, said.append)
     assert data_files(the_history(lake)) == data_files(after)
 
 
@@ -67,7 +68,7 @@ def test_large_partitions_are_compacted_by_spark(
     closed, opened = sorted({part_of(file) for file in data_files(before)})
     names = tuple(file.name for file in data_files(before) if part_of(file) == closed)
     wanted = {"closed_parts": (closed,)} if whole else {"closed_files": ((closed, names),)}
-    assert rewrite_due(spark.newSession, before, Due(open_part=True, **wanted))
+    assert rewrite_due(Means(spark.newSession), before, Due(open_part=True, **wanted))
     assert all_rows(spark, lake) == rows
     after = [part_of(file) for file in data_files(the_history(lake))]
     assert (after.count(opened), after.count(closed)) == (1, 2 if known else 1), "by ages, where the log is known"
@@ -87,7 +88,7 @@ def test_a_merge_finds_rows_compacted_since_its_plan(spark: SparkSession, tmp_pa
     folded = fold_tail(spark, tail)
     assert folded is not None
 
-    assert rewrite_due(spark.newSession, table, Due(open_part=True, closed_parts=()))
+    assert rewrite_due(Means(spark.newSession), table, Due(open_part=True, closed_parts=()))
     checkpoint(table.path)
     merge(tail, folded, Plan.REPLACE)
     rows = all_rows(spark, lake)
@@ -106,7 +107,7 @@ def test_a_compaction_during_a_write_makes_the_tail_be_planned_again(
     apply_pending(lambda: spark, lake)
     capture(source, snapshot(A, B, C), {120: [Update(A, A, row("y")), Insert(D, row("d"))]})
     theirs = copy_lake(lake, tmp_path / "theirs")
-    assert rewrite_due(spark.newSession, the_history(theirs), Due(open_part=True, closed_parts=()))
+    assert rewrite_due(Means(spark.newSession), the_history(theirs), Due(open_part=True, closed_parts=()))
     before, planned = delta_version(lake), between.planned_versions(monkeypatch, plan, theirs, lake)
     apply_pending(lambda: spark, lake)
     assert planned == [before, before + 1], "the first was planned before files were joined, the second after"

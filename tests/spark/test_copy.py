@@ -23,6 +23,7 @@ from auditlake.snapshot import ctid_ranges as ranges
 from auditlake.snapshot.bootstrap import Target, bootstrap
 from auditlake.snapshot.progress import Progress
 from auditlake.snapshot.worker_pool import LocalWorkers, SparkWorkers
+from auditlake.spark.on_demand import SparkOnDemand
 from tests import oracle
 from tests.running import Running, await_true
 from tests.s3_server import chosen_lake
@@ -71,25 +72,21 @@ def test_a_copy_with_concurrent_writers_equals_its_snapshot(
         state = progress.state()
         assert (state.done_bytes, state.failed) == (state.expected_bytes, ())
         assert state.rows == sum(sum(exported[0][name].values()) for name in _FIRST)
-    _add_during_follow(database, lake, spark)
+    _add_during_follow(database, lake)
 
 
 class _Following(Running):
     """A running `follow`, which applies the captured changes."""
 
-    def __init__(self, database: str, lake: Lake, spark: "SparkSession") -> None:
-        super().__init__(database, lake)
-        self._spark = spark
-
     def __enter__(self) -> Self:
-        self._run = self._pool.submit(follow, self._task, lambda: self._spark, self._stop, self.said.append)
+        self._run = self._pool.submit(follow, self._task, SparkOnDemand({}), self._stop, self.said.append)
         return self
 
 
-def _add_during_follow(database: str, lake: Lake, spark: "SparkSession") -> None:
+def _add_during_follow(database: str, lake: Lake) -> None:
     """Add a table during `follow`, which keeps reading the main slot and applies the new table's changes, too."""
     reports: list[str] = []
-    with Writers(database, 2, _PAUSE_S) as writers, _Following(database, lake, spark) as following:
+    with Writers(database, 2, _PAUSE_S) as writers, _Following(database, lake) as following:
         _await(lambda: following.failure or _reader(database) is not None)
         reader = _reader(database)
         bootstrap(_target(database, lake, (f"public.{_LATER}",)), lambda: LocalWorkers(2), reports.append)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auditlake.cli.options import bootstrap_target, with_recorded_names, with_settings, with_streaming
+from auditlake.cli.options import (
+    bootstrap_target,
+    spark_of,
+    with_engine,
+    with_recorded_names,
+    with_settings,
+    with_streaming,
+)
 from auditlake.errors import SourceUnready
 from auditlake.lake.layout import Lake
 from auditlake.messages import say
@@ -27,6 +34,7 @@ if TYPE_CHECKING:  # commands import on demand, to start fast
 
 @click.command()
 @with_settings
+@with_engine
 @with_streaming
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
 @click.option("--install-context", is_flag=True, help="Print the SQL of triggers that record who is connected.")
@@ -137,6 +145,7 @@ def _show_statements(statements: Iterable[str]) -> None:
 
 @click.command()
 @with_settings
+@with_engine
 @with_streaming
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these schema.table patterns.")
 @click.option("--copy-connections", metavar="N", help="Ranges to copy at a time, each in a connection [8].")
@@ -154,10 +163,10 @@ def bootstrap(settings: Settings, *, as_json: bool, **_: object) -> None:
     from auditlake.snapshot.progress import shown
     from auditlake.snapshot.worker_pool import start_workers
 
-    target = bootstrap_target(settings)
+    target, spark = bootstrap_target(settings), spark_of(settings)
     try:
         with shown(as_json=as_json) as progress:
-            copied = run(target, lambda: start_workers(settings.spark), say, progress)
+            copied = run(target, lambda: start_workers(spark), say, progress)
     except KeyboardInterrupt:
         kept = len(progress.state().copied)
         say(f"interrupted: {kept} tables are in the lake and stay; run auditlake bootstrap again to copy the others")

@@ -13,8 +13,9 @@ from auditlake.cli.metrics_option import exported_metrics, notified_manager, wit
 from auditlake.cli.options import (
     Stop,
     bootstrap_target,
-    starter_of_spark,
+    spark_of,
     stopped_by_signals,
+    with_engine,
     with_recorded_names,
     with_settings,
     with_streaming,
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from auditlake.config import Settings
     from auditlake.resync.automatic import AutomaticResync
     from auditlake.snapshot.new_tables import Job
+    from auditlake.spark.on_demand import SparkOnDemand
 
 
 @click.command()
 @with_settings
+@with_engine
 @with_streaming
 @with_target
 @with_metrics
@@ -50,14 +53,14 @@ def follow(settings: Settings, until: Until) -> None:
 
     stages = Beat.CAPTURE, Beat.APPLY
     with stopped_by_signals() as stop, notified_manager(stop, *stages), exported_metrics(settings, *stages):
-        task = _task(settings, until)
-        beside = stage.Beside(_new_tables(settings), _automatic(settings))
+        task, spark = _task(settings, until), spark_of(settings)
+        beside = stage.Beside(_new_tables(settings), _automatic(settings, spark))
         with sealing(task.lake, settings.digest, "follow", say):
-            stage.follow(task, starter_of_spark(settings), stop, say, beside)
+            stage.follow(task, spark, stop, say, beside)
     _report_stop(stop)
 
 
-def _automatic(settings: Settings) -> AutomaticResync | None:
+def _automatic(settings: Settings, spark: SparkOnDemand) -> AutomaticResync | None:
     from auditlake.resync.automatic import AutomaticResync
     from auditlake.resync.resync import Target
     from auditlake.snapshot.scheduler import Limits
@@ -66,10 +69,9 @@ def _automatic(settings: Settings) -> AutomaticResync | None:
     if not settings.resync:
         return None
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
-    target = Target(
-        settings.source_required(), Lake(settings.lake), settings.how_to_stream, limits, masking=settings.masking
-    )
-    return AutomaticResync(target, lambda: start_workers(settings.spark), say)
+    lake, how = Lake(settings.lake), settings.how_to_stream
+    target = Target(settings.source_required(), lake, how, limits, masking=settings.masking, engine=spark.engine)
+    return AutomaticResync(target, lambda: start_workers(spark), say)
 
 
 @click.command()
@@ -98,7 +100,7 @@ def capture(settings: Settings, until: Until) -> None:
 def _new_tables(settings: Settings) -> Job:
     from auditlake.snapshot.new_tables import Job
 
-    return Job(bootstrap_target(settings), settings.spark)
+    return Job(bootstrap_target(settings), settings.spark, settings.engine)
 
 
 def _report_stop(stop: Stop) -> None:
@@ -116,6 +118,7 @@ def _task(settings: Settings, until: Until) -> Task:
 
 @click.command()
 @with_settings
+@with_engine
 @click.option("--until-current", is_flag=True, help="Return when all that is captured now is applied.")
 @with_metrics
 def apply(settings: Settings, *, until_current: bool) -> None:
@@ -132,12 +135,13 @@ def apply(settings: Settings, *, until_current: bool) -> None:
     require_manifest(lake)
     metrics = exported_metrics(settings, Beat.APPLY)
     with hold(lake, "apply", Stage.APPLY), stopped_by_signals() as stop, metrics:
-        stage.run_apply(stage.Applier(lake, starter_of_spark(settings), say), stop, once=until_current)
+        stage.run_apply(stage.Applier(lake, spark_of(settings), say), stop, once=until_current)
     _report_stop(stop)
 
 
 @click.command()
 @with_settings
+@with_engine
 @click.option("--dry-run", is_flag=True, help="Only show which versions [retention] would remove.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: one JSON object a line.")
 @click.option("--confirm-restored", is_flag=True, help="Let versions expire in a lake that was restored or copied.")
@@ -163,7 +167,7 @@ def maintain(settings: Settings, *, dry_run: bool, as_json: bool, confirm_restor
         if confirm_restored:
             retention.confirm_restored(lake)
         retention.expire_versions(lake, rules, "maintain", say)
-        stage.maintain(starter_of_spark(settings), lake, say)
+        stage.maintain(spark_of(settings), lake, say)
 
 
 def _show_expiries(found: list[dict[str, object]], *, as_json: bool) -> None:
@@ -180,6 +184,7 @@ def _show_expiries(found: list[dict[str, object]], *, as_json: bool) -> None:
 
 @click.command()
 @with_settings
+@with_engine
 @with_streaming
 @click.option("--table", "names", multiple=True, metavar="TABLE", help="Only these tables: orders, sales.orders.")
 @click.option("--all", "every", is_flag=True, help="All tables, and the slot anew if it is lost.")
@@ -205,8 +210,16 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
 
     lake = Lake(with_recorded_names(settings).lake)
     limits = Limits(settings.copy_connections, settings.copy_bytes_per_s)
-    how, masking = settings.how_to_stream, settings.masking
-    target = Target(settings.source_required(), lake, how, limits, failover=settings.failover, masking=masking)
+    how, spark = settings.how_to_stream, spark_of(settings)
+    target = Target(
+        settings.source_required(),
+        lake,
+        how,
+        limits,
+        failover=settings.failover,
+        masking=settings.masking,
+        engine=spark.engine,
+    )
     renewal = find_renewal(target.conninfo, lake) if every else None
     if renewal is not None:
         say(renewal.problem)
@@ -218,7 +231,7 @@ def resync(settings: Settings, *, names: tuple[str, ...], every: bool, yes: bool
     if not tables:
         say("no table is parked, none gets a new snapshot")
         return
-    start = Starters(starter_of_spark(settings), lambda: start_workers(settings.spark))
+    start = Starters(spark, lambda: start_workers(spark))
     with shown(as_json=as_json) as progress:
         run(replace(target, renewal=renewal), tables, start, say, progress)
 

@@ -60,7 +60,7 @@ def planned_versions(monkeypatch: pytest.MonkeyPatch, plan: Plan, theirs: Lake, 
     """Commit to `ours` by this plan, overtaken by `theirs`; return the versions on which it will have been planned."""
     planned: list[int] = []
 
-    def planned_on(tail: Tail) -> Plan:
+    def planned_on(tail: Tail, *_: object) -> Plan:
         planned.append(tail.table.delta_version)
         return plan
 

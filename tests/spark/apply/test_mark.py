@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import auditlake.apply.deletion_vector_writer as marking
 from auditlake.apply.apply import apply_pending
 from auditlake.follow import Applier
+from auditlake.spark.on_demand import SparkOnDemand
 from tests.model import Delete, Update
 from tests.s3_server import chosen_lake
 from tests.spark.apply.harness import Source, only_spark, the_history
@@ -81,7 +82,7 @@ def test_a_backlog_is_applied_in_windows(spark: SparkSession, tmp_path: Path, mo
     source, said, stop = Source(chosen_lake(tmp_path)), list[str](), threading.Event()
     stream(source, snapshot(A, B), {110: [Update(A, A, row("x"))], 120: [Update(A, A, row("y")), Delete(B)]})
     stop.set()
-    applier = Applier(source.lake, lambda: spark, said.append)
+    applier = Applier(source.lake, SparkOnDemand({}), said.append)
     applier.apply(stop)
     assert the_history(source.lake).position == 110
     applier.apply()

@@ -31,7 +31,7 @@ from auditlake.lake.layout import (
     SNAPSHOT_TIME_APP,
     Lake,
 )
-from auditlake.lake.maintenance import find_due, rewrite_due
+from auditlake.lake.maintenance import Means, find_due, rewrite_due
 from auditlake.lsn import Lsn
 from auditlake.pgoutput.batch_decoder import CHANGES_SCHEMA
 from auditlake.relation import Column, TableName
@@ -103,7 +103,7 @@ def test_clustering_separates_versions_by_start_and_age(
     files = files_of(lake, NAME)
     due = find_due(data_files(files.table), everything=True)
     assert due.closed_parts == PARTS
-    assert rewrite_due(spark.newSession, files.table, due)
+    assert rewrite_due(Means(spark.newSession), files.table, due)
 
     assert read(lake) == before
     assert not find_due(data_files(files_of(lake, NAME).table), everything=True)
@@ -143,7 +143,7 @@ def test_files_of_a_killed_clustering_are_deleted_after_a_day(spark: SparkSessio
         hidden.write_bytes(b"PAR1")
         began_s = time.time() - age_h * 3600
         os.utime(table.path / name, (began_s, began_s))
-    upkeep.expire(spark.newSession, table)
+    upkeep.expire(Means(spark.newSession), table)
     assert [path.name for path in table.path.glob("unordered-*")] == ["unordered-new"]
     assert read(lake) == before
 
@@ -156,7 +156,9 @@ def test_a_state_of_clustered_files_has_the_right_versions(
     rows = make(lake)
     monkeypatch.setattr(upkeep, "may_hold", lambda _: False)
     monkeypatch.setattr(order, "_FILE_BYTES", 4_000)
-    assert rewrite_due(spark.newSession, files_of(lake, NAME).table, upkeep.Due(open_part=False, closed_parts=PARTS))
+    assert rewrite_due(
+        Means(spark.newSession), files_of(lake, NAME).table, upkeep.Due(open_part=False, closed_parts=PARTS)
+    )
     compiled = spark.newSession()
     compiled.conf.set("spark.sql.codegen.wholeStage", "true")
     compiled.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")

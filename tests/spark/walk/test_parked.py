@@ -27,6 +27,7 @@ from auditlake.snapshot.worker_pool import SparkWorkers
 from auditlake.source.connection import connect
 from auditlake.source.ddl_trigger import install_ddl_trigger
 from auditlake.source.server import wal_end
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.temporal.moments import read_known
 from auditlake.values.escapes import decode_bytes
 from tests.s3_server import chosen_lake
@@ -115,7 +116,7 @@ def test_one_table_that_cannot_be_followed_does_not_stop_the_others(site: Site, 
     _check_refused_before_apply(site, spark)
     said: list[str] = []
     with pytest.raises(Unsupported, match="all other tables have reached") as caught:
-        stage.follow(make_task(site.dsn, site.lake, "current"), lambda: spark, Flag(), said.append)
+        stage.follow(make_task(site.dsn, site.lake, "current"), SparkOnDemand({}), Flag(), said.append)
     parked = {name.table: each for name, each in read_known(site.lake).parked.items()}
     assert sum("other tables are followed" in line for line in said) == len(parked)
     assert all(f"public.{table} is parked at {each.lsn}" in caught.value.message for table, each in parked.items())

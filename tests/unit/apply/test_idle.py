@@ -18,6 +18,7 @@ from auditlake.apply.apply import Applied, Reached, apply_pending
 from auditlake.capture.change_log import CaptureLog
 from auditlake.delta.commit_failures import Overtaken, writing
 from auditlake.delta.log_writer import moved, put_commit
+from auditlake.engine import Engine
 from auditlake.errors import LakeConflict, LakeUnusable
 from auditlake.lake import history as histories
 from auditlake.lake.history import Histories, create_history
@@ -122,14 +123,15 @@ def test_a_merge_is_retried_after_other_commits_ten_times(
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(applying, "merge", merge)
     monkeypatch.setattr(applying, "fold_tail", lambda *_: "folded")
-    monkeypatch.setattr(applying, "choose_plan", lambda _: None)
+    monkeypatch.setattr(applying, "choose_plan", lambda *_: None)
     monkeypatch.setattr(applying, "_read_again", lambda *_: [Tail])
-    session, tail = cast("SparkSession", None), cast("Any", Tail)
+    run = applying._OnSpark(cast("SparkSession", None), lake, Engine.AUTO)  # noqa: SLF001 - one table of a batch
+    tail = cast("Any", Tail)
     if conflicts < 10:
-        applying._merge_in(session, lake, tail)  # noqa: SLF001 - one table of a batch
+        applying._merge_in(run, tail)  # noqa: SLF001 - the same
     else:
         with pytest.raises(LakeConflict, match=r"public\.table_0 lost against"):
-            applying._merge_in(session, lake, tail)  # noqa: SLF001 - the same
+            applying._merge_in(run, tail)  # noqa: SLF001 - the same
     assert len(pauses) == min(conflicts, 10)
     assert 0 < pauses[0] < pauses[-1] <= 5
 

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from auditlake.snapshot.worker_pool import local_count
+from auditlake.engine import Engine, local_cores
+from auditlake.snapshot import worker_pool
+from auditlake.spark.on_demand import SparkOnDemand
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 
@@ -23,20 +25,29 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
         ("yarn", None),
     ],
 )
-def test_a_local_master_means_a_process_per_thread(
-    master: str, count: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_master_means_a_process_per_thread(master: str, count: int | None) -> None:
     """Spark distributes the tasks if the master may have other machines."""
-    monkeypatch.delenv(_GATEWAY, raising=False)
-    assert count == local_count({"spark.master": master})
+    assert count == local_cores(master)
+    assert Engine.AUTO.on(master, submitted=False) is (Engine.SPARK if count is None else Engine.AUTO)
 
 
-def test_the_default_is_local_without_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With spark-submit, Spark runs already."""
+def test_only_auto_depends_on_the_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With spark-submit, Spark runs already; the other engines are demanded."""
     monkeypatch.delenv(_GATEWAY, raising=False)
-    assert os.cpu_count() == local_count({})
+    assert SparkOnDemand({}).engine is Engine.AUTO
     monkeypatch.setenv(_GATEWAY, "1")
-    assert local_count({}) is None
+    assert SparkOnDemand({}).engine is Engine.SPARK
+    for demanded in (Engine.SPARK, Engine.DUCKDB):
+        assert SparkOnDemand({"spark.master": "yarn"}, demanded).engine is demanded
+
+
+def test_without_spark_there_is_a_worker_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that is set says nothing about this machine."""
+    started: list[int] = []
+    monkeypatch.setattr(worker_pool, "LocalWorkers", started.append)
+    worker_pool.start_workers(SparkOnDemand({"spark.master": "local[3]"}))
+    worker_pool.start_workers(SparkOnDemand({"spark.master": "yarn"}, Engine.DUCKDB))
+    assert started == [3, os.cpu_count()]
 
 
 def test_a_worker_exits_silently_at_the_end_of_its_input() -> None:

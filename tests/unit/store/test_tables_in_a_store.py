@@ -14,6 +14,7 @@ import pytest
 from auditlake.capture.change_log import CaptureLog
 from auditlake.delta.append_table import open_delta
 from auditlake.delta.log_writer import moved, put_commit
+from auditlake.engine import Engine
 from auditlake.follow import Applier
 from auditlake.lake import history, parking
 from auditlake.lake.history import (
@@ -36,6 +37,7 @@ from auditlake.lsn import Lsn
 from auditlake.query.embedded.engine import Embedded
 from auditlake.query.statement import prepare_sql, prepare_statement, read_state
 from auditlake.relation import Column, Relation, ReplicaIdentity, TableName
+from auditlake.spark.on_demand import SparkOnDemand
 from auditlake.status import read_status
 from auditlake.store import objects
 from auditlake.store.files import remove_folder
@@ -59,7 +61,7 @@ def lake(remote_folder: Remote, monkeypatch: pytest.MonkeyPatch) -> Lake:
     log = CaptureLog(lake)
     log.start_at(Lsn(101))
     log.record_idle(Lsn(500), 0)
-    Applier(lake, lambda: pytest.fail("there is nothing to apply"), print).apply()
+    Applier(lake, SparkOnDemand({}, Engine.DUCKDB), print).apply()
     monkeypatch.setattr(history, "_of_lakes", {})
     return lake
 
@@ -258,7 +260,7 @@ def test_a_new_table_is_opened(lake: Lake) -> None:
 
 def test_an_idle_batch_lists_no_table(lake: Lake, looked_at: list[TableName]) -> None:
     """Apply uses its saved state."""
-    Applier(lake, lambda: pytest.fail("there is nothing to apply"), print).apply()
+    Applier(lake, SparkOnDemand({}, Engine.DUCKDB), print).apply()
     assert looked_at == []
 
 
