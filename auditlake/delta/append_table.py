@@ -15,11 +15,10 @@ Authority: Delta's PROTOCOL.md, "Transaction Identifiers"
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,9 +28,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from auditlake.delta.checkpoints import KEPT_FOR, KEPT_FOR_S, checkpoint, set_aside_unreadable
 from auditlake.delta.data_files import joined_file, write_file
-from auditlake.delta.fetched_table import fetch_log
 from auditlake.delta.log_entry import entry_name
-from auditlake.delta.log_reader import Add, Listing, file_path, list_newest, live_files
+from auditlake.delta.log_reader import Add, file_path, live_files, unreadable_log
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -49,7 +47,7 @@ from auditlake.delta.sql import TableFiles, read_version
 from auditlake.delta.table import open_table
 from auditlake.errors import InvariantBroken, LakeConflict, LakeUnusable
 from auditlake.store.files import parquet
-from auditlake.store.place import Place, Remote
+from auditlake.store.place import Place
 
 # Fewer small files are cheap to read and to list, and joining this many takes a fraction of a second.
 _TIDY_EVERY = 200
@@ -60,7 +58,6 @@ _CHECKPOINT_EVERY = 100
 _VACUUM_INTERVAL_S = 1800.0
 # Readers need a version's entries only to open it. At many commits a second, more entries would be slow to list.
 _ENTRIES_KEPT_FOR_S = 3600.0
-Read = TypeVar("Read")
 _CONFIGURATION = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": KEPT_FOR,
@@ -87,50 +84,7 @@ def open_delta(path: Place, *, again: bool = True) -> DeltaTable | None:
             return open_delta(path)
         if again:
             return open_delta(path, again=False)
-        raise _unreadable(path, exc) from exc
-
-
-def _unreadable(path: Place, error: DeltaError) -> LakeUnusable:
-    reason = " ".join(str(error).split())
-    return LakeUnusable(f"the Delta log of {path} cannot be read: {reason}", "Restore the folder.")
-
-
-def open_metadata(path: Place) -> DeltaTable | None:
-    """Open the current version of a Delta table for its metadata and positions, not its rows; None if it is missing.
-
-    Raises LakeUnusable.
-    """
-    return _open_listed(path, fetch_log)
-
-
-def read_metadata(path: Place, read: Callable[[DeltaTable], Read], *, again: bool = True) -> Read | None:
-    """Open the current version as `open_metadata` does, and return what `read` returns for it; None if it is missing.
-
-    deltalake reads positions when it is asked for them, so both steps are tried `again` after an error: a copy that
-    starts again deletes the folder of its history in between.
-
-    Raises LakeUnusable.
-    """
-    if (table := open_metadata(path)) is None:
-        return None
-    try:
-        return read(table)
-    except DeltaError as exc:
-        if again:
-            return read_metadata(path, read, again=False)
-        raise _unreadable(path, exc) from exc
-
-
-def _open_listed(path: Place, open_newest: Callable[[Remote, Listing], DeltaTable | None]) -> DeltaTable | None:
-    """Open a table in a store by the listing of its log, or as deltalake does, if that fails or returns None."""
-    if isinstance(path, Remote):
-        listing = list_newest(path)
-        if listing.newest < 0:
-            return None
-        with suppress(DeltaError):
-            if (opened := open_newest(path, listing)) is not None:
-                return opened
-    return open_delta(path)
+        raise unreadable_log(path, exc) from exc
 
 
 class AppendLog:

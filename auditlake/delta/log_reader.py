@@ -15,6 +15,7 @@ ETag of its last entry, and continued from there.
 Authority: Delta's PROTOCOL.md, "Action Reconciliation", "Checkpoints", "Add File and Remove File"
 """
 
+import io
 import json
 import os
 import re
@@ -28,7 +29,8 @@ from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
 from auditlake.delta.log_entry import entry_name, lost, parsed_entry, require_intact
-from auditlake.store.files import AtOnce, list_versioned, parquet, read_each, read_listed
+from auditlake.errors import LakeUnusable
+from auditlake.store.files import AtOnce, list_versioned, read_each, read_listed
 from auditlake.store.place import Place, Remote
 
 Add = Mapping[str, Any]
@@ -44,11 +46,14 @@ _REPLAYED_FILES = 50_000
 _LISTED_LOGS = 64
 _Adds = dict[tuple[str, ...], Add]
 """Logical files by `identity`."""
-_REPLAYED: Mapping[str, Sequence[str]] = {
-    "add": ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector"),
+_STATE: Mapping[str, Sequence[str]] = {
     "txn": ("appId", "version"),
     "metaData": ("id", "name", "schemaString", "partitionColumns", "configuration"),
     "protocol": ("minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"),
+}
+_REPLAYED: Mapping[str, Sequence[str]] = {
+    "add": ("path", "partitionValues", "size", "modificationTime", "stats", "tags", "deletionVector"),
+    **_STATE,
 }
 """Fields of the actions that a replay needs, by kind."""
 _REMOVED: Mapping[str, Sequence[str]] = {"remove": ("path", "deletionTimestamp", "deletionVector")}
@@ -137,12 +142,44 @@ def replay(table: Place, version: int, etag: str | None = None, listing: Listing
     if known is not None and (known.version, known.etag) == (version, etag):
         return known
     log = table / "_delta_log"
-    start, listing = _continued(log, known, version) or _from_checkpoint(log, version, listing)
+    start, listing = _continued(log, known, version) or _from_checkpoint(log, version, listing, _REPLAYED)
     since = {number: listing.entries.get(number) for number in range(start.version + 1, version + 1)}
     found = start.followed_by(version, listing.entries.get(version), read_actions(table, since))
     if found.etag is not None:
         _replays.put(table, found)
     return found
+
+
+def read_newest_state(table: Place, *, again: bool = True) -> Replay | None:
+    """Return what the log says of the newest version, without its files; None if there is no table.
+
+    It is tried `again` after an error: a copy that starts again deletes the folder of its history.
+
+    Raises LakeUnusable.
+    """
+    listing = list_newest(table)
+    if (version := listing.newest) < 0:
+        return None
+    etag = listing.entries[version]
+    known = _replays.get(table)
+    if known is not None and (known.version, known.etag) == (version, etag):
+        return known
+    try:
+        start, listing = _from_checkpoint(table / "_delta_log", version, listing, _STATE)
+        since = {number: listing.entries.get(number) for number in range(start.version + 1, version + 1)}
+        found = start.followed_by(version, etag, read_actions(table, since))
+        found.metadata["schemaString"]  # a KeyError if the log has none
+        return found  # noqa: TRY300
+    except (ValueError, KeyError, TypeError, OSError) as exc:
+        if again:
+            return read_newest_state(table, again=False)
+        raise unreadable_log(table, exc) from exc
+
+
+def unreadable_log(table: Place, error: Exception) -> LakeUnusable:
+    """Return the error for a log that cannot be read."""
+    reason = " ".join(str(error).split())
+    return LakeUnusable(f"the Delta log of {table} cannot be read: {reason}", "Restore the folder.")
 
 
 def _continued(log: Place, known: Replay | None, version: int) -> tuple[Replay, Listing] | None:
@@ -166,9 +203,11 @@ def removed_files(table: Place, version: int, etag: str | None) -> list[Add]:
     return [action["remove"] for action in chain(actions, entries) if "remove" in action]
 
 
-def _from_checkpoint(log: Place, version: int, listing: Listing | None) -> tuple[Replay, Listing]:
+def _from_checkpoint(
+    log: Place, version: int, listing: Listing | None, kinds: Mapping[str, Sequence[str]]
+) -> tuple[Replay, Listing]:
     """Return the newest checkpoint that can be read; an empty one of the version -1 if there is none."""
-    number, actions, listing = _read_checkpoint(log, version, listing, _REPLAYED)
+    number, actions, listing = _read_checkpoint(log, version, listing, kinds)
     return Replay(-1, None, {}).followed_by(number, listing.entries.get(number), actions), listing
 
 
@@ -182,7 +221,7 @@ def _read_checkpoint(
     for number in sorted(listing.checkpoints, reverse=True):
         if number <= version:
             try:
-                return number, list(_checkpointed(checkpoint_file(log, number), kinds)), listing
+                return number, list(_checkpointed(log, number, listing.checkpoints[number], kinds)), listing
             except (pa.ArrowException, OSError):
                 continue  # entries are kept since an older checkpoint
     return -1, [], listing
@@ -415,12 +454,16 @@ def identity(action: Add) -> tuple[str, ...]:
     return (action["path"], *marks)
 
 
-def _checkpointed(checkpoint: Place, kinds: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Any]]:
+def _checkpointed(
+    log: Place, version: int, etag: str | None, kinds: Mapping[str, Sequence[str]]
+) -> Iterator[Mapping[str, Any]]:
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     columns = [f"{kind}.{name}" for kind, names in kinds.items() for name in names]
-    rows = pq.ParquetFile(parquet(checkpoint)).read(columns=columns)
+    file = checkpoint_file(log, version)
+    source = file if isinstance(file, Path) else io.BytesIO(read_listed(file, etag))
+    rows = pq.ParquetFile(source).read(columns=columns)
     for kind in kinds:
         if kind not in rows.column_names:
             continue

@@ -39,7 +39,7 @@ from urllib.parse import quote
 from deltalake import DeltaTable, Field, Schema
 
 from auditlake.delta.log_entry import entry_bytes, entry_name
-from auditlake.delta.log_reader import entries_since
+from auditlake.delta.log_reader import Replay, entries_since
 from auditlake.errors import LakeUnusable
 from auditlake.store.files import make_folder, put_if_absent
 from auditlake.store.place import Place
@@ -150,10 +150,10 @@ def require_plain(path: Place, table: DeltaTable) -> None:
         )
 
 
-def has_own_features(table: DeltaTable) -> bool:
+def has_own_features(history: Replay) -> bool:
     """Return whether a history requires no more of its writers than when it was created."""
-    features = frozenset(table.protocol().writer_features or ())
-    return features <= _OWN_FEATURES and table.metadata().configuration.get(_APPEND_ONLY) != "true"
+    features = frozenset(history.protocol.get("writerFeatures") or ())
+    return features <= _OWN_FEATURES and history.configuration.get(_APPEND_ONLY) != "true"
 
 
 def added_file(

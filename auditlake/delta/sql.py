@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditlake.delta.data_files import DataFile, data_file, fetch_files
-from auditlake.delta.log_reader import Listing, Replay, file_path, list_newest, replay
+from auditlake.delta.log_reader import Listing, Replay, file_path, list_newest, replay, unreadable_log
 from auditlake.errors import LakeUnusable, Unsupported
 from auditlake.sql_names import standard_identifier, standard_literal
 from auditlake.store.files import parquet, read_each
@@ -175,7 +175,7 @@ def read_version(place: Place, version: int, etag: str | None = None, listing: L
         found = replay(place, version, etag, listing)
         types = {name: kind for name, kind in _types(found).items() if name not in found.partition_columns}
     except (ValueError, KeyError, TypeError, FileNotFoundError, pa.ArrowException) as exc:
-        raise LakeUnusable(f"the Delta log of {place} cannot be read: {exc}", "Restore the folder.") from exc
+        raise unreadable_log(place, exc) from exc
     _require_readable(place, found)
     return TableFiles(
         place, version, tuple(data_file(place, add) for add in found.files.values()), types, found.transactions

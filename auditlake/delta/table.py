@@ -5,16 +5,18 @@ default, which is long for a command that waits.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
-
-from deltalake import DeltaTable
 
 from auditlake.delta.log_reader import require_entries
 from auditlake.store.objects import options
 from auditlake.store.place import Place, parse_url
 
+if TYPE_CHECKING:  # it takes a tenth of a second to import, and questions do not need it
+    from deltalake import DeltaTable
 
-def open_table(place: Place) -> DeltaTable:
+
+def open_table(place: Place) -> "DeltaTable":
     """Open the current version.
 
     Raises as deltalake.
@@ -22,17 +24,19 @@ def open_table(place: Place) -> DeltaTable:
     return open_version(place, None)
 
 
-def place_of(table: DeltaTable) -> Place:
+def place_of(table: "DeltaTable") -> Place:
     """Return the place of a table."""
     parts = urlsplit(table.table_uri)
     return Path(unquote(parts.path)) if parts.scheme in ("", "file") else parse_url(table.table_uri)
 
 
-def open_version(place: Place, version: int | None) -> DeltaTable:
+def open_version(place: Place, version: int | None) -> "DeltaTable":
     """Open a version.
 
     Raises as deltalake, and LakeUnusable if an entry is empty.
     """
+    from deltalake import DeltaTable  # noqa: PLC0415 - see above
+
     if isinstance(place, Path):
         require_entries(place)
         return DeltaTable(place, version=version)

@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from auditlake.delta.append_table import open_delta
-from auditlake.delta.data_files import list_any_files
 from auditlake.delta.log_reader import Add, entry, file_path
+from auditlake.delta.sql import read_newest
 from auditlake.lsn import Lsn
 from auditlake.store.files import parquet
 from auditlake.store.place import Place
@@ -81,13 +80,12 @@ class LogTail:
 
     def list_again(self) -> None:
         """List the files of the newest version."""
-        delta = open_delta(self._table)
-        if delta is None:
+        found = read_newest(self._table)
+        if found is None:
             return
-        self._version = delta.version()
-        files = list_any_files(self._table, self._version)
-        self._files = {str(each.add["path"]): _located(self._table, each.add, each.stats) for each in files}
-        self.position = delta.transaction_version(self._app) or 0
+        self._version = found.version
+        self._files = {str(each.add["path"]): _located(self._table, each.add, each.stats) for each in found.files}
+        self.position = found.transactions.get(self._app, 0)
         self._listed_at = time.monotonic()
 
     def refresh(self) -> bool:

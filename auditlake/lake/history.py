@@ -52,10 +52,10 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
-from auditlake.delta.append_table import open_delta, open_metadata, read_metadata
+from auditlake.delta.append_table import open_delta
 from auditlake.delta.checkpoints import KEPT_FOR
 from auditlake.delta.data_files import adopt_file, write_part
-from auditlake.delta.log_reader import entries_since, entry, live_files, read_actions
+from auditlake.delta.log_reader import entries_since, entry, live_files, read_actions, read_newest_state
 from auditlake.delta.log_writer import (
     Action,
     Creation,
@@ -402,30 +402,31 @@ def _columns_conflict(name: TableName) -> LakeConflict:
 def open_history(lake: Lake, name: TableName) -> HistoryTable | None:
     """Open the current version of a history table; None if it has no position."""
     path = lake.history(name)
-    return read_metadata(path, lambda delta: _history_in(delta, name, path))
-
-
-def _history_in(delta: DeltaTable, name: TableName, path: Path) -> HistoryTable | None:
-    position = delta.transaction_version(HISTORY_APP)
-    horizon = delta.transaction_version(SNAPSHOT_APP)
+    found = read_newest_state(path)
+    if found is None:
+        return None
+    position, horizon = (found.transactions.get(app) for app in (HISTORY_APP, SNAPSHOT_APP))
     if position is None or horizon is None:
         return None
-    columns = tuple(_column(field) for field in delta.schema().fields if field.name not in RESERVED)
-    made, properties = has_own_features(delta), delta.metadata().configuration
+    columns = tuple(_column(field) for field in found.schema["fields"] if field["name"] not in RESERVED)
+    made, properties = has_own_features(found), found.configuration
     oid = int(properties[_OID]) if _OID in properties else None
     names = tuple((Lsn(since), TableName(*name)) for since, *name in json.loads(properties.get(_NAMES, "[]")))
     former = tuple((Lsn(upto), oid) for upto, oid in json.loads(properties.get(_FORMER_OIDS, "[]")))
-    version, resynced = delta.version(), Lsn(delta.transaction_version(RESYNC_APP) or 0)
-    at, first, expired = Lsn(position), Lsn(horizon), Lsn(delta.transaction_version(EXPIRED_APP) or 0)
+    moved, version = found.transactions, found.version
+    at, first = Lsn(position), Lsn(horizon)
+    expired, resynced = (Lsn(moved.get(app, 0)) for app in (EXPIRED_APP, RESYNC_APP))
     since, copied = (expired, first) if expired > first else (first, _NEVER)
-    taken_us = delta.transaction_version(SNAPSHOT_TIME_APP)
-    return HistoryTable(name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us, copied)
+    taken_us, etag = moved.get(SNAPSHOT_TIME_APP), found.etag
+    return HistoryTable(
+        name, path, columns, version, at, since, made, oid, names, resynced, former, taken_us, copied, etag=etag
+    )
 
 
 def has_own_retention(table: HistoryTable) -> bool:
     """Return whether a table keeps deleted files for as long as those that are created here."""
-    delta = open_metadata(table.path)
-    return delta is not None and delta.metadata().configuration.get(_RETENTION) == KEPT_FOR
+    found = read_newest_state(table.path)
+    return found is not None and found.configuration.get(_RETENTION) == KEPT_FOR
 
 
 def history_of(recorded: Membership | None, relation: Relation) -> TableName:
@@ -462,15 +463,15 @@ def _source_field(column: Column) -> Field:
 _NUMBERS = ("since", "until", "attnum")
 
 
-def _column(field: Field) -> Column:
-    metadata = field.metadata
-    numbers = {name: int(metadata[f"auditlake.{name}"]) for name in _NUMBERS if f"auditlake.{name}" in metadata}
+def _column(field: Mapping[str, Any]) -> Column:
+    name, metadata = field["name"], field["metadata"]
+    numbers = {each: int(metadata[f"auditlake.{each}"]) for each in _NUMBERS if f"auditlake.{each}" in metadata}
     return Column(
-        name=str(metadata.get("auditlake.name", field.name)),
+        name=str(metadata.get("auditlake.name", name)),
         type_oid=int(metadata["auditlake.type_oid"]),
         typmod=int(metadata["auditlake.typmod"]),
         key=metadata["auditlake.key"] in (True, "true"),
-        stored_as=field.name if "auditlake.name" in metadata else None,
+        stored_as=name if "auditlake.name" in metadata else None,
         since=_lsn(numbers.get("since")),
         attnum=numbers.get("attnum"),
         until=_lsn(numbers.get("until")),
@@ -634,7 +635,7 @@ class Histories:
         if before is not None and (advanced := _advanced(before)) is not None:
             return advanced
         table = open_history(self._lake, name)
-        return None if table is None else _marked(table)
+        return None if table is None else _Read(table, table.etag)
 
 
 def _advanced(before: _Read) -> _Read | None:
@@ -707,12 +708,6 @@ def _folder_mark(log: str) -> tuple[int, ...] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_mtime_ns, found.st_ctime_ns, found.st_ino
-
-
-def _marked(table: HistoryTable) -> _Read:
-    """Return a table that was opened in a store, with the ETag of the entry of its version."""
-    etag = _entries_since(table).get(table.delta_version)
-    return _Read(replace(table, etag=etag), etag)
 
 
 def _entries_since(table: HistoryTable) -> dict[int, str | None]:

@@ -13,7 +13,7 @@ Authority: Delta's PROTOCOL.md, "Delta Log Entries", "Transaction Identifiers"
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from auditlake.delta.log_reader import TailTransactions, tail_transactions
+from auditlake.delta.log_reader import TailTransactions, read_newest_state, tail_transactions
 from auditlake.lake.layout import ACKNOWLEDGED_APP, CHANGES_APP, CURRENT_APP, Lake
 from auditlake.lsn import Lsn
 from auditlake.store.place import Place
@@ -68,11 +68,5 @@ def read_positions(lake: Lake) -> Positions | None:
 
 
 def _from_table(path: Place) -> TailTransactions | None:
-    from auditlake.delta.append_table import open_delta  # noqa: PLC0415 - slow to load, and rarely needed
-
-    table = open_delta(path)
-    if table is None:
-        return None
-    versions = {app: table.transaction_version(app) for app in _APPS}
-    found = {app: version for app, version in versions.items() if version is not None}
-    return TailTransactions(table.version(), None, found)
+    found = read_newest_state(path)
+    return None if found is None else TailTransactions(found.version, None, found.transactions)

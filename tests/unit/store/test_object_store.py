@@ -45,8 +45,8 @@ _HOLDER = """
 import sys
 from auditlake.lake.layout import Lake
 from auditlake.lake.stage_lock import Stage, hold
-from auditlake.store.place import parse
-with hold(Lake(parse(sys.argv[1])), "follow", Stage.CAPTURE):
+from auditlake.store.place import parse_url
+with hold(Lake(parse_url(sys.argv[1])), "follow", Stage.CAPTURE):
     print("held", flush=True)
     sys.stdin.read()
 """
