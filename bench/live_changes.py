@@ -13,25 +13,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psycopg
 from harness.site import Site, bench_server
+from harness.steady import write_steadily
 
 sys.path.append(str(Path(__file__).parents[1]))
 from tests.capture_lake import make_lake
 
 _SETTLED_S = 2.0
-
-
-def _write(dsn: str, rate: int, count: int) -> list[float]:
-    """Commit `rate` transactions per second, synchronously; return when each commit returned."""
-    done = []
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        start = time.monotonic()
-        for number in range(count):
-            time.sleep(max(0.0, start + number / rate - time.monotonic()))
-            conn.execute("insert into t values (%s, 'some text')", [number], prepare=True)
-            done.append(time.monotonic())
-    return done
 
 
 def _subscribe(lake: Path, count: int, times: "multiprocessing.Queue[tuple[list[float], float]]") -> None:
@@ -83,7 +71,7 @@ def main() -> None:
             for _ in subscribers:
                 times.get()
             time.sleep(_SETTLED_S)
-            done = _write(site.dsn, arguments.rate, count)
+            done = write_steadily(site.dsn, arguments.rate, count)
             found = [times.get() for _ in subscribers]
         for subscriber in subscribers:
             subscriber.join()

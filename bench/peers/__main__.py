@@ -8,23 +8,25 @@ have a result of the same commit, scale and runs.
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
-from peers import copies, page, streams
+from peers import as_of, copies, latency, page, source, streams
 from peers.arena import Arena, open_arena
 from peers.catalogue import JOBS
-from peers.contest import as_result, contest, environment
+from peers.contest import Contender, as_result, contest, environment
+from peers.digest import Digest
 
-_LINEITEM_SCALE, _SMALL_TABLES = 1.0, 200
-_TPCB_SCALE = 20
-_SIZES = {"tpcb": 100_000, "tpcb-standard": 100_000, "insert": 1_000_000, "commits": 500_000, "one-key": 100_000}
-_WHAT = {
-    "tpcb": "transactions",
-    "tpcb-standard": "transactions",
-    "insert": "rows in one transaction",
-    "commits": "transactions of one row",
-    "one-key": "changes of one key",
+_SMALL_TABLES, _TPCB_SCALE, _STEADY_S = 200, 20, 20
+_DEBIAN_15 = Path("/usr/lib/postgresql/15")
+_STREAMS = {
+    "tpcb": (100_000, "transactions"),
+    "tpcb-standard": (100_000, "transactions"),
+    "insert": (1_000_000, "rows in one transaction"),
+    "commits": (500_000, "transactions of one row"),
+    "one-key": (100_000, "changes of one key"),
 }
+_RATES = {"latency-100": 100, "latency-500": 500}
 
 
 def main() -> None:
@@ -56,31 +58,41 @@ def _is_of(result: dict[str, Any], facts: dict[str, Any]) -> bool:
     return all(result[name] == facts[name] for name in ("commit", "scale", "runs"))
 
 
-def _measured(job: str, scale: float, runs: int, facts: dict[str, Any]) -> dict[str, Any]:
-    with open_arena() as arena:
-        return _stream(arena, job, scale, runs, facts) if job in _SIZES else _copy(arena, job, scale, runs, facts)
+def _prepared(arena: Arena, job: str, scale: float) -> tuple[str, Digest | None, list[Contender]]:
+    """Make what a job needs; return its size in words, what every result must equal, and the contenders."""
+    if job in _STREAMS:
+        size, what = _STREAMS[job]
+        count = max(100, int(size * scale))
+        stream = streams.Stream(arena, streams.loads(max(1, int(_TPCB_SCALE * scale)))[job], count)
+        return f"{count:,} {what}, {stream.events:,} changes", stream.digest, stream.contenders()
+    if job in _RATES:
+        seconds = max(3.0, _STEADY_S * scale)
+        return f"{seconds:.0f} s of single inserts", None, latency.contenders(arena, _RATES[job], seconds)
+    if job == "source":
+        seconds = max(3.0, _STEADY_S * scale)
+        return f"{seconds:.0f} s of TPC-B at scale 10, four clients", None, source.contenders(arena, seconds)
+    if job == "as-of":
+        past = as_of.Past(arena, scale)
+        return f"TPC-H at scale factor {scale:g}", past.answers, past.contenders()
+    copied = _copied(arena, job, scale)
+    rows = f"{copied.digest.rows:,} rows"
+    many = len(copied.tables) > 1
+    return f"{len(copied.tables)} tables, {rows}" if many else rows, copied.digest, copies.contenders(copied)
 
 
-def _copy(arena: Arena, job: str, scale: float, runs: int, facts: dict[str, Any]) -> dict[str, Any]:
+def _copied(arena: Arena, job: str, scale: float) -> copies.Source:
     if job == "small-tables":
-        source = copies.load_small(arena, max(2, int(_SMALL_TABLES * scale)))
-    else:
-        tables = ("lineitem",) if job == "lineitem" else copies.TPCH
-        source = copies.load_tpch(arena, _LINEITEM_SCALE * scale, tables)
-    expected = source.digest
-    size = (
-        f"{len(source.tables)} tables, {expected.rows:,} rows" if len(source.tables) > 1 else f"{expected.rows:,} rows"
-    )
-    tried = contest(copies.contenders(source), runs, arena.folder)
-    return as_result(job, tried, expected, {**facts, "size": size})
+        return copies.load_small(arena, max(2, int(_SMALL_TABLES * scale)))
+    return copies.load_tpch(arena, scale, ("lineitem",) if job == "lineitem" else copies.TPCH)
 
 
-def _stream(arena: Arena, job: str, scale: float, runs: int, facts: dict[str, Any]) -> dict[str, Any]:
-    count = max(100, int(_SIZES[job] * scale))
-    stream = streams.Stream(arena, streams.loads(max(1, int(_TPCB_SCALE * scale)))[job], count)
-    tried = contest(stream.contenders(), runs, arena.folder)
-    size = f"{count:,} {_WHAT[job]}, {stream.events:,} changes"
-    return as_result(job, tried, stream.digest, {**facts, "size": size})
+def _measured(job: str, scale: float, runs: int, facts: dict[str, Any]) -> dict[str, Any]:
+    installation = _DEBIAN_15 if job == "source" and _DEBIAN_15.exists() else None  # has the extensions of triggers
+    with open_arena(installation) as arena:
+        size, expected, contenders = _prepared(arena, job, scale)
+        versions = {"PostgreSQL": arena.sql("postgres", "show server_version").split()[0], **facts["versions"]}
+        tried = contest(contenders, runs, arena.folder)
+        return as_result(job, tried, expected, {**facts, "versions": versions, "size": size})
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def client(name: str, package: str) -> list[str | Path]:
     return [peer_python(package), _CLIENTS / f"{name}.py"]
 
 
-def spark_client(name: str) -> list[str | Path]:
+def our_client(name: str) -> list[str | Path]:
     """Return the start of the command line of a client that runs in auditlake's own environment."""
     return [sys.executable, _CLIENTS / f"{name}.py"]
 

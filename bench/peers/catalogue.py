@@ -6,7 +6,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
-OURS = ("auditlake", "auditlake-follow", "auditlake-capture", "auditlake-durable", "auditlake-sql", "auditlake-feed")
+OURS = (
+    "auditlake",
+    "auditlake-follow",
+    "auditlake-capture",
+    "auditlake-sql",
+    "auditlake-durable",
+    "auditlake-feed",
+    "auditlake-spark",
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,6 @@ PEERS = {
     ),
     "parquet": Peer("plain Parquet files of that state", "every other state"),
     "delta": Peer("plain Delta tables of that state", "every other state"),
-    "auditlake-views": Peer("**auditlake** views in DuckDB", "–"),
     "auditlake-spark": Peer("**auditlake** in Spark", "–"),
 }
 
@@ -102,6 +109,7 @@ KINDS = {
             Figure("client_us", "contender, CPU-µs/transaction", 0),
             Figure("wal_bytes", "WAL, bytes/transaction", 0),
             Figure("latency_ms", "mean latency, ms", 2),
+            Figure("behind_s", "behind, s"),
         ),
         "transactions/s",
         "higher",
@@ -127,6 +135,10 @@ _STREAM = (
     "`pg_recvlogical` and a subscription are C, and start at once or run already; auditlake's start-up of about a "
     "second is included. It decodes columns in bulk, while Debezium and dlt make an object of each change."
 )
+_LATENCY = (
+    "A subscription applies each commit as it arrives. auditlake collects commits for a file, which then has to be "
+    "written; a question sees a commit as soon as it is durable."
+)
 JOBS = {
     "lineitem": Job("First copy of TPC-H's lineitem", "race", _COPY),
     "tpch": Job("First copy of all eight tables of TPC-H", "race", _COPY),
@@ -136,4 +148,18 @@ JOBS = {
     "insert": Job("One transaction of many rows", "race", _STREAM),
     "commits": Job("Many transactions of one row", "race", _STREAM),
     "one-key": Job("One key changed again and again", "race", _STREAM),
+    "latency-100": Job("From a commit to where it is seen, 100 transactions/s", "latency", _LATENCY),
+    "latency-500": Job("From a commit to where it is seen, 500 transactions/s", "latency", _LATENCY),
+    "source": Job(
+        "What it costs the source: pgbench at full speed",
+        "throughput",
+        "Triggers do their work inside the transaction. Readers of the log do it beside the transaction, but here on "
+        "the same two cores, and one that falls behind takes less of them: *behind* is how long it needed afterwards.",
+    ),
+    "as-of": Job(
+        "TPC-H's 22 queries as of a moment in the past",
+        "race",
+        "A plain copy has only the rows of that one state; auditlake finds them among all versions. Spark's start is "
+        "in its figures, and so are auditlake's checks that a statement has the same answer in both engines.",
+    ),
 }

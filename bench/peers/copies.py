@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 import auditlake
 from peers import measured
-from peers.arena import Arena, client, jdbc_driver, spark_client
+from peers.arena import Arena, client, jdbc_driver, our_client
 from peers.contest import Contender
 from peers.digest import Digest, columns_of, of_relation, on_server
 from peers.measured import Figures, PeerFailed
@@ -26,7 +26,7 @@ TPCH = tuple(tpch.TABLES)
 _POLL_S = 0.02
 _SMALL_ROWS = 100
 _SUBSCRIBED = "select not exists (select from pg_subscription_rel where srsubstate <> 'r')"
-_SUBSCRIBE_TIMEOUT_S = 1800
+_WAIT_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _spark(source: Source, folder: Path) -> Figures:
     pages = "select pg_relation_size('{}') / 8192"
     tables = [f"{table}={source.arena.sql(source.database, pages.format(table))}" for table in source.tables]
     where: list[str | Path] = [source.arena.jdbc_url(source.database), jdbc_driver(), folder]
-    return _run(source, folder, [*spark_client("spark_jdbc"), *where, *tables], PYSPARK_PYTHON=sys.executable)
+    return _run(source, folder, [*our_client("spark_jdbc"), *where, *tables], PYSPARK_PYTHON=sys.executable)
 
 
 def _dlt(source: Source, folder: Path) -> Figures:
@@ -199,11 +199,11 @@ def _subscription(source: Source) -> Figures:
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
-    """Wait for a condition; raise PeerFailed after half an hour."""
-    end_s = time.monotonic() + _SUBSCRIBE_TIMEOUT_S
+    """Wait for a condition; raise PeerFailed after ten minutes."""
+    end_s = time.monotonic() + _WAIT_TIMEOUT_S
     while not reached():
         if time.monotonic() > end_s:
-            raise PeerFailed(f"not done after {_SUBSCRIBE_TIMEOUT_S} s")
+            raise PeerFailed(f"not done after {_WAIT_TIMEOUT_S} s")
         time.sleep(_POLL_S)
 
 
