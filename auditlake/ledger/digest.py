@@ -104,7 +104,7 @@ def store(to: Place, checkpoint: Checkpoint, note: str) -> Place:
     try:
         make_folder(place.parent)
         with suppress(FileExistsError):
-            put_if_absent(place, note.encode())
+            put_if_absent(place, note.encode(), locked=True)
     except OSError as exc:
         raise LakeUnusable(f"the digest {place} cannot be written: {exc.strerror}", "Fix `to` in [digest].") from exc
     reach(After.DIGEST_STORED)

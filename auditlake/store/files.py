@@ -34,13 +34,15 @@ _Content = TypeVar("_Content")
 _Given = ParamSpec("_Given")
 
 
-def put_if_absent(place: Place, content: bytes) -> None:
+def put_if_absent(place: Place, content: bytes, *, locked: bool = False) -> None:
     """Write a file that does not exist yet; `content` must be unique, for example by an id.
+
+    `locked`: in a store, send what a bucket with Object Lock requires.
 
     Raises FileExistsError if there is one with other content. After any other OSError it may or may not exist.
     """
     if isinstance(place, Remote):
-        objects.put_if_absent(place.bucket, place.key, content)
+        objects.put_if_absent(place.bucket, place.key, content, "SHA256" if locked else None)
         return
     unfinished = place.with_name(f".{uuid.uuid4()}{UNFINISHED}")
     try:

@@ -100,10 +100,12 @@ def endpoint_options() -> dict[str, str]:
 
 
 @lru_cache(maxsize=16)
-def _store(bucket: str) -> "ObjectStore":
+def _store(bucket: str, checksum: str | None = None) -> "ObjectStore":
     from obstore.store import from_url  # noqa: PLC0415 - local lakes do not need it
 
-    return from_url(bucket, **_access())
+    access = _access()
+    algorithm = {} if checksum is None else {"checksum_algorithm": checksum}
+    return from_url(bucket, **{**access, "config": {**access["config"], **algorithm}})
 
 
 def _access() -> dict[str, Any]:
@@ -278,14 +280,16 @@ def put(bucket: str, key: str, content: bytes) -> None:
     _put(bucket, key, content, "overwrite")
 
 
-def put_if_absent(bucket: str, key: str, content: bytes) -> str:
+def put_if_absent(bucket: str, key: str, content: bytes, checksum: str | None = None) -> str:
     """Write an object unless there is one; return its ETag.
+
+    `checksum` names the algorithm of one that is sent along, which a bucket with Object Lock requires: SHA256.
 
     Raises FileExistsError if there is one with other content.
     """
     while True:
         try:
-            return _put(bucket, key, content, "create")
+            return _put(bucket, key, content, "create", checksum)
         except FileExistsError:
             try:
                 recorded = get(bucket, key)
@@ -310,10 +314,10 @@ def put_if_match(bucket: str, key: str, content: bytes, etag: str) -> str:
         return now.etag
 
 
-def _put(bucket: str, key: str, content: bytes, mode: Any) -> str:  # noqa: ANN401 - obstore's own union
+def _put(bucket: str, key: str, content: bytes, mode: Any, checksum: str | None = None) -> str:  # noqa: ANN401 - obstore's own union
     import obstore  # noqa: PLC0415 - as above
 
-    store = _store(bucket)
+    store = _store(bucket, checksum)
     with _os_errors(bucket, key, "put"):
         put = _repeated(lambda: obstore.put(store, key, content, mode=mode, use_multipart=False))
         return put["e_tag"] or ""
